@@ -68,7 +68,7 @@ class _Part:
 
 
 class JetStreamSnapshots:
-    """``mesh.spark.dedicated_query.instance.SnapshotStore`` on a NATS connection that lives in an event loop.
+    """A ``mesh.spark.instance_context.SnapshotStore`` on the NATS connection of an event loop.
 
     The methods block and are called from threads other than the loop's.
     """

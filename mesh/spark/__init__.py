@@ -1,1 +1,1 @@
-"""A group as Spark Structured Streaming queries."""
+"""Spark Structured Streaming queries that run the groups of apps."""

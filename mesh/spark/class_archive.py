@@ -18,7 +18,7 @@ import pyspark
 
 from mesh import java
 
-#: Makes the session write an archive instead of using one.
+#: Environment variable: the session writes an archive instead of using one.
 WRITE_VARIABLE: Final = "MESH_CLASS_ARCHIVE_WRITE"
 
 
@@ -45,7 +45,7 @@ def is_written() -> bool:
 
 
 def java_option(path: Path) -> str:
-    """What the JVM is told: to write the archive, to map it, or nothing."""
+    """The JVM option to write the archive or to map it; empty without an archive."""
     if is_written():
         return f"-XX:ArchiveClassesAtExit={unfinished(path)} -Xlog:cds=off -Xlog:cds+dynamic=off"
     # A file that doesn't fit the JVM is ignored; the log reports that at another level.

@@ -28,7 +28,7 @@ Places = dict[str, dict[str, int]]
 
 
 class Drain:
-    """The sources of one query, on their way to one place."""
+    """A drain in progress: halts the sources of one query at a common position."""
 
     def __init__(self, paths: Sequence[Path], until: Mapping[str, int]) -> None:
         """Request the halt of all sources.
@@ -41,7 +41,7 @@ class Drain:
         self.advance(until)
 
     def advance(self, until: Mapping[str, int]) -> None:
-        """Have them go on up to another place."""
+        """Move the halt positions further."""
         self._until = dict(until)
         for path in self._paths:
             halting.ask(path, self._until)
@@ -62,7 +62,7 @@ class Drain:
             for stream, place in (places or {}).items()
         )
         if behind:
-            # Two queries of a group read one stream, each by itself.
+            # Two queries of a group may read one stream independently.
             self.advance({stream: place["sequence"] for stream, place in reached.items()})
             return None
         return reached
@@ -78,7 +78,7 @@ def has_no_output_beyond(
 
     Args:
         io: the instance's.
-        directory: of its states.
+        directory: of its state.
         places: its halt positions by virtual partition; 0 without one.
         nats: options of the source and the sink for the NATS connection.
 
@@ -93,12 +93,12 @@ def has_no_output_beyond(
 def last_positions(
     io: InstanceIO, directory: Path, places: Mapping[int, Places]
 ) -> dict[tuple[str, str], int]:
-    """The highest position that each producer of an instance may have published, at ``places``.
+    """Highest position of each producer for the input up to ``places``.
 
-    Args: as for ``is_covered``.
+    Args: as for ``has_no_output_beyond``.
 
     Returns:
-        By JetStream stream and producer; of the channels, not of the error stream.
+        By JetStream stream and producer; for channels, not for the error stream.
     """
     found: dict[tuple[str, str], int] = {}
     if not io.group.stateful:

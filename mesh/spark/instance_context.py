@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SnapshotStore(Protocol):
-    """The store that all workers share for snapshots.  Calls block."""
+    """Store that all workers share for snapshots.  Calls block."""
 
     def restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
         """Fetch the pieces of the newest snapshot of ``part`` and return its manifest, if any.
@@ -31,7 +31,7 @@ class SnapshotStore(Protocol):
         ...
 
     def forget(self, part: str) -> None:
-        """Treat no piece of ``part`` as stored any more: their names denote other pieces now."""
+        """Treat no piece of ``part`` as stored: their names now denote other pieces."""
         ...
 
     def behind(self, consumed: Mapping[str, int]) -> int:
@@ -65,7 +65,7 @@ class InstanceOptions:
 
 @dataclass(frozen=True, slots=True)
 class InstanceContext:
-    """What one instance needs of its surroundings."""
+    """Environment of one instance: its services, options and directory."""
 
     io: InstanceIO
     options: InstanceOptions

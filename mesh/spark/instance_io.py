@@ -62,7 +62,7 @@ class InstanceIO:
 
     @property
     def is_keyed(self) -> bool:
-        """Whether the group is divided by key, so that its partitions have owners."""
+        """Whether the group is divided by key, so that partitions have owners."""
         return any(i.strategy is Strategy.BY_KEY for i in self.group.inputs)
 
     @property
@@ -74,28 +74,28 @@ class InstanceIO:
 
     @property
     def partition_count(self) -> int:
-        """The virtual partitions that the group's instances own together."""
+        """Number of virtual partitions of the whole group."""
         keyed = (i.channel for i in self.group.inputs if i.strategy is Strategy.BY_KEY)
         return max((channel.partitions for channel in keyed), default=1)
 
     def input_streams(self, partition: int) -> dict[str, GroupInput]:
-        """JetStream stream to input, for what ``partition`` reads."""
+        """JetStream streams that ``partition`` reads, each with its input."""
         return {js_stream_of(i, partition): i for i in self.group.inputs}
 
     def part(self, partition: int) -> str:
-        """The name of the snapshots of ``partition``.
+        """Name of the snapshots of ``partition``.
 
         A partition's name doesn't depend on its owner.  Instances that read a channel round robin
-        have a position each, which is void when their number changes.
+        have one position each, which is void when their number changes.
         """
         if self.group.parallel == 1 or self.is_keyed:
             return str(partition)
         return f"{self.assignment.index}of{self.group.parallel}"
 
     def producer(self, part: str) -> str:
-        """The name of the markers of ``part`` of this group.
+        """Name of the markers of ``part`` of this group.
 
-        It survives moves and restarts, and differs from that of an earlier app of the same name,
+        It survives moves and restarts.  It differs from that of an earlier app of the same name,
         and of an earlier text whose rows were numbered otherwise.
         """
         since = f"~{self.group.edit}" if self.group.edit else ""
@@ -142,12 +142,12 @@ def source_options(
     """Options of the source that reads parts of an instance's input.
 
     Args:
-        io: the instance's.
-        parts: of a group with state, numbers of virtual partitions, each of which becomes one
-            Spark partition; of one without, the JetStream stream of one input.
-        nats: options that say how to reach NATS.
+        io: of the instance.
+        parts: for a group with state, numbers of virtual partitions, each of which becomes one
+            Spark partition; for one without, the JetStream stream of one input.
+        nats: options of the NATS connection.
         limits: bounds of a batch.
-        wakeup: directory of the files that say when a partition's timer is due; for a group with
+        wakeup: directory of the files with the times of partitions' next timers; for a group with
             state.
     """
     common = {
@@ -157,7 +157,7 @@ def source_options(
     }
     if io.group.stateful:
         streams = [list(io.input_streams(int(part))) for part in parts]
-        # The source's limit holds for all of its streams together.
+        # The source's limit applies to all of its streams together.
         rows_max = limits.rows_max * sum(len(read) for read in streams)
         return {
             **common,

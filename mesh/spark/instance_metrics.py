@@ -19,7 +19,7 @@ _BATCHES: Final = 100
 
 
 class InstanceMetrics:
-    """Counts of one instance, and its voice; for one thread at a time."""
+    """Counters of one instance, and its reports; for one thread at a time."""
 
     def __init__(self, context: InstanceContext) -> None:
         self._assignment = context.io.assignment

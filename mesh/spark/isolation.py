@@ -1,7 +1,7 @@
-"""When an instance moves to a dedicated query rather than be carried with others, and for how long.
+"""Isolation policy: decides when an instance moves to a dedicated query, and for how long.
 
 Reasons: it saturates the shared tasks (BUSY), its streams time out (UNANSWERED), or it was running
-when the query failed (SUSPECT).  Pure; the carried instance acts on the decisions.
+when the query failed (SUSPECT).  Pure; ``SharedInstance`` acts on the decisions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TRUSTED_S: Final = 600.0
 
 
 class IsolationReason(Enum):
-    """What an instance is set apart for."""
+    """Reason for which an instance is isolated."""
 
     BUSY = "it keeps the shared query busy"
     UNANSWERED = "a stream does not answer it"
@@ -37,7 +37,7 @@ class IsolationReason(Enum):
 
 @dataclass(slots=True)
 class TaskLoad:
-    """How busy an instance keeps a carrier."""
+    """Load that an instance puts on the tasks of the shared query."""
 
     #: Start of the window; monotonic, seconds.
     since_s: float
@@ -46,7 +46,7 @@ class TaskLoad:
     times: int = 0
 
     def is_saturated(self, now_s: float) -> bool:
-        """Whether it has been for a while; to be asked now and then."""
+        """Whether the instance has been busy for several windows; to be called regularly."""
         passed_s = now_s - self.since_s
         if passed_s < _BUSY_S:
             return False
@@ -57,10 +57,10 @@ class TaskLoad:
 
 @dataclass(slots=True)
 class IsolationPeriod:
-    """How long an instance stays apart."""
+    """Duration of an isolation, by its reason."""
 
     why: IsolationReason
-    #: How often it has been, for the same reason.
+    #: Number of isolations for the same reason.
     times: int = 1
     #: Start of the current healthy phase, and the counts seen then.
     _since_s: float | None = None

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-#: Grows when the meaning of a manifest or of a piece changes.
+#: Incremented when the meaning of a manifest or of a piece changes.
 FORMAT_VERSION = 1
-#: A batch may run again from the position before; the uploader may be one position further back.
+#: A batch may run again from the previous position; the uploader may be one position further back.
 MANIFESTS_KEPT = 4
 
 
@@ -40,7 +40,7 @@ class Position:
 
     @classmethod
     def of(cls, offsets: Mapping[str, Mapping[str, int]], streams: Iterable[str]) -> Position:
-        """The part of a Spark offset that is about ``streams``."""
+        """The part of a Spark offset for ``streams``."""
         return cls(
             tuple((s, offsets[s]["sequence"], offsets[s]["time_ms"]) for s in sorted(streams))
         )
@@ -76,7 +76,7 @@ class Manifest:
 
     @property
     def position_of(self) -> Position:
-        """How far the state really is."""
+        """The sequences that the state really includes."""
         return Position(
             tuple((s, max(n, self.ahead.get(s, 0)), t) for s, n, t in self.position.streams)
         )
@@ -157,10 +157,10 @@ class LocalState:
         _write_atomically(self._restored_path, manifest.to_bytes())
 
     def restored(self, start: Position) -> Manifest | None:
-        """The manifest of the uploaded snapshot, if a batch from ``start`` reads all later input.
+        """Manifest of the uploaded snapshot, if a batch from ``start`` reads all later input.
 
-        The batch reads more than that if other partitions of the instance are not as far in a
-        stream which all of them read.
+        The batch reads more than that if another partition of the instance is at a lower position
+        in a stream that all of them read.
         """
         try:
             manifest = Manifest.from_bytes(self._restored_path.read_bytes())

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mesh.model.app import Channel, GroupInput, GroupSpec
     from mesh.plan.bound import BoundApp
 
-#: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
+#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
 kernels: Any = pyarrow.compute
 
 #: Kinds of rows of the source.
@@ -69,7 +69,7 @@ class StreamClock:
             self.is_started = True
 
     def broker_reached(self, time_ms: int) -> None:
-        """The stream is complete up to the broker's time ``time_ms``."""
+        """Record that the stream is complete up to the broker's time ``time_ms``."""
         if not self.by_events:
             self.now_ms = max(self.now_ms, time_ms)
 
@@ -88,8 +88,8 @@ class Partition:
     def times(self) -> dict[str, int]:
         """Time up to which each stream is known.
 
-        No time passes before the first event of all.  The time of a stream without events is the
-        broker's, limited by the other streams' times.  So their events precede its first one in the
+        No time passes before the first event of all.  A stream without events has the broker's
+        time, limited by the other streams' times.  So their events precede its first one in the
         order, however batches are divided.
         """
         started = [clock.now_ms for clock in self.clocks.values() if clock.is_started]
@@ -109,10 +109,10 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionTask:
-    """What ``mapInArrow`` calls; travels to Spark's Python workers."""
+    """Function that ``mapInArrow`` calls; pickled to Spark's Python workers."""
 
     io: InstanceIO
-    #: Directory of the instance's states, one below it for each partition.
+    #: Directory of the instance's states, with a subdirectory for each partition.
     directory: str
     #: Restored partitions, whose state must exist.  The others start empty.
     restored: frozenset[int]
@@ -126,7 +126,7 @@ class PartitionTask:
         yield from run.finish()
 
     def wakeup(self, partition: int) -> Path:
-        """The file with the time at which a partition is due next without messages."""
+        """The file with the time of a partition's next timer."""
         return Path(self.directory) / "wakeup" / str(partition)
 
 
@@ -143,7 +143,7 @@ class PartitionRun:
         self._inputs: dict[str, GroupInput] = {}
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Process rows of the source, in its order, and return output rows."""
+        """Process rows of the source in their order, and return output rows."""
         kinds = batch.column("kind").to_numpy(zero_copy_only=False)
         edges = np.flatnonzero(kinds != MESSAGE)
         for row in edges.tolist():
@@ -229,7 +229,7 @@ class PartitionRun:
                 yield from self._process_stream(part, group_input)
 
     def _of_channel(self, subjects: Any, channel: Channel) -> Any:
-        """Mask of the messages that are events of ``channel``; its stream holds markers as well."""
+        """Mask of the messages that are events of ``channel``; its stream also holds markers."""
         if channel.foreign:
             return kernels.match_substring_regex(subjects, _subject_pattern(channel.reads))
         return kernels.equal(subjects, channel.subject(self._number))
@@ -243,7 +243,7 @@ class PartitionRun:
             messages.column("data"), messages.column("content_type"), schema.arrow
         )
         if decoded.errors and group_input.records_errors:
-            # Each partition has its own message numbers, so each has a producer of its own.
+            # Each partition has its own message numbers, so each has its own producer.
             part = f"p{self._number}"
             yield sink_rows.error_rows(self._io, schema.name, messages, decoded.errors, part)
         if not decoded.rows.num_rows:
@@ -256,8 +256,8 @@ class PartitionRun:
         )
         time_ms = kernels.coalesce(own_ms, pa.array(broker_ms)).to_numpy(zero_copy_only=False)
         self._partition.clocks[schema.name].take(time_ms, own_ms[-1].is_valid)
-        # Events that a client sends as one message are one chunk, as an array is in the reference
-        # engine.  Messages of our own sinks have no such meaning.
+        # Events that a client sends as one message are one chunk, like an array in the reference
+        # engine. Messages of the runtime's own sinks have no such meaning.
         chunk = sequence if group_input.channel.format is Format.JSON else None
         yield from self._run([InputRun(schema.name, sequence, time_ms, decoded.rows, chunk)])
 
@@ -283,7 +283,7 @@ class PartitionRun:
     def _advance(
         self, partition: Partition, inputs: list[InputRun]
     ) -> tuple[list[OutputRun], bool]:
-        """Drive the operators; the output, and whether its rows have times of their own."""
+        """Drive the operators; their output, and whether its rows have times of their own."""
         clocks = partition.clocks.values()
         by_events = partition.executor.plays_back or all(
             clock.by_events for clock in clocks if clock.is_started
@@ -304,7 +304,7 @@ class PartitionRun:
         wakeup = self._task.wakeup(self._number)
         due = partition.wakeup_ms()
         if due is not None:
-            # At an instant, timers come before events: the instant must be over to be complete.
+            # At one instant, timers precede events: the instant must be over to be complete.
             wakeup.parent.mkdir(parents=True, exist_ok=True)
             temporary = wakeup.with_name(f".{wakeup.name}")
             temporary.write_text(str(due))
@@ -343,7 +343,7 @@ def _subject_pattern(subject: str) -> str:
 
 @lru_cache(maxsize=64)
 def bound_group(group: GroupSpec) -> BoundApp:
-    """The queries of a group; a process that gets its state from another one needs them again."""
+    """The bound queries of a group; a process that receives pickled state needs them again."""
     return bind_group(group)
 
 
@@ -355,7 +355,7 @@ _frozen = False
 
 
 def drop_ended_states() -> None:
-    """Drop the states of instances that have ended: a process that serves many lives long."""
+    """Drop the states of ended instances: a process that serves many lives long."""
     if len(_LIVE) <= _LIVE_MANY or len(_LIVE) % _LIVE_MANY:
         return
     for key in [key for key in _LIVE if not Path(key[0]).exists()]:
@@ -365,7 +365,7 @@ def drop_ended_states() -> None:
 def freeze_garbage() -> None:
     """Exclude imported objects from garbage collection, once in a process.
 
-    Spark's daemon collects garbage after each task, which was nine tenths of its CPU.
+    Spark's daemon collects garbage after each task, which took nine tenths of its CPU time.
     """
     global _frozen
     if not _frozen:

@@ -46,12 +46,12 @@ def channel_rows(
 
     Args:
         channel: the target.
-        text: of the group that publishes to it.
+        text: of the publishing group.
         producer: the name of the producer in markers; each partition has its own markers.
         rows: n events.
         position: int64[n], growing.
-        event_time_ms: int64[n], null where events have the broker's time; None when all do.
-        events: gives ``rows`` as events, for a key that is computed.
+        event_time_ms: int64[n], null for events with the broker's time; None when all do.
+        events: gives ``rows`` as events, for computed keys.
     """
     if not channel.is_keyed:
         yield from sink_rows.event_rows(channel, producer, rows, position, _if_any(event_time_ms))
@@ -74,13 +74,13 @@ def split_by_partition(
     rows: pa.RecordBatch,
     events: Callable[[], EventBatch] | None = None,
 ) -> Iterator[tuple[int, Longs]]:
-    """The target partitions of ``rows``, each with its rows in order.
+    """Target partitions of ``rows``, each with its rows in order.
 
     Args:
         channel: a keyed one.
-        text: of the group that publishes to it; computed keys are in it, in a partition.
+        text: of the publishing group; its partition defines the computed keys.
         rows: of the channel's stream.
-        events: gives the same as events, for keys that are computed.
+        events: gives ``rows`` as events, for computed keys.
     """
     if not channel.computed:
         place = partitions([rows.column(name) for name in channel.key], channel.partitions)
@@ -102,7 +102,7 @@ def split_by_partition(
 
 
 def restrict_to_partition(app: BoundApp, partition: int, count: int) -> BoundApp:
-    """``app`` as one of ``count`` partitions runs it: of ranges, those whose labels are its own."""
+    """``app`` for one of ``count`` partitions: of its ranges, those with labels of this one."""
     if count == 1 or not any(key.ranges for p in app.partitions for key in p.keys):
         return app
     changed = (

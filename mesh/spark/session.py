@@ -29,8 +29,8 @@ OWN_CONF: Final[dict[str, str]] = {
     # SiddhiQL distinguishes ``a`` from ``A``.
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
-    # Our checkpoints are scratch for one run of one instance (mesh.spark.dedicated_query.instance), so a hundred
-    # old batches protect nothing.
+    # Our checkpoints are scratch for one run of one instance
+    # (``mesh.spark.dedicated_query.instance``), so a hundred old batches protect nothing.
     "spark.sql.streaming.minBatchesToRetain": "4",
     # A stopped query must not wait for a planner process that waits for the server.
     "spark.sql.streaming.stopTimeout": "10s",
@@ -45,10 +45,10 @@ OWN_CONF: Final[dict[str, str]] = {
     f"spark.executorEnv.{FUNCTIONS_VARIABLE}": "1",
 }
 
-#: Options of each query: its checkpoint is never read.
+#: Options of each query; its checkpoint is never read.
 UNLOGGED: Final[dict[str, str]] = tuning.asynchronous_progress(interval_s=3600)
 
-#: Keeps a JVM from writing counters to /tmp/hsperfdata_USER, whatever its temporary directory is.
+#: Keeps a JVM from writing counters to /tmp/hsperfdata_USER, which ignores the temporary directory.
 _NO_FILES: Final = "-XX:-UsePerfData"
 
 #: All settings of the session that are the same for every worker.
@@ -58,7 +58,7 @@ CONF: Final[dict[str, str]] = {**tuning.RECOMMENDED_CONF, **OWN_CONF}
 #: Longest directory in which the path of a Unix domain socket fits into the kernel's 107 bytes,
 #: with the file name that Spark gives it.
 _SOCKET_DIRECTORY_MAX: Final = 60
-#: How long the JVM may take to exit, and where it writes a class archive as it exits; seconds.
+#: Time limit for the JVM's exit, and where it writes a class archive as it exits; seconds.
 _EXIT_S: Final = 5.0
 _ARCHIVE_S: Final = 90.0
 
@@ -78,9 +78,9 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
     os.environ["TMPDIR"] = str(temporary)
     # It would override ``spark.local.dir``.
     os.environ.pop("SPARK_LOCAL_DIRS", None)
-    # Of the short-lived JVM that puts the command line together.
+    # For the short-lived JVM that builds the command line.
     os.environ["SPARK_LAUNCHER_OPTS"] = _NO_FILES
-    # The path stays the same where it can, because a class archive is for one class path.
+    # The path stays the same if possible, because a class archive is for one class path.
     home = class_archive.directory() / f"spark-{pyspark.__version__}"
     os.environ["SPARK_HOME"] = str(tuning.lean_home(home, directory / "home"))
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -95,7 +95,7 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
         .config("spark.python.unix.domain.socket.dir", str(_socket_directory(temporary)))
         .config("spark.local.dir", str(directory / "local"))
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        # The heap stays small, and threads of the collector would compete with the tasks.
+        # Keep the heap small; threads of the collector would compete with the tasks.
         .config(
             "spark.driver.extraJavaOptions",
             f'"-Dderby.system.home={directory}" "-Djava.io.tmpdir={temporary}" {_NO_FILES} '
@@ -121,7 +121,7 @@ def stop(session: SparkSession) -> None:
     process.stdin.close()
     with suppress(subprocess.TimeoutExpired):
         process.wait(_ARCHIVE_S if class_archive.is_written() else _EXIT_S)
-    # A later session of this process starts a JVM of its own.
+    # A later session of this process starts its own JVM.
     SparkContext._gateway = SparkContext._jvm = None
 
 

@@ -58,7 +58,7 @@ def event_rows(
         producer: the name of the producer in markers.
         rows: n events.
         position: int64[n], growing.
-        event_time_ms: int64[n], or None when events have the broker's time.
+        event_time_ms: int64[n], or None if events have the broker's time.
         partition: of a keyed channel.
     """
     if not rows.num_rows:
@@ -76,8 +76,8 @@ def event_rows(
             position,
         )
         return
-    # Each event has its position: a replay may divide messages differently, so one may hold events
-    # that are already published, and the sink drops those.
+    # Each event has its position: a replay may divide messages differently, so a message may hold
+    # events that are already published, which the sink drops.
     extended = rows.append_column(POSITION_COLUMN, position)
     if event_time_ms is not None:
         extended = extended.append_column(TIME_COLUMN, event_time_ms)
@@ -154,11 +154,11 @@ def error_rows(
 
     Args:
         io: of the instance that read them.
-        stream: the app's stream that they were meant for.
+        stream: the app's stream of these messages.
         messages: the source's raw rows: sequence, time_ms, data, event_time_ms.
         errors: (row in ``messages``, index of the event in its message, reason).
         part: the part of the group that read them.  It names a producer, whose rows are in one
-            Spark partition and grow by sequence.
+            Spark partition, ordered by sequence.
     """
     sequences = messages.column("sequence")
     positions = [sequences[row].as_py() * POSITIONS_PER_MESSAGE + index for row, index, _ in errors]

@@ -1,10 +1,9 @@
 """Migration of a snapshot from an earlier text of a group to the present one.
 
-A snapshot names the text that made it.  Where an app has got another text since, its groups that
-changed have stopped where nothing was out of what they had not read (``mesh.control.group_revisions``), so
-that the next text continues from the last snapshot of the one before, by
-``mesh.operators.state_migration``.
-It is done again at each start until the new text has stored a snapshot of its own.
+A snapshot contains the text that wrote it.  If the app's text has changed since, the changed groups
+have drained first (``mesh.control.group_revisions``).  So the new text continues from the last
+snapshot of the previous one, by ``mesh.operators.state_migration``.  The migration is repeated at
+each start until the new text has stored its own snapshot.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PieceRemover(Protocol):
-    """What of a store of snapshots is needed here."""
+    """The part of a ``SnapshotStore`` that a migration needs."""
 
     def forget(self, part: str) -> None:
         """Treat no piece of ``part`` as stored any more."""
@@ -34,7 +33,7 @@ class PieceRemover(Protocol):
 
 
 def sign_manifest(manifest: Manifest, group: GroupSpec) -> Manifest:
-    """``manifest`` as one of ``group``, to be stored."""
+    """``manifest`` with the text of ``group``, ready to be stored."""
     return replace(manifest, text=group.text, resets=group.resets)
 
 
@@ -81,7 +80,7 @@ def _state(local: LocalState, manifest: Manifest, group: GroupSpec) -> State:
 def _replace(local: LocalState, state: State) -> None:
     """Replace all pieces in ``local`` by those of ``state``.
 
-    A name may denote another piece than before; the old ones are mapped until they are written.
+    A name may denote another piece than before; the old pieces are mapped until they are written.
     """
     beside = LocalState(local.directory.with_name(f"{local.directory.name}-next"))
     beside.put_pieces(state)

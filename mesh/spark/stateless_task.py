@@ -1,12 +1,12 @@
-"""Stateless groups: the task that takes rows of an input to rows for the sink.
+"""Stateless groups: the task that converts rows of an input to rows for the sink.
 
 A group without state is a set of routes, each from one input channel through its queries to one
-output channel.  A route has a producer of its own.  The queries run in the operators' kernels, one
-Arrow batch at a time; nothing is kept between batches.  The shared query and a dedicated query call
-the same task, so that an instance publishes the same bytes in both.
+output channel.  A route has its own producer.  The queries run in the operators' kernels, one Arrow
+batch at a time; nothing is kept between batches.  The shared query and a dedicated query call the
+same task, so that an instance publishes the same bytes in both.
 
 An event that can't be read, or on which a query fails, is recorded in the error stream by one route
-of the group: the first that reads the input, or the first that the query is in.
+of the group: the first that reads the input, or the first that contains the query.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs
     from mesh.plan.bound import BoundQuery
 
-#: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
+#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
 kernels: Any = pyarrow.compute
-#: Instances and queries that a process keeps compiled: more than a shared query has at a time.
+#: Compiled instances and queries kept per process: more than a shared query runs at a time.
 _COMPILED_MAX = 1024
 
 
@@ -76,18 +76,18 @@ def routes(io: InstanceIO) -> tuple[Route, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PositionedRoute:
-    """A route with its number in the group, and with the errors that it is to record."""
+    """A route with its number in the group, and the errors that it is to record."""
 
     route: Route
-    #: From 1 on.
+    #: Starts at 1.
     number: int
-    #: Whether it records the events of its input that can't be read.
+    #: Whether it records unreadable events of its input.
     records_unreadable: bool
     #: Names of the queries whose failures it records.
     records_failures: frozenset[str]
 
     def producer(self, io: InstanceIO) -> str:
-        """The name of its markers."""
+        """Name of its markers."""
         return io.producer(self.salt(io))
 
     def salt(self, io: InstanceIO) -> str:
@@ -160,8 +160,8 @@ class _CompiledQuery:
         """Evaluate the query on n > 0 events with metadata.
 
         Returns:
-            The events that it emits, with the metadata of those they are made of; and ``METADATA``
-            of the events on which it failed, if they are to be recorded.
+            The events that it emits, with the metadata of their source events; and ``METADATA`` of
+            the events on which it failed, if they are to be recorded.
         """
         events = as_events(batch, self.source.arrow)
         metadata = batch.select(METADATA)
@@ -172,7 +172,7 @@ class _CompiledQuery:
         emitted = pa.RecordBatch.from_arrays(
             [*made.rows.columns, *origin.columns], names=[*made.rows.schema.names, *METADATA]
         )
-        # The operators collect failures until they are taken.
+        # The operators collect failures until they are fetched.
         found, self.query.failures.found = self.query.failures.found, []
         failed = []
         for lost, reasons, _ in found if self.records_failures else ():
@@ -195,7 +195,7 @@ class _CompiledRoute:
     def run(
         self, io: InstanceIO, batch: pa.RecordBatch, unreadable: pa.RecordBatch
     ) -> Iterator[pa.RecordBatch]:
-        """Rows for the sink, of events and of ``METADATA`` of those that can't be read."""
+        """Rows for the sink, from events and from ``METADATA`` of unreadable ones."""
         failed = [unreadable] if self.records_unreadable and unreadable.num_rows else []
         for query in self.queries:
             if not batch.num_rows:
@@ -261,7 +261,7 @@ def _compiled_routes(io: InstanceIO, js_stream: str) -> tuple[_CompiledRoute, ..
 def _compiled_query(
     group: GroupSpec, name: str, salt: str, records_failures: bool
 ) -> _CompiledQuery:
-    """The operators of a query; ``salt`` keeps what is random apart between routes."""
+    """The operators of a query; ``salt`` gives each route random values of its own."""
     app = bound_group(group)
     query = next(one for one in app.queries if one.name == name)
     environment = Environment(compile_scripts(app.scripts), salt=f"{app.name}/{salt}")
@@ -272,7 +272,7 @@ def _compiled_query(
 
 
 def as_events(batch: pa.RecordBatch, schema: pa.Schema) -> EventBatch:
-    """Each row as a chunk of its own, ordered by its message and its place in that."""
+    """Each row as a chunk of its own, ordered by its message and its place in it."""
     count = batch.num_rows
     times = (batch.column("_event_time_ms"), batch.column("_timestamp_ms"))
     time_ms = _longs(kernels.coalesce(*times))
@@ -296,7 +296,7 @@ def _with_reasons(metadata: pa.RecordBatch, told: pa.RecordBatch) -> pa.RecordBa
 
 
 def _row_numbers(made: EventBatch, events: EventBatch) -> Longs:
-    """int64[n], the row of ``events`` that each of ``made`` comes of."""
+    """int64[n], the source row in ``events`` of each row of ``made``."""
     keys = events.order * POSITIONS_PER_MESSAGE + events.chunk
     order = np.argsort(keys, kind="stable")
     wanted = made.order * POSITIONS_PER_MESSAGE + made.chunk

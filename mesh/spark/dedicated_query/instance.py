@@ -47,7 +47,7 @@ FENCED = "PYSPARK-NATS-FENCED"
 
 
 class DedicatedInstance:
-    """A thread that keeps one instance running until it is told to stop."""
+    """A thread that keeps one instance running until ``stop``."""
 
     def __init__(self, session: SparkSession, context: InstanceContext) -> None:
         self.io = context.io
@@ -143,7 +143,7 @@ class DedicatedInstance:
             running.stop()
 
     def _restore(self, run: Path) -> tuple[dict[str, dict[str, int]] | None, frozenset[int]]:
-        """The positions to read from, and the partitions whose state is now in ``run``."""
+        """Restore the last snapshot; the start offsets, and the partitions with state."""
         reached: dict[int, Position] = {}
         for partition in self.io.partitions:
             local = LocalState(run / str(partition))
@@ -173,7 +173,7 @@ class DedicatedInstance:
                 if self._at_once.is_set() or not is_up or now_s >= deadline_s:
                     return
                 halt = halt or drain.Drain(halts, {})
-            # Raises what ended the query, if something did.
+            # Raises the error that ended the query, if any.
             look_s = LOOK_S if is_up else LOOK_STARTING_S
             if halt is not None:
                 look_s = LOOK_HALTING_S
@@ -218,10 +218,10 @@ class DedicatedInstance:
             self._tally.count(messages, rows - errors, errors, took_ms)
 
     def _settle(self, halt: drain.Drain, places: drain.Places, run: Path) -> bool:
-        """Share what was reached; False when it can't be left at that."""
+        """Store the reached state; False if the instance is not drained yet."""
         everywhere = dict.fromkeys(self.io.partitions, places)
         if not drain.has_no_output_beyond(self.io, run, everywhere, self._options.nats):
-            # One that was killed had gone on; it can't have read more than there is.
+            # A killed predecessor may have read further, but not past the end of the streams.
             halt.advance(self._store.ends(places))
             return False
         if self._has_run(run) and self._share(places, run, None) is None:
@@ -230,12 +230,12 @@ class DedicatedInstance:
         return True
 
     def _has_run(self, run: Path) -> bool:
-        """Whether there is a state that was not restored as it is; a position alone is shared."""
+        """Whether a batch of this run has state; a stateless group has only a position."""
         local = (LocalState(run / str(p)) for p in self.io.partitions)
         return not self.io.group.stateful or any(one.has_run() for one in local)
 
     def _share(self, ends: drain.Places, run: Path, shared: Position | None) -> Position | None:
-        """Store the snapshot of the last committed batch, unless it is stored already."""
+        """Store the snapshot of the last committed batch, unless it is already stored."""
         if not ends:
             return shared
         whole = Position.of(ends, ends)
@@ -267,15 +267,15 @@ class DedicatedInstance:
 
 
 def start_offsets(io: InstanceIO, reached: Mapping[int, Position]) -> dict[str, dict[str, int]]:
-    """Where an instance begins to read, by JetStream stream; one that isn't named at its beginning.
+    """Start offsets of an instance by JetStream stream; streams not named start at their beginning.
 
-    If several partitions read a stream, the position is that of the partition that is least far;
-    each skips messages that it already has.
+    If several partitions read a stream, the start is the lowest of their positions.  Each skips
+    messages that it already processed.
 
     Input of earlier revisions of the group isn't read again.
 
     Args:
-        io: the instance's.
+        io: of the instance.
         reached: the position of each partition with restored state; the others have none.
     """
     offsets: dict[str, dict[str, int]] = {}
@@ -300,7 +300,7 @@ def start_offsets(io: InstanceIO, reached: Mapping[int, Position]) -> dict[str, 
 
 
 def _end_offsets(progress: Any) -> dict[str, dict[str, int]]:
-    """The end of the batch; for a stream that several sources read, the earliest."""
+    """End of the batch; for a stream that several sources read, the lowest."""
     ends: dict[str, dict[str, int]] = {}
     for source in progress["sources"]:
         end = source["endOffset"]
@@ -316,7 +316,7 @@ def _consumed(progress: Any) -> dict[str, int]:
 
 
 def is_nats_timeout(failure: Exception) -> bool:
-    """Whether something has failed for want of an answer of NATS."""
+    """Whether a failure is caused by a missing answer from NATS."""
     return isinstance(failure, TimeoutError) or UnavailableError.code in str(failure)
 
 

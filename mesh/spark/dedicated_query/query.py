@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-#: Messages that a batch takes, in bytes, by their average size: Arrow batches have no bound of
-#: their own (``pyspark_nats.tuning``).
+#: Bounds a batch in bytes by the average message size: Arrow batches have no bound of their own
+#: (``pyspark_nats.tuning``).
 BATCH_BYTES: Final = 64 << 20
-#: Names of the observed metrics: that counts rows for the sink, and of those the recorded errors.
+#: Observed metrics: the number of rows for the sink, and of recorded errors among them.
 ROWS_OUT = "rows_out"
 ERRORS = "errors"
 
@@ -48,12 +48,12 @@ def start(
     """Start the query of an instance.
 
     Args:
-        session: the worker's.
-        io: what it reads and writes.
+        session: of the worker.
+        io: of the instance.
         directory: scratch for this run, with the restored state in it.
-        nats: options of source and sink that say how to reach NATS.
+        nats: options of source and sink for the NATS connection.
         batch_rows_max: most messages a batch takes from one JetStream stream.
-        offsets: where to begin, by JetStream stream; None for the beginning.
+        offsets: start offsets by JetStream stream; None for the beginning.
         restored: partitions whose state was restored.
 
     Returns:
@@ -70,8 +70,8 @@ def start(
     else:
         rows = _stateless(session, io, common, limits, halts)
     instance = io.assignment.instance
-    # A sink written in Python is looked up in the calling thread's active session, and a thread of
-    # ours has none: "nats" would not be found.
+    # Spark looks a Python sink up in the active session of the calling thread.  Threads started
+    # here have none, so "nats" would not be found.
     jvm = session._jvm
     assert jvm is not None, "the session has ended"
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)

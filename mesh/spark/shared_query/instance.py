@@ -1,14 +1,18 @@
-"""One instance that a carrier runs: restored, taken in, watched, started again.
+"""An instance that runs inside the shared query; one in a query of its own: ``DedicatedInstance``.
 
-It does for its session what ``mesh.spark.dedicated_query.instance.Instance`` does for an instance with a query of
-its own, without a thread: the carrier tells it what happened, and what waits for NATS is done by
-the carrier's few threads.
+States: RESTORING → JOINING → RUNNING → DRAINING → STOPPED; ISOLATED and RETRYING branch off
+RUNNING.  The module is long because it holds all of this life cycle with its driver.  The life
+cycle is to become a table of states in one pure module, with two drivers.  Reports show only the
+coarser states of ``InstanceState``.
 
-It settles as one with a query of its own does: it leaves at the border of a batch, its state is
-stored, and nothing may be out behind there.  Where something is, it goes on from there as a member
-that leaves by itself at a place further on.
+The instance has no thread: ``SharedQuery`` calls ``on_outcome``, ``on_query_failed`` and ``tick``.
+Blocking NATS calls run on the shared query's thread pools.
 
-An instance is set *apart*, in a query of its own, where others would suffer from it (``apart``).
+To drain, the instance leaves between two batches and stores its state.  No output may stem from
+later input.  If some does, the instance joins again with ``until`` set, and leaves at that
+position.
+
+An instance that would slow down or break others is isolated in a dedicated query (``isolation``).
 """
 
 from __future__ import annotations
@@ -44,14 +48,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A status goes out at least this often, seconds: one that told of a change may have been lost.
+#: Longest interval between two reports, seconds: the report of a change may have been lost.
 _REPORT_IDLE_S: Final = 15.0
-#: One that a stream leaves without an answer twice within this time is set apart, seconds.
+#: An instance is isolated if a stream does not answer twice within this time, seconds.
 _UNANSWERED_S: Final = 120.0
 
 
 class SharedInstance:
-    """An instance in a carrier, from ``start`` to its end: ``stop``, or where it was to settle."""
+    """An instance in the shared query, from ``start`` until it is stopped or drained."""
 
     def __init__(self, shared_query: SharedQuery, context: InstanceContext) -> None:
         self.io = context.io
@@ -59,33 +63,33 @@ class SharedInstance:
         self._given = context
         self._clock = context.clock
         self._parts = InstanceSnapshots(context)
-        #: Guards what follows; never held while waiting.
+        #: Guards the following fields; never held while waiting.
         self._lock = threading.Lock()
         self._tally = InstanceMetrics(context)
         self._retries = context.options.retries()
         self._stopping = False
-        #: Until when it may settle once it is to stop, monotonic, seconds.
+        #: Deadline for draining once the instance is to stop, monotonic, seconds.
         self._settles_until_s = float("inf")
-        #: Where it is to halt and to settle, by JetStream stream; None where it goes on and on.
+        #: The sequences at which to halt and drain, by JetStream stream; None for no end.
         self._until: Mapping[str, int] | None = context.io.assignment.until
-        #: Where it has settled.
+        #: The drained position.
         self._settled: Mapping[str, int] | None = None
         self._member: Member | None = None
         self._run = context.directory
         self._generation = 0
         self._state = InstanceState.STARTING
         self._error: str | None = None
-        #: When it is to be started again, monotonic, seconds.
+        #: Time of the next start, monotonic, seconds.
         self._retry_at_s: float | None = None
         self._behind: dict[str, int] = {}
         self._is_changed = False
         self._said_at_s = self._shared_at_s = 0.0
         self._is_sharing = False
         self._load = TaskLoad(context.clock.monotonic_s())
-        #: When a stream last left it without an answer, and how often it was a suspect.
+        #: When a stream last did not answer, and how often the instance was a suspect.
         self._unanswered_at_s = -float("inf")
         self._suspected = 0
-        #: Why it is to have a query of its own, and for how long; None to be carried.
+        #: Reason and duration of the isolation; None while in the shared query.
         self._term: IsolationPeriod | None = None
         self._apart: DedicatedInstance | None = None
         self._ended = threading.Event()
@@ -94,19 +98,19 @@ class SharedInstance:
         assignment = self.io.assignment
         return f"CarriedInstance({assignment.instance}, epoch={assignment.epoch})"
 
-    # --- what the session calls
+    # --- called by the session
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start; returns at once."""
         self._report(InstanceState.STARTING)
         self._shared_query.register(self)
         self._restart()
 
     def stop(self, *, settle: bool = False) -> None:
-        """Ask it to end; a ``STOPPED`` report follows, also where it has ended by itself.
+        """Request the end; a ``STOPPED`` report follows, also if the instance has already ended.
 
         Args:
-            settle: whether it may take a while to end where its next owner can go on.
+            settle: whether it may delay its end to reach a point where its next owner can continue.
         """
         ends_s = self._clock.monotonic_s() + self._given.options.settle_s
         with self._lock:
@@ -119,20 +123,20 @@ class SharedInstance:
         elif apart is not None:
             apart.stop(settle=settle)
         elif member is not None:
-            # One that is on its way to where it settles goes on, while there is time.
+            # An instance that already drains continues, while there is time.
             if not settle or member.until is None:
                 self._shared_query.release(member)
         elif is_resting:
             self._schedule(self._end)
 
     def join(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the instance has ended."""
         self._ended.wait()
 
-    # --- what the carrier calls
+    # --- called by the shared query
 
     def on_outcome(self, row: Row) -> None:
-        """See ``Passenger.take``."""
+        """See ``QueryListener.on_outcome``."""
         with self._lock:
             if row.generation != self._generation:
                 return
@@ -154,7 +158,7 @@ class SharedInstance:
             self._schedule(lambda: self._failed(reason, has_waited=waited))
 
     def on_query_failed(self, error: str, *, is_suspect: bool) -> None:
-        """See ``Passenger.thrown_out``."""
+        """See ``QueryListener.on_query_failed``."""
         with self._lock:
             self._member = None
             if is_suspect:
@@ -166,7 +170,7 @@ class SharedInstance:
             self._restart()
 
     def tick(self, now_s: float) -> None:
-        """See ``Passenger.look``."""
+        """See ``QueryListener.tick``."""
         with self._lock:
             again = self._retry_at_s is not None and now_s >= self._retry_at_s
             if again:
@@ -197,10 +201,10 @@ class SharedInstance:
         if shares:
             self._schedule(self._share_now, self._shared_query.pool)
 
-    # --- in the carrier's threads
+    # --- in the shared query's threads
 
     def _schedule(self, job: Callable[[], object], pool: Executor | None = None) -> None:
-        """Have a thread do a job; whatever goes wrong with it is reported and tried again."""
+        """Run a job in a thread; its failure is reported and the instance is retried."""
 
         def guarded() -> None:
             try:
@@ -215,7 +219,7 @@ class SharedInstance:
         self._schedule(self._enter, self._shared_query.pool)
 
     def _enter(self) -> None:
-        """Restore the last snapshot, and have the carrier take it in."""
+        """Restore the last snapshot, and join the shared query."""
         if self._is_stopping():
             self._end()
             return
@@ -233,7 +237,7 @@ class SharedInstance:
         self._admit(*self._parts.restore())
 
     def _continue(self, until: Mapping[str, int]) -> None:
-        """Have the carrier take it in once more where it is, up to a place."""
+        """Join the shared query again at the present positions, up to ``until``."""
         with self._lock:
             self._generation = next(self._shared_query.generations)
             self._until = until
@@ -250,7 +254,7 @@ class SharedInstance:
             until=self._until,
         )
         with self._lock:
-            # What has not been up has nothing to settle.
+            # An instance that has never run has nothing to drain.
             is_over = self._stopping and (self._until is None or not self._may_drain())
             if not is_over:
                 self._member = member
@@ -259,7 +263,7 @@ class SharedInstance:
             self._end()
 
     def _left(self) -> None:
-        """The carrier has let it go, at the border of a batch, or where it was to halt."""
+        """Continue after the removal of the member, between batches or at its halt."""
         is_shared = self._try_share()
         with self._lock:
             is_over = self._stopping
@@ -291,7 +295,7 @@ class SharedInstance:
         self._continue(until)
 
     def _isolate(self, term: IsolationPeriod) -> None:
-        """Run it in a query of its own; it goes on from the last snapshot."""
+        """Run the instance in a dedicated query, from the last snapshot."""
         name = self.io.assignment.instance
         log.info(
             "instance moves to a dedicated query", extra=fields(instance=name, why=term.why.value)
@@ -310,7 +314,7 @@ class SharedInstance:
             apart.stop()
 
     def _relay(self, status: InstanceStatus) -> None:
-        """Hand on what the query of its own reports; have it end when it may be carried again."""
+        """Report the status of the dedicated query; end that query when the isolation is over."""
         if status.state is InstanceState.STOPPED:
             self._isolation_ended(status)
             return
@@ -326,7 +330,7 @@ class SharedInstance:
             apart = self._apart
         self._given.report(told)
         if is_over and apart is not None:
-            # With its state shared, so that little is done again.
+            # The drain stores the state, so that little is processed again.
             apart.stop(settle=True)
 
     def _isolation_ended(self, status: InstanceStatus) -> None:
@@ -334,7 +338,7 @@ class SharedInstance:
             self._apart = None
             self._tally.add(status)
             self._error = status.error
-            # Where it has ended by itself, it was taken over, or has settled.
+            # A query that ended unasked was replaced by a newer epoch, or has drained.
             returns = not self._stopping and self._term is None and self._until is None
             if status.settled and not returns:
                 self._settled = status.position
@@ -344,7 +348,7 @@ class SharedInstance:
             self._schedule(self._end)
 
     def _may_drain(self) -> bool:
-        """Whether there is time to; called with the lock held."""
+        """Whether there is time to drain; called with the lock held."""
         return self._clock.monotonic_s() < self._settles_until_s
 
     def _is_stopping(self) -> bool:
@@ -377,7 +381,7 @@ class SharedInstance:
             self._report(InstanceState.RETRYING, rest_s)
 
     def _was_taken_over(self, reason: str) -> None:
-        """It has no more to do here; where it is still carried it leaves."""
+        """Leave the shared query for good: a newer epoch has replaced this instance."""
         name, epoch = self.io.assignment.instance, self.io.assignment.epoch
         with self._lock:
             is_known, self._stopping = self._stopping, True
@@ -407,10 +411,10 @@ class SharedInstance:
             self._is_sharing = False
 
     def _try_share(self) -> bool:
-        """Store what has moved on; whether all of it is stored."""
+        """Store the snapshots of changed parts; whether all are stored."""
         try:
             return self._parts.share()
-        # A snapshot that isn't stored costs a longer replay, or is stored the next time.
+        # A snapshot that is not stored costs a longer replay, or is stored the next time.
         except Exception as failure:
             reason = _error_message(failure)
             if _is_taken_over(reason):

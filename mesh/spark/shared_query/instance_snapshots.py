@@ -1,4 +1,4 @@
-"""Where the parts of a carried instance are, and what of that is stored for whoever comes next."""
+"""Positions and snapshots of one instance's parts in the shared query."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ if TYPE_CHECKING:
 
 
 class InstanceSnapshots:
-    """The parts of one instance; may be asked and told from any thread."""
+    """The parts of one instance; thread-safe."""
 
     def __init__(self, context: InstanceContext) -> None:
         self._io = context.io
         self._store = context.store
         self._nats = context.options.nats
         self._keys = members.partition_keys(context.io)
-        #: Guards what follows; never held while waiting.
+        #: Guards the following fields; never held while waiting.
         self._lock = threading.Lock()
         self._run = context.directory
-        #: Where each part is, once it is in.
+        #: The position of each admitted part.
         self._at: dict[str, Offsets] = {}
         self._shared: dict[str, Offsets] = {}
-        #: Held by whoever stores a snapshot.
+        #: Held while a snapshot is stored.
         self._sharing = threading.Lock()
 
-    # --- where they are
+    # --- positions
 
     def begin(self, run: Path) -> None:
-        """They are nowhere; their state will be in ``run``, a new directory."""
+        """Forget all positions; the state will be in ``run``, a new directory."""
         run.mkdir(parents=True)
         with self._lock:
             self._run = run
             self._at, self._shared = {}, {}
 
     def admitted(self, key: str, at: Offsets) -> bool:
-        """A part is in; whether all are."""
+        """Record that a part is admitted; whether all are."""
         with self._lock:
             self._at[key] = at
-            # The stored snapshot is of there, or there is nothing to store.
+            # The stored snapshot has this position, or there is nothing to store.
             self._shared.setdefault(key, at)
             return self._is_whole
 
     def moved(self, key: str, at: Offsets) -> None:
-        """A part has gone on."""
+        """Record the new position of a part."""
         with self._lock:
             self._at[key] = at
 
@@ -68,7 +68,7 @@ class InstanceSnapshots:
         return len(self._at) == len(self._keys)
 
     def starts(self) -> tuple[dict[str, Offsets], frozenset[str]]:
-        """Where parts go on in the same run, and those that have a state there."""
+        """The present positions as starts in the same run, and the parts with state there."""
         with self._lock:
             starts, run = dict(self._at), self._run
         if not self._io.group.stateful:
@@ -78,7 +78,7 @@ class InstanceSnapshots:
     # --- stored snapshots
 
     def restore(self) -> tuple[dict[str, Offsets], frozenset[str]]:
-        """Where parts begin, and those whose state is in the run's directory now."""
+        """Restore the snapshots; the start positions, and the parts with restored state."""
         run = self._run
         if not self._io.group.stateful:
             data = self._store.restore(self._io.part(0), lambda name: run / name)
@@ -110,9 +110,9 @@ class InstanceSnapshots:
         return starts, frozenset(restored)
 
     def share(self) -> bool:
-        """Store the snapshots of parts that have moved on; whether all are stored.
+        """Store the snapshots of changed parts; whether all are stored.
 
-        Their positions are out, as all told ones.
+        Only positions that a batch has reported are stored: their output is published.
         """
         with self._sharing:
             self._share()
@@ -132,7 +132,8 @@ class InstanceSnapshots:
         for key, at in moved.items():
             local = LocalState(run / key)
             manifest = local.manifest(Position.of(at, self._keys[key]))
-            # None: later batches have dropped it, or there was none; the next look finds a newer.
+            # None: later batches have dropped it, or there was none; the next tick finds a newer
+            # one.
             if manifest is not None:
                 try:
                     self._save(int(key), local, manifest)
@@ -151,15 +152,15 @@ class InstanceSnapshots:
         with self._lock:
             self._shared |= shared
 
-    # --- settling
+    # --- draining
 
     def drained(self) -> Mapping[str, int] | None:
-        """Where the instance has settled, by JetStream stream, if nothing is out behind there.
+        """The drained position by JetStream stream; None if output stems from later input.
 
-        It does no work; what it has reached is stored.
+        No work of the instance runs, and its state is stored.
 
         Raises:
-            ConnectorError: a newer instance was here, or NATS did not answer.
+            ConnectorError: a newer instance has written a marker, or NATS did not answer.
         """
         with self._lock:
             whole = dict(self._at) if self._is_whole else None
@@ -176,15 +177,15 @@ class InstanceSnapshots:
         return {stream: one["sequence"] for stream, one in _shared_streams(whole).items()}
 
     def required_until(self) -> dict[str, int] | None:
-        """How far they must go on to be able to settle, by JetStream stream.
+        """The sequences up to which the parts must read to drain, by JetStream stream.
 
-        None where there is nothing more to read.
+        Empty if the parts are at different positions; None if there is nothing more to read.
         """
         with self._lock:
             whole = dict(self._at)
         if not _is_even(whole):
             return {}
-        # One that was killed had gone on; it can't have read more than there is.
+        # A killed predecessor may have read further, but not past the end of the streams.
         together = _shared_streams(whole)
         ends = self._store.ends(together)
         is_more = any(ends.get(s, 0) > one["sequence"] for s, one in together.items())
@@ -196,7 +197,7 @@ def _shared_streams(whole: Mapping[str, Offsets]) -> Offsets:
 
 
 def _is_even(whole: Mapping[str, Offsets]) -> bool:
-    """Whether partitions are in the same place of a stream that all of them read."""
+    """Whether all partitions that read a stream are at the same position in it."""
     together = _shared_streams(whole)
     return all(
         one["sequence"] == together[stream]["sequence"]

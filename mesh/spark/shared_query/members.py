@@ -1,9 +1,9 @@
-"""An instance that a carrier query carries, as the processes of the query are told of it.
+"""Members of the shared query: the files that describe its instances to its processes.
 
-A carrier is one streaming query that runs many instances (``mesh.spark.shared_query.query``).  Each instance
-is a *member*: a file in the query's directory says what it reads and where it goes on.  Its input
-is divided into *parts* that are looked at, read and computed each by itself: the virtual partitions
-of a group with state, the inputs of one without.
+The shared query is one streaming query that runs many instances
+(``mesh.spark.shared_query.query``).  Each instance is a *member*: a file in the query's directory
+names its input and its start positions.  The input is divided into *parts* that are observed, read
+and computed independently: the virtual partitions of a group with state, the inputs of one without.
 
 Three kinds of process read this: the session, the query's planner, and its tasks.  So nothing here
 imports operators.
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _BYTES_MAX: Final = 8 << 20
-#: How long a task waits for one stream to answer, seconds: as long as others may have to wait.
+#: How long a task waits for one stream to answer, seconds: other members wait as long.
 _PATIENCE_S: Final = "10"
 _OUT: Final = ".out"
 _ENDING: Final = ".ending"
 _AT_WORK: Final = ".at-work-"
 
-#: Where a part is: ``{js_stream: {"sequence": n, "time_ms": t, "created_ms": c}}``.
+#: Position of a part: ``{js_stream: {"sequence": n, "time_ms": t, "created_ms": c}}``.
 Offsets = dict[str, dict[str, int]]
 
 
@@ -47,15 +47,15 @@ class InputPartition:
 
     #: The virtual partition's number, or the input's JetStream stream.
     key: str
-    #: Tells parts of a member apart in markers.
+    #: Distinguishes parts of a member in markers.
     number: int
     options: SourceOptions
     form: batches.RowLayout
-    #: What its JetStream streams take in.
+    #: The subjects of its JetStream streams.
     subjects: dict[str, tuple[str, ...]]
-    #: Where it begins; None for as far back as its streams go.
+    #: Start position; None for the first message of its streams.
     start: Offsets | None
-    #: Whether a stream is not the mesh's: what it takes in may be published under other subjects.
+    #: Whether a stream is not the mesh's: its messages may be published under other subjects.
     is_foreign: bool
     #: Whether its state was restored.
     is_restored: bool = False
@@ -63,27 +63,27 @@ class InputPartition:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An instance in a carrier."""
+    """An instance in the shared query."""
 
     io: InstanceIO
-    #: Of this run of it, for states.
+    #: Directory of the state of this run.
     directory: str
-    #: Grows each time the instance is taken in, so that word of an earlier time counts for nothing.
+    #: Grows each time the instance is admitted, so that outcomes of an earlier time are ignored.
     generation: int
     parts: tuple[InputPartition, ...]
     sink: SinkOptions
-    #: It leaves by itself at these sequences, by JetStream stream, and goes no further in others;
-    #: None for one that stays until it is told to leave.
+    #: The member leaves at these sequences, by JetStream stream, and reads no further in others;
+    #: None for one that stays until it is released.
     until: Mapping[str, int] | None = None
 
     @property
     def name(self) -> str:
-        """The instance's."""
+        """Name of the instance."""
         return self.io.assignment.instance
 
     @property
     def file_name(self) -> str:
-        """Of its file in the carrier's directory."""
+        """Name of the member's file in the directory of the shared query."""
         return file_name(self.name, self.generation)
 
 
@@ -100,12 +100,12 @@ def member(
     """An instance as a member.
 
     Args:
-        io: what it reads and writes.
+        io: of the instance.
         generation: see ``Member``.
-        run: directory of this run of it.
-        nats: options of source and sink that say how to reach NATS.
-        starts: where parts begin, by key; those that aren't there begin as far back as they can.
-        restored: keys of parts whose state is in their directory.
+        run: directory of this run.
+        nats: options of source and sink for the NATS connection.
+        starts: start positions by key; parts not named start at their first message.
+        restored: keys of parts with state in their directory.
         until: see ``Member``.
     """
     patient = {"timeoutS": _PATIENCE_S, **nats}
@@ -126,24 +126,27 @@ def member(
 
 
 def partition_keys(io: InstanceIO) -> dict[str, tuple[str, ...]]:
-    """The parts of an instance, each with the JetStream streams that it reads."""
+    """Keys of an instance's parts, each with the JetStream streams that it reads."""
     if io.group.stateful:
         return {str(p): tuple(io.input_streams(p)) for p in io.partitions}
     return {stream: (stream,) for stream in io.input_streams(0)}
 
 
 def wakeup_directory(run: Path, key: str) -> Path:
-    """The directory of the file that says when a part is due next."""
+    """Directory of the file with the time of a part's next timer."""
     return run / f"wakeup-{key}"
 
 
 def pace_file(run: Path, key: str) -> Path:
-    """The file that says how many messages a slow part may take at once."""
+    """File with the most messages of a slow part per batch."""
     return run / f"pace-{key}"
 
 
 def _subjects(io: InstanceIO, key: str) -> dict[str, tuple[str, ...]]:
-    """Events, and the markers that end atomic batches of them: only then are they stored."""
+    """Subjects of events and of the markers that end their atomic batches.
+
+    The events of a batch are stored only with its marker.
+    """
     partition = int(key) if io.group.stateful else 0
     return {
         stream: (
@@ -168,7 +171,7 @@ def _source(
     limits = BatchLimits(pacing.ROWS_MAX, _BYTES_MAX)
     options = parsed_options(source_options(io, (key,), nats, limits, wakeup_directory(run, key)))
     if io.group.stateful:
-        # Only the names count, of what has a schema of its own.
+        # For a stream with a schema of its own, only the names count.
         fields = [StructField(name, NullType()) for name in rows.MARKED.names]
         return options, batches.row_layout(options, StructType(fields))
     schema = typed_schema(io.input_streams(0)[key].channel.stream)
@@ -176,7 +179,7 @@ def _source(
 
 
 def file_name(instance: str, generation: int) -> str:
-    """The name of a member's file."""
+    """Name of a member's file."""
     return f"{quote(instance, safe='')}.{generation}"
 
 
@@ -187,7 +190,7 @@ def split(name: str) -> tuple[str, int]:
 
 
 def admit(directory: Path, one: Member) -> None:
-    """Take a member in: its planner finds it by its file."""
+    """Admit a member: the planner finds its file."""
     path = directory / one.file_name
     temporary = directory / f".{one.file_name}"
     temporary.write_bytes(pickle.dumps(one))
@@ -195,23 +198,23 @@ def admit(directory: Path, one: Member) -> None:
 
 
 def request_removal(directory: Path, one: Member) -> None:
-    """Tell the planner to take a member out, whether or not it has seen it yet."""
+    """Request that the planner remove a member, whether or not it has seen it yet."""
     (directory / one.file_name).replace(directory / f"{one.file_name}{_OUT}")
 
 
 def remove(directory: Path, one: Member) -> None:
-    """Forget a member that is out."""
+    """Delete the files of a removed member."""
     (directory / one.file_name).unlink(missing_ok=True)
     (directory / f"{one.file_name}{_OUT}").unlink(missing_ok=True)
 
 
 def end(directory: Path) -> None:
-    """Tell the planner that it need not wait any more."""
+    """Request that the planner stop waiting."""
     (directory / _ENDING).touch()
 
 
 def begin(directory: Path, task: int, instance: str) -> None:
-    """Note which instance a task works for; "" when it is done."""
+    """Record the instance that a task works for; "" when it is done."""
     (directory / f"{_AT_WORK}{task}").write_text(instance)
 
 
@@ -221,19 +224,19 @@ def working(directory: Path) -> frozenset[str]:
 
 
 def is_ending(directory: Path) -> bool:
-    """Whether the planner was told so."""
+    """Whether the planner has been requested to stop waiting."""
     return (directory / _ENDING).exists()
 
 
 def listed(directory: Path) -> tuple[set[str], set[str]]:
-    """The file names of the members, and of those that are to be taken out."""
+    """File names of the members, and of those to be removed."""
     names = {path.name for path in directory.iterdir() if not path.name.startswith(".")}
     out = {name for name in names if name.endswith(_OUT)}
     return names - out, {name.removesuffix(_OUT) for name in out}
 
 
 def read(directory: Path, name: str) -> Member | None:
-    """A member; None when it has been taken out."""
+    """Read a member; None if it has been removed."""
     try:
         data = (directory / name).read_bytes()
     except FileNotFoundError:

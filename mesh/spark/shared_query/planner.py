@@ -1,8 +1,8 @@
-"""What the next batch of a carrier does: its planner's view of the members and their streams.
+"""Planner of the shared query's batches, by the positions of members and their streams.
 
-The planner sleeps on one connection that is subscribed, for one message each, to what the streams
-of all members take in.  So what is idle costs nothing; a message wakes the planner, which looks at
-the streams that it came for, and at those alone.
+The planner sleeps on one connection that is subscribed, for one message each, to the subjects of
+all members' streams.  So idle streams cost nothing.  A message wakes the planner, which looks only
+at the stream of that message.
 """
 
 from __future__ import annotations
@@ -29,44 +29,44 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: A subscriber may hear of a message before the stream has stored it: how long to wait before each
-#: further look, seconds.  The last ones are for messages that are not for us.
+#: A subscriber may receive a message before the stream has stored it: the pauses before further
+#: looks, seconds.  The last ones are for messages that the member does not read.
 _DOUBT_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
-#: How long one stream may take to answer before the server is asked, seconds; then so long again.
+#: How long one stream may take to answer before the server is checked, seconds; then as long again.
 _PATIENCE_S: Final = 5.0
-#: How often to look at streams that take in what nobody hears of, seconds.
+#: Interval of looks at streams whose messages cause no notification, seconds.
 _POLL_S: Final = 0.25
 
 
 class _NoServerError(UnavailableError):
-    """Nobody is there to ask, for whomever."""
+    """No server is available, for any member."""
 
 
 @dataclass(eq=False, slots=True)
 class _Offset:
-    """A part, and where it is."""
+    """A part and its position."""
 
     member: Member
     part: InputPartition
     watch: offsets.Watch
     at: Offsets
-    #: Whether it has a state that nobody has looked into: a timer may be due in it.
+    #: Whether its restored state has not been loaded yet: a timer may be due in it.
     is_unknown: bool
-    #: When its timer is due, on the local monotonic clock, seconds; None without one.
+    #: Time of its next timer on the local monotonic clock, seconds; None without one.
     due_s: float | None = None
-    #: Where it is to halt, by JetStream stream; None where it goes on.
+    #: Where the part is to halt, by JetStream stream; None for no end.
     until: Mapping[str, int] | None = None
-    #: Whether nothing is left to do until there.
+    #: Whether the part has reached ``until``.
     is_there: bool = False
-    #: Most messages that its next batch takes.
+    #: Most messages in its next batch.
     rows_max: int = pacing.ROWS_FIRST
 
 
 @dataclass(slots=True)
 class _Uncertain:
-    """A stream that something was heard of, and that has nothing new yet."""
+    """A stream with a notification but no new message yet."""
 
-    #: When to look again, monotonic, seconds.
+    #: Time of the next look, monotonic, seconds.
     at_s: float
     #: Looks so far.
     count: int = 1
@@ -74,31 +74,31 @@ class _Uncertain:
 
 @dataclass
 class BatchPlanner:
-    """Members, where they are, and what to do next; lives in the planner's process."""
+    """Members and their positions, from which it plans batches; lives in the planner's process."""
 
     directory: Path
     connection: ConnectionOptions
-    #: Subject on which the session says that members have changed.
+    #: Subject on which the session announces changes of the members.
     nudge: str
     _places: dict[str, list[_Offset]] = field(default_factory=dict)
     _readers: dict[str, list[_Offset]] = field(default_factory=lambda: defaultdict(list))
     _doubts: dict[str, _Uncertain] = field(default_factory=dict)
-    #: Streams to look at once more without having heard of them: their parts have just worked.
+    #: Streams to look at again without a notification: their parts have just worked.
     _again: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        # It waits for one stream's leader at a time, and others wait with it.
+        # Calls wait for one stream's leader at a time, and delay the other members.
         self._asks = Connection(replace(self.connection, timeout_s=_PATIENCE_S))
         self._listener = MessageListener(Connection(self.connection))
 
     def next(self, wait_s: float) -> list[WorkItem]:
-        """The work of the next batch, as soon as there is some; none after ``wait_s``.
+        """The work of the next batch, as soon as there is some; empty after ``wait_s``.
 
         Raises:
-            UnavailableError: NATS stayed away.
+            UnavailableError: NATS remained unavailable.
         """
         ends_s = time.monotonic() + wait_s
-        # A connection that is dead without having said so would be silent for ever.
+        # A connection that broke without notice would be silent for ever.
         self._listener.check()
         while True:
             self._listener.listen({"": (self.nudge,)})
@@ -118,14 +118,14 @@ class BatchPlanner:
             self._listener.wait(min(self._next_s(ends_s) - now_s, ends_s - now_s))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         self._asks.close()
         self._listener.close()
 
     # --- members
 
     def _changed(self) -> Iterator[WorkItem]:
-        """Take in and out what the directory says."""
+        """Admit and remove members according to the directory."""
         listed, out = members.listed(self.directory)
         for file_name in self._places.keys() - listed:
             self._drop(file_name)
@@ -154,7 +154,7 @@ class BatchPlanner:
             )
         except _NoServerError:
             raise
-        # What is wrong with one is its own, whatever it is.
+        # A failure here concerns only this member, whatever its kind.
         except Exception as error:
             yield _word(FAILED, member, _error_text(error))
             return
@@ -171,16 +171,16 @@ class BatchPlanner:
 
     def _place(self, member: Member, part: InputPartition) -> _Offset:
         watch = offsets.Watch(part.options, self._asks)
-        # Also those that have a start need the streams to be there.
+        # The streams must exist, also for parts with a start position.
         at = {**watch.initial(), **(part.start or {})}
         return _Offset(member, part, watch, at, part.is_restored)
 
     def _query_streams(self, step: Callable[[], T]) -> T:
-        """Do a step that asks for one member's streams.
+        """Run a step that queries one member's streams.
 
         Raises:
             UnavailableError: they don't answer, though the server does.
-            _NoServerError: there is no server.
+            _NoServerError: no server is available.
         """
         try:
             return step()
@@ -189,17 +189,17 @@ class BatchPlanner:
                 self._listener.check()
             except UnavailableError as error:
                 raise _NoServerError(str(error)) from error
-        # It may have been away until now.
+        # The server may have been unavailable until now.
         return step()
 
     # --- streams
 
     def _look(self, heard: set[str], armed: set[str]) -> Iterator[WorkItem]:
-        """The work that there is now.
+        """The work that is ready now.
 
         Args:
-            heard: streams whose subjects a message was heard on.
-            armed: streams that are listened to again, and may have taken something before.
+            heard: streams with a notification.
+            armed: streams just subscribed to again, which may have stored messages in between.
         """
         now_s = time.monotonic()
         heard = heard & self._readers.keys()
@@ -221,7 +221,7 @@ class BatchPlanner:
             self._doubt(stream, now_s)
 
     def _doubt(self, stream: str, now_s: float) -> None:
-        """Look again soon at a stream that was heard of and has nothing yet."""
+        """Schedule another look at a stream with a notification but no new message."""
         doubt = self._doubts.pop(stream, None)
         count = doubt.count if doubt is not None else 0
         if count < len(_DOUBT_S):
@@ -237,7 +237,8 @@ class BatchPlanner:
         except _NoServerError:
             raise
         except Exception as error:
-            # Nothing more of it until the session has taken it out, and in again.
+            # No more work for this part until the session has removed and admitted the member
+            # again.
             place.due_s = None
             return _word(FAILED, place.member, _error_text(error))
 
@@ -276,26 +277,26 @@ class BatchPlanner:
         )
 
     def _due_s(self, place: _Offset) -> float | None:
-        """When to look at a part although nothing is heard."""
+        """Time of the next look at a part without a notification."""
         due_ms = wakeup_ms(place.part.options.wakeup_path)
         now_s = time.monotonic()
         times = []
         if due_ms is not None:
-            # By the server's clock; a look that comes too early is followed by another one.
+            # By the server's clock; a look that is too early is followed by another one.
             times.append(now_s + max(1, due_ms - place.watch.clock_ms) / 1000)
         if place.part.is_foreign or place.watch.has_copies:
             times.append(now_s + _POLL_S)
         return min(times, default=None)
 
     def _next_s(self, ends_s: float) -> float:
-        """When there is something to look at, though nothing is heard."""
+        """Time of the next look without a notification."""
         times = [doubt.at_s for doubt in self._doubts.values()]
         times += [place.due_s for place in self._all() if place.due_s is not None]
         return min(times, default=ends_s)
 
 
 def _even(until: Mapping[str, int], places: Iterable[_Offset]) -> dict[str, int]:
-    """``until``, or further: partitions that all read one stream halt in the same place of it."""
+    """``until``, or further: all partitions that read a stream halt at the same position in it."""
     found = dict(until)
     for place in places:
         for stream, at in place.at.items():

@@ -2,11 +2,11 @@
 
 A dedicated query costs an instance a planner process of 50 MB, a start of half a second, and 0.4 %
 of a core while idle.  So instances share one.  Its source waits for messages for all of them at
-once (``carrier_plan``).  A batch holds work for the instances that have messages.  Each part's
-range is read, computed and published in one task (``carrier_task``), whose rows report the outcomes
-to this module.  Offsets, state, snapshots and producers are separate for each instance, as in a
-dedicated query.  A failure affects one instance: it is removed, and starts again from its snapshot
-while the others continue.
+once (``planner``).  A batch holds work for the instances that have messages.  Each part's range is
+read, computed and published in one task (``task``), whose rows report the outcomes to this module.
+Offsets, state, snapshots and producers are separate for each instance, as in a dedicated query.  A
+failure affects one instance: it is removed, and starts again from its snapshot while the others
+continue.
 
 Spark plans the next batch only after the rows of the last one were processed here.  So outcomes of
 a member arrive in order, and a removed member does no more work afterwards.
@@ -44,28 +44,32 @@ log = logging.getLogger(__name__)
 
 #: Interval of the members' timed work, seconds.
 _LOOK_S: Final = 0.25
-#: Time for a member to leave before the query is ended for it: its batch hangs, or NATS is away.
+#: Time for a member to leave before the query is stopped: its batch hangs, or NATS is unavailable.
 _LEAVE_S: Final = 5.0
 #: Duration of a batch after which its members are suspected to hang; a task that waits for NATS
 #: gives up earlier.
 _HANGS_S: Final = 45.0
-#: Threads for restoring and storing snapshots while instances run; and as many for all other waits.
+#: Number of threads that restore and store snapshots of running instances; as many serve all other
+#: waits.
 _THREADS: Final = 8
 
 
 class QueryListener(Protocol):
-    """What a carrier tells an instance."""
+    """Callbacks of the shared query to an instance; they must not block."""
 
     def on_outcome(self, row: Row) -> None:
-        """A piece of its work is done, or failed; called in order, must not wait."""
+        """Process the outcome of a work item; called in order."""
         ...
 
     def on_query_failed(self, error: str, *, is_suspect: bool) -> None:
-        """The query ended with this error; ``is_suspect``: while work of this one was under way."""
+        """The shared query failed.
+
+        ``is_suspect`` is true if a work item of this instance was running at the time.
+        """
         ...
 
     def tick(self, now_s: float) -> None:
-        """Do what is due by now (monotonic, seconds); must not wait."""
+        """Do the timed work that is due (monotonic, seconds)."""
         ...
 
 
@@ -74,7 +78,7 @@ class _NotLeavingError(Exception):
 
 
 class SharedQuery:
-    """The query, kept running, and its members."""
+    """The query, which is kept running, and its members."""
 
     def __init__(
         self,
@@ -100,9 +104,9 @@ class SharedQuery:
             tasks: most tasks of a batch.
             retry_s: pause before the query is started again.
         """
-        #: Unique numbers: a member that enters again gets a new one.
+        #: Unique numbers: a member that is admitted again gets a new one.
         self.generations = itertools.count(1)
-        #: For snapshots: a store that is slow must not keep others from ending, nor from telling.
+        #: For snapshots: a slow store must not delay the end or the reports of other instances.
         self.pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="shared-query-snapshots")
         self.errands = ThreadPoolExecutor(_THREADS, thread_name_prefix="shared-query")
         self.session = session
@@ -115,47 +119,47 @@ class SharedQuery:
         self._retry_s = retry_s
         self._lock = threading.Lock()
         self._listeners: dict[str, tuple[QueryListener, Member]] = {}
-        #: Members that were told to leave: since when, by file name.
+        #: Released members that have not left: since when, by file name.
         self._leaving: dict[str, float] = {}
         self._all_listeners: set[QueryListener] = set()
         self._run = directory
-        #: Start of the current batch, monotonic, seconds; None while there is none.
+        #: Start of the current batch, monotonic, seconds; None without one.
         self._batch_at_s: float | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._supervise, name="shared-query", daemon=True)
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start; returns at once."""
         self.session.dataSource.register(SharedQuerySource)
         self._begin_run(0)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the query, and wait until it has."""
+        """Stop the query, and wait until it has ended."""
         self._ending.set()
         self._thread.join()
         self.pool.shutdown()
         self.errands.shutdown()
 
     def register(self, listener: QueryListener) -> None:
-        """Have ``passenger`` looked at from now on, whether or not it is a member."""
+        """Call ``tick`` of ``passenger`` from now on, whether or not it is a member."""
         with self._lock:
             self._all_listeners.add(listener)
 
     def unregister(self, listener: QueryListener) -> None:
-        """The end of ``board``."""
+        """Undo ``register``."""
         with self._lock:
             self._all_listeners.discard(listener)
 
     def admit(self, listener: QueryListener, member: Member) -> None:
-        """Take a member in; what follows is told to ``passenger``."""
+        """Admit a member; ``passenger`` receives its outcomes."""
         with self._lock:
             self._listeners[member.file_name] = (listener, member)
             members.admit(self._run, member)
         self._nudge()
 
     def release(self, member: Member) -> None:
-        """Take a member out; ``REMOVED`` is told when it does no more work."""
+        """Remove a member; an outcome ``REMOVED`` follows when it does no more work."""
         with self._lock:
             if member.file_name not in self._listeners or member.file_name in self._leaving:
                 return
@@ -178,7 +182,7 @@ class SharedQuery:
             old = self._run
             if self._ending.is_set():
                 return
-            # Nobody is to blame for a server that stays away.
+            # No member is to blame for a server that is unavailable.
             self._fail_members(error, number, is_their_fault and UnavailableError.code not in error)
             shutil.rmtree(old, ignore_errors=True)
             self._ending.wait(self._retry_s)
@@ -206,7 +210,7 @@ class SharedQuery:
         )
 
     def _dispatch(self, frame: DataFrame, _batch: int) -> None:
-        """Run a batch, and tell everybody how it went."""
+        """Run a batch, and report the outcomes to the members."""
         self._batch_at_s = self._clock.monotonic_s()
         rows = frame.collect()
         self._batch_at_s = None
@@ -243,7 +247,7 @@ class SharedQuery:
                 for listener in listeners:
                     listener.tick(now_s)
         finally:
-            # A query stops when its planner has answered.
+            # A query stops only after its planner has answered.
             members.end(self._run)
             self._nudge()
             running.stop()
@@ -260,7 +264,7 @@ class SharedQuery:
             listener.on_query_failed(error, is_suspect=is_their_fault and member.name in suspects)
 
 
-#: After these a member does no more work.
+#: Final outcomes: afterwards a member does no more work.
 _OUT: Final = (FAILED, REMOVED)
 #: Order of the reports on one member in a batch.
 _ORDER: Final = (ADMITTED, WORK, *_OUT)

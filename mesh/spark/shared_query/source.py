@@ -1,4 +1,4 @@
-"""The data source of a carrier query: its offsets count batches, and its rows tell of work done."""
+"""Data source of the shared query: its offsets count batches, and its rows report outcomes."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-#: What ``format(...)`` takes.
+#: Name for ``format(...)``.
 NAME: Final = "mesh-shared-query"
-#: How long a planner waits for work before it says that there is none, seconds.
+#: How long a planner waits before it answers that there is no work, seconds.
 _WAIT_S: Final = 2.0
 
 
 @dataclass(frozen=True)
 class SharedQueryPartition(InputPartition):
-    """What one task does."""
+    """The work of one task."""
 
     batch: int
-    #: Of the batch's tasks.
+    #: Number of the task in its batch.
     number: int
     work: tuple[WorkItem, ...]
 
@@ -43,11 +43,11 @@ class SharedQuerySource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format(...)`` takes."""
+        """Name for ``format(...)``."""
         return NAME
 
     def schema(self) -> str:
-        """One row for each piece of work."""
+        """One row for each work item."""
         return OUTCOME_DDL
 
     def streamReader(self, schema: StructType) -> SharedQueryReader:
@@ -56,25 +56,25 @@ class SharedQuerySource(DataSource):
 
 
 class SharedQueryReader(DataSourceStreamReader):
-    """Plans in the planner's process, works in the tasks'."""
+    """Plans in the planner's process, and works in the tasks'."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
-        #: Lives in the planner only.
+        #: Exists only in the planner.
         self._plan: BatchPlanner | None = None
         self._batch = 0
         self._work: list[WorkItem] = []
 
     def initialOffset(self) -> dict[str, int]:
-        """Before the first batch."""
+        """The offset of no batch."""
         return {"batch": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The planner has limits of its own."""
+        """No limit; the planner has its own limits."""
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """The next batch if there is work for one; waits a while for that."""
+        """The next batch if there is work for one; waits a while for it."""
         if self._batch > start["batch"]:
             return {"batch": self._batch}
         self._work = self._planned().next(_WAIT_S)
@@ -85,7 +85,7 @@ class SharedQueryReader(DataSourceStreamReader):
     def partitions(
         self, start: dict[str, int], end: dict[str, int]
     ) -> Sequence[SharedQueryPartition]:
-        """The batch's work, dealt out to tasks."""
+        """The batch's work, distributed among tasks."""
         tasks = max(1, min(int(self._options["tasks"]), len(self._work)))
         return [
             SharedQueryPartition(end["batch"], number, tuple(self._work[number::tasks]))
@@ -93,7 +93,7 @@ class SharedQueryReader(DataSourceStreamReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Do a task's work."""
+        """Run the work of a task."""
         # The planner needs no operators.
         from mesh.spark.shared_query.task import outcomes
 
@@ -103,7 +103,7 @@ class SharedQueryReader(DataSourceStreamReader):
         return outcomes(directory, partition.batch, partition.work, task=partition.number)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Nothing to do: positions are the session's to keep."""
+        """No action: the session stores positions."""
 
     def stop(self) -> None:
         """Close the planner's connections."""

@@ -1,7 +1,7 @@
-"""What a task of a carrier does: batches of several members, one after the other.
+"""Task of the shared query: runs batches of several members, one after the other.
 
-A batch of a member's part is read, computed and published here, in one process: its rows come into
-Spark only as an outcome, one row a part.  What fails, fails for that member alone.
+It reads, computes and publishes a batch of a member's part in one process.  Spark receives only the
+outcome, one row for each part.  A failure concerns only that member.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
     from mesh.spark.shared_query.members import InputPartition, Member
 
-#: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
+#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
 _compute: Any = pyarrow.compute
-#: How long to wait for a server that is away, seconds.
+#: How long to wait for a server that is unavailable, seconds.
 _SERVER_S: Final = 20.0
 
 
 class SharedPartitionTask(PartitionTask):
-    """The host's, for partitions that are waited for each by itself."""
+    """The partition task with a wakeup directory for each part."""
 
     def wakeup(self, partition: int) -> Path:
-        """See ``HostTask.wakeup``."""
+        """See ``PartitionTask.wakeup``."""
         return members.wakeup_directory(Path(self.directory), str(partition)) / str(partition)
 
 
@@ -58,13 +58,13 @@ class _Counts:
 def outcomes(
     directory: Path, batch: int, work: Iterable[WorkItem], *, task: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Do the work; one row for each piece, columns as ``OUTCOME``.
+    """Run work items; one row for each, with the columns of ``OUTCOME``.
 
     Args:
-        directory: the carrier's.
+        directory: of the shared query.
         batch: its number.
-        work: what to do, in this order.
-        task: which of the batch's tasks this is.
+        work: work items, in this order.
+        task: number of the task in the batch.
     """
     for one in work:
         counts, failure = _Counts(), one.failure
@@ -73,14 +73,14 @@ def outcomes(
             members.begin(directory, task, one.instance)
             try:
                 if not _do(directory, batch, one, counts):
-                    # It was taken out meanwhile.
+                    # The member was removed meanwhile.
                     continue
             except UnavailableError as error:
                 if not _is_server_there(directory, one):
-                    # The others would each wait for it.
+                    # Each of the others would wait for it.
                     raise
                 failure = f"{UNANSWERED}: {error}"
-            # A member's failure is its own.
+            # A failure concerns only its member.
             except Exception as error:
                 failure = f"{type(error).__name__}: {error}"
         took_ms = (time.perf_counter() - started_s) * 1000
@@ -104,7 +104,7 @@ def outcomes(
 
 
 def _is_server_there(directory: Path, one: WorkItem) -> bool:
-    """Whether the server answers, when a stream does not; waits for it as long as it may take."""
+    """Whether the server answers when a stream does not; waits for it within its time limit."""
     member = _member(directory, one.file_name)
     options = member.sink.connection if member is not None else None
     if options is None:
@@ -136,7 +136,7 @@ def _do(directory: Path, batch: int, one: WorkItem, counts: _Counts) -> bool:
         if member.io.group.stateful
         else _without(member, part, rows, counts)
     )
-    # Names this run of the batch: a later run of the same member counts its batches anew.
+    # Names this run of the batch: a later run of the same member counts its batches from 0 again.
     run = f"{member.io.assignment.epoch}.{member.generation}-{batch}"
     publisher = Publisher(shared(member.sink.connection), member.sink, Origin(run, part.number))
     errors = member.io.errors[0]
@@ -158,7 +158,7 @@ def _note_pace(directory: Path, one: WorkItem, counts: _Counts, took_ms: float) 
     member = _member(directory, one.file_name)
     if member is not None:
         path = members.pace_file(Path(member.directory), one.part)
-        # It may have been taken out, with its directory.
+        # The member may have been removed, with its directory.
         with suppress(FileNotFoundError):
             pacing.note(path, counts.messages, took_ms)
 
@@ -196,7 +196,7 @@ def _with_state(
 def _without(
     member: Member, part: InputPartition, rows: Iterator[pa.RecordBatch], counts: _Counts
 ) -> Iterator[pa.RecordBatch]:
-    """A group without state: all routes from one input."""
+    """Run a group without state: all routes from one input."""
 
     def counted() -> Iterator[pa.RecordBatch]:
         skips = member.io.skips(part.key)

@@ -1,4 +1,4 @@
-"""What a carrier's planner gives its tasks to do, and what they tell of it."""
+"""Work items that the shared query's planner gives to its tasks, and the outcomes they report."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ if TYPE_CHECKING:
     from mesh.spark.shared_query.members import Offsets
     from pyspark_nats.source.ranges import StreamRange
 
-#: What a piece of work is: a batch of a part; or word that a member is in, is out, can't be read.
+#: Kinds of work items: a batch of a part, or the report that a member was admitted or removed, or
+#: failed.
 WORK: Final = "work"
 ADMITTED: Final = "admitted"
 REMOVED: Final = "removed"
 FAILED: Final = "failed"
 
-#: How the failure of a member begins of which a stream does not answer, though the server does.
+#: Prefix of a failure because a member's stream does not answer, though the server does.
 UNANSWERED: Final = "no answer from a stream"
 
-#: What a carrier's rows say: one for each piece of work, when it is done.
+#: Columns of the shared query's rows: the outcome of one work item each.
 OUTCOME_DDL: Final = (
     "kind string, instance string, generation long, part string, ends string, messages long, "
     "rows long, errors long, behind long, took_ms double, failure string"
@@ -51,9 +52,9 @@ class WorkItem:
     file_name: str
     part: str = ""
     ranges: tuple[StreamRange, ...] = ()
-    #: Where the part is when it is done.
+    #: The position of the part afterwards.
     ends: Offsets | None = None
-    #: Messages that wait behind that.
+    #: Messages that wait after that.
     behind: int = 0
-    #: Of one that failed before there was work.
+    #: Failure of an item that failed before there was work.
     failure: str | None = None
