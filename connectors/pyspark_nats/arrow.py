@@ -1,6 +1,6 @@
-"""Arrow's compute functions and arrays, as loosely typed as they are called here.
+"""Arrow's compute functions and arrays, typed as loosely as their callers need.
 
-The third-party stubs know each function by a dozen overloads and reject most honest calls.
+The third-party stubs have a dozen overloads for each function, and reject most valid calls.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import pyarrow.compute
 
 #: ``pyarrow.compute``.
 kernels: Any = pyarrow.compute
-#: ``pyarrow``, for what the stubs do not know.
+#: ``pyarrow``, for functions without stubs.
 arrow: Any = pa
 
 
 def concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of several with the same schema; at least one."""
+    """Join batches with the same schema into one; needs at least one."""
     whole: pa.RecordBatch = arrow.concat_batches(batches)
     return whole
 
 
 def int64s(texts: Array) -> npt.NDArray[np.int64]:
-    """Decimal texts without nulls as numbers; ArrowInvalid when one is no number."""
+    """Decimal texts without nulls as numbers; ArrowInvalid if one is not a number."""
     return np.asarray(kernels.cast(texts, pa.int64()).to_numpy(zero_copy_only=False), np.int64)
 
 
@@ -38,5 +38,5 @@ if TYPE_CHECKING:
 
     #: An Arrow array; ``Any`` for the same reason.
     Array = Any
-    #: An Arrow type; its class in the stubs has not what its kind has.
+    #: An Arrow type; its class in the stubs lacks the attributes of its kinds.
     DataType = Any

@@ -1,4 +1,4 @@
-"""The data source that Spark knows as "nats"."""
+"""The data source with the name "nats" in Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NatsDataSource(DataSource):
         return "nats"
 
     def schema(self) -> str:
-        """The columns when the user gives no ``.schema(...)``."""
+        """The columns if the user gives no ``.schema(...)``."""
         read = source_options.source_options(self.options)
         if read.format != "raw":
             return typed_rows.ddl(read)

@@ -1,21 +1,21 @@
 """The connector's errors: a code that is part of the text, a message, a detail and a hint.
 
 Spark passes an error of a Python worker to the driver as text.  So ``str(error)`` holds everything
-that a person needs, with the code in a form that can be searched for.
+that a person needs, with a searchable code.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-#: Stands in the text of every ``StaleWriterError``, and nowhere else.
+#: Part of the text of every ``StaleWriterError``, and of no other error.
 FENCED: Final = "PYSPARK-NATS-FENCED"
 
 
 class ConnectorError(Exception):
-    """Something a person can act on."""
+    """An error that a person can act on."""
 
-    #: Stands in brackets behind the message.
+    #: The code, in brackets after the message.
     code = "PYSPARK-NATS-ERROR"
 
     def __init__(self, message: str, *, detail: str = "", hint: str = "") -> None:
@@ -43,7 +43,7 @@ class OptionError(ConnectorError):
 
 
 class SchemaError(ConnectorError):
-    """The columns of a DataFrame are not what the source or the sink works with."""
+    """The columns of a DataFrame do not fit the source or the sink."""
 
     code = "PYSPARK-NATS-SCHEMA"
 
@@ -55,7 +55,7 @@ class UnavailableError(ConnectorError):
 
 
 class RefusedError(ConnectorError):
-    """The server answered, and said no."""
+    """The server answered with a refusal."""
 
     code = "PYSPARK-NATS-REFUSED"
 
@@ -63,7 +63,7 @@ class RefusedError(ConnectorError):
         self, message: str, *, detail: str = "", hint: str = "", err_code: int = 0
     ) -> None:
         super().__init__(message, detail=detail, hint=hint)
-        #: JetStream's error code, 0 when there is none.
+        #: JetStream's error code, 0 for none.
         self.err_code = err_code
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -14,10 +14,10 @@ _modules_seen = 0
 
 
 def freeze_imported() -> None:
-    """Leave what is imported by now out of later searches; call it at the start of every task.
+    """Exclude objects imported so far from later collections; call it at the start of every task.
 
-    Does something only when modules were imported since the last call, so what is frozen stays
-    bounded: objects of the moment are frozen along, and never looked at again.
+    Acts only if modules were imported since the last call, so the number of frozen objects stays
+    bounded.  Temporary objects are frozen too, and never examined again.
     """
     global _modules_seen
     if len(sys.modules) > _modules_seen:

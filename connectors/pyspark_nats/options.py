@@ -1,4 +1,4 @@
-"""Reader of Spark options: strings, looked up by name without regard to case, and checked."""
+"""Reader of Spark options: strings, looked up by name without regard to case, and validated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark_nats.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What Spark itself passes along.
+#: Options that Spark itself adds.
 _SPARKS: Final = frozenset(
     (
         "path", "paths", "checkpointlocation", "queryname", "outputmode", "triggerinterval",
@@ -25,7 +25,7 @@ class OptionReader:
     """Looks options up by name, whatever their case; a wrong value is an ``OptionError``."""
 
     def __init__(self, given: Mapping[str, str], known: tuple[str, ...], side: str) -> None:
-        """Check that every option given is one of ``known``; ``side`` names the user of them."""
+        """Check that every given option is in ``known``; ``side`` names their user in errors."""
         self._values = {str(name).lower(): str(value) for name, value in given.items()}
         lower = {name.lower() for name in known}
         for name in self._values:
@@ -43,7 +43,7 @@ class OptionReader:
         return [part.strip() for part in self.text(name).split(",") if part.strip()]
 
     def integer(self, name: str, default: int, *, least: int) -> int:
-        """A whole number from ``least`` up."""
+        """A whole number, at least ``least``."""
         text = self.text(name)
         if not text:
             return default
@@ -74,7 +74,7 @@ class OptionReader:
         return text == "true"
 
     def one_of(self, name: str, allowed: tuple[str, ...], default: str) -> str:
-        """One of ``allowed``, as it is written there."""
+        """One of ``allowed``, in its spelling there."""
         text = self.text(name, default)
         if text not in allowed:
             raise OptionError(f'option "{name}" is "{text}"', hint=nearest(text, allowed))
@@ -82,7 +82,7 @@ class OptionReader:
 
 
 def nearest(name: str, known: tuple[str, ...]) -> str:
-    """A hint: the one of ``known`` that ``name`` may stand for, or all of them."""
+    """A hint: the one of ``known`` that ``name`` may mean, or all of them."""
     by_lower = {candidate.lower(): candidate for candidate in known}
     found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     if found:
@@ -91,7 +91,7 @@ def nearest(name: str, known: tuple[str, ...]) -> str:
 
 
 def parsed(name: str, text: str) -> Any:
-    """The JSON value of option ``name``; OptionError when it is none."""
+    """The JSON value of option ``name``; OptionError if it is invalid."""
     try:
         return json.loads(text)
     except ValueError as error:

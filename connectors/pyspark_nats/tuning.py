@@ -1,4 +1,4 @@
-"""Session settings for short micro-batches and quick starts, each with what it brings.
+"""Session settings for short micro-batches and quick starts, each with its effect.
 
 Use them with any session that runs streaming queries of many small batches::
 
@@ -11,13 +11,13 @@ Effects were measured by leaving out one setting at a time: 200 events a second 
 sink written in Python, two cores, p50 / p99 of publication to row.  Compare within one line only:
 some were measured in a session that had run for minutes, others in a fresh one, which is slower.
 
-What made no difference, so that nobody need try it again: whole-stage code generation on or off,
-the number of old batches and of progress reports that are kept, asynchronous purging of logs, fair
-or first-come scheduling, Arrow batches of 10,000 or 65,536 rows, Arrow's checks of bounds, the
-collector for short batches, and the way in which Java starts processes.  A Python daemon that
-imports everything before it forks workers brings a quarter of a second, and only for the first
-query after a minute in which none had a batch: Spark ends idle workers after a minute, and the next
-start then takes 1.9 s instead of 0.6 s, for processes that import pyarrow one after the other.
+Tried without effect: whole-stage code generation on or off, the number of kept old batches and
+progress reports, asynchronous purging of logs, fair or first-come scheduling, Arrow batches of
+10,000 or 65,536 rows, Arrow's checks of bounds, the collector for short batches, and the way in
+which Java starts processes.  A Python daemon that imports everything before it forks workers saves
+0.25 s, and only for the first query after a minute without a batch.  Spark ends idle workers after
+a minute; the next start then takes 1.9 s instead of 0.6 s, as processes import pyarrow one after
+the other.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Setting:
 
     #: A configuration key, or an option of the Java virtual machine.
     key: str
-    #: "" for an option of the virtual machine, which says everything in ``key``.
+    #: "" for an option of the virtual machine, which is ``key`` alone.
     value: str
     reason: str
-    #: What was measured with the setting, and what without it.
+    #: Measurements with the setting and without it.
     effect: str
 
 
@@ -117,7 +117,7 @@ JAVA_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
 )
 
-#: Instead, for batches of a hundred thousand rows and more.
+#: Instead of these, for batches of a hundred thousand rows and more.
 JAVA_SETTINGS_LARGE: Final[tuple[Setting, ...]] = (
     Setting(
         "-XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000"
@@ -137,29 +137,29 @@ JAVA_SETTINGS_LARGE: Final[tuple[Setting, ...]] = (
     ),
 )
 
-#: The same as ``SETTINGS``, as Spark takes it.
+#: ``SETTINGS`` as Spark's configuration.
 RECOMMENDED_CONF: Final[dict[str, str]] = {one.key: one.value for one in SETTINGS}
 
 
 def asynchronous_progress(interval_s: float = 1.0) -> dict[str, str]:
-    """Options of ``writeStream`` that take the logs of a checkpoint out of a trigger's way.
+    """Options of ``writeStream`` that remove the checkpoint's logs from a trigger's critical path.
 
-    Spark then writes them beside the batches, and not for each: where Hadoop has no native library,
-    which is how PySpark comes, each of the two files of a batch costs a process that sets its
+    Spark then writes them beside the batches, and not for each.  Without Hadoop's native library,
+    which PySpark does not include, each of a batch's two files costs a process that sets its
     permissions.  97 / 157 ms with it, 119 / 192 without; a trigger takes 68 ms, not 88.
 
-    After a restart batches may be cut differently.  So the sink takes these options for rows that
-    say their positions, or at least once, and refuses others.  Spark refuses queries with
-    aggregations, joins of streams or states of its own.
+    After a restart batches may be cut differently.  So the sink accepts these options for rows with
+    positions, or at least once, and refuses others.  Spark refuses queries with aggregations, joins
+    of streams or states of its own.
 
     Args:
-        interval_s: how often the logs are written; what a restart reads again at the most, besides
-            the batch that was under way.
+        interval_s: interval of writing the logs; a restart reads at most this much again, besides
+            the batch in progress.
     """
     return {
         "asyncProgressTrackingEnabled": "true",
         "asyncProgressTrackingCheckpointIntervalMs": str(round(interval_s * 1000)),
-        # Spark itself names but two sinks that may have it.
+        # Spark allows it for only two of its own sinks.
         "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
     }
 
@@ -171,17 +171,17 @@ def java_options(*, large_batches: bool = False) -> str:
 
 
 def lean_home(wanted: Path, spare: Path) -> Path:
-    """A ``SPARK_HOME`` without ``python/``, made of links into the installed PySpark.
+    """A ``SPARK_HOME`` without ``python/``: links into the installed PySpark.
 
-    Spark puts ``python/lib/pyspark.zip`` first on the path of its Python processes, and a module in
-    a zip file is compiled anew by each of them; a query needs several.  Without the zip they import
-    the installed package, which is compiled.  The start of a further query to its first row takes
-    0.75 s with it, 1.4 s without.
+    Spark puts ``python/lib/pyspark.zip`` first on the path of its Python processes.  Each process
+    compiles the modules of a zip file again, and a query needs several.  Without the zip they
+    import the installed package, which is compiled.  The start of a further query to its first row
+    takes 0.75 s with it, 1.4 s without.
 
     Args:
-        wanted: where to make it, if it is not there already; a path that stays the same lets an
-            archive of Java classes be used again.
-        spare: where to make it when ``wanted`` can't be written; must not exist.
+        wanted: where to create it unless it exists; a constant path allows an archive of Java
+            classes to be reused.
+        spare: where to create it if ``wanted`` can't be written; must not exist.
 
     Returns:
         ``wanted`` or ``spare``; to be set as ``SPARK_HOME`` before the session starts.
@@ -196,6 +196,6 @@ def lean_home(wanted: Path, spare: Path) -> Path:
         wanted.parent.mkdir(parents=True, exist_ok=True)
         spare.rename(wanted)
     except OSError:
-        # Another session was quicker, or the installation can't be written to.
+        # Another session was quicker, or the installation is read-only.
         return wanted if wanted.exists() else spare
     return wanted

@@ -2,7 +2,7 @@
 
 The cost is per call, not per row.  So the schema, the first frame of a stream, is read once for all
 messages that start with the same octets.  Their batches are read without a copy and become one
-table, whose buffers are validated at once, because a foreign buffer may point anywhere.
+table.  Its buffers are validated at once, because a foreign buffer may point anywhere.
 
 Columns are matched by name.  A narrower type is accepted for a wider one; other types must agree.
 """
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 #: Payload column of Arrow messages with the events' own times, ms since 1970.
 EVENT_TIME: Final = "_event_time_ms"
 _CONTINUATION: Final = b"\xff\xff\xff\xff"
-#: How the stream ends, when it says so.
+#: End of a stream, if it has one.
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 class _UnreadableError(ValueError):
-    """Why a table has no rows of the schema."""
+    """The reason why a table has no rows of the schema."""
 
 
 def decode_arrow(
@@ -45,7 +45,7 @@ def decode_arrow(
         at: length n, the messages' numbers.
         schema: the attributes.
         missing: "error" or "null".
-        errors: takes what can't be read.
+        errors: receives what can't be read.
     """
     parts: list[Part] = []
     numbers: list[int] = []
@@ -70,22 +70,22 @@ def decode_arrow(
 
 
 def _payloads(data: Array) -> list[pa.Buffer]:
-    """The payloads without a copy."""
+    """The payloads, without a copy."""
     bounds = np.frombuffer(data.buffers()[1], np.int32)[data.offset :][: len(data) + 1].tolist()
     octets = data.buffers()[2] or pa.py_buffer(b"")
     return [octets.slice(first, end - first) for first, end in pairwise(bounds)]
 
 
 class _Streams:
-    """Reads streams, remembering the schema of the last one."""
+    """Reader of streams, which remembers the schema of the last one."""
 
     def __init__(self) -> None:
-        #: The first frame of a stream, and the schema that it says; empty for none.
+        #: The first frame of a stream, and the schema in it; empty for none.
         self._frame = b""
         self._schema: pa.Schema | None = None
 
     def table(self, payload: pa.Buffer) -> pa.Table:
-        """The table in a stream, its buffers not checked yet."""
+        """The table in a stream; its buffers are not validated yet."""
         octets = memoryview(payload).cast("B")
         if not self._frame or octets[: len(self._frame)] != self._frame:
             with pa.ipc.open_stream(payload) as stream:
@@ -100,13 +100,13 @@ class _Streams:
             try:
                 message = pa.ipc.read_message(source)
             except EOFError:
-                break  # The stream said that it ends.
+                break  # The stream has an end marker.
             batches.append(pa.ipc.read_record_batch(message, self._schema))
         return pa.Table.from_batches(batches, self._schema)
 
     def _remember(self, octets: memoryview, schema: pa.Schema) -> None:
         self._frame = b""
-        # Dictionaries stand in frames of their own.
+        # Dictionaries have frames of their own.
         has_dictionary = [_has_dictionary(schema.field(n)) for n in range(len(schema))]
         if bytes(octets[:4]) != _CONTINUATION or any(has_dictionary):
             return
@@ -116,7 +116,7 @@ class _Streams:
 
 
 def _has_dictionary(field: Any) -> bool:
-    """Whether there is one anywhere in a field; UnicodeDecodeError for a name that is no text."""
+    """Whether a field contains a dictionary; UnicodeDecodeError for a name that is not text."""
     assert isinstance(field.name, str)
     inside = [_has_dictionary(field.type.field(n)) for n in range(field.type.num_fields)]
     return pa.types.is_dictionary(field.type) or any(inside)
@@ -138,7 +138,7 @@ def _part(
         rows, times = _rows(pa.concat_tables(tables), schema, missing)
     except _UnreadableError as error:
         if len(tables) > 1:
-            # One bad message must not take its neighbours along.
+            # One bad message must not affect its neighbours.
             middle = len(tables) // 2
             return [
                 *_part(numbers[:middle], tables[:middle], schema, missing, errors),
@@ -191,7 +191,7 @@ def _column(table: pa.Table, name: str, kind: pa.DataType, missing: str) -> Arra
 
 
 def _as(array: Array, kind: DataType, missing: str, path: str) -> Array:
-    """An array as one of ``kind``; says at which ``path`` it can't be."""
+    """An array as one of ``kind``; an error names the ``path`` that can't be converted."""
     types, given = pa.types, array.type
     if types.is_null(given):
         return pa.nulls(len(array), kind)
@@ -231,7 +231,7 @@ def _as(array: Array, kind: DataType, missing: str, path: str) -> Array:
 
 
 def _checked(array: Array) -> Array:
-    """Times must be in the years that Spark has."""
+    """Check that times are in Spark's range of years."""
     if pa.types.is_timestamp(array.type):
         return text_columns.checked_times(array)
     return text_columns.checked_days(array) if pa.types.is_date(array.type) else array
@@ -275,7 +275,7 @@ def _rebuilt(array: Array, kind: pa.DataType, children: list[Array]) -> Array:
 
 
 def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of a type is one of another, but for digits below a microsecond."""
+    """Whether every value of a type is valid in another, apart from digits below a microsecond."""
     types = pa.types
     if types.is_string(wanted):
         return types.is_large_string(given) or types.is_string_view(given)

@@ -28,12 +28,12 @@ def columns(events: Sequence[Any], fields: Sequence[Any], missing: str) -> list[
     """One column for each of ``fields`` from the attributes of ``events``.
 
     Args:
-        events: n dicts; what they hold otherwise is ignored.
+        events: n dicts; other attributes are ignored.
         fields: Arrow fields.
-        missing: "error", or "null" for null where an event lacks an attribute.
+        missing: "error", or "null" for null if an event lacks an attribute.
 
     Raises:
-        WrongValueError, ArrowInvalid: an event can't be read; it is not said which.
+        WrongValueError, ArrowInvalid: an event can't be read; the error does not name it.
     """
     return [column(_attribute(events, f.name, missing), f.type, missing) for f in fields]
 
@@ -70,7 +70,7 @@ def column(values: list[Any], kind: DataType, missing: str) -> Array:
         ):
             return pa.array(values, kind)
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
-        pass  # The rule takes more than Arrow does, or says what is wrong.
+        pass  # The rule accepts more than Arrow does, or gives the reason of the error.
     read_one = reader_of(kind, missing)
     return pa.array([None if value is None else read_one(value) for value in values], kind)
 
@@ -117,7 +117,7 @@ def _validity(is_null: np.ndarray[Any, Any]) -> pa.Buffer | None:
 
 
 def _spread(children: list[Array], is_null: np.ndarray[Any, Any]) -> list[Array]:
-    """Columns of the rows that are not null, put to their places."""
+    """Columns of the rows that are not null, moved to their row numbers."""
     places = np.cumsum(~is_null) - 1
     at = pa.array(np.where(is_null, 0, places), mask=is_null)
     return [child.take(at) for child in children]

@@ -1,9 +1,9 @@
 """Reader of flat JSON objects that share one layout, without a parser.
 
 One encoder writes every event with the same keys in the same order with the same spaces.  The first
-text of a block gives the pieces between its values.  If every text of the block consists of those
-pieces with JSON values of the right types between them, each text is an object with those values.
-A few passes over the block check that.
+text of a block gives the pieces between its values.  If every text of the block has those pieces
+with JSON values of the right types in between, it is an object with those values.  A few passes
+over the block check that.
 
 No value may hold a quote, so a text has exactly the quotes of the pieces.  The quotes of the block
 therefore give the position of every piece.
@@ -40,12 +40,12 @@ class _Piece:
     """The text before a value, or after the last one."""
 
     octets: bytes
-    #: How many quotes stand in the pieces before.
+    #: Number of quotes in the earlier pieces.
     quotes_before: int
 
     @property
     def lead(self) -> int:
-        """Octets before its first quote; all of them when it has none."""
+        """Octets before its first quote; all of them without one."""
         at = self.octets.find(b'"')
         return at if at >= 0 else len(self.octets)
 
@@ -60,18 +60,13 @@ class _Layout:
 
     @property
     def quotes(self) -> int:
-        """In a text."""
+        """Number of quotes in a text."""
         last = self.pieces[-1]
         return last.quotes_before + last.octets.count(b'"')
 
 
 def decode_alike(texts: Array, schema: pa.Schema) -> pa.RecordBatch | None:
-    """One row a text; None when the texts are not all laid out alike.
-
-    Args:
-        texts: length n, at least 1, binary, no nulls.
-        schema: the attributes.
-    """
+    """One row for each text; None if the texts do not all have one layout."""
     bounds = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: len(texts) + 1]
     layout = _layout_of(texts[0].as_py(), schema)
     if layout is None:
@@ -80,7 +75,7 @@ def decode_alike(texts: Array, schema: pa.Schema) -> pa.RecordBatch | None:
     quotes = np.flatnonzero(whole == ord('"'))
     if len(quotes) != layout.quotes * len(texts):
         return None
-    # Control characters and backslashes are more than plain text; the cast looks at the encoding.
+    # Control characters and backslashes need the parser; the cast checks the encoding.
     if whole.min() < ord(" ") or (whole == ord("\\")).any():
         return None
     try:
@@ -148,7 +143,7 @@ class _Block:
         self._buffer = pa.py_buffer(self._padded.data)
         by_quote = np.ascontiguousarray(quotes.reshape(self._count, -1).T)
         self._first, self._end = bounds[:-1], bounds[1:]
-        #: Where each piece starts.
+        #: Start of each piece.
         self._starts = [
             by_quote[piece.quotes_before] - piece.lead
             if b'"' in piece.octets
@@ -157,7 +152,7 @@ class _Block:
         ]
 
     def has_pieces(self) -> bool:
-        """Whether every text is the pieces with something in between."""
+        """Whether every text consists of the pieces with values between them."""
         pieces, starts = self._layout.pieces, self._starts
         if not (starts[0] == self._first).all():
             return False
@@ -169,7 +164,7 @@ class _Block:
         if int(at.min()) < 0:
             return False
         for first in range(0, len(octets), _WORD):
-            # The last word overlaps the one before it.
+            # The last word overlaps the previous one.
             first = max(0, min(first, len(octets) - _WORD))
             part = octets[first : first + _WORD]
             words = self._words[at + first if first else at]
@@ -180,10 +175,10 @@ class _Block:
         return True
 
     def column(self, number: int, schema: pa.Schema) -> Array | None:
-        """The values of an attribute; None for one that the schema doesn't know.
+        """The values of an attribute; None for one that is not in the schema.
 
         Raises:
-            ArrowInvalid: one of them is no JSON value of the type.
+            ArrowInvalid: one of them is not a JSON value of the type.
         """
         name, is_text = self._layout.names[number], self._layout.is_text[number]
         start = self._starts[number] + len(self._layout.pieces[number].octets)
@@ -202,12 +197,12 @@ class _Block:
         raise pa.ArrowInvalid("a type that is not read here")
 
     def _slices(self, start: Places, end: Places) -> Array:
-        """The octets of the values; what the block holds is known to be text."""
+        """The octets of the values; the block is known to be text."""
         both = np.empty(2 * self._count, np.int32)
         both[0::2], both[1::2] = start, end
         if (both[1::2] < both[0::2]).any():
             raise pa.ArrowInvalid("pieces overlap")
-        # The values and the gaps between them are one array; every other element is wanted.
+        # The values and the gaps between them are one array; every other element is a value.
         kind: Any = pa.string()
         slices = pa.Array.from_buffers(
             kind, 2 * self._count - 1, [None, pa.py_buffer(both.data), self._buffer]
@@ -226,7 +221,7 @@ class _Block:
     def _numbers(self, start: Places, end: Places, kind: pa.DataType) -> Array:
         texts = self._slices(start, end)
         octets = texts.buffers()[2]
-        # Digits, point and sign: an exponent is left to the parser, a word is no number.
+        # Digits, point and sign: the parser reads exponents, and a word is not a number.
         held = np.frombuffer(octets, np.uint8)[: int((end - start).sum())]
         if (held - np.uint8(ord("-")) > ord("9") - ord("-")).any():
             raise pa.ArrowInvalid("more than digits")
@@ -235,7 +230,7 @@ class _Block:
         if negative.any():
             start = start + negative
             first = self._padded[start]
-        # JSON wants a digit before the point and one behind it, and no zero in front of others.
+        # JSON requires digits on both sides of the point, and allows no leading zero.
         zero_first = (first == ord("0")) & (end - start > 1)
         if (first < ord("0")).any() or (self._octets[end - 1] < ord("0")).any():
             raise pa.ArrowInvalid("a number without a digit")

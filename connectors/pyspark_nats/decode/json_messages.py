@@ -5,10 +5,11 @@ those of ``decode.rules``.  Arrow's parser is more lenient (a missing attribute 
 rejects a block with one wrong value.  So a rejected block is halved, rows with nulls are checked
 again, and the rest is read message by message.  All three ways give the same rows.
 
-Why a parsed block has one row for each message: every text starts with ``{`` and ends with ``}``,
-and a line feed separates texts.  The parser accepts no line feed inside a string, and inside an
-object or an array no ``{`` may follow a ``}``.  So no value continues from one text into the next,
-and each text holds at least one object.  Equal numbers of rows and texts then mean one row each.
+A parsed block has one row for each message, for this reason: every text starts with ``{`` and ends
+with ``}``, and a line feed separates texts.  The parser accepts no line feed inside a string, and
+inside an object or an array no ``{`` may follow a ``}``.  So no value continues from one text into
+the next, and each text holds at least one object.  Equal numbers of rows and texts then mean one
+row each.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
 
     Flags = npt.NDArray[np.bool_]
 
-#: Below so many texts, reading one by one costs no more than another try of the parser.
+#: For fewer texts, reading one by one costs no more than another attempt of the parser.
 _TEXTS_MIN: Final = 512
-#: Octets that are looked at together for being laid out alike, so that they stay in the cache.
+#: Octets that are checked together for a common layout, so that they stay in the cache.
 _ALIKE_BYTES: Final = 480 << 10
-#: Of so many blocks one is tried, once they are not.
+#: After a block without a common layout, one of this many blocks is tried.
 _ALIKE_SKIPPED: Final = 5
 #: A block's text must stay addressable by 32-bit offsets.
 _BLOCK_BYTES_MAX: Final = 64 << 20
@@ -54,7 +55,7 @@ def decode_json(
         at: length n, the messages' numbers.
         schema: the attributes.
         missing: "error" or "null".
-        errors: takes what can't be read.
+        errors: receives what can't be read.
     """
     parts: list[Part] = []
     odd: list[Ints] = []
@@ -73,7 +74,7 @@ def decode_json(
 
 
 def _stretches(texts: Array) -> list[tuple[int, int]]:
-    """Cut into stretches (first, last + 1) of bounded size."""
+    """Slices (first, last + 1) of bounded size."""
     bounds = _bounds(texts)
     cuts = np.flatnonzero(np.diff((bounds[1:] - bounds[0]) // _BLOCK_BYTES_MAX)) + 1
     edges = [0, *cuts.tolist(), len(texts)]
@@ -92,7 +93,7 @@ def _octets(texts: Array) -> npt.NDArray[np.uint8]:
 
 
 class _Blocks:
-    """Decodes blocks of messages; what the parser can't be trusted with is left to the rules."""
+    """Decoder of blocks of messages; cases that the parser may misread are left to the rules."""
 
     def __init__(
         self, schema: pa.Schema, is_strict: bool, at: Ints, parts: list[Part], odd: list[Ints]
@@ -102,7 +103,7 @@ class _Blocks:
         self._is_strict = is_strict
         self._at = at
         self._parts = parts
-        #: Places in ``at`` of the messages that are left.
+        #: Indices in ``at`` of the messages that are left.
         self._odd = odd
         self._read_schema = pa.schema([(f.name, _parsed_type(f.type)) for f in schema])
         self._may_be_alike = all(json_layout.is_read(field.type) for field in schema)
@@ -110,7 +111,7 @@ class _Blocks:
         self._has_more = False
 
     def decode_stretch(self, texts: Array, places: Ints) -> None:
-        """Decode what is laid out alike by that, and the rest with the parser."""
+        """Decode texts with a common layout by that, and the rest with the parser."""
         left: list[int] = []
         skipped = 0
         bounds = _bounds(texts)
@@ -121,7 +122,8 @@ class _Blocks:
             rows = None if skipped else json_layout.decode_alike(block, self._schema)
             if rows is None:
                 left.append(first)
-                # Trying costs a tenth of parsing: where it fails, it may fail again.
+                # An attempt costs a tenth of parsing: after a failure the next one may fail as
+                # well.
                 skipped = (skipped + 1) % _ALIKE_SKIPPED
                 continue
             if left:
@@ -133,7 +135,7 @@ class _Blocks:
             self.decode(texts.slice(at), places[at:])
 
     def decode(self, texts: Array, places: Ints) -> None:
-        """Decode a block; ``places`` are those of its messages in ``at``."""
+        """Decode a block; ``places`` are the indices of its messages in ``at``."""
         if len(texts) == 0:
             return
         parent = None
@@ -144,7 +146,7 @@ class _Blocks:
             lines, parent = _lines(texts)
             rows = self._parsed(lines) if _are_plain(lines).all() else None
         if rows is not None:
-            # A message of blank lines has none left, and is one that can't be read.
+            # A message of blank lines has none left, and can't be read.
             if parent is not None:
                 self._odd.append(places[np.setdiff1d(np.arange(len(texts)), parent)])
             self._keep(rows, lines, parent, places)
@@ -159,7 +161,7 @@ class _Blocks:
             self.decode(texts.slice(middle), places[middle:])
 
     def _parsed(self, texts: Array) -> pa.RecordBatch | None:
-        """One row a text; None when the parser does not take them all."""
+        """One row for each text; None if the parser does not accept them all."""
         joined = kernels.binary_join(_as_one_list(texts), b"\n")
         text = joined.buffers()[2]
         if text is None or not _is_utf8(joined):
@@ -173,7 +175,7 @@ class _Blocks:
                     return None
                 self._has_more = True
         if table is None:
-            # What is ignored is not looked at, and Arrow's parser knows words that JSON does not.
+            # Ignored attributes are not read, and Arrow's parser accepts words that JSON does not.
             if _may_hold_words(text):
                 return None
             try:
@@ -191,13 +193,13 @@ class _Blocks:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _keep(self, rows: pa.RecordBatch, lines: Array, parent: Ints | None, places: Ints) -> None:
-        """Take the rows of the messages that are beyond doubt.
+        """Keep the rows of the messages that are beyond doubt.
 
         Args:
             rows: length n.
             lines: length n, the text of each row.
-            parent: length n, which of ``places`` each row comes from; None for one each.
-            places: those of the messages in ``at``.
+            parent: length n, the index in ``places`` of each row's message; None for one row each.
+            places: indices of the messages in ``at``.
         """
         nulls = np.zeros(rows.num_rows, bool)
         wrong = np.zeros(rows.num_rows, bool)
@@ -207,7 +209,7 @@ class _Blocks:
                 nulls |= nulls_of
             if wrong_of is not None:
                 wrong |= wrong_of
-        # A null may be a missing attribute: only the text can tell.
+        # A null may be a missing attribute: only the text decides.
         at = np.flatnonzero(nulls & ~wrong)
         if len(at):
             for row, line in zip(at, lines.take(pa.array(at)).to_pylist(), strict=True):
@@ -233,7 +235,7 @@ def _as_one_list(texts: Array) -> Array:
 
 
 def _are_plain(texts: Array) -> Flags:
-    """Which texts start with ``{`` and end with ``}``, or ``}`` and a carriage return."""
+    """Mask of the texts that start with ``{`` and end with ``}``, or ``}`` and a CR."""
     if len(texts) == 0:
         return np.zeros(0, bool)
     octets, bounds = _octets(texts), _bounds(texts)
@@ -277,7 +279,7 @@ def _is_utf8(joined: Array) -> bool:
 
 
 def _may_hold_words(text: pa.Buffer) -> bool:
-    """Whether NaN or Inf appears where a value may be."""
+    """Whether NaN or Inf appears at the position of a value."""
     octets = np.frombuffer(memoryview(text), np.uint8)
     for first, second, third in (b"NaN", b"Inf"):
         at = np.flatnonzero(octets[:-2] == first)
@@ -287,7 +289,7 @@ def _may_hold_words(text: pa.Buffer) -> bool:
     return False
 
 
-#: Octets behind which a value may start; a text starts with a brace.
+#: Octets after which a value may start; a text starts with a brace.
 _BEFORE_VALUES: Final = np.frombuffer(b":,[- \t\r\n", np.uint8)
 
 
@@ -299,11 +301,11 @@ def _read(text: pa.Buffer, schema: pa.Schema, unexpected: Literal["error", "igno
     )
 
 
-# --- Types: how the parser reads them, and what is left to do
+# --- Types: the parser's reading of them, and the remaining conversion
 
 
 def _is_parsed(kind: pa.DataType) -> bool:
-    """Whether the parser reads a type: it knows no objects as maps."""
+    """Whether the parser can read a type: it can't read objects as maps."""
     if pa.types.is_map(kind):
         return False
     if pa.types.is_list(kind):
@@ -314,10 +316,10 @@ def _is_parsed(kind: pa.DataType) -> bool:
 
 
 def _parsed_type(kind: pa.DataType) -> pa.DataType:
-    """As what the parser reads a type.
+    """The type as which the parser reads a type.
 
-    Floats are read as doubles and rounded once more, as the rules do.  Of times without a zone the
-    parser would take those with one, and of days numbers.
+    Floats are read as doubles and rounded once more, as the rules do.  For times without a zone the
+    parser would accept times with one, and for days numbers.
     """
     types = pa.types
     if types.is_floating(kind):
@@ -348,20 +350,20 @@ def _converted(column: Array, kind: DataType) -> Array:
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_binary(kind):
         return text_columns.of_type(column, kind)
     if types.is_decimal(kind):
-        # The parser does not look at the precision once it has fitted the scale.
+        # The parser does not check the precision once the scale fits.
         column.validate(full=True)
         return column
     return column if column.type == kind else column.cast(kind, safe=False)
 
 
 def _doubts(column: Array, is_strict: bool) -> tuple[Flags | None, Flags | None]:
-    """Rows with nulls, if they matter, and rows with values that the rules may read otherwise."""
+    """Rows with nulls, if they matter, and rows with values that the rules may read differently."""
     nulls = _flags(column.is_null()) if is_strict and column.null_count else None
     wrong: Flags | None = None
     if pa.types.is_floating(column.type):
         values = column.to_numpy(zero_copy_only=False)
         with np.errstate(invalid="ignore"):
-            # The integer -0 is 0, the number -0.0 is not; and a word may stand for a number.
+            # The integer -0 is 0, the number -0.0 is not; and a word may represent a number.
             wrong = ~np.isfinite(values) | ((values == 0) & np.signbit(values))
         if column.null_count:
             wrong &= ~_flags(column.is_null())

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 JSON, MSGPACK, ARROW = "json", "msgpack", "arrow"
 
-#: What a missing attribute is.
+#: Meanings of a missing attribute.
 MISSING: Final = ("error", "null")
 
 
@@ -39,10 +39,10 @@ def decode_messages(
         data: length n, binary; null counts as empty.
         content_type: length n, string; null means JSON.
         schema: fields of the types in ``decode.values``; all are nullable.
-        missing: what an attribute is that an event lacks, "error" or "null"; so inside of structs.
+        missing: the meaning of a missing attribute, "error" or "null"; also inside of structs.
 
     Returns:
-        Every event that can be read, and an error for every one that can't.
+        Every readable event, and an error for every unreadable one.
 
     Raises:
         ValueError: ``data`` and ``content_type`` differ in length.
@@ -68,7 +68,7 @@ def decode_messages(
 
 
 def _by_kind(content_type: Array, errors: list[Unreadable]) -> list[tuple[str, Ints]]:
-    """The messages of each kind; an error for those of none."""
+    """The messages of each kind; an error for those of an unknown kind."""
     if content_type.null_count == len(content_type):
         return [(JSON, np.arange(len(content_type)))] if len(content_type) else []
     encoded = content_type.dictionary_encode()
@@ -76,7 +76,7 @@ def _by_kind(content_type: Array, errors: list[Unreadable]) -> list[tuple[str, I
     if len(kinds) == 1 and kinds[0] and not content_type.null_count:
         return [(kinds[0], np.arange(len(content_type)))]
     codes = kernels.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-    # The last entry is reached by -1: no content type.
+    # Index -1 gives the last entry: no content type.
     by_code = np.array([*kinds, JSON], dtype=object)[codes]
     errors += [
         (int(at), 0, f'content type "{content_type[int(at)].as_py()}" is not known')

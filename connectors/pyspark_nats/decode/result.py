@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.int64]
 
-#: (message, index, reason); index 0 when the message as a whole can't be read.
+#: (message, index, reason); index 0 if the message as a whole can't be read.
 Unreadable = tuple[int, int, str]
 
 
@@ -28,7 +28,7 @@ class DecodeResult:
     rows: pa.RecordBatch
     #: The message of each row, counted from 0.
     message: Ints
-    #: The place of each row's event in its message, counted from 0.
+    #: The index of each row's event in its message, counted from 0.
     index: Ints
     #: int64, ms since 1970; null unless an Arrow message carries the events' own times.
     event_time_ms: Array
@@ -47,7 +47,7 @@ class Part:
 
 
 def part(rows: pa.RecordBatch, message: Ints, index: Ints) -> Part:
-    """Rows that bring no times of their own."""
+    """Rows without times of their own."""
     return Part(rows, message, index, pa.nulls(rows.num_rows, pa.int64()))
 
 

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 #: (attribute, rule of its values).
 Rule = tuple[str, "Callable[[Any], Any]"]
 
-#: Payloads that are turned into columns together: enough to be quick, and in the cache still.
+#: Payloads that are converted to columns together: enough for speed, few enough for the cache.
 _TOGETHER = 4096
 
 
 def kind_of(content_type: str) -> str:
-    """One of "json", "msgpack" and "arrow"; empty for a content type that is not known."""
+    """One of "json", "msgpack" and "arrow"; empty for an unknown content type."""
     base = content_type.split(";", 1)[0].strip().lower()
     if not base or "json" in base or base in ("text/plain", "application/octet-stream"):
         return "json"
@@ -59,8 +59,8 @@ def decode_each(
         at: length n, the messages' numbers.
         schema: the attributes.
         missing: "error" or "null".
-        errors: takes what can't be read.
-        events_of: a payload's events, a string for one that can't be read.
+        errors: receives what can't be read.
+        events_of: a payload's events, a string for an unreadable one.
     """
     parts: list[Part] = []
     for first in range(0, len(data), _TOGETHER):
@@ -111,13 +111,13 @@ def _rows(
             for column, field in zip(zip(*values, strict=True), schema, strict=True)
         ]
     if not found:
-        # No schema, no columns: nothing to count rows by.
+        # Without a schema there are no columns to count rows by.
         return []
     return [part(pa.RecordBatch.from_arrays(found, schema=schema), numbers, places)]
 
 
 def reader_of_json(schema: pa.Schema) -> Callable[[bytes], list[Any]]:
-    """``events_of_json``, keeping the digits of numbers where ``schema`` needs them."""
+    """``events_of_json``, which keeps all digits of numbers if ``schema`` needs them."""
     is_exact = any(_holds_decimal(field.type) for field in schema)
     return lambda payload: events_of_json(payload, is_exact)
 
@@ -129,10 +129,10 @@ def _holds_decimal(kind: pa.DataType) -> bool:
 
 
 def events_of_json(payload: bytes, is_exact: bool = False) -> list[Any]:
-    """The events of a payload: an object, an array of them, or one a line.
+    """The events of a payload: an object, an array of them, or one in each line.
 
-    A string stands for an event that can't be read, and says why.  With ``is_exact`` numbers with
-    a fraction are of type ``Decimal``.
+    A string represents an unreadable event and gives the reason.  With ``is_exact`` numbers with a
+    fraction are of type ``Decimal``.
     """
     try:
         value = _loaded(payload, is_exact)
@@ -155,7 +155,7 @@ def _line(line: bytes, is_exact: bool) -> Any:
 
 def _loaded(text: bytes, is_exact: bool) -> Any:
     value = orjson.loads(text)
-    # What one parser has found valid, the other reads with every digit.
+    # The first parser validates; the second one reads with every digit.
     return json.loads(text, parse_float=Decimal) if is_exact else value
 
 
@@ -180,7 +180,7 @@ def rules(schema: pa.Schema, missing: str) -> list[Rule]:
 
 
 def row_of(event: dict[str, Any], rows: list[Rule], missing: str) -> tuple[Any, ...] | str:
-    """The event's values in the order of ``rows``, or why it has none."""
+    """The event's values in the order of ``rows``, or the reason why it is unreadable."""
     values: list[Any] = []
     for name, read in rows:
         value = event.get(name)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def checked_times(times: Array) -> Array:
-    """Timestamps, if all of them are in the years that Spark has."""
+    """Timestamps, if all of them are in Spark's range of years."""
     return _within(times, pa.int64(), TIMES_MIN, TIMES_MAX)
 
 
@@ -44,7 +44,7 @@ def days(texts: Array) -> Array:
 
 
 def checked_days(values: Array) -> Array:
-    """Days, if all of them are in the years that Spark has."""
+    """Days, if all of them are in Spark's range of years."""
     return _within(values, pa.int32(), DAYS_MIN, DAYS_MAX)
 
 
@@ -75,7 +75,7 @@ def of_type(texts: Array, kind: pa.DataType) -> Array:
     """Texts as a column of ``kind``: a time, a day, or octets.
 
     Raises:
-        ArrowInvalid: a text is not read here, or no text of this type is.
+        ArrowInvalid: a text is not read here, or no texts of this type are.
     """
     types = pa.types
     if types.is_timestamp(kind):

@@ -69,12 +69,12 @@ _NAMES: Final = {
 
 
 class WrongValueError(ValueError):
-    """A value, or one inside of it, is missing or of another type than wanted."""
+    """A value, or one inside of it, is missing or of a wrong type."""
 
     def __init__(self, value: Any, wanted: pa.DataType | None, path: str = "") -> None:
         super().__init__()
         self.value = value
-        #: None for a value that is missing.
+        #: None for a missing value.
         self.wanted = wanted
         self.path = path
 
@@ -86,7 +86,7 @@ class WrongValueError(ValueError):
         return f"{place} is {shown(self.value)}, not {article(type_name(self.wanted))}"
 
     def inside(self, step: str) -> WrongValueError:
-        """The same, seen from one level further out."""
+        """The same error, with its path extended by one level."""
         return WrongValueError(self.value, self.wanted, step + self.path)
 
 
@@ -94,7 +94,7 @@ def type_name(kind: pa.DataType) -> str:
     """The name of an Arrow type in messages to users.
 
     Raises:
-        ValueError: no event has attributes of it.
+        ValueError: no event can have attributes of it.
     """
     if kind in _NAMES:
         return _NAMES[kind]
@@ -139,8 +139,8 @@ def reader_of(kind: pa.DataType, missing: str) -> Callable[[Any], Any]:
     """The rule of a type.
 
     Args:
-        kind: a type that ``type_name`` knows.
-        missing: "error", or "null" when a struct may lack attributes.
+        kind: a type with a ``type_name``.
+        missing: "error", or "null" if a struct may lack attributes.
     """
     if pa.types.is_integer(kind):
         return _whole(kind)
@@ -182,7 +182,7 @@ def _whole(kind: pa.DataType) -> Callable[[Any], Any]:
 
 
 def _real(value: Any, kind: pa.DataType) -> float:
-    # A Decimal stands for a JSON number with its digits kept.
+    # A Decimal represents a JSON number with all of its digits.
     if type(value) not in (int, float, Decimal):
         raise WrongValueError(value, kind)
     try:
@@ -199,7 +199,7 @@ def _decimal(kind: DataType) -> Callable[[Any], Any]:
 
     def read(value: Any) -> Decimal:
         if type(value) is float:
-            # MessagePack's: the shortest decimal text that stands for it is what was meant.
+            # From MessagePack: the shortest decimal text of the number is the intended value.
             number = Decimal(repr(value))
         elif type(value) in (int, Decimal) or (
             isinstance(value, str) and _DECIMAL_TEXT.fullmatch(value)
@@ -215,7 +215,7 @@ def _decimal(kind: DataType) -> Callable[[Any], Any]:
 
 
 def _has_places(number: Decimal, scale: int) -> bool:
-    """Whether ``scale`` decimal places hold the whole number."""
+    """Whether the number needs at most ``scale`` decimal places."""
     _, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     excess = -scale - exponent
@@ -232,7 +232,7 @@ _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 
 
 def _iso(value: Any, kind: pa.DataType) -> tuple[int, str | None]:
-    """Microseconds since 1970 by the text's own clock, and the zone that it names."""
+    """Microseconds since 1970 by the text's own clock, and its zone."""
     found = _ISO.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise WrongValueError(value, kind)
@@ -279,7 +279,7 @@ def _day(value: Any, kind: pa.DataType) -> int:
         if found is not None:
             return date(int(found[1]), int(found[2]), int(found[3])).toordinal() - _EPOCH_DAY
     except ValueError:
-        pass  # No such day.
+        pass  # The day does not exist.
     raise WrongValueError(value, kind)
 
 
@@ -290,7 +290,7 @@ def _octets(value: Any, kind: pa.DataType) -> bytes:
         if isinstance(value, str) and len(value) % 4 == 0:
             return binascii.a2b_base64(value, strict_mode=True)
     except ValueError:
-        pass  # No base64, or text beyond ASCII.
+        pass  # Invalid base64, or text beyond ASCII.
     raise WrongValueError(value, kind)
 
 

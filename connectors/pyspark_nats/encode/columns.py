@@ -30,11 +30,11 @@ _RAW: Final = (
     "stream", "subject", "data", "content_type", "event_time_ms", "headers",
     "producer", "position", "first_position",
 )  # fmt: skip
-#: Metadata of the source that says where a row comes from.
+#: Metadata of the source for the origin of a row.
 _SOURCE: Final = (STREAM, SEQUENCE, INDEX)
 #: Metadata that becomes a part of the message.
 _PARTS: Final = {"_subject": "subject", "_headers": "headers", "_event_time_ms": "event_time_ms"}
-#: Metadata that a message has by itself when it is stored.
+#: Metadata that a message gets when it is stored.
 _LEFT_OUT: Final = ("_timestamp", "_timestamp_ms")
 #: Metadata of events that could not be read.
 _ERRORS: Final = ("_error", "_data")
@@ -54,15 +54,15 @@ class Columns:
 
     @property
     def has_positions(self) -> bool:
-        """Whether rows say their positions; else they are counted, batch by batch."""
+        """Whether rows have their positions; otherwise they are counted, batch by batch."""
         return self.has_source or "position" in self.parts
 
 
 def columns(options: SinkOptions, schema: StructType) -> Columns:
-    """Say what the columns of ``schema`` are.
+    """Assign roles to the columns of ``schema``.
 
     Raises:
-        SchemaError: one is missing, not known, or of a type that the format can't say.
+        SchemaError: one is missing, unknown, or of a type that the format does not support.
     """
     names = schema.fieldNames()
     for at, name in enumerate(names):
@@ -160,7 +160,7 @@ def _typed(options: SinkOptions, schema: StructType, *, has_source: bool) -> Col
 
 
 def _arrow(schema: StructType, names: tuple[str, ...]) -> pa.Schema:
-    """Some of the columns as Arrow has them; SchemaError names one that it doesn't have."""
+    """Some of the columns as Arrow fields; SchemaError names one of an unsupported type."""
     chosen = [field for field in schema.fields if field.name in names]
     for field in chosen:
         try:

@@ -24,10 +24,10 @@ _NIL = b"\xc0"
 
 
 def to_msgpack(rows: pa.RecordBatch) -> Array:
-    """One MessagePack map a row.
+    """One MessagePack map for each row.
 
     Args:
-        rows: n rows of columns that ``encode.is_writable`` knows.
+        rows: n rows of columns for which ``encode.is_writable`` is true.
 
     Returns:
         Length n, binary.  Null is nil; integers are int64, doubles float64 and floats float32;
@@ -99,7 +99,7 @@ def _masked(packed: Array, column: Array) -> Array:
 
 
 def _with_length(values: Array, *, is_text: bool) -> Array:
-    """Texts or bytes with what says how long they are before them; null stays null."""
+    """Texts or bytes, each after a head with its length; null stays null."""
     lengths = kernels.fill_null(kernels.binary_length(values), 0)
     unique = kernels.unique(lengths)
     heads = pa.array([_head(n, is_text=is_text) for n in unique.to_pylist()], pa.binary())
@@ -108,7 +108,7 @@ def _with_length(values: Array, *, is_text: bool) -> Array:
 
 
 def _head(length: int, *, is_text: bool) -> bytes:
-    """A type byte and a length, as short as they can be."""
+    """A type byte and a length, in the shortest form."""
     if is_text and length < 32:
         return bytes([0xA0 | length])
     tags = b"\xd9\xda\xdb" if is_text else b"\xc4\xc5\xc6"

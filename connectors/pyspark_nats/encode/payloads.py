@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
     from pyspark_nats.arrow import Array
 
-#: What must be escaped in a JSON string: quote, backslash and control characters.
+#: Characters to escape in a JSON string: quote, backslash and control characters.
 _ESCAPED = r'["\\\x00-\x1f]'
 
 
 def to_json(rows: pa.RecordBatch) -> Array:
-    """One JSON object a row.
+    """One JSON object for each row.
 
     Args:
-        rows: n rows of columns that ``is_writable`` knows.
+        rows: n rows of columns for which ``is_writable`` is true.
 
     Returns:
         Length n, binary: ``{"symbol":"IBM","price":null}``.  Null is null, and so are NaN and the
@@ -47,7 +47,7 @@ def to_json(rows: pa.RecordBatch) -> Array:
 
 
 def is_writable(kind: pa.DataType) -> bool:
-    """Whether JSON and MessagePack can say values of a type."""
+    """Whether JSON and MessagePack can represent values of a type."""
     types = pa.types
     if types.is_list(kind) or types.is_large_list(kind):
         return is_writable(kind.value_type)
@@ -65,7 +65,7 @@ def is_writable(kind: pa.DataType) -> bool:
 
 
 def _is_key(kind: pa.DataType) -> bool:
-    """Whether a map's keys may be of a type: its text tells them apart."""
+    """Whether a map's keys may be of a type: their texts must be unique."""
     types = pa.types
     return (
         types.is_string(kind)
@@ -81,10 +81,11 @@ def _values(column: Array) -> Array:
     """The values as JSON text; no nulls."""
     kind = column.type
     if pa.types.is_floating(kind):
-        # Arrow prints the shortest text that reads back as the same value, as JSON wants it.
+        # Arrow prints the shortest text that reads back as the same value, as JSON requires.
         column = kernels.if_else(kernels.is_finite(column), column, None)
         texts = column.cast(pa.string())
-        # ``23`` would read as an integer where types are told from the text, ``23.0`` doesn't.
+        # ``23`` would read as an integer by readers that derive types from the text; ``23.0``
+        # doesn't.
         whole = kernels.match_substring_regex(texts, r"^-?[0-9]+$")
         texts = kernels.if_else(whole, kernels.binary_join_element_wise(texts, "0", "."), texts)
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -105,7 +106,7 @@ def _values(column: Array) -> Array:
 def _quoted(texts: Array) -> Array:
     needs = kernels.fill_null(kernels.match_substring_regex(texts, _ESCAPED), False)
     if kernels.any(needs).as_py():
-        # Few strings hold such characters; those are quoted by a JSON encoder.
+        # Few strings contain such characters; a JSON encoder quotes those.
         escaped = pa.array(
             [orjson.dumps(text)[1:-1].decode() for text in texts.filter(needs).to_pylist()],
             pa.string(),
@@ -138,9 +139,9 @@ def plain_value(
     """A function from a value of an Arrow type, as ``to_pylist`` gives it, to one of JSON's.
 
     Args:
-        kind: the type; one that ``is_writable``.
-        binary: what stands for bytes.
-        decimal: what stands for a decimal; a JSON number when not given.
+        kind: the type; ``is_writable`` is true for it.
+        binary: the function for bytes.
+        decimal: the function for a decimal; a JSON number if not given.
     """
     number = decimal or (lambda value: orjson.Fragment(str(value)))
 
@@ -170,7 +171,7 @@ def plain_value(
 
 
 def _text_of(kind: pa.DataType) -> Callable[[Any], str]:
-    """The text of one value, as ``iso_texts`` and JSON have it."""
+    """The text of one value, as in ``iso_texts`` and JSON."""
     if pa.types.is_temporal(kind):
         return lambda value: str(iso_texts(pa.array([value], kind))[0].as_py())
     if pa.types.is_boolean(kind):
@@ -185,7 +186,7 @@ def to_arrow(
 
     Args:
         rows: n rows.
-        event_time_ms: length n, int64, ms since 1970; travels as a column of its own.
+        event_time_ms: length n, int64, ms since 1970; becomes a column of its own.
         rows_per_message: at least 1.
 
     Returns:

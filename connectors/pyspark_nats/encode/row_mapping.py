@@ -1,10 +1,10 @@
 """Mapping of DataFrame rows to messages: subject, payload, producer and position of each.
 
 A message holds one row, or ``rowsPerMessage`` rows of one subject.  Messages of many rows are cut
-by the row's number in the task and never at the ends of Arrow batches, so that a task that is run
-again makes the same messages.
+by the row's number in the task and never at the ends of Arrow batches.  So a task that is run again
+makes the same messages.
 
-A position orders the rows of a producer.  Its origin is the first of these that is there:
+A position orders the rows of a producer.  Its origin is the first of these that exists:
 
 * the columns ``producer`` and ``position`` (raw form);
 * the source's ``_stream``, ``_sequence`` and ``_index``: one producer for each source stream.  Rows
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.int64]
 
-#: Events of one message that are told apart when positions come from the source.
+#: Maximum number of events of one message if positions come from the source.
 INDEX_BITS: Final = 20
-#: Rows that are sorted by subject together, at least a message's; and their bytes.
+#: Rows that are sorted by subject together, at least one message's; and their bytes.
 _BLOCK_ROWS: Final = 1 << 16
 _BLOCK_BYTES: Final = 16 << 20
-#: Messages of a block from a source, which go out together.
+#: Messages of a block from a source, which are published together.
 _BLOCK_MESSAGES: Final = 900
-#: What a value of an array, a map or a struct counts as, in bytes.
+#: Estimated size of a value of an array, a map or a struct, bytes.
 _NESTED_BYTES: Final = 256
 
 _CONTENT_TYPE: Final = {
@@ -56,7 +56,7 @@ _CONTENT_TYPE: Final = {
 }
 _LINES_TYPE: Final = "application/x-ndjson"
 
-#: Columns added to rows on their way through a block.
+#: Columns added to rows within a block.
 _SUBJECT: Final = "\0subject"
 _POSITION: Final = "\0position"
 
@@ -65,24 +65,24 @@ _POSITION: Final = "\0position"
 class Task:
     """The task that the rows belong to."""
 
-    #: What producers are called by: a name of the query, or what the user gave.
+    #: Prefix of the producers' names: a name of the query, or one from the user.
     base: str
     partition: int
     batch_id: int
-    #: Names this run of the batch; "" when it is not known.
+    #: Name of this run of the batch; "" if unknown.
     run: str = ""
 
 
 @dataclass
 class RowMapper:
-    """One task's rows on their way to messages."""
+    """Maps the rows of one task to messages."""
 
     options: SinkOptions
     columns: Columns
     task: Task
-    #: The stream that takes a subject.
+    #: The JetStream stream that captures a subject.
     stream_of: Callable[[str], str]
-    #: The position up to which a (stream, producer) is out.
+    #: The position up to which a (stream, producer) is published.
     out: Callable[[tuple[str, str]], int]
     _count: int = 0
     _stream: str = ""
@@ -91,14 +91,14 @@ class RowMapper:
 
     @property
     def counted_producer(self) -> str:
-        """The producer of rows whose positions are counted."""
+        """The producer of rows with counted positions."""
         return f"{self.task.base}-{self.task.partition}"
 
     @property
     def only_stream(self) -> str:
-        """The stream of all rows of the counted producer, also when there are none; "" for none.
+        """The stream of all rows of the counted producer, also without rows; "" for none.
 
-        It is not known without rows when they say it themselves.
+        It is unknown without rows if the rows name their streams.
         """
         said = self.columns.parts
         if "stream" in said:
@@ -110,7 +110,7 @@ class RowMapper:
         return self.stream_of(subject.text) if is_known else ""
 
     def push(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take rows; gives messages, columns as ``messages_out.SCHEMA``."""
+        """Accept rows; gives messages, columns as ``messages_out.SCHEMA``."""
         if batch.num_rows == 0:
             return
         if self.options.rows_per_message == 1:
@@ -122,13 +122,13 @@ class RowMapper:
             yield from self._push_block(source, mine)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Make messages of what is left."""
+        """Convert the remaining rows to messages."""
         for source, waiting in self._waiting.items():
             if waiting:
                 yield from self._messages(source, concat_batches(waiting))
         self._waiting.clear()
 
-    # --- a row a message
+    # --- one row for each message
 
     def _singly(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         parts = {part: batch.column(name) for part, name in self.columns.parts.items()}
@@ -165,7 +165,7 @@ class RowMapper:
         )
 
     def _stream_for(self, subjects: Array) -> str:
-        """The stream of all rows without a column that says it."""
+        """The stream of all rows without a column for it."""
         if self.options.stream or not self.options.is_exact:
             return self.options.stream
         if not self._stream:
@@ -178,7 +178,7 @@ class RowMapper:
     # --- many rows a message
 
     def _extended(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The event's columns, with those that say where and when besides."""
+        """The event's columns, with further columns for time, subject, stream and position."""
         rows = batch.select(list(self.columns.event))
         if "event_time_ms" in self.columns.parts:
             times = batch.column(self.columns.parts["event_time_ms"]).cast(pa.int64())
@@ -204,7 +204,7 @@ class RowMapper:
         waiting.append(rows)
         rows_max = max(self.options.rows_per_message, _BLOCK_ROWS)
         while waiting:
-            # A block ends where its rows say, whatever batches they came in.
+            # The rows define the end of a block, in whatever batches they arrived.
             whole = concat_batches(waiting)
             size = _block_rows(whole, rows_max, _BLOCK_BYTES)
             if size is None:
@@ -214,7 +214,7 @@ class RowMapper:
             waiting[:] = [whole.slice(size)] if size < whole.num_rows else []
 
     def _not_out(self, source: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a source stream that are not out yet."""
+        """The rows of a source stream that are not published yet."""
         producer = f"{self.task.base}-{source}"
         positions = messages_out.positions(rows, _POSITION)
         before = np.concatenate(([self._last.get(source, -1)], positions[:-1]))
@@ -312,7 +312,7 @@ def _joined(form: str, rows: pa.RecordBatch, bounds: Ints) -> tuple[Array, str]:
         pa.array(heads, pa.binary()), _payloads(form, rows), pa.scalar(tail, pa.binary()),
         pa.scalar(b"", pa.binary()),
     )  # fmt: skip
-    # Payloads lie behind each other in memory: those of a message are one stretch of it.
+    # Payloads are contiguous in memory: those of a message are one slice of it.
     _, offsets, octets = each.buffers()
     ends = np.frombuffer(offsets, np.int32)[each.offset :][bounds]
     data = pa.Array.from_buffers(
@@ -322,9 +322,9 @@ def _joined(form: str, rows: pa.RecordBatch, bounds: Ints) -> tuple[Array, str]:
 
 
 def _by_subject(subjects: Array, size: int) -> tuple[Ints, Ints]:
-    """The order by which rows of a subject come together, and the bounds of the messages in it.
+    """The order that groups rows by subject, and the bounds of the messages in it.
 
-    Subjects come in the order of their first rows.
+    Subjects are in the order of their first rows.
     """
     codes = subjects.dictionary_encode().indices.to_numpy().astype(np.int64)
     order = np.argsort(codes, kind="stable")
@@ -335,7 +335,7 @@ def _by_subject(subjects: Array, size: int) -> tuple[Ints, Ints]:
 
 
 def _block_rows(rows: pa.RecordBatch, rows_max: int, bytes_max: int) -> int | None:
-    """Number of rows in the first block; None if it may take more rows."""
+    """Number of rows in the first block; None if it may get more rows."""
     ends = np.cumsum(_sizes(rows))
     if rows.num_rows < rows_max and ends[-1] <= bytes_max:
         return None
@@ -343,7 +343,7 @@ def _block_rows(rows: pa.RecordBatch, rows_max: int, bytes_max: int) -> int | No
 
 
 def _sizes(rows: pa.RecordBatch) -> Ints:
-    """About how many bytes each row is; the same whatever batch the row is in."""
+    """Approximate size of each row, bytes; independent of the batch of the row."""
     sizes = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns:
         kind = column.type

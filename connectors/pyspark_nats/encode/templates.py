@@ -1,4 +1,4 @@
-"""Subject templates: ``events.{deviceID}.{site}`` filled in from the columns of each row.
+"""Subject templates: ``events.{deviceID}.{site}``, filled with the columns of each row.
 
 A value replaces its braces within one token.  So it must not be empty, and must hold no dots,
 wildcards or white space, which would change the number of tokens.
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from pyspark_nats.arrow import Array
 
 _PART = re.compile(r"\{([^{}]*)\}|([^{}]+)|([{}])")
-#: What a value must not hold: RE2, on text.
+#: Forbidden in a value: RE2, on text.
 _NOT_IN_A_TOKEN = r"[\s\x00-\x1f\x7f.*>]|^$"
-#: What makes a subject one that nothing can be published to.
+#: Forbidden in a subject to publish to.
 _NOT_A_SUBJECT = r"[\s\x00-\x1f\x7f]|^\.|\.\.|\.$|^$|(^|\.)[*>](\.|$)"
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A subject with columns in it; it pickles."""
+    """A subject that contains columns; it pickles."""
 
     text: str
     #: Texts and columns in turn, a text first and last; empty texts where there is none.
@@ -60,7 +60,7 @@ def template(text: str) -> Template:
     """Read option ``subject``.
 
     Raises:
-        OptionError: braces that do not match or hold nothing; no subject whatever the columns hold.
+        OptionError: unbalanced or empty braces; not a valid subject for any values of the columns.
     """
     texts, columns = [""], list[str]()
     for column, literal, brace in _PART.findall(text):
@@ -79,7 +79,7 @@ def template(text: str) -> Template:
 
 
 def check_subject(subject: str, said: str) -> None:
-    """OptionError, beginning with ``said``, unless a message can be published to ``subject``."""
+    """OptionError, starting with ``said``, unless a message can be published to ``subject``."""
     if subject and re.search(_NOT_A_SUBJECT, subject):
         raise OptionError(
             f"{said}, which is no subject to publish to",
@@ -127,7 +127,7 @@ def check_subjects(subjects: Array) -> None:
 
 
 def _tokens(name: str, column: Array) -> Array:
-    """The text of each value of ``column``, looked at once for each value that differs."""
+    """The text of each value of ``column``; each distinct value is checked once."""
     if column.null_count:
         raise SchemaError(
             f'column "{name}" is null in a row, and is part of its subject',

@@ -18,12 +18,12 @@ def counted(buffer: bytes | bytearray, replies: Sequence[bytes]) -> tuple[list[i
     """Count the acks at the start of ``buffer``.
 
     Args:
-        buffer: what the server sent; what follows the last whole ack is left alone.
-        replies: subjects that acks come on; none of them is the beginning of another and a space.
+        buffer: received bytes; those after the last whole ack are ignored.
+        replies: subjects of acks; none of them is the beginning of another and a space.
 
     Returns:
-        How many came on each of ``replies``, and the bytes that they take together; None when
-        anything else is among them, such as a refusal, which has to be read then.
+        The number of acks on each of ``replies``, and their total bytes.  None if there is anything
+        else, such as a refusal, which has to be parsed then.
     """
     end = buffer.rfind(_END) + len(_END)
     if end < len(_END):
@@ -32,12 +32,12 @@ def counted(buffer: bytes | bytearray, replies: Sequence[bytes]) -> tuple[list[i
     total = lines // 2
     counts = [0] * len(replies)
     missing = total
-    # They come in the order in which messages went out: mostly all of them on the first subject.
+    # Acks arrive in publishing order: mostly all of them on the first subject.
     for at, reply in enumerate(replies):
         if missing > 0:
             counts[at] = buffer.count(b"MSG %b " % reply, 0, end)
             missing -= counts[at]
-    # A refusal is an object too, and so is what the server says of itself.
+    # A refusal is an object too, and so is the server's ``INFO``.
     is_plain = (
         missing == 0
         and lines == 2 * total

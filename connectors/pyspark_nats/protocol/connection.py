@@ -1,9 +1,9 @@
 """A synchronous connection to NATS that reconnects; JetStream calls are made over it.
 
 A Spark task and the planner of a query each do one thing at a time, so they need no event loop:
-they send, and read until the answer has arrived.  ``Connection.retry_while_unavailable`` carries
-every call through a restart, a change of leader, or a cut: it repeats a step until it succeeds or
-``timeoutS`` is over.
+they send, and read until the answer has arrived.  ``Connection.retry_while_unavailable`` makes
+every call survive a restart, a change of leader, or a lost connection: it repeats a step until it
+succeeds or ``timeoutS`` is over.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: How long one answer may take before the step is tried again; leaders change in the meantime.
+#: Timeout of one answer before the step is tried again; leaders change in the meantime.
 _REQUEST_TIMEOUT_S = 2.0
-#: JetStream errors that pass by themselves: no leader, no quorum, starting up.
+#: Temporary JetStream errors: no leader, no quorum, starting up.
 _PASSING_CODES = frozenset({10003, 10008, 10009, 10077, 10118})
 
 
@@ -50,7 +50,7 @@ class Reply:
         """The payload of an API answer.
 
         Raises:
-            RefusedError: the answer is an error; DisconnectedError: one that passes by itself.
+            RefusedError: the answer is an error; DisconnectedError: a temporary one.
         """
         answer: dict[str, Any] = json.loads(self.data)
         error = answer.get("error")
@@ -64,7 +64,7 @@ def refusal(error: dict[str, Any]) -> Exception:
     code = int(error.get("err_code", 0))
     description = str(error.get("description", "unknown error"))
     if description == "message too large":
-        # It comes with the code of a store that failed, but the store will not grow.
+        # It has the code of a failed store, but the store will not grow.
         return RefusedError(
             f"the server refused: {description}",
             hint="A stream in files holds messages of less than 32 MB, whatever max_payload is.",
@@ -76,7 +76,7 @@ def refusal(error: dict[str, Any]) -> Exception:
 
 
 class Connection:
-    """A connection, made when it is first needed and again when it broke; for one thread."""
+    """A connection that is opened on first use and reopened when it broke; for one thread."""
 
     def __init__(self, options: ConnectionOptions) -> None:
         self._options = options
@@ -84,9 +84,9 @@ class Connection:
         self._open: Link | None = None
         self._sids = 1
         self._info: dict[str, Any] = {}
-        #: Servers in a row that were not there.
+        #: Number of consecutive unreachable servers.
         self._missed = 0
-        #: How often it was made: subscriptions do not outlive it.
+        #: Number of times it was opened: subscriptions end with each.
         self.made = 0
 
     def __repr__(self) -> str:
@@ -103,17 +103,17 @@ class Connection:
     def retry_while_unavailable(
         self, what: str, step: Callable[[], T], *, is_under_way: bool = False
     ) -> T:
-        """Do ``step``, again and again while it meets no server or no leader.
+        """Run ``step`` until it meets an available server and leader.
 
         Args:
             what: names the step in the error.
             step: must be safe to repeat.
-            is_under_way: the step goes on with answers that an earlier one asked for; otherwise
-                what was received and not read is dropped, as leftovers.
+            is_under_way: the step continues with answers to an earlier request; otherwise unread
+                received data is dropped as leftovers.
 
         Raises:
-            UnavailableError: ``timeoutS`` went by; RefusedError: no server takes us as who we say
-                we are; any other error of the step at once.
+            UnavailableError: ``timeoutS`` is over; RefusedError: no server accepts our credentials;
+                any other error of the step at once.
         """
         deadline_s = time.monotonic() + self._options.timeout_s
         pause_s = 0.02
@@ -124,7 +124,7 @@ class Connection:
                 return step()
             except (DisconnectedError, OSError) as error:
                 reason = str(error) or type(error).__name__
-                # After silence the connection can't be trusted; another server may know better.
+                # After a timeout the connection can't be trusted; another server may be better.
                 self._leave()
             if time.monotonic() + pause_s > deadline_s:
                 raise UnavailableError(
@@ -147,11 +147,11 @@ class Connection:
         self._pool.advance()
 
     def _ensure(self) -> None:
-        """Be connected.
+        """Connect unless connected.
 
         Raises:
-            RefusedError: of the servers that are there, none takes us; DisconnectedError, OSError:
-                the server whose turn it is is not there.
+            RefusedError: none of the reachable servers accepts us; DisconnectedError, OSError: the
+                current server is unreachable.
         """
         if self._open is not None:
             if self._open.is_leaving and len(self._pool) > 1:
@@ -162,7 +162,7 @@ class Connection:
         refused: RefusedError | None = None
         for _ in range(len(self._pool)):
             try:
-                # Each is given all the time it needs when the others were not there either.
+                # Each gets the full timeout if the others were unreachable too.
                 is_hurried = self._missed < len(self._pool) - 1
                 server = self._pool.current
                 self._open = Link(server, self._options, self._learn, is_hurried=is_hurried)
@@ -206,19 +206,19 @@ class Connection:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes received and not taken yet."""
+        """Number of received and unread bytes."""
         return self._open.buffered_bytes if self._open is not None else 0
 
     @property
     def buffered_tail(self) -> bytes:
-        """The last few of the bytes received and not taken yet; a status fits in."""
+        """The last of the received and unread bytes; enough for a status."""
         return self._open.buffered_tail(256) if self._open is not None else b""
 
     def send(self, data: bytes) -> None:
-        """Send, however slowly the server takes it; what it sends meanwhile is kept.
+        """Send, however slowly the server reads; data that arrives meanwhile is kept.
 
         Raises:
-            DisconnectedError: the server took nothing for long, or hung up.
+            DisconnectedError: the server read nothing for long, or closed the connection.
         """
         self._link.send(data)
 
@@ -226,24 +226,24 @@ class Connection:
         """Wait for bytes until ``deadline_s`` (monotonic) and keep them.
 
         Raises:
-            DisconnectedError: none came, or the server hung up.
+            DisconnectedError: none arrived, or the server closed the connection.
         """
         self._link.receive(deadline_s)
 
     def gather(self, count: int, pause_s: float) -> None:
-        """Take in what comes until ``count`` bytes are unread, or nothing comes for ``pause_s``.
+        """Receive until ``count`` bytes are unread, or nothing arrives for ``pause_s``.
 
         Raises:
-            DisconnectedError: the server hung up.
+            DisconnectedError: the server closed the connection.
         """
         self._link.gather(count, pause_s)
 
     def is_readable(self, wait_s: float = 0.0) -> bool:
-        """Whether bytes wait in the socket, or come within ``wait_s``."""
+        """Whether bytes wait in the socket, or arrive within ``wait_s``."""
         return self._open is not None and self._open.is_readable(wait_s)
 
     def take_frames(self) -> frames.Frames:
-        """The whole messages received so far, all at once; other frames are dealt with.
+        """All whole messages received so far; other frames are processed.
 
         Raises:
             RefusedError: the server denied a subject that we publish to or wait on.
@@ -251,11 +251,11 @@ class Connection:
         return self._link.take_frames()
 
     def take_acks(self, replies: Sequence[bytes]) -> list[int] | None:
-        """Number of acks on each of ``replies``; None if not all are plain: then take frames."""
+        """Number of acks on each of ``replies``; None if not all are plain: use ``take_frames``."""
         return self._link.take_acks(replies)
 
     def next_frame(self) -> tuple[int, str, bytes, bytes] | None:
-        """The next message received as (sid, subject, header, data), None when none is whole.
+        """The next received message as (sid, subject, header, data), None if none is whole.
 
         Raises:
             RefusedError: the server denied a subject that we publish to or wait on.
@@ -269,11 +269,11 @@ class Connection:
         return f"{self._options.js_api_prefix}.{call}"
 
     def new_inbox(self) -> tuple[int, str]:
-        """Subscribe to a subject of our own; returns (sid, subject)."""
+        """Subscribe to a new inbox; returns (sid, subject)."""
         return self.new_inboxes(1)[0]
 
     def new_inboxes(self, count: int) -> list[tuple[int, str]]:
-        """Subscribe to subjects of our own; returns (sid, subject) of each, sids in a row."""
+        """Subscribe to new inboxes; returns (sid, subject) of each, with consecutive sids."""
         first = self._sids + 1
         self._sids += count
         made = [(sid, f"{self._link.inbox}.{sid}.m") for sid in range(first, first + count)]
@@ -281,7 +281,7 @@ class Connection:
         return made
 
     def new_inbox_tree(self) -> tuple[int, str]:
-        """Subscribe to everything one token below a subject of our own; returns (sid, subject)."""
+        """Subscribe to all subjects one token below a new inbox; returns (sid, inbox)."""
         self._sids += 1
         inbox = f"{self._link.inbox}.{self._sids}"
         self.send(f"SUB {inbox}.* {self._sids}\r\n".encode())
@@ -294,11 +294,11 @@ class Connection:
         return self._sids
 
     def unsubscribe(self, *sids: int) -> None:
-        """End subscriptions; messages already under way for them are dropped on arrival."""
+        """End subscriptions; messages on their way are dropped on arrival."""
         self.send("".join(f"UNSUB {sid}\r\n" for sid in sids).encode())
 
     def reply_subjects(self, count: int) -> list[str]:
-        """Fresh subjects that ``replies`` reads answers from."""
+        """New subjects for answers that ``replies`` reads."""
         first = self._sids + 1
         self._sids += count
         return [f"{self._link.inbox}.{n}" for n in range(first, first + count)]
@@ -307,7 +307,7 @@ class Connection:
         """Wait for one answer on each of ``subjects``.
 
         Raises:
-            DisconnectedError: an answer did not come in time, or nobody serves the request.
+            DisconnectedError: an answer was late, or no responder serves the request.
         """
         wanted = {subject: at for at, subject in enumerate(subjects)}
         answers: dict[int, Reply] = {}
@@ -356,15 +356,15 @@ _local = threading.local()
 
 
 def shared(options: ConnectionOptions) -> Connection:
-    """This thread's connection for ``options``, open from the last use if there was one.
+    """This thread's connection for ``options``, kept open between uses.
 
-    Spark reuses its Python workers, so a small batch finds its connection made.
+    Spark reuses its Python workers, so a small batch finds an open connection.
     """
-    # A forked worker must not talk over its parent's socket.
+    # A forked worker must not use its parent's socket.
     if getattr(_local, "pid", None) != os.getpid():
         _local.pid = os.getpid()
         _local.connections = {}
-    # Every task comes by here, and Spark looks for garbage after every task.
+    # Every task calls this function, and Spark collects garbage after every task.
     freeze_imported()
     connections: dict[ConnectionOptions, Connection] = _local.connections
     if options not in connections:

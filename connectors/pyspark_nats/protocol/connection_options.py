@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Settings = dict[str, Setting]
 
-#: Options that a context may give as well.
+#: Options that a context may also set.
 _SETTINGS: Final = (
     "servers", "user", "password", "token", "nkeySeed", "nkeySeedFile", "credentials",
     "tlsCa", "tlsCert", "tlsKey", "tlsFirst", "inboxPrefix", "jsDomain", "jsApiPrefix",
@@ -33,7 +33,7 @@ _SETTINGS: Final = (
 #: The names of these options.
 NAMES: Final = (*_SETTINGS, "context", "timeoutS", "clientName")
 
-#: Options of which one given by hand takes the place of all that a context says.
+#: Options that replace all of the context's credentials if one of them is given.
 _WHO: Final = ("user", "password", "token", "nkeySeed", "nkeySeedFile", "credentials", "userJwt")
 _TOGETHER: Final = (_WHO, ("tlsCert", "tlsKey"), ("jsDomain", "jsApiPrefix"))
 
@@ -43,20 +43,20 @@ class ConnectionOptions:
     """Servers, credentials and timeouts of a connection."""
 
     servers: tuple[Server, ...]
-    #: Who we are where a server's URL does not say it.
+    #: Credentials for servers with a URL that has none.
     credentials: Credentials = credentials.NOBODY
     tls: Tls = tls.DEFAULT
-    #: What the subjects of answers start with.
+    #: Prefix of the subjects of answers.
     inbox_prefix: str = "_INBOX"
-    #: What the subjects of the JetStream API start with.
+    #: Prefix of the subjects of the JetStream API.
     js_api_prefix: str = "$JS.API"
-    #: How long to go without a server or a leader before giving up, seconds.
+    #: Time limit without a server or a leader, seconds.
     timeout_s: float = 30.0
     client_name: str = "pyspark_nats"
 
 
 def connection_options(given: Mapping[str, str]) -> ConnectionOptions:
-    """The options of a connection by itself.
+    """The options of a connection alone.
 
     Raises:
         OptionError: an unknown name, a missing or a malformed value or file.
@@ -96,7 +96,7 @@ def merged(given: Settings, found: Settings) -> Settings:
         by_hand = set(names) & set(given)
         if names is _WHO and "servers" in given and "@" in given["servers"].value:
             by_hand.add("servers")
-        # A password by hand goes with the context's user.
+        # A password option is used with the context's user.
         dropped = set(names) - ({"user"} if by_hand == {"password"} else set())
         if by_hand:
             left = {name: one for name, one in left.items() if name not in dropped}
@@ -117,7 +117,7 @@ def _servers(given: Settings, settings: Settings, named: str) -> tuple[Server, .
     if any(server.credentials.is_given for server in found) and others:
         if "servers" in given:
             raise _contradiction(settings["servers"], settings[others[0]])
-        # What was given by hand goes before what the context's URLs say.
+        # Explicit options have precedence over the context's URLs.
         found = [replace(server, credentials=Credentials()) for server in found]
     return tuple(dict.fromkeys(found))
 
@@ -127,7 +127,7 @@ def _credentials(settings: Settings) -> Credentials:
     if "password" in settings and "user" not in settings:
         kinds.append("password")
     if "userJwt" in kinds:
-        # A context may keep the JWT and its seed apart.
+        # A context may hold the JWT and its seed separately.
         kinds = [name for name in kinds if name not in ("nkeySeed", "nkeySeedFile")]
     if len(kinds) > 1:
         raise _contradiction(settings[kinds[0]], settings[kinds[1]])
@@ -183,7 +183,7 @@ def _tls(settings: Settings) -> Tls:
 
 
 def _content(setting: Setting) -> tuple[str, str]:
-    """The content of the file that ``setting`` names, and what names the two in errors."""
+    """Content of the file that ``setting`` names, and the name of both for errors."""
     if setting.is_content:
         return setting.value, setting.label
     label = f'{setting.label} names "{setting.value}", which'

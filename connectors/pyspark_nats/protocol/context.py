@@ -30,9 +30,9 @@ _FIELDS: Final = {
     "jetstream_api_prefix": "jsApiPrefix",
 }  # fmt: skip
 _PATHS: Final = frozenset({"creds", "nkey", "cert", "key", "ca"})
-#: Fields whose value may be a reference to where the text itself is.
+#: Fields with a value that may be a reference to the text.
 _REFERENCES: Final = frozenset({"creds", "nkey", "user_jwt", "user_seed", "token", "password"})
-#: What changes where or as whom one connects, and can't be had here.
+#: Fields that change the server or the user, and are not supported.
 _REFUSED: Final = {
     "nsc": 'Export the user with "nsc generate creds" and give the file as "creds".',
     "socks_proxy": "Connections through a SOCKS proxy are not made here.",
@@ -43,24 +43,24 @@ _PROGRAMS: Final = {"op": "1Password", "nsc": "nsc"}
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value of a connection, and what names it in errors."""
+    """A value of a connection, and its name in errors."""
 
     value: str = field(repr=False)
-    #: Such as: option "tlsCa".
+    #: For example: option "tlsCa".
     label: str
-    #: Whether ``value`` is the content of a file that was referred to, and not its path.
+    #: Whether ``value`` is the content of a referenced file rather than its path.
     is_content: bool = False
 
 
 def read(context: str, environment: Mapping[str, str]) -> dict[str, Setting]:
-    """The settings of a context by the names of our options; those that are empty left out.
+    """Settings of a context by the names of our options, without empty ones.
 
     Args:
-        context: a context's name; or the path of its file, which holds a "/" or ends in ".json".
-        environment: where ``XDG_CONFIG_HOME``, ``HOME`` and ``env://`` references are looked up.
+        context: a context's name; or the path of its file, which contains a "/" or ends in ".json".
+        environment: for ``XDG_CONFIG_HOME``, ``HOME`` and ``env://`` references.
 
     Raises:
-        OptionError: there is no such context, it is malformed, or it needs what is not there.
+        OptionError: the context does not exist, is malformed, or refers to something missing.
     """
     path = _path(context, environment)
     try:
@@ -150,7 +150,7 @@ def _expanded(path: str, environment: Mapping[str, str]) -> str:
 
 
 def _without_doubled_token(settings: dict[str, Setting]) -> dict[str, Setting]:
-    """Older ``nats`` versions saved the user as the token too, for it may be either."""
+    """Drop one of two equal texts: older ``nats`` versions saved the user as the token too."""
     user, token = settings.get("user"), settings.get("token")
     if user is not None and token is not None and user.value == token.value:
         del settings["token" if "password" in settings else "user"]

@@ -1,6 +1,6 @@
 """Credentials for NATS: users, tokens, nkey seeds and the JWTs of credentials files.
 
-They are carried as text, because a Spark executor signs with what the driver read.  No secret
+They are passed as text, because a Spark executor signs with what the driver read.  No secret
 appears in a ``repr`` or in an error.  The package ``nkeys`` is imported when a seed is used.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pyspark_nats.errors import OptionError
 
-#: A line of dashes, text, and a line of dashes, as ``nsc`` writes a JWT or a seed.
+#: A line of dashes, text, and a line of dashes: the form of a JWT or a seed of ``nsc``.
 _DECORATED = re.compile(
     r"-{3,}[ \t]*BEGIN ([A-Z ]+?)[ \t]*-{3,}\s+(\S+)\s+-{3,}[ \t]*END [^-\n]*-{3,}"
 )
@@ -29,14 +29,14 @@ class Credentials:
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
-    #: A user's JWT, that goes with the seed.
+    #: A user's JWT, which requires the seed.
     jwt: str = field(default="", repr=False)
     #: An nkey seed, "SU...".
     seed: str = field(default="", repr=False)
 
     @property
     def is_given(self) -> bool:
-        """Whether they name anyone."""
+        """Whether there are any credentials."""
         return self != NOBODY
 
 
@@ -44,14 +44,14 @@ NOBODY: Final = Credentials()
 
 
 def in_file(text: str, label: str) -> Credentials:
-    """The JWT and the seed that a ``.creds`` file holds.
+    """The JWT and the seed in a ``.creds`` file.
 
     Args:
         text: the content of the file.
         label: names the option and the file in errors.
 
     Raises:
-        OptionError: one of the two is missing, malformed, or they are not of one user.
+        OptionError: one of the two is missing or malformed, or they belong to two users.
     """
     parts = dict(_DECORATED.findall(text))
     jwt = next((value for kind, value in parts.items() if kind.endswith("JWT")), "")
@@ -98,7 +98,7 @@ def claims(jwt: str) -> dict[str, Any]:
 
 
 def seed_in(text: str, label: str, *, is_needed: bool = True) -> str:
-    """The user's nkey seed in ``text``, decorated or bare; "" when there is none and none needed.
+    """The user's nkey seed in ``text``, decorated or bare; "" if missing and not needed.
 
     Raises:
         OptionError: there is none, it is mistyped, or it is not a user's.
@@ -115,7 +115,7 @@ def seed_in(text: str, label: str, *, is_needed: bool = True) -> str:
     nkeys = _nkeys()
     try:
         raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
-        # The package leaves the checksum alone, and a mistyped seed is another one's.
+        # The package ignores the checksum, and a mistyped seed belongs to another user.
         is_whole = bytes(nkeys.crc16_checksum(bytearray(raw[:-2]))) == raw[-2:]
         nkeys.from_seed(seed.encode())
     except (ValueError, nkeys.NkeysError):
@@ -135,7 +135,7 @@ def public_key(seed: str) -> str:
 
 
 def signature(seed: str, nonce: str) -> str:
-    """The signature of a server's nonce, as ``CONNECT`` carries it."""
+    """Signature of a server's nonce in the form of ``CONNECT``."""
     signed = _nkeys().from_seed(seed.encode()).sign(nonce.encode())
     return base64.urlsafe_b64encode(signed).decode().rstrip("=")
 

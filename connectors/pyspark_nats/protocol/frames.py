@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     Octets = npt.NDArray[np.uint8]
 
 _CRLF = b"\r\n"
-#: The reply subject is optional, and may look like a number; so the two heads are told apart.
+#: The reply subject is optional, and may look like a number; so the two heads differ.
 _HEAD = re.compile(
     rb"MSG [^ \r\n]+ \d+ (?:[^ \r\n]+ )?(\d+)\r\n"
     rb"|HMSG [^ \r\n]+ \d+ (?:[^ \r\n]+ )?(\d+) (\d+)\r\n"
 )
-#: A control line longer than this is no control line.
+#: The longest control line.
 _LINE_MAX = 64 * 1024
 #: Digits of the longest length that a head may hold.
 _DIGITS_MAX = 10
-#: A header block starts with it; behind it is a line break, or the status of an answer.
+#: Start of a header block; a line break or the status of an answer follows.
 _VERSION = b"NATS/1.0"
 
 Buffer = bytes | bytearray | memoryview
@@ -59,14 +59,14 @@ class _Layout:
     has_header: Bools
 
     def take(self, keep: Bools) -> _Layout:
-        """That of the frames where ``keep`` is true."""
+        """The layout of the frames where ``keep`` is true."""
         return _Layout(
             self.line[keep], self.line_end[keep], self.payload[keep], self.end[keep],
             self.has_header[keep],
         )  # fmt: skip
 
     def first(self, count: int) -> _Layout:
-        """That of the first ``count`` frames."""
+        """The layout of the first ``count`` frames."""
         return _Layout(
             self.line[:count], self.line_end[:count], self.payload[:count], self.end[:count],
             self.has_header[:count],
@@ -74,22 +74,22 @@ class _Layout:
 
 
 class Frames:
-    """Messages in the order in which they came; every column has one entry a message.
+    """Messages in order of arrival; every column has one entry for each message.
 
-    The buffer must stay as it is for as long as columns are asked for.
+    The buffer must not change while columns are read.
     """
 
     def __init__(self, buffer: Buffer, layout: _Layout, consumed: int) -> None:
         self._buffer = buffer
         self._layout = layout
-        #: Bytes of the buffer that these messages took; what follows is no complete message.
+        #: Bytes of the buffer that these messages occupy; an incomplete message may follow.
         self.consumed = consumed
 
     def __len__(self) -> int:
         return len(self._layout.line)
 
     def where(self, keep: Bools) -> Frames:
-        """Those where ``keep`` is true."""
+        """The messages where ``keep`` is true."""
         if keep.all():
             return self
         return Frames(self._buffer, self._layout.take(keep), self.consumed)
@@ -100,13 +100,13 @@ class Frames:
         return bytes(self._buffer[line]).split(b" ")
 
     def reply_at(self, at: int) -> bytes:
-        """One frame's reply subject; empty where it has none."""
+        """One frame's reply subject; empty without one."""
         words = self.head(at)
         return words[3] if len(words) == (6 if words[0] == b"HMSG" else 5) else b""
 
     @property
     def is_status(self) -> Bools:
-        """Mask of the frames that are status answers of the server and no data."""
+        """Mask of the frames that are status answers of the server without data."""
         found = np.zeros(len(self), bool)
         at = np.flatnonzero(self._layout.has_header)
         behind = self._layout.line_end[at] + 2 + len(_VERSION)
@@ -135,7 +135,7 @@ class Frames:
         """The subjects, string."""
         layout = self._layout
         if len(self) and not layout.has_header.any():
-            # All of one length, mostly; then nothing has to be searched.
+            # Mostly all have one length; then no search is needed.
             length = len(self.head(0)[1])
             starts = layout.line + len("MSG ")
             behind = np.minimum(starts + length, layout.line_end)
@@ -154,7 +154,7 @@ class Frames:
 
     @cached_property
     def reply(self) -> Array:
-        """The reply subjects, large string; null where a message has none."""
+        """The reply subjects, large string; null for a message without one."""
         values, bounds = self._words
         # MSG subject sid [reply] total; HMSG subject sid [reply] header total.
         has_reply = np.diff(bounds) == np.where(self._layout.has_header, 6, 5)
@@ -163,17 +163,17 @@ class Frames:
 
     @cached_property
     def _words(self) -> tuple[Array, Ints]:
-        """All words of all heads, and where each head's begin."""
+        """All words of all heads, and the index of each head's first word."""
         lines = _slices(self._buffer, self._layout.line, self._layout.line_end, pa.string())
         words = kernels.split_pattern(lines, " ")
         return words.values, words.offsets.to_numpy().astype(np.int64)
 
 
 def split(buffer: Buffer) -> Frames:
-    """Take apart the complete messages at the start of ``buffer``.
+    """Parse the complete messages at the start of ``buffer``.
 
-    Stops at the first thing that is no complete message: a partial one, or another frame such as
-    ``PING``, which is the caller's to read at ``consumed``.
+    Stops before a partial message or another frame such as ``PING``; the caller reads on at
+    ``consumed``.
     """
     layout = _layout_in_bulk(buffer)
     if layout is None:
@@ -182,12 +182,12 @@ def split(buffer: Buffer) -> Frames:
 
 
 def _layout_in_bulk(buffer: Buffer) -> _Layout | None:
-    """The layout, or None when candidates mislead and a walk is needed."""
+    """The layout, or None if candidates mislead and a walk is needed."""
     octets = np.frombuffer(buffer, np.uint8)
     newlines = np.flatnonzero(octets == 0x0A)
     if len(newlines) == 0:
         return _EMPTY
-    # A candidate starts behind a newline and its line ends at the next one.
+    # A candidate starts after a newline and its line ends at the next one.
     starts = np.concatenate(([0], newlines[:-1] + 1))
     first = octets[starts]
     candidates = np.flatnonzero((first == ord("M")) | (first == ord("H")))
@@ -217,9 +217,9 @@ def _layout_in_bulk(buffer: Buffer) -> _Layout | None:
 
 
 def _number_before(octets: Octets, ends: Ints) -> tuple[Ints, Ints]:
-    """The decimal numbers that end before ``ends``, and where the spaces before them are.
+    """Decimal numbers that end before ``ends``, and the positions of the spaces before them.
 
-    -1 for what is no number.
+    -1 for invalid numbers.
     """
     total = np.zeros(len(ends), np.int64)
     is_open = np.ones(len(ends), bool)
@@ -258,7 +258,7 @@ def _slices(buffer: Buffer, starts: Ints, ends: Ints, kind: pa.DataType) -> Arra
     """Copies of ``buffer[starts[i]:ends[i]]``; the slices must be in order and not overlap."""
     if len(starts) == 0:
         return pa.array([], kind)
-    # The slices and the gaps between them are one array; every other element is wanted.
+    # The slices and the gaps between them are one array; every other element is a slice.
     bounds = np.empty(2 * len(starts), np.int32)
     bounds[0::2], bounds[1::2] = starts, ends
     both = pa.Array.from_buffers(
@@ -276,7 +276,7 @@ def header_values(headers: Array, name: str) -> Array:
 
     Args:
         headers: length n, binary; null or empty where a message has no headers.
-        name: as it is written on the wire.
+        name: in its spelling on the wire.
 
     Returns:
         Length n, string, without surrounding spaces; null where the header is absent.
@@ -310,7 +310,7 @@ def header_block(headers: Mapping[str, str]) -> bytes:
 
 
 def publish(subject: str, data: bytes, *, reply: str = "", header: bytes = b"") -> bytes:
-    """A ``PUB`` or ``HPUB`` frame; ``header`` is a block as ``header_block`` makes it."""
+    """A ``PUB`` or ``HPUB`` frame; ``header`` is a block from ``header_block``."""
     target = f"{subject} {reply}" if reply else subject
     if header:
         head = f"HPUB {target} {len(header)} {len(header) + len(data)}\r\n"
@@ -320,7 +320,7 @@ def publish(subject: str, data: bytes, *, reply: str = "", header: bytes = b"") 
 
 
 def status(header: bytes) -> tuple[int, str] | None:
-    """The status of a message that is the server's answer and no data: (404, "No Messages")."""
+    """Status of an answer of the server without data: (404, "No Messages")."""
     line = header.split(_CRLF, 1)[0]
     if not line.startswith(b"NATS/1.0 "):
         return None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark_nats.protocol.tls import Tls
 
 _DENIED = re.compile(r'permissions violation for (publish|subscription)[^"]*"([^"]*)"', re.I)
-#: Beginnings of errors that come again however often we ask, and what to do about them.
+#: Prefixes of errors that retries can't solve, and their remedies.
 _LASTING = {
     "authorization violation": "",
     "user authentication expired": "The credentials are past their time: get newer ones.",
@@ -32,7 +32,7 @@ def wants_tls(server: Server, info: dict[str, Any], tls: Tls) -> bool:
     """Whether to start TLS after the server's first line.
 
     Raises:
-        RefusedError: we want it and the server has none.
+        RefusedError: TLS is required and the server has none.
     """
     is_there = bool(info.get("tls_required") or info.get("tls_available"))
     if (server.is_tls or tls.is_demanded) and not is_there:
@@ -47,7 +47,7 @@ def connect_line(client_name: str, credentials: Credentials, info: dict[str, Any
     """The ``CONNECT`` that answers the server's first line.
 
     Raises:
-        RefusedError: it takes no nkeys, and we have nothing else.
+        RefusedError: the server accepts no nkeys, and we have nothing else.
     """
     fields: dict[str, Any] = {
         "verbose": False, "pedantic": False, "lang": "python", "version": "0.1.0",
@@ -77,12 +77,12 @@ def meaning(text: str, server: Server, credentials: Credentials) -> Exception:
     """The exception for an ``-ERR`` that ends a connection.
 
     Args:
-        text: what the server said, without quotes.
-        server: who said it.
-        credentials: who we said we are.
+        text: the error, without quotes.
+        server: the sender.
+        credentials: ours.
 
     Returns:
-        RefusedError where asking again is of no use, DisconnectedError elsewhere.
+        RefusedError if a retry is useless, otherwise DisconnectedError.
     """
     hint = next((hint for key, hint in _LASTING.items() if text.lower().startswith(key)), None)
     if hint is None:
@@ -121,12 +121,12 @@ def denial(text: str, inbox: str) -> ConnectorError | None:
     """The exception for a permissions violation; None if it does not affect this connection.
 
     Args:
-        text: what the server said.
-        inbox: where our answers come to.
+        text: the server's error.
+        inbox: prefix of the subjects of our answers.
 
     Returns:
-        RefusedError for a subject that we published to, or where we wait for answers; None for any
-        other, such as a stream's subject, which is listened to only to be woken up.
+        RefusedError for a subject that we publish to, or wait on for answers.  None for any other,
+        such as a stream's subject, which is subscribed only for notification.
     """
     found = _DENIED.match(text)
     if found is None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NO_MESSAGE: Final = 10037
 STREAM_NOT_FOUND: Final = 10059
-#: A lost expectation; a contended replicated stream may say 10164 where a quiet one says 10071.
+#: A failed expectation; a contended replicated stream may report 10164 instead of 10071.
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 
 #: In the year 2255: the server counts nanoseconds, and later times wrap around into the past.
@@ -34,21 +34,21 @@ class StreamInfo:
     """A stream as its leader described it."""
 
     name: str
-    #: First sequence that is still there; ``last + 1`` when there is none.
+    #: First stored sequence; ``last + 1`` without messages.
     first: int
     last: int
-    #: Broker time of the first message; ``time_ms`` when there is none.
+    #: Broker time of the first message; ``time_ms`` without messages.
     first_ms: int
     #: The server's clock when it answered.
     time_ms: int
     created_ms: int
     subjects: tuple[str, ...]
-    #: Whether its messages come from other streams, and may be older than itself.
+    #: Whether its messages are copied from other streams, and may be older than the stream.
     is_copy: bool
     allow_atomic: bool
     allow_direct: bool
     messages: int
-    #: Of all messages, with their subjects and headers.
+    #: Size of all messages, with their subjects and headers.
     bytes: int
 
     @property
@@ -59,7 +59,7 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A message as a stream holds it."""
+    """A message as stored in a stream."""
 
     subject: str
     sequence: int
@@ -93,7 +93,7 @@ def stream_infos(connection: Connection, streams: Sequence[str]) -> dict[str, St
 
 
 def answered(reply: Reply, stream: str) -> dict[str, Any]:
-    """The payload of an answer about ``stream``; names it when the server says it is not there."""
+    """The payload of an answer about ``stream``; the error names it if it does not exist."""
     try:
         return reply.json()
     except RefusedError as error:
@@ -127,7 +127,7 @@ def _info(name: str, answer: dict[str, Any]) -> StreamInfo:
 
 
 def stream_of(connection: Connection, subject: str) -> str | None:
-    """The stream that captures ``subject``; None when there is none."""
+    """The stream that captures ``subject``; None without one."""
     query = json.dumps({"subject": subject}).encode()
     names = connection.requests([(connection.api("STREAM.NAMES"), query)])[0].json().get("streams")
     return str(names[0]) if names else None
@@ -139,9 +139,9 @@ def next_message(
     """The first message at or after ``sequence`` on ``subject``, according to the stream's leader.
 
     Args:
-        connection: where to ask.
+        connection: to a server.
         stream: the stream.
-        sequence: from 1 up; 0 counts as 1.
+        sequence: at least 1; 0 counts as 1.
         subject: wildcards allowed.
     """
     return _get(connection, stream, {"seq": max(1, sequence), "next_by_subj": subject})
@@ -151,7 +151,7 @@ def message_at(connection: Connection, stream: str, moment_ms: int) -> Stored | 
     """The first message that is not older than ``moment_ms`` (ms since 1970)."""
     moment_ms = min(moment_ms, _TIME_MAX_MS)
     moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
-    # The server takes the first nanosecond of the millisecond.
+    # The server uses the first nanosecond of the millisecond.
     text = moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment_ms % 1000:03d}Z"
     return _get(connection, stream, {"start_time": text})
 
@@ -198,27 +198,27 @@ def purge(connection: Connection, stream: str, subject: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A consumer that one reading uses."""
+    """A consumer for one read."""
 
     name: str
-    #: Messages it has to give, from its start to the end of the stream.
+    #: Number of messages from its start to the end of the stream.
     pending: int
 
 
 def create_reader(
     connection: Connection, stream: str, sequence: int, subjects: Sequence[str] = ()
 ) -> Reader:
-    """Make a consumer that reads from ``sequence`` on without acks.
+    """Create a consumer that reads from ``sequence`` on without acks.
 
-    It lives in memory and goes by itself half a minute after its last use.
+    It is in memory and expires half a minute after its last use.
 
     Args:
-        connection: where it is made.
-        stream: what it reads.
+        connection: to a server.
+        stream: the stream to read.
         sequence: the first.
-        subjects: all it gives; patterns that do not overlap.  None for every subject.
+        subjects: filters; patterns that do not overlap.  None for every subject.
     """
-    # It stands in the reply subject of every message: short, and once among a stream's consumers.
+    # It is part of the reply subject of every message: short, and unique in its stream.
     name = f"r{os.urandom(6).hex()}"
     config: dict[str, Any] = {
         "name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": sequence,
@@ -232,16 +232,16 @@ def create_reader(
     call = json.dumps({"stream_name": stream, "config": config}).encode()
     subject = connection.api(f"CONSUMER.CREATE.{stream}.{name}")
     if len(subjects) == 1:
-        # The long form lets an account permit readers by what they read.
+        # With the long form an account can permit readers by their filters.
         subject = f"{subject}.{subjects[0]}"
     answer = answered(connection.requests([(subject, call)])[0], stream)
     return Reader(name, int(answer.get("num_pending", 0)))
 
 
 def delete_reader(connection: Connection, stream: str, name: str) -> None:
-    """Delete a consumer; that it is gone already is fine, and so is no answer."""
+    """Delete a consumer; neither its absence nor a missing answer is an error."""
     try:
         connection.requests([(connection.api(f"CONSUMER.DELETE.{stream}.{name}"), b"")])[0].json()
     except (RefusedError, DisconnectedError):
-        # It goes by itself.
+        # The consumer expires on its own.
         return

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 #: How long a handshake may take.
 _HANDSHAKE_S: Final = 5.0
-#: How long a server may say nothing while there are others: one whose machine is lost refuses
-#: nobody, and each new connection would wait for it.
+#: How long a server may be silent while there are others: a lost machine refuses no connection, and
+#: each new connection would wait for it.
 _HURRY_S: Final = 1.0
-#: How long a server may take nothing of what we send, or stop in the middle of a message.
+#: How long a server may read nothing, or pause in the middle of a message.
 _STALL_S: Final = 10.0
-#: What is taken in at a time while much is wanted; also room for what comes beyond that.
+#: Bytes per receive while much is expected; also spare room for data beyond that.
 _GATHER_BYTES: Final = 256 << 10
 _NO_FRAMES: Final = frames.split(b"")
 
@@ -49,31 +49,31 @@ class Link:
 
         Args:
             server: which one.
-            options: who we are, and how we connect.
-            on_info: told whenever the server describes itself and its cluster.
-            is_hurried: whether another server is tried rather than waited for this one.
+            options: credentials and connection options.
+            on_info: called whenever the server describes itself and its cluster.
+            is_hurried: whether to try another server rather than wait for this one.
 
         Raises:
-            RefusedError: the server, or its certificate, or we ourselves are not what the other
-                side wants; DisconnectedError, OSError: it is not there, or not ready.
+            RefusedError: the server, its certificate, or our credentials are rejected by the other
+                side; DisconnectedError, OSError: the server is unreachable or not ready.
         """
         self.server = server
         self._on_info = on_info
         self._who = server.credentials if server.credentials.is_given else options.credentials
         self._stall_s = min(_STALL_S, options.timeout_s)
         self._buffer = bytearray()
-        #: Bytes that have to be there before the next message is whole, as far as is known.
+        #: Bytes needed until the next message is whole, as far as is known.
         self._needed = 0
         self._progress_s = 0.0
-        #: What the server said of itself: ``max_payload`` is in it.
+        #: The server's ``INFO``, which contains ``max_payload``.
         self.info: dict[str, Any] = {}
-        #: Whether the server said, after the handshake, that it is about to go.
+        #: Whether the server announced its shutdown after the handshake.
         self.is_leaving = False
-        #: What our own subjects start with.
+        #: Prefix of our own subjects.
         self.inbox = f"{options.inbox_prefix}.{os.urandom(11).hex()}"
-        #: Why the server closed the connection or denied a subject, as it said last.
+        #: The last reason of the server for closing the connection or denying a subject.
         self.last_error = ""
-        # Servers that another one told of may not be reachable from here at all.
+        # Servers from another one's ``INFO`` may not be reachable from here at all.
         first_s = _HURRY_S if is_hurried or server.is_learned else _HANDSHAKE_S
         self._transport = Transport(server.address, timeout_s=first_s)
         try:
@@ -120,19 +120,19 @@ class Link:
 
     def _start_tls(self, options: ConnectionOptions, deadline_s: float) -> None:
         if self._buffer:
-            # Whatever comes before the handshake may be anybody's.
+            # Data before the handshake is not authenticated.
             raise DisconnectedError(f"{self.server} sent more than it should before TLS")
         name = self.server.tls_name or self.server.host
         self._transport.start_tls(tls.context(options.tls), name, deadline_s)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._transport.close()
 
     def is_alive(self) -> bool:
-        """Whether the server is still there, after dealing with what it sent meanwhile.
+        """Whether the server is still reachable, after processing what it sent meanwhile.
 
-        Messages among it are dropped: they are leftovers that nobody waits for.
+        Messages among it are dropped: they are leftovers without a reader.
         """
         try:
             while self._transport.wait(0) and self._take_in():
@@ -142,7 +142,7 @@ class Link:
                     if self.next_frame() is None:
                         return True
                 except ConnectorError:
-                    # Something was denied to a step that did not wait to hear it.
+                    # The denial concerns a step that did not wait for it.
                     continue
         except (DisconnectedError, OSError):
             return False
@@ -150,11 +150,11 @@ class Link:
     # --- bytes
 
     def send(self, data: bytes) -> None:
-        """Send all of ``data``, however slowly the server takes it.
+        """Send all of ``data``, however slowly the server reads.
 
         Raises:
-            DisconnectedError, OSError: for long the server took nothing, or it hung up.
-            RefusedError: it says that it won't take the like of it.
+            DisconnectedError, OSError: the server read nothing for long, or closed the connection.
+            RefusedError: it rejects such data.
         """
         try:
             self._send(memoryview(data))
@@ -163,7 +163,7 @@ class Link:
             raise
 
     def _hear_why(self) -> None:
-        """Raise what a server said before it hung up on us, if it said anything."""
+        """Raise the error that a server sent before it closed the connection, if any."""
         with contextlib.suppress(DisconnectedError, OSError):
             while self._transport.wait(0) and self._take_in():
                 pass
@@ -190,10 +190,10 @@ class Link:
             sent = self._transport.send(left)
 
     def receive(self, deadline_s: float) -> None:
-        """Wait for bytes until ``deadline_s`` (monotonic), longer within a message that comes.
+        """Wait for bytes until ``deadline_s`` (monotonic), longer within a partial message.
 
         Raises:
-            DisconnectedError: none came, or the server hung up.
+            DisconnectedError: none arrived, or the server closed the connection.
         """
         while not self._take_in():
             if self._needed > len(self._buffer):
@@ -203,7 +203,7 @@ class Link:
                 raise DisconnectedError(self.last_error or "no answer in time")
 
     def _take_in(self) -> bool:
-        """Keep what has come; False when nothing has."""
+        """Keep the received bytes; False if there are none."""
         chunk = self._transport.receive()
         if chunk is None:
             return False
@@ -214,10 +214,10 @@ class Link:
         return True
 
     def gather(self, count: int, pause_s: float) -> None:
-        """Take in what comes until ``count`` bytes are unread, or nothing comes for ``pause_s``.
+        """Receive until ``count`` bytes are unread, or nothing arrives for ``pause_s``.
 
         Raises:
-            DisconnectedError: the server hung up.
+            DisconnectedError: the server closed the connection.
         """
         size = len(self._buffer)
         if size >= count:
@@ -243,41 +243,41 @@ class Link:
         self._progress_s = time.monotonic()
 
     def is_readable(self, wait_s: float) -> bool:
-        """Whether bytes wait in the socket, or come within ``wait_s``."""
+        """Whether bytes wait in the socket, or arrive within ``wait_s``."""
         return self._transport.wait(wait_s)
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes received and not taken yet."""
+        """Number of received and unread bytes."""
         return len(self._buffer)
 
     def buffered_tail(self, count: int) -> bytes:
-        """The last bytes received and not taken yet."""
+        """The last of the received and unread bytes."""
         return bytes(self._buffer[-count:])
 
     # --- frames
 
     def take_frames(self) -> frames.Frames:
-        """The whole messages received so far, all at once; other frames are dealt with.
+        """All whole messages received so far; other frames are processed.
 
         Raises:
-            RefusedError: the server denied what we do; DisconnectedError: it ends the connection.
+            RefusedError: the server denied a subject; DisconnectedError: it ends the connection.
         """
         while len(self._buffer) >= self._needed:
             found = frames.split(self._buffer)
             if found.consumed:
-                # The buffer goes with the frames, which cut their columns out of it.
+                # The frames keep the buffer, and cut their columns out of it.
                 self._buffer = self._buffer[found.consumed :]
                 self._needed = 0
                 return found
             if not self._take_other_frame():
                 self._needed = self._size_of_next()
                 return found
-        # Part of a large message: looking through it again would take long.
+        # Part of a large message: scanning it again would take long.
         return _NO_FRAMES
 
     def take_acks(self, replies: Sequence[bytes]) -> list[int] | None:
-        """Number of acks on each of ``replies``; None if not all are plain: then take frames."""
+        """Number of acks on each of ``replies``; None if not all are plain: use ``take_frames``."""
         found = acks.counted(self._buffer, replies)
         if found is None:
             return None
@@ -288,7 +288,7 @@ class Link:
         return counts
 
     def next_frame(self) -> tuple[int, str, bytes, bytes] | None:
-        """The next message as (sid, subject, header, data), None when it is not whole yet."""
+        """The next message as (sid, subject, header, data), None if it is not whole yet."""
         while True:
             if not self._buffer.startswith((b"MSG ", b"HMSG ")):
                 if not self._take_other_frame():
@@ -307,14 +307,14 @@ class Link:
             return int(tokens[2]), tokens[1].decode(), header, data
 
     def _size_of_next(self) -> int:
-        """Bytes of the message that the buffer starts with; 0 when that is not known yet."""
+        """Bytes of the message that the buffer starts with; 0 if unknown."""
         at = self._buffer.find(b"\r\n")
         if at < 0 or not self._buffer.startswith((b"MSG ", b"HMSG ")):
             return 0
         return at + 2 + int(self._buffer[self._buffer.rfind(b" ", 0, at) : at]) + 2
 
     def _take_other_frame(self) -> bool:
-        """Deal with one frame that is no message; False when there is none, or only a part."""
+        """Process one frame that is not a message; False if there is none, or only a part."""
         if self._buffer.startswith((b"MSG ", b"HMSG ")):
             return False
         at = self._buffer.find(b"\r\n")
@@ -333,10 +333,10 @@ class Link:
         return line
 
     def _deal_with(self, line: bytes) -> None:
-        """Do what a line asks for that is no message.
+        """Process a protocol line that is not a message.
 
         Raises:
-            RefusedError: it denies what we do; DisconnectedError: it ends the connection.
+            RefusedError: it denies a subject; DisconnectedError: it ends the connection.
         """
         if line == b"PING":
             self.send(b"PONG\r\n")

@@ -18,11 +18,11 @@ _NUMBER: Final = "Nats-Batch-Sequence:"
 
 
 def header_lines(rows: pa.RecordBatch, event_time_header: str) -> Array | None:
-    """The header lines of each row, each ended; None when no row has any.
+    """The header lines of each row, each terminated; None if no row has any.
 
     Args:
         rows: columns as ``messages_out.SCHEMA``.
-        event_time_header: header that ``event_time_ms`` goes to.
+        event_time_header: header for ``event_time_ms``.
     """
     parts = []
     if rows.column("content_type").null_count < rows.num_rows:
@@ -61,7 +61,7 @@ def _numbers(count: int, id_size: int) -> tuple[Array, Array]:
 
 
 def acked_frames(rows: pa.RecordBatch, inbox: str, event_time_header: str) -> bytes:
-    """``rows`` as messages whose acks go to ``inbox``, ready to send."""
+    """``rows`` as messages with acks to ``inbox``, ready to send."""
     lines = header_lines(rows, event_time_header)
     if lines is None:
         data = rows.column("data")
@@ -75,7 +75,7 @@ def acked_frames(rows: pa.RecordBatch, inbox: str, event_time_header: str) -> by
 
 
 def _with_header(rows: pa.RecordBatch, header: Array, reply: str) -> bytes:
-    """One ``HPUB`` frame a row."""
+    """One ``HPUB`` frame for each row."""
     data = rows.column("data")
     header_size = kernels.binary_length(header)
     total = kernels.add(header_size, kernels.binary_length(data))
@@ -88,7 +88,7 @@ def _with_header(rows: pa.RecordBatch, header: Array, reply: str) -> bytes:
 
 
 def _octets(values: Array) -> bytes:
-    """The concatenated values, as they are in memory: the bytes for the wire."""
+    """The concatenated values, as contiguous bytes for the wire."""
     _, bounds, octets = values.buffers()
     ends = np.frombuffer(bounds, np.int32)[values.offset : values.offset + len(values) + 1]
     return bytes(memoryview(octets)[int(ends[0]) : int(ends[-1])])

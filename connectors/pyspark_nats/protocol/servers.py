@@ -17,17 +17,17 @@ _DEFAULT_PORT = 4222
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server's address, and who we are there when its URL says so."""
+    """A server's address, with the credentials in its URL."""
 
     host: str
     port: int
-    #: Whether the URL asks for TLS.
+    #: Whether the URL requires TLS.
     is_tls: bool = False
-    #: Of the URL's user part; nobody when it has none.
+    #: From the URL's user part; anonymous without one.
     credentials: Credentials = field(default=NOBODY, repr=False)
-    #: What its certificate is checked for; "" for the host.
+    #: The name to verify in its certificate; "" for the host.
     tls_name: str = ""
-    #: Whether another server told of it.
+    #: Whether it was discovered through another server.
     is_learned: bool = False
 
     def __str__(self) -> str:
@@ -41,10 +41,10 @@ class Server:
 
 
 def parse(text: str, label: str) -> Server:
-    """A server of a URL such as ``nats://user:password@host:4222``; the scheme may be missing.
+    """Parse the URL of a server such as ``nats://user:password@host:4222``; the scheme is optional.
 
     Raises:
-        OptionError: it is no URL, or of a kind that is not spoken here; without the user part.
+        OptionError: it is not a URL, or its scheme is unsupported; the text omits the user part.
     """
     shown = text.rpartition("@")[2]
     try:
@@ -65,20 +65,20 @@ def parse(text: str, label: str) -> Server:
 
 
 def _of_url(user: str | None, password: str | None) -> Credentials:
-    # A name without a password is a token, to every NATS client.
+    # For every NATS client, a name without a password is a token.
     if user and password is None:
         return Credentials(token=unquote(user))
     return Credentials(unquote(user or ""), unquote(password or ""))
 
 
-#: Which of the servers that were given this process, or the one it was forked from, reached last.
+#: The server of each configured list that this process, or its parent before a fork, reached last.
 _reached: dict[tuple[Server, ...], Server] = {}
 
 
 class Pool:
-    """The servers in the order in which they are tried, and the one that it is the turn of.
+    """The servers in the order of attempts, with the current one.
 
-    It begins with the one that was reached last: the first may be lost, and say nothing for long.
+    It begins with the server that was reached last: the first may be lost, and not answer for long.
     """
 
     def __init__(self, given: Sequence[Server]) -> None:
@@ -91,22 +91,22 @@ class Pool:
 
     @property
     def servers(self) -> tuple[Server, ...]:
-        """The given ones first."""
+        """All servers, configured ones first."""
         return (*self._given, *self._learned)
 
     def mark_connected(self) -> None:
-        """The current one is there: the next pool of these begins with it."""
+        """Record that the current server is reachable: the next pool of these begins with it."""
         if self.current in self._given:
             _reached[self._given] = self.current
 
     def advance(self) -> None:
-        """It is the next one's turn."""
+        """Move to the next server."""
         servers = self.servers
         at = servers.index(self.current) if self.current in servers else -1
         self.current = servers[(at + 1) % len(servers)]
 
     def learn(self, info: dict[str, Any]) -> None:
-        """Learn the cluster's servers from the ``INFO`` of the current one."""
+        """Add the cluster's servers from the ``INFO`` of the current one."""
         told = info.get("connect_urls")
         if not told:
             return
@@ -125,7 +125,7 @@ class Pool:
             current,
             host=host,
             port=url.port or _DEFAULT_PORT,
-            # Clusters tell addresses, while certificates are made out to names.
+            # Clusters report addresses, while certificates name hosts.
             tls_name=(current.tls_name or current.host) if _is_address(host) else "",
             is_learned=True,
         )

@@ -107,7 +107,7 @@ class MessageListener:
             try:
                 return step()
             except RefusedError:
-                # An account may read a stream without seeing what is published to it.
+                # An account may read a stream without seeing the messages published to it.
                 if not self._may_listen:
                     raise
                 self._may_listen = False
@@ -130,7 +130,7 @@ class MessageListener:
                 self._note(frame[0])
 
     def _take(self) -> bool:
-        """Note the messages that have arrived, and return whether there were any."""
+        """Record the messages that have arrived, and return whether there were any."""
         found = False
         while (frame := self._connection.next_frame()) is not None:
             self._note(frame[0])

@@ -1,6 +1,6 @@
-"""TLS to NATS: certificates carried as text, and readable errors for invalid ones.
+"""TLS to NATS: certificates passed as text, and readable errors for invalid ones.
 
-The module ``ssl`` is imported when TLS is used, and its context is made once for a value.
+The module ``ssl`` is imported when TLS is used, and its context is created once for each value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator
 
-#: OpenSSL's numbers of what may be wrong with a certificate.
+#: OpenSSL's numbers of certificate errors.
 _EXPIRED, _NOT_YET = 10, 9
 _WRONG_NAME = frozenset({62, 64})
 
@@ -27,32 +27,32 @@ _WRONG_NAME = frozenset({62, 64})
 class Tls:
     """TLS options as PEM texts, empty where an option was not given."""
 
-    #: The authorities that a server's certificate may come from, instead of the system's.
+    #: Authorities for the server's certificate, instead of the system's.
     ca: str = field(default="", repr=False)
     cert: str = field(default="", repr=False)
     key: str = field(default="", repr=False)
-    #: Whether the handshake comes before the server's first line.
+    #: Whether the handshake precedes the server's first line.
     is_first: bool = False
 
     @property
     def is_demanded(self) -> bool:
-        """Whether a connection without TLS is out of the question."""
+        """Whether a connection without TLS is forbidden."""
         return bool(self.ca or self.cert or self.is_first)
 
 
-#: Whatever the server asks for, with the system's authorities.
+#: TLS if the server requires it, with the system's authorities.
 DEFAULT: Final = Tls()
 
 
 def check(tls: Tls, labels: tuple[str, str, str]) -> None:
-    """Try the certificates and the key, so that what is wrong shows before a task runs.
+    """Validate the certificates and the key, so that errors show before a task runs.
 
     Args:
-        tls: what to try.
-        labels: name the options, and the files, of ``ca``, ``cert`` and ``key`` in errors.
+        tls: the options.
+        labels: names of the options, and the files, of ``ca``, ``cert`` and ``key`` in errors.
 
     Raises:
-        OptionError: one is malformed, or the key is not that of the certificate.
+        OptionError: one is malformed, or the key does not belong to the certificate.
     """
     import ssl
 
@@ -80,7 +80,7 @@ def check(tls: Tls, labels: tuple[str, str, str]) -> None:
 
 @functools.lru_cache(maxsize=16)
 def context(tls: Tls) -> ssl.SSLContext:
-    """The context of connections with ``tls``; finding the system's authorities takes a while."""
+    """The context of connections with ``tls``; loading the system's authorities takes a while."""
     import ssl
 
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -96,13 +96,13 @@ def context(tls: Tls) -> ssl.SSLContext:
 
 def _load_pair(made: ssl.SSLContext, tls: Tls) -> None:
     with _file(tls.cert) as cert, _file(tls.key) as key:
-        # Without a password OpenSSL would ask for one on the terminal.
+        # Without a password OpenSSL would prompt for one on the terminal.
         made.load_cert_chain(cert, key, password="")
 
 
 @contextlib.contextmanager
 def _file(text: str) -> Iterator[str]:
-    """A file that only we can read, for OpenSSL, which takes certificates from files alone."""
+    """A file that only this user can read: OpenSSL accepts certificates only from files."""
     handle, path = tempfile.mkstemp(prefix="pyspark_nats-")
     try:
         with os.fdopen(handle, "w") as file:
@@ -113,11 +113,11 @@ def _file(text: str) -> Iterator[str]:
 
 
 def refusal(error: OSError, server: str) -> RefusedError | None:
-    """The permanent error behind a failed TLS connection; None if it may be temporary.
+    """The permanent error that caused a failed TLS connection; None if it may be temporary.
 
     Args:
-        error: of the handshake, or of the first bytes after it: a server that wants a certificate
-            says so only then.
+        error: of the handshake, or of the first bytes after it: a server that requires a
+            certificate reports this only then.
         server: names the server.
     """
     import ssl

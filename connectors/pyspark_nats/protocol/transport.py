@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     import ssl
 
 _RECEIVE_BYTES = 1 << 20
-#: More in one call brings nothing, and TLS copies what it is given.
+#: More in one call is no faster, and TLS copies its input.
 _SEND_BYTES = 1 << 20
-#: A SYN that is lost is sent again after a second.
+#: A lost SYN is sent again after a second.
 _CONNECT_TIMEOUT_S = 3.0
 
 
@@ -34,7 +34,7 @@ class Transport:
         sock.setblocking(False)
         self._socket = sock
         self._tls: ssl.SSLSocket | None = None
-        #: What says that the other kind of event has to come first; with TLS, there are more.
+        #: Exceptions that request the other kind of event first; TLS has more of them.
         self._would_block: tuple[type[OSError], ...] = (BlockingIOError,)
         self._poll = select.poll()
 
@@ -44,7 +44,7 @@ class Transport:
         return self._tls is not None
 
     def start_tls(self, context: ssl.SSLContext, name: str, deadline_s: float) -> None:
-        """Shake hands with a server that has to be ``name``; OSError when that fails."""
+        """Perform the handshake with a server named ``name``; OSError on failure."""
         import ssl
 
         self._would_block = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -60,7 +60,7 @@ class Transport:
             return None
         if self._tls is None or not chunk:
             return chunk
-        # TLS gives one record at a time, of 16 kB at most.
+        # TLS returns one record at a time, of 16 kB at most.
         chunks = [chunk]
         size = len(chunk)
         while size < _RECEIVE_BYTES and self._tls.pending():
@@ -78,7 +78,7 @@ class Transport:
     def wake_at(self, count: int) -> None:
         """Have ``wait`` ignore fewer than ``count`` bytes; they can still be received.
 
-        For a reader that wants much, this saves most of the calls, and the server's too.
+        For a reader that expects much, this saves most of the calls, also in the server.
         """
         if self._tls is None:
             with contextlib.suppress(OSError):
@@ -92,13 +92,13 @@ class Transport:
             return 0
 
     def wait(self, timeout_s: float, *, to_send: bool = False) -> bool:
-        """Whether bytes can be received, or sent where that is asked for, within ``timeout_s``."""
+        """Whether bytes can be received, or sent if requested, within ``timeout_s``."""
         if self._tls is not None and self._tls.pending():
             return True
         self._poll.register(self._socket, select.POLLIN | (select.POLLOUT if to_send else 0))
-        # Rounded up, so that a short wait is one.
+        # Rounded up, so that a short wait is not zero.
         return bool(self._poll.poll(max(0, -int(-timeout_s * 1000 // 1))))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from pyspark_nats.protocol.frames import Frames
     from pyspark_nats.sink.sink_options import SinkOptions
 
-#: Messages that go out at once, and share a subject for their acks.
+#: Messages that are sent at once, and share a subject for their acks.
 _CHUNK_ROWS = 4000
 _CHUNK_BYTES = 1 << 20
-#: Messages on their way.  The server queues ten thousand a stream, for all its publishers; when
-#: that is too little, what it refuses is sent again, and the window is made smaller.
+#: Messages in flight.  The server queues ten thousand for each stream, from all publishers.  If
+#: that is too little, refused messages are sent again, and the window shrinks.
 _WINDOW_ROWS = 8000
 _ACK_TIMEOUT_S = 5.0
-#: Acks that are worth waking up for, in bytes, and how long we wait for as many.
+#: Acks to wait for together, in bytes, and the time limit for them.
 _GATHER_BYTES = 128 << 10
 _GATHER_S = 0.003
 #: "Too many requests": the stream's queue is full.
@@ -37,11 +37,11 @@ _TOO_MANY_REQUESTS = 10167
 @dataclass
 class _Chunk:
     rows: pa.RecordBatch
-    #: The subject that its acks come on; "" when it is not on its way.
+    #: The subject of its acks; "" if it is not in flight.
     reply: str = ""
-    #: Answers that are still to come.
+    #: Number of missing answers.
     missing: int = 0
-    #: Whether the server refused a part of it because it was busy, now and the last time.
+    #: Whether the busy server refused a part of it, now and the last time.
     is_refused: bool = False
     was_refused: bool = False
 
@@ -61,7 +61,7 @@ class AtLeastOncePublisher:
         return ()
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Publish rows; up to a window of them are on their way when this returns."""
+        """Publish rows; up to a window of them are in flight when this returns."""
         at = 0
         while at < rows.num_rows:
             count = messages_out.fitting(rows, at, _CHUNK_ROWS, _CHUNK_BYTES)
@@ -98,7 +98,8 @@ class AtLeastOncePublisher:
             if self._missing() > missing_max or any(not c.reply for c in self._pending):
                 self._take_acks()
         except (DisconnectedError, OSError):
-            # What is not acked goes out again; fewer at once, if it was too much for the server.
+            # Messages without an ack are sent again; fewer at once, if they were too many for the
+            # server.
             for chunk in self._pending:
                 chunk.reply, chunk.missing, chunk.is_refused = "", 0, False
             self._window = max(_CHUNK_ROWS, self._window // 2)
@@ -111,7 +112,7 @@ class AtLeastOncePublisher:
         self._connection.send(publish_frames.acked_frames(chunk.rows, chunk.reply, header))
 
     def _take_acks(self) -> None:
-        """Wait for at least one ack; while many are missing, for some of them together."""
+        """Wait for at least one ack; if many are missing, for several of them together."""
         deadline_s = time.monotonic() + _ACK_TIMEOUT_S
         by_reply = {chunk.reply: chunk for chunk in self._pending if chunk.reply}
         if self._missing() > _CHUNK_ROWS:
@@ -143,7 +144,7 @@ class AtLeastOncePublisher:
         return taken
 
     def _take_off(self) -> None:
-        """Forget chunks that are acked; those that the busy server refused will be sent again."""
+        """Remove acked chunks; those that the busy server refused will be sent again."""
         for chunk in list(self._pending):
             if not chunk.reply or chunk.missing:
                 continue
@@ -157,7 +158,7 @@ class AtLeastOncePublisher:
 
 
 def _refusals(acks: Frames) -> list[tuple[str, bytes]]:
-    """Acks that say something else than where a message is, with their subjects."""
+    """Acks that do not report a stored message, with their subjects."""
     is_odd = kernels.or_(
         kernels.match_substring(acks.data, '"error"'),
         kernels.equal(kernels.binary_length(acks.data), 0),
@@ -169,10 +170,10 @@ def _refusals(acks: Frames) -> list[tuple[str, bytes]]:
 
 
 def _check_busy(ack: bytes) -> None:
-    """Check that a refusal is only for now.
+    """Check that a refusal is temporary.
 
     Raises:
-        RefusedError: the server does not take the message; DisconnectedError: nobody does, now.
+        RefusedError: the server rejects the message; DisconnectedError: no stream accepts it now.
     """
     if not ack:
         raise DisconnectedError("no responders: no stream takes the subject")

@@ -1,29 +1,29 @@
-"""Digest of each published batch, and the check that a batch that is run again is the same.
+"""Digest of each published batch, and the check that a replayed batch is the same.
 
 A counted position consists of the batch and the number of a message in it.  It is meaningful only
-if a batch that is run again has the same messages.  So a marker also keeps, for the last batches,
-the number of published messages and their checksum.  Messages up to the marker are skipped only if
-both agree.  A checkpoint that is older than the output, or another driver, may cut batches
-differently: that is detected before a row is lost or doubled.
+if a replayed batch has the same messages.  So a marker also keeps, for the last batches, the number
+of published messages and their checksum.  Messages up to the marker are skipped only if both agree.
+A checkpoint that is older than the output, or another driver, may cut batches differently: that is
+detected before a row is lost or doubled.
 
 A writer with the same beginning may continue a batch that another writer left incomplete.  So the
 last atomic batch of a Spark batch records that the batch is whole, in the same stored unit as its
 rows.  From then on the batch has exactly those rows: a writer with more or fewer is refused.  A
 batch without rows is recorded as whole with none.
 
-Why two drivers with different cuts can't double rows unnoticed, for one stream and producer: a
-driver reaches batch n + 1 only if its batch n was whole here with exactly its own rows, because it
-wrote them, compared them, or was refused.  So by induction all drivers that reach it had the same
-cuts until then, and the stream holds these batches once each.  No driver continues after a batch
-that is published in part, because the writer of that batch has not finished it.
+Two drivers with different cuts can't double rows unnoticed, for one stream and producer.  A driver
+reaches batch n + 1 only if its batch n was whole here with exactly its own rows: it wrote them,
+compared them, or was refused.  So by induction all drivers that reach it had the same cuts until
+then, and the stream holds these batches once each.  No driver continues after a batch that is
+published in part, because the writer of that batch has not finished it.
 
 This needs a record of every batch.  There is none if no task ran for the producer (a driver had
 fewer Spark partitions in that batch).  Nor is there one if no row went to the stream and only rows
-name the stream (by a column, or by subjects made of columns).  Two concurrent drivers that differ
-only in that are detected at the next batch that both write.  An ``epoch`` detects them at once, and
+name the stream (by a column, or by subjects with columns).  Two concurrent drivers that differ only
+in that are detected at the next batch that both write.  An ``epoch`` detects them at once, and
 positions from the source need none of this.
 
-No I/O here: markers come in, decisions go out.
+Pure: markers are arguments, decisions are results.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     from pyspark_nats.arrow import Array
     from pyspark_nats.sink.marker import Marker
 
-#: Batches that a marker remembers.
+#: Number of batches that a marker remembers.
 _RECENT_MAX: Final = 16
 _HASHED: Final = ("subject", "data", "header_lines", "event_time_ms")
 
 
 @dataclass(frozen=True, slots=True)
 class BatchDigest:
-    """A running checksum of messages, the same however they were cut into batches."""
+    """A running checksum of messages, independent of their division into batches."""
 
     rows: int = 0
     _sums: tuple[int, ...] = (0,) * (2 * len(_HASHED))
@@ -67,16 +67,16 @@ class BatchDigest:
 
     @property
     def checksum(self) -> int:
-        """All of it as one number."""
+        """The whole digest as one number."""
         return zlib.crc32(struct.pack(f"<{len(self._sums)}I", *self._sums))
 
 
 def _octets(column: Array) -> tuple[memoryview, memoryview]:
-    """The bytes of a column's values, and the bytes of how long each is."""
+    """The bytes of a column's values, and the bytes of each length."""
     if pa.types.is_int64(column.type):
         values = column.fill_null(-1).to_numpy(zero_copy_only=False).astype("<i8")
         return memoryview(values.data), memoryview(b"")
-    # A null counts as nothing, with others and by itself.
+    # A null adds nothing, alone or among other values.
     if column.null_count == len(column):
         return memoryview(b""), memoryview(np.zeros(len(column), "<i4").data)
     if column.null_count:
@@ -88,17 +88,17 @@ def _octets(column: Array) -> tuple[memoryview, memoryview]:
 
 
 def nothing(batch_id: int) -> BatchRecord:
-    """Nothing of a batch."""
+    """The record of an empty batch."""
     return BatchRecord(batch_id, 0, BatchDigest().checksum)
 
 
 def batch_of(position: int) -> int:
-    """The batch that a counted position is in; -1 when there is none."""
+    """The batch of a counted position; -1 without one."""
     return position >> ROWS_BITS if position >= 0 else -1
 
 
 def newest(marker: Marker) -> int:
-    """The newest batch that a marker knows of; -1 for none."""
+    """The newest batch in a marker; -1 for none."""
     at = batch_of(marker.position)
     return max(at, marker.recent[-1].batch_id) if marker.recent else at
 
@@ -135,10 +135,10 @@ def out_of(marker: Marker, batch_id: int, producer: str) -> BatchRecord | None:
 
 
 def check_same(out: BatchRecord, ours: BatchDigest, producer: str) -> None:
-    """Check that our first messages are those already published.
+    """Check that our first messages equal the published ones.
 
     Raises:
-        DivergedError: they are not; nothing was written.
+        DivergedError: they differ; nothing was written.
     """
     if (out.rows, out.checksum) == (ours.rows, ours.checksum):
         return
@@ -155,7 +155,7 @@ def check_turn(marker: Marker, batch_id: int, producer: str) -> None:
     """Check that no batch before ``batch_id`` is published only in part.
 
     Raises:
-        DivergedError: one is; a driver that came to the next batch was through with its own.
+        DivergedError: one is; a driver that reached the next batch had finished its own.
     """
     for out in marker.recent:
         if out.batch_id < batch_id and out.is_whole is False:

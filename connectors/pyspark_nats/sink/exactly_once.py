@@ -1,11 +1,11 @@
-"""Exactly-once publisher: atomic batches whose last message is the producer's marker.
+"""Exactly-once publisher: atomic batches that end with the producer's marker.
 
 The marker expects the sequence of the previous marker, so of two writers at the same position one
-is refused.  Batch and marker are stored together or not at all.  So the marker tells which rows are
-published, even if an answer was lost.  After any doubt it is read again.
+is refused.  Batch and marker are stored together or not at all.  So the marker shows which rows are
+published, even if an answer was lost.  In any doubt it is read again.
 
 The rows of a batch are sent before the ack of the previous batch arrives, and its marker after that
-ack.  The server receives the rows while the ack is on its way, and the marker, which commits them,
+ack.  The server receives the rows while the ack is in flight, and the marker, which commits them,
 expects the sequence from the ack.  So the server never waits for the client, and no sequence is
 guessed.
 """
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from pyspark_nats.sink.origin import Origin
     from pyspark_nats.sink.sink_options import SinkOptions
 
-#: The server takes a thousand messages an atomic batch; one of them is the marker.
+#: The server accepts a thousand messages in an atomic batch; one of them is the marker.
 _ROWS_MAX = 999
 _BYTES_MAX = 8 << 20
 _ACK_TIMEOUT_S = 5.0
-#: Batches whose rows are at the server and whose acks are not here, at the most.  The server takes
-#: fifty a stream, from all its writers.
+#: Most batches with sent rows and a missing ack.  The server accepts fifty in a stream, from all
+#: its writers.
 _AHEAD_MAX = 3
-#: The server forgets a batch that gets nothing for ten seconds.
+#: The server drops a batch that receives nothing for ten seconds.
 _STAGED_S = 5.0
 _BATCH_INCOMPLETE = 10176
 _BATCH_TOO_LARGE = 10199
-#: Too many batches under way, in the stream or in the server; too many requests.
+#: Too many open batches, in the stream or in the server; too many requests.
 _PASSING = frozenset({10167, 10210, 10211})
 
 
@@ -56,7 +56,7 @@ class ExactlyOncePublisher:
         self._connection = connection
         self._options = options
         self._origin = origin
-        #: Markers as this process knows them; those left by an earlier task may be outdated.
+        #: Markers known to this process; those left by an earlier task may be stale.
         self._cache = cache_for(options)
         self._states: dict[Pair, ProducerState] = {}
         #: Batches without an ack, oldest first.
@@ -70,7 +70,7 @@ class ExactlyOncePublisher:
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """The (stream, producer) pairs that markers were written for."""
+        """The (stream, producer) pairs with written markers."""
         return tuple(
             pair for pair, state in self._states.items() if self._is_counted or state.last[1] >= 0
         )
@@ -130,7 +130,7 @@ class ExactlyOncePublisher:
     def _cut(self, state: ProducerState, *, is_last: bool) -> None:
         """Cut the waiting rows into atomic batches; the last one may wait for more rows.
 
-        When positions are counted it always does, as the one that ends the batch says so.
+        With counted positions it always waits, as the last batch records the end.
         """
         if not state.waiting:
             if is_last and self._is_counted:
@@ -171,7 +171,7 @@ class ExactlyOncePublisher:
             try:
                 step()
             except (DisconnectedError, OSError):
-                # Whether batches under way were stored is unknown: their markers tell.
+                # Whether open batches were stored is unknown: their markers show it.
                 for batch in self._pending:
                     self._requeue(batch)
                 raise
@@ -187,7 +187,7 @@ class ExactlyOncePublisher:
             self._take_answers(wait=any(batch.reply for batch in self._pending))
 
     def _send_ready(self) -> None:
-        """Send rows as far ahead as allowed, and a marker for each producer without open ack."""
+        """Send rows as far ahead as allowed, and a marker for each producer without an open ack."""
         ahead = sum(bool(batch.batch_id) for batch in self._pending)
         waiting: set[Pair] = set()
         for batch in list(self._pending):
@@ -215,10 +215,10 @@ class ExactlyOncePublisher:
         return True
 
     def _send_rows(self, batch: PendingBatch) -> None:
-        """Send a batch's rows, which the marker commits."""
+        """Send a batch's rows, which its marker will commit."""
         state, rows = batch.state, batch.rows
-        # Short, because every message carries it.  Two batches with the same one would both be
-        # refused, if they are under way at the same time in one stream.
+        # Short, because every message contains it.  Two open batches of a stream with the same name
+        # would both be refused.
         batch.batch_id = base64.urlsafe_b64encode(os.urandom(4))[:6].decode()
         batch.sent_s = time.monotonic()
         state.marker = batch.marker = producer_state.next_marker(
@@ -248,7 +248,7 @@ class ExactlyOncePublisher:
         )
 
     def _requeue(self, batch: PendingBatch) -> None:
-        """Have a batch sent again, after the position of its marker."""
+        """Schedule a batch to be sent again, after the position of its marker."""
         if batch.batch_id:
             batch.batch_id = batch.reply = ""
             self._forget(batch.state)
@@ -256,7 +256,7 @@ class ExactlyOncePublisher:
     # --- answers
 
     def _take_answers(self, *, wait: bool) -> None:
-        """Take the answers that are there, or wait for at least one."""
+        """Process the received answers, or wait for at least one."""
         deadline_s = time.monotonic() + _ACK_TIMEOUT_S
         by_reply = {batch.reply: batch for batch in self._pending if batch.reply}
         if not by_reply:
@@ -293,7 +293,7 @@ class ExactlyOncePublisher:
         self._cache.markers[state.pair] = stored
 
     def _refused(self, batch: PendingBatch, error: RefusedError) -> None:
-        """Deal with a refused batch: it will be sent again, or the error is raised."""
+        """Handle a refused batch: it will be sent again, or the error is raised."""
         stream = batch.state.pair[0]
         for other in self._pending:
             if other.state is batch.state:
@@ -307,14 +307,14 @@ class ExactlyOncePublisher:
             raise DisconnectedError(error.message) from error
         if error.err_code == _BATCH_INCOMPLETE:
             producer_state.check_subjects(self._cache.streams[stream], batch.rows, error)
-            # A part of it was lost on the way, as when the leader changes, or the server had too
-            # many batches under way when it began.
+            # A part of it was lost, as at a change of leader, or the server had too many open
+            # batches when it began.
             self._ahead = 1
             raise DisconnectedError(error.message) from error
         raise error
 
     def _halve(self, batch: PendingBatch) -> bool:
-        """Put two chunks in the place of one, as a server may be configured to take fewer rows."""
+        """Replace a chunk by two, as a server may be configured to accept fewer rows."""
         rows_max = batch.rows.num_rows // 2
         count = messages_out.fitting(batch.rows, 0, rows_max, _BYTES_MAX) if rows_max else 0
         if not 0 < count < batch.rows.num_rows:
@@ -337,7 +337,7 @@ class ExactlyOncePublisher:
     # --- markers and streams
 
     def _read_markers(self, wanted: list[ProducerState]) -> None:
-        """Read what the markers of ``wanted`` say; errors as ``check_marker``."""
+        """Read the markers of ``wanted``; errors as for ``check_marker``."""
         prefix = self._options.marker_prefix
         asked = [(state.pair[0], markers.subject(prefix, *state.pair)) for state in wanted]
         stored = jetstream.last_messages(self._connection, asked)
@@ -347,7 +347,7 @@ class ExactlyOncePublisher:
             self._check_marker(state)
 
     def _check_marker(self, state: ProducerState) -> None:
-        """Check what the marker, if it is known, says of its writer; errors as ``check_marker``."""
+        """Check the writer of the marker, if the marker is known; errors as ``check_marker``."""
         if state.marker is None:
             return
         try:
@@ -357,7 +357,7 @@ class ExactlyOncePublisher:
             raise
 
     def _check_stream(self, pair: Pair) -> None:
-        """Check once that the stream takes atomic batches and holds its markers."""
+        """Check once that the stream accepts atomic batches and holds its markers."""
         stream = pair[0]
         if stream not in self._cache.streams:
             self._settle(0)

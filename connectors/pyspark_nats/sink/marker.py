@@ -12,7 +12,7 @@ class BatchRecord:
     batch_id: int
     rows: int
     checksum: int
-    #: Whether the batch has no more; None when an earlier version left it, which did not say.
+    #: Whether the batch has no more rows; None if an earlier version wrote the record without this.
     is_whole: bool | None = None
 
 
@@ -20,17 +20,17 @@ class BatchRecord:
 class Marker:
     """Published position of a producer in a stream."""
 
-    #: Position of the last row that is out; -1 when none is.
+    #: Position of the last published row; -1 for none.
     position: int
-    #: The epoch of the writer that left it; -1 when there is none.
+    #: Epoch of the writer; -1 without one.
     epoch: int
-    #: The marker's own sequence, which the next one expects; 0 when there is none.
+    #: The marker's own sequence, which the next one expects; 0 without a marker.
     sequence: int
-    #: The run of the batch that left it; "" when it is not known.
+    #: The run of the batch that wrote it; "" if unknown.
     run: str = field(default="", compare=False)
-    #: The Spark partition that left it; -1 when it is not known.
+    #: The Spark partition that wrote it; -1 if unknown.
     task: int = field(default=-1, compare=False)
-    #: What is out of the last batches, oldest first, when positions are counted.
+    #: Records of the last batches, oldest first, if positions are counted.
     recent: tuple[BatchRecord, ...] = field(default=(), compare=False)
 
 

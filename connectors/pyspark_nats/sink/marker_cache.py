@@ -25,7 +25,7 @@ class MarkerCache:
     """Markers and streams known to writers of the same connection, marker prefix and epoch."""
 
     markers: dict[Pair, Marker] = field(default_factory=dict)
-    #: Streams whose configuration was checked.
+    #: Streams with checked configuration.
     streams: dict[str, StreamInfo] = field(default_factory=dict)
 
 
@@ -39,5 +39,5 @@ def cache_for(options: SinkOptions) -> MarkerCache:
 
 
 def clear() -> None:
-    """Forget everything that this thread knows, as a new process does."""
+    """Clear the cache of this thread, as in a new process."""
     _local.__dict__.clear()

@@ -1,8 +1,8 @@
 """Markers: the last published position of each producer in a stream, stored in that stream.
 
 A marker is the last message of every atomic batch that the sink publishes.  Its payload holds the
-position of the last row, the writer's epoch, the run and the task that wrote it and, if positions
-are counted, digests of the last batches.  Only the newest marker of a producer is kept.
+position of the last row, the writer's epoch, and the run and task of the writer.  If positions are
+counted, it also holds digests of the last batches.  Only the newest marker of a producer is kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def subject(prefix: str, stream: str, producer: str) -> str:
 
 
 def payload(marker: Marker) -> bytes:
-    """A marker's payload; its sequence is no part of it."""
+    """A marker's payload, without its sequence."""
     values: dict[str, Any] = {"position": marker.position, "epoch": marker.epoch}
     if marker.run:
         values |= {"run": marker.run, "task": marker.task}
@@ -39,12 +39,12 @@ def payload(marker: Marker) -> bytes:
 
 
 def header(batch_id: str, number: int, sequence: int) -> bytes:
-    """The header block of a marker, which ends an atomic batch; no older marker stays.
+    """The header block of a marker: ends an atomic batch, and replaces older markers.
 
     Args:
         batch_id: the atomic batch's name.
-        number: which message of the batch it is, from 1.
-        sequence: what is expected as the last marker's; 0 for none.
+        number: index of the message in the batch, from 1.
+        sequence: expected sequence of the last marker; 0 for none.
     """
     return frames.header_block(
         {
@@ -70,7 +70,7 @@ def parse(stored: Stored | None) -> Marker:
     """The marker in a message; ``NONE`` for none.
 
     Raises:
-        RefusedError: the message is no marker.
+        RefusedError: the message is not a marker.
     """
     if stored is None:
         return NONE
@@ -95,7 +95,7 @@ def parse(stored: Stored | None) -> Marker:
 def read(
     connection: Connection, prefix: str, wanted: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], Marker]:
-    """The markers of (stream, producer) pairs, as the leaders know them; one round trip."""
+    """The markers of (stream, producer) pairs according to the leaders; one round trip."""
     pairs = list(dict.fromkeys(wanted))
     if not pairs:
         return {}
@@ -120,7 +120,7 @@ def positions(
         prefix: the sink's ``markerPrefix``.
 
     Returns:
-        The marker of each pair; ``NONE`` (position -1) where the producer has written nothing.
+        The marker of each pair; ``NONE`` (position -1) for a producer that has published nothing.
 
     Raises:
         UnavailableError: no answer within ``timeoutS``; RefusedError: a stream does not exist.
@@ -136,19 +136,19 @@ def fenced(
     *,
     prefix: str = "mesh._marker",
 ) -> dict[tuple[str, str], Marker]:
-    """The markers of producers, fenced against writers of an epoch before ``epoch``.
+    """The markers of producers, fenced against writers of an epoch below ``epoch``.
 
-    Each marker of an older epoch is stored once more with this one, which an older writer that is
-    under way expects no more: what it has not stored yet is refused.
+    Each marker of an older epoch is stored again with this epoch.  An older writer then expects the
+    wrong sequence: whatever it has not stored yet is refused.
 
     Args:
         given: the connection's options, as for the source: ``servers``, ``user`` and so on.
         wanted: pairs of (JetStream stream, producer).
-        epoch: of the writer that asks.
+        epoch: of the calling writer.
         prefix: the sink's ``markerPrefix``.
 
     Raises:
-        StaleWriterError: a writer with a newer epoch was here.
+        StaleWriterError: a writer with a newer epoch has written a marker.
         UnavailableError: no answer within ``timeoutS``; RefusedError: a stream does not exist.
     """
     pairs = list(dict.fromkeys(wanted))
@@ -165,7 +165,7 @@ def fenced(
                     )
             if not older:
                 return found
-            # Whoever came between is seen by reading again, as is an answer that was lost.
+            # Reading again detects a writer in between, and a lost answer.
             calls = [
                 (subject(prefix, *pair), payload(replace(marker, epoch=epoch)), marker.sequence)
                 for pair, marker in older.items()
@@ -174,7 +174,7 @@ def fenced(
 
 
 def _put(connection: Connection, calls: Sequence[tuple[str, bytes, int]]) -> None:
-    """Store markers, each in the place of one with the sequence that is given."""
+    """Store markers, each in place of the one with the given sequence."""
     replies = connection.reply_subjects(len(calls))
     connection.send(
         b"".join(

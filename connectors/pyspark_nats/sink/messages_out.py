@@ -1,4 +1,4 @@
-"""Outgoing messages as columns: completes, groups and checks the columns that publishing needs."""
+"""Outgoing messages as columns: completes, groups and checks the columns for publishing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.int64]
 
-#: Messages of one task and batch that are told apart when positions are counted.
+#: Most messages of one task and batch if positions are counted.
 ROWS_BITS: Final = 32
 
 #: Bytes left for the head and the headers of a message, below the server's ``max_payload``.
@@ -39,14 +39,14 @@ SCHEMA: Final = arrow.schema(
         pa.field("position", pa.int64()),
         #: Of the first event in the payload; ``position`` is that of the last.
         pa.field("first_position", pa.int64()),
-        #: Further header lines, each ended; null for none.
+        #: Further header lines, each terminated; null for none.
         pa.field("header_lines", pa.binary()),
     ]
 )
 
 NO_ROWS: Final = pa.RecordBatch.from_pylist([], schema=SCHEMA)
 
-#: Headers that are orders to the server about one message, and mean nothing for another.
+#: Headers that are instructions to the server for one message, and wrong for another.
 _ORDERS: Final = ("nats-batch-", "nats-expected-")
 
 
@@ -56,15 +56,15 @@ def with_schema_columns(
     """``batch`` with exactly the columns of ``SCHEMA``.
 
     Args:
-        batch: ``data``, and of the other columns of ``SCHEMA`` those that there are; ``headers``,
-            a map of string to string or to a list of strings, instead of ``header_lines``.
-        stream: for a batch without that column; so are the next two.
+        batch: ``data``, and any of the other columns of ``SCHEMA``; ``headers``, a map of string to
+            string or to a list of strings, instead of ``header_lines``.
+        stream: for a batch without that column; likewise the next two.
         subject: see ``stream``.
         producer: see ``stream``.
-        first_position: position of the first row of a batch without positions; they grow by one.
+        first_position: position of the first row of a batch without positions; each row adds one.
 
     Raises:
-        SchemaError: a value is missing, or can't be sent as what it is.
+        SchemaError: a value is missing, or can't be sent.
     """
     count = batch.num_rows
     names = set(batch.schema.names)
@@ -107,10 +107,10 @@ def header_lines(headers: Array, *, replaced: Collection[str] = ()) -> Array:
 
     Args:
         headers: length n, map of string to string or to a list of strings; null for none.
-        replaced: columns of ``SCHEMA`` that say a header themselves: "content_type".
+        replaced: columns of ``SCHEMA`` that replace a header: "content_type".
 
     Returns:
-        Length n, binary, each line ended; null where there is none.
+        Length n, binary, each line terminated; null for none.
 
     Raises:
         SchemaError: a name or a value holds a line break, or a name a colon.
@@ -160,12 +160,11 @@ def positions(rows: pa.RecordBatch, name: str = "position") -> Ints:
 def check_growing(pair: tuple[str, str], last: tuple[int, int], rows: pa.RecordBatch) -> None:
     """Check that positions grow.
 
-    Rows that are messages of one block of events, with several subjects, have the same first and
-    last position.
+    Rows of one block of events, with several subjects, have the same first and last position.
 
     Args:
         pair: (stream, producer) of the rows.
-        last: (first position, position) of the row before; (-1, -1) for none.
+        last: (first position, position) of the previous row; (-1, -1) for none.
         rows: columns as ``SCHEMA``.
 
     Raises:
@@ -187,11 +186,11 @@ def check_growing(pair: tuple[str, str], last: tuple[int, int], rows: pa.RecordB
 
 
 def trimmed(rows: pa.RecordBatch, at: int, position: int) -> pa.RecordBatch | None:
-    """``rows``, with the events up to ``position`` taken out of the payload of row ``at``.
+    """``rows``, without the events up to ``position`` in the payload of row ``at``.
 
-    A replay may cut messages of many events elsewhere than the first run did; then one message
-    holds events that are out and events that are not.  Its payload is an Arrow stream with a
-    column ``_position``; None when it is not, and nothing can be taken out.
+    A replay may cut messages of many events differently from the first run; then one message holds
+    published and unpublished events.  Its payload is an Arrow stream with a column ``_position``;
+    None if it is not, and events can't be removed.
     """
     if rows.column("first_position")[at].as_py() > position:
         return rows
@@ -214,7 +213,7 @@ def trimmed(rows: pa.RecordBatch, at: int, position: int) -> pa.RecordBatch | No
 def fitting(rows: pa.RecordBatch, first: int, rows_max: int, bytes_max: int) -> int:
     """Number of rows from ``first`` on that stay below both bounds; at least 1.
 
-    Rows with the same position belong together, however many bytes they are.
+    Rows with the same position stay together, whatever their size.
     """
     lengths = kernels.binary_length(rows.column("data").slice(first, rows_max))
     total = np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64))
@@ -224,14 +223,15 @@ def fitting(rows: pa.RecordBatch, first: int, rows_max: int, bytes_max: int) -> 
     at = positions(rows)[first : first + count + 1]
     if at[-1] != at[-2]:
         return count
-    # The cut would fall into a block: before it, or behind it when nothing is before it.
+    # The cut would split a block: cut at the start of the block, or at its end if the block is
+    # first.
     start = int(np.searchsorted(at, at[-1], side="left"))
     behind = int(np.searchsorted(positions(rows)[first:], at[-1], side="right"))
     return start or behind
 
 
 def check_sizes(rows: pa.RecordBatch, bytes_max: int) -> None:
-    """RefusedError when a payload is larger than the server takes."""
+    """RefusedError if a payload is larger than the server accepts."""
     largest = kernels.max(kernels.binary_length(rows.column("data"))).as_py() or 0
     if largest > bytes_max:
         raise RefusedError(

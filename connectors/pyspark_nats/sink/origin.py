@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class Origin:
     """Identity of a writer."""
 
-    #: Names this run of the batch; "" when it is not known.
+    #: Name of this run of the batch; "" if unknown.
     run: str = ""
-    #: The Spark partition; -1 when it is not known.
+    #: The Spark partition; -1 if unknown.
     task: int = -1
-    #: The batch, when positions are counted by batch and message; None for other positions.
+    #: The batch, if positions are counted by batch and message; None for other positions.
     batch_id: int | None = None

@@ -1,6 +1,6 @@
 """State of each producer in a stream, and the rows that it has still to publish.
 
-Pure: markers and rows come in, decisions go out; nothing is sent or read here.
+Pure: markers and rows are arguments, decisions are results; nothing is sent or read here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PendingBatch:
     digest: BatchDigest
     #: Name of the atomic batch that carries the rows; "" if they are not sent.
     batch_id: str = ""
-    #: When the rows were sent, monotonic seconds.
+    #: Time at which the rows were sent, monotonic seconds.
     sent_s: float = 0.0
     #: Subject of the ack; "" if the marker is not sent.
     reply: str = ""
@@ -65,11 +65,11 @@ class PendingBatch:
 
 
 def check_marker(pair: Pair, marker: Marker, epoch: int, ours: Origin) -> None:
-    """Check that ``marker`` was not left by a writer that replaces this one.
+    """Check that the writer of ``marker`` does not replace this one.
 
     Raises:
-        StaleWriterError: it is of a newer epoch than ours.
-        OrderError: another partition left it in this run of this batch.
+        StaleWriterError: it has a newer epoch than ours.
+        OrderError: another partition wrote it in this run of this batch.
     """
     stream, producer = pair
     if marker.epoch > epoch:
@@ -79,7 +79,7 @@ def check_marker(pair: Pair, marker: Marker, epoch: int, ours: Origin) -> None:
             hint="This writer was replaced; it must stop.",
         )
     if ours.run and marker.run == ours.run and marker.task != ours.task:
-        # One of the two would take the other's rows for its own, and skip its own as written.
+        # Each of the two would mistake the other's rows for its own, and skip its own as published.
         raise OrderError(
             f'rows of producer "{producer}" come from two Spark partitions in one batch',
             detail=f'They are partitions {marker.task} and {ours.task}; stream "{stream}".',
@@ -92,7 +92,7 @@ def skip_published(batch: PendingBatch, batch_id: int | None) -> bool:
     """Drop the rows of a pending batch that the stream's marker shows as already published.
 
     Args:
-        batch: the marker of its producer is known.
+        batch: with a known marker of its producer.
         batch_id: Spark's batch, for rows with counted positions; None for others.
 
     Returns:
@@ -108,7 +108,7 @@ def skip_published(batch: PendingBatch, batch_id: int | None) -> bool:
     positions = messages_out.positions(batch.rows)
     first = int(np.searchsorted(positions, marker.position, side="right"))
     if not state.is_verified and (first > 0 or not _is_before(marker, batch_id)):
-        # The stream may have been made anew since an earlier task knew the marker.
+        # The stream may have been created again since an earlier task read the marker.
         state.marker = None
         return True
     if batch_id is not None:
@@ -130,7 +130,7 @@ def skip_published(batch: PendingBatch, batch_id: int | None) -> bool:
 
 
 def _is_before(marker: Marker, batch_id: int | None) -> bool:
-    """Whether a marker knows of nothing but whole batches before this one."""
+    """Whether a marker records only whole batches before this one."""
     return batch_id is None or (
         batch_digest.newest(marker) < batch_id
         and all(out.is_whole is not False for out in marker.recent)
@@ -145,9 +145,10 @@ def _is_open(marker: Marker, batch_id: int) -> bool:
 
 
 def _check_out(batch: PendingBatch, marker: Marker, first: int, batch_id: int) -> None:
-    """Check that the published part of a batch is a beginning of ours, as far as these rows show.
+    """Check that the published part of a batch equals the first of our rows.
 
-    By their positions, the first rows of ``batch`` are published.
+    By their positions, the first rows of ``batch`` are published.  The check covers only these
+    rows.
     """
     producer = batch.state.pair[1]
     out = batch_digest.out_of(marker, batch_id, producer)
@@ -191,7 +192,7 @@ def check_whole(state: ProducerState, batch_id: int) -> None:
 
 
 def check_stream(info: StreamInfo, marker_prefix: str) -> None:
-    """Check that a stream takes atomic batches and holds markers.
+    """Check that a stream accepts atomic batches and holds markers.
 
     Raises:
         RefusedError: it does not.

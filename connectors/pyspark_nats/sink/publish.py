@@ -37,20 +37,20 @@ class Publisher:
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """The (stream, producer) pairs that have markers and were written so far."""
+        """The (stream, producer) pairs with markers that were written so far."""
         return self._path.pairs
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Publish ``batch``, columns as ``messages_out.SCHEMA``, in the order of its rows.
 
-        Some of it may wait to go out with what comes next, and some may be on its way; all of it is
-        out when ``finish`` returns.
+        Some rows may wait for later ones, and some may be in flight; all of them are published when
+        ``finish`` returns.
 
         Raises:
-            StaleWriterError: a writer with a newer epoch was here.
+            StaleWriterError: a writer with a newer epoch has written a marker.
             OrderError: positions do not grow, or another partition writes for the same producer.
-            DivergedError: a batch that is run again is not the one that is out.
-            RefusedError: the server does not take the rows; UnavailableError: it stayed away.
+            DivergedError: a replayed batch differs from the published one.
+            RefusedError: the server rejects the rows; UnavailableError: it remained unavailable.
         """
         if batch.num_rows:
             self._path.add(batch)
@@ -58,7 +58,7 @@ class Publisher:
     def finish(self) -> None:
         """Return when everything is acknowledged; errors as for ``add``.
 
-        When positions are counted, this ends the batch: it is whole, and takes no more rows.
+        If positions are counted, this ends the batch: it is whole, and accepts no more rows.
         """
         self._path.finish()
 
@@ -74,7 +74,7 @@ class Publisher:
     def expect(self, pair: tuple[str, str]) -> None:
         """Register a (stream, producer) for this batch, even if it has no rows.
 
-        ``finish`` then writes down that it has none, when positions are counted, so that another
-        driver that has some is refused; DivergedError there when some are out.
+        If positions are counted, ``finish`` then records that it has none, so that another driver
+        with rows is refused.  If some are already published, ``finish`` raises DivergedError.
         """
         self._atomic.expect(pair)

@@ -1,4 +1,4 @@
-"""The options of the sink: read, checked, defaulted."""
+"""The options of the sink: parsing, checks, defaults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
 GUARANTEES: Final = (EXACTLY_ONCE, AT_LEAST_ONCE)
 
-#: ``raw``: a column holds the payload.  The others make it of typed columns.
+#: ``raw``: a column holds the payload.  The others encode typed columns as the payload.
 FORMATS: Final = ("raw", "json", "msgpack", "arrow")
 _ARROW_ROWS: Final = 1000
 _ROWS_PER_MESSAGE_MAX: Final = 1 << 20
@@ -39,18 +39,18 @@ class SinkOptions:
     connection: ConnectionOptions
     #: For rows without a ``stream``; "" to look the stream up by subject.
     stream: str
-    #: For rows without a column that says theirs; of the empty text when there is none.
+    #: For rows without a column for it; with empty text if there is none.
     subject: Template
     #: One of ``FORMATS``.
     format: str
-    #: Rows of one subject that one message holds at the most.
+    #: Most rows of one subject in one message.
     rows_per_message: int
     #: One of ``GUARANTEES``.
     guarantee: str
-    #: Grows whenever another writer takes over; a marker with a higher one fences this writer.
+    #: Grows with each takeover by another writer; a marker with a higher one fences this writer.
     epoch: int
     marker_prefix: str
-    #: For rows without a ``producer``; "" for a name of the query.
+    #: For rows without a ``producer``; "" for a name derived from the query.
     producer: str
     event_time_header: str
     #: Whether Spark tracks the query's progress asynchronously: after a restart it may cut batches

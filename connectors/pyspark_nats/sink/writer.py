@@ -1,7 +1,7 @@
-"""Spark writers: each task publishes its rows; commit has nothing left to do.
+"""Spark writers: each task publishes its rows; commit has no further work.
 
-Rows are published while a task runs.  A batch that fails half-way and is run again finds its own
-markers and skips the published rows.  Nothing waits for the commit of the whole batch.
+Rows are published while a task runs.  A batch that fails half-way and is replayed finds its own
+markers and skips the published rows.  No row waits for the commit of the whole batch.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         """Publish the rows of one task."""
         context = TaskContext.get()
         assert context is not None
-        # Query and batch stay the same when the batch is run again, after a restart too; the run
-        # of the query, which names the jobs, does not.
+        # Query and batch stay the same in a replay, even after a restart; the run of the query,
+        # which names the jobs, does not.
         query = context.getLocalProperty("sql.streaming.queryId") or "query"
         batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
         run = context.getLocalProperty("spark.jobGroup.id") or ""
@@ -80,14 +80,14 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         return _write(self._options, self._columns, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing to do: the rows are published."""
+        """No action: the rows are published."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing to do: the batch will be run again and skip the published rows."""
+        """No action: the batch will be replayed and skip the published rows."""
 
 
 class NatsWriter(DataSourceArrowWriter):
-    """For batch queries: exactly once within the one write, also when its tasks are run again."""
+    """For batch queries: exactly once within the one write, even if its tasks are run again."""
 
     def __init__(
         self, options: SinkOptions, schema: StructType, *, overwrite: bool = False
@@ -102,7 +102,7 @@ class NatsWriter(DataSourceArrowWriter):
         # Pickled with the writer, so that every attempt of a task uses the same name.
         self._run = uuid.uuid4().hex
         self._producer = options.producer or f"write-{self._run}"
-        #: Whether nobody else knows the producer's name.
+        #: Whether the producer's name is unknown to other writers.
         self._is_own = not options.producer and "producer" not in self._columns.parts
 
     def write(  # type: ignore[override]  # an Arrow writer takes batches
@@ -129,7 +129,7 @@ class NatsWriter(DataSourceArrowWriter):
                 connection.retry_while_unavailable("removing markers", clean)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing to do: published rows can't be withdrawn."""
+        """No action: published rows can't be withdrawn."""
 
 
 def _write(
@@ -167,7 +167,7 @@ def _write(
 
 
 def _stream_of(connection: Connection, subject: str) -> str:
-    """The stream that takes a subject."""
+    """The stream that captures a subject."""
     found = connection.retry_while_unavailable(
         "looking for the stream", lambda: jetstream.stream_of(connection, subject)
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark_nats.source.source_options import SourceOptions
     from pyspark_nats.source.task_reports import Address
 
-#: Bounds of a batch that Spark is given.
+#: Bounds of a batch for Spark.
 _ROWS_MAX = 64 * 1024
 _ROWS_ENOUGH = 8 * 1024
 _BYTES_MAX = 32 << 20
@@ -31,11 +31,11 @@ _BYTES_MAX = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Layout of rows: their schema and the function that makes them from messages."""
+    """Layout of rows: their schema and the function that converts messages to them."""
 
     to_batch: Callable[[Messages], pa.RecordBatch]
     has_markers: bool
-    #: The columns that say where and when a message was stored.
+    #: The columns with the stream and the time of a message.
     places: tuple[str, ...] = ()
 
 
@@ -48,10 +48,10 @@ class _WithRangeMarkers:
 
 
 def row_layout(options: SourceOptions, schema: StructType) -> RowLayout:
-    """The layout that ``options`` ask for; it pickles.
+    """The layout for ``options``; it pickles.
 
     Raises:
-        SchemaError: ``schema`` does not go with the format.
+        SchemaError: ``schema`` does not fit the format.
     """
     if options.format != "raw":
         return RowLayout(typed_rows.typed(options, schema), False, options.metadata)
@@ -74,13 +74,13 @@ def read(
     ranges: Sequence[StreamRange],
     address: Address | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of ``ranges``, stream after stream, between range markers if they are wanted.
+    """The rows of ``ranges``, stream after stream, between range markers if requested.
 
     Args:
         options: of the source.
-        shape: how messages become rows.
-        ranges: what to read, in this order.
-        address: where to say, at the end, how much was read; None for nowhere.
+        shape: layout of the rows.
+        ranges: the ranges to read, in this order.
+        address: receives a report of the amount read, at the end; None for no report.
     """
     connection = shared(options.connection)
     fetched = Fetched()
@@ -102,9 +102,10 @@ def read(
 
 
 def _bounded(parts: Iterator[Messages]) -> Iterator[Messages]:
-    """The same messages in batches below the bounds, small parts put together.
+    """The same messages in batches below the bounds, with small parts joined.
 
-    A part that is large enough goes on at once: then Spark works on it while the next one comes.
+    A part that is large enough is emitted at once, so that Spark processes it while the next one
+    arrives.
     """
     held: list[Messages] = []
     row_count = size = 0

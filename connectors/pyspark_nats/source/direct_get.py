@@ -1,4 +1,4 @@
-"""Reading short stretches of a stream by batched Direct Get, several requests at a time."""
+"""Reader of short sections of a stream by batched Direct Get, several requests at a time."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.source.messages import Messages
 
-#: What one request may bring; the server waits for nobody, so this is also what may be in flight.
+#: Most bytes of one answer; without flow control this is also the most in flight.
 _REQUEST_BYTES = 8 << 20
-#: What a message may bring besides its payload: subjects and headers.
+#: Most bytes of a message besides its payload: subjects and headers.
 _HEAD_BYTES = 1 << 10
-#: Parsing starts when so much is there, or nothing more is under way.
+#: Parsing starts with so many bytes, or once nothing more is in flight.
 _PARSE_BYTES = 1 << 20
 _SILENCE_S = 2.5
-#: How an answer ends.
+#: Status of a final answer.
 _ENDS = (b"NATS/1.0 204 ", b"NATS/1.0 404 ")
 
 
 class NoDirectGetResponderError(DisconnectedError):
-    """No replica of the stream takes Direct Get, now or at all."""
+    """No replica of the stream serves Direct Get, now or at all."""
 
 
 def read(connection: Connection, stream: str, stretches: list[tuple[int, int]]) -> list[Messages]:
-    """Read (first, last) stretches; nothing is given before all of it is there.
+    """Read (first, last) sections; returns nothing before all messages have arrived.
 
     Raises:
         DisconnectedError: as any step under ``Connection.retry_while_unavailable``.
@@ -60,12 +60,12 @@ def read(connection: Connection, stream: str, stretches: list[tuple[int, int]]) 
         sids = np.array([sid for sid, _ in inboxes], np.int64)
         received = _until_done(connection, set(sids.tolist()))
         connection.unsubscribe(*sids.tolist())
-        # A request may bring messages from behind its stretch, where some of its own are deleted.
+        # An answer may contain messages after its section, if some of the section are deleted.
         ends = np.array([last for _, last in todo], np.int64)
         reached = np.array([first - 1 for first, _ in todo], np.int64)
         for found in received:
             got = messages.of_direct_get(stream, found)
-            # Sids are handed out in order, so they tell the stretch.
+            # Sids are assigned in order, so they identify the section.
             stretch = found.sid - sids[0]
             np.maximum.at(reached, stretch, got.sequence)
             kept = got.take(got.sequence <= ends[stretch])
@@ -83,7 +83,7 @@ def read(connection: Connection, stream: str, stretches: list[tuple[int, int]]) 
 def rest(
     connection: Connection, stream: str, first: int, last: int, subjects: tuple[str, ...] = ()
 ) -> tuple[int, int] | None:
-    """The part of first..last that is left to read, according to the leader; None for none."""
+    """The unread part of first..last, according to the leader; None for none."""
     found = [
         jetstream.next_message(connection, stream, first, subject) for subject in subjects or (">",)
     ]
@@ -92,7 +92,7 @@ def rest(
 
 
 def _until_done(connection: Connection, open_sids: set[int]) -> list[frames.Frames]:
-    """The messages for ``open_sids``, until each has had its closing status."""
+    """The messages for ``open_sids``, until each has received its closing status."""
     received: list[frames.Frames] = []
     wanted = list(open_sids)
     deadline_s = time.monotonic() + _SILENCE_S
@@ -112,7 +112,7 @@ def _until_done(connection: Connection, open_sids: set[int]) -> list[frames.Fram
         if len(found):
             deadline_s = time.monotonic() + _SILENCE_S
         connection.receive(deadline_s)
-        # Many small parses cost more than a few large ones; but nothing comes behind the end.
+        # Many small parses cost more than a few large ones; but nothing follows a final status.
         while connection.buffered_bytes < _PARSE_BYTES:
             is_end = any(code in connection.buffered_tail for code in _ENDS)
             if not connection.is_readable(0.0 if is_end else 0.001):
@@ -121,7 +121,7 @@ def _until_done(connection: Connection, open_sids: set[int]) -> list[frames.Fram
 
 
 def _check_status(header: bytes) -> None:
-    """Raise what a closing status means, if it is not the plain end."""
+    """Raise the error of a closing status, unless it is the plain end."""
     said = frames.status(header)
     assert said is not None
     code, text = said
@@ -139,16 +139,16 @@ class Run:
     """The messages of one subject, from the first that the stream holds."""
 
     subject: str
-    #: How many there are.
+    #: Number of messages.
     count: int
-    #: Of their payloads together, at most.
+    #: Most bytes of their payloads together.
     size: int
 
 
 def read_runs(connection: Connection, stream: str, wanted: Sequence[Run]) -> list[list[bytes]]:
-    """The payloads of each of ``wanted``, which are few and large; all are asked for at once.
+    """The payloads of each of ``wanted``, which are few and large; all are requested at once.
 
-    A replica answers, and one that lags gives fewer messages than there are: the caller counts.
+    A replica answers, and a replica that lags returns fewer messages than exist: the caller counts.
 
     Raises:
         DisconnectedError: as any step under ``Connection.retry_while_unavailable``.

@@ -2,8 +2,8 @@
 
 Short ranges are read by Direct Get, which needs no preparation; long ones by a pull consumer
 without acks, which is faster once it exists.  Both skip deleted sequences.  So a range ends with a
-message at or after its end, or when the stream's *leader* reports that no message is left up to
-there: any replica answers Direct Get, and one that lags would end a range early.
+message at or after its end, or when the stream's *leader* reports no more messages up to it.  Any
+replica answers Direct Get, and one that lags would end a range early.
 
 A range may be limited to some subjects.  A consumer can filter, at several times the cost of a
 message for the server.  So if most messages are needed, all are read and the others dropped here.
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
     from pyspark_nats.source.messages import Messages
     from pyspark_nats.source.ranges import Blocks, StreamRange
 
-#: Up to here Direct Get is quicker: it saves making and deleting a consumer.
+#: Limit below which Direct Get is quicker: it needs no consumer to be created and deleted.
 _DIRECT_MAX = 4096
 
 
 def read_range(
     connection: Connection, wanted: StreamRange, blocks: Blocks, *, is_loss_error: bool = True
 ) -> Iterator[Messages]:
-    """The messages of ``wanted`` that are the reader's by ``blocks``, in order, in parts.
+    """The messages of ``wanted`` that belong to the reader by ``blocks``, in order, in parts.
 
-    Rides through what passes within ``timeoutS``, going on behind the last message it gave.
+    Temporary failures shorter than ``timeoutS`` are retried from the last emitted message.
 
     Args:
-        connection: to read over.
+        connection: to a server.
         wanted: sequences and subjects.
-        blocks: which of them are the reader's.
-        is_loss_error: whether to find out, at the end, if what did not come was deleted on purpose
-            or expired while it was read.
+        blocks: selects the reader's sequences.
+        is_loss_error: whether to check, at the end, if missing messages were deleted on purpose or
+            expired during the read.
 
     Raises:
-        UnavailableError: the servers stayed away; RefusedError: the stream is gone; DataLossError:
-            messages expired, or were purged, or the stream was made again.
+        UnavailableError: the servers remained unavailable; RefusedError: the stream is gone;
+            DataLossError: messages expired, or were purged, or the stream was created again.
     """
     if wanted.is_empty:
         return
@@ -67,13 +67,13 @@ def read_range(
 def _parts(connection: Connection, wanted: StreamRange, blocks: Blocks) -> Iterator[Messages]:
     stretches = list(blocks.own(wanted.start, wanted.end))
     if len(stretches) == 1 and wanted.end - wanted.start > _DIRECT_MAX:
-        # The server takes no filters that overlap; what is read is looked at once more anyway.
+        # The server accepts no overlapping filters; the messages are filtered again anyway.
         subjects = wanted.subjects
         if any(overlap(a, b) for n, a in enumerate(subjects) for b in subjects[:n]):
             subjects = ()
         yield from _by_consumer(connection, wanted.stream, *stretches[0], subjects)
         return
-    # Every stretch is one request; several are under way at a time.
+    # Every section is one request; several are in flight at a time.
     window = max(1, min(64, 16_384 // blocks.size)) if blocks.count > 1 else 1
     for at in range(0, len(stretches), window):
         some = stretches[at : at + window]
@@ -95,13 +95,13 @@ def _parts(connection: Connection, wanted: StreamRange, blocks: Blocks) -> Itera
 
 
 class _NoDirectGetError(Exception):
-    """The stream is one without ``allow_direct``, as streams that others made may be."""
+    """The stream has no ``allow_direct``, as is possible for streams that others created."""
 
 
 def _own_by_consumer(
     connection: Connection, stream: str, stretches: list[tuple[int, int]]
 ) -> Iterator[Messages]:
-    """Read stretches, in order, by reading what is between them too."""
+    """Read sections, in order, by reading the messages between them too."""
     first, last = np.array(stretches).T
     for part in _by_consumer(connection, stream, int(first[0]), int(last[-1]), ()):
         at = np.searchsorted(first, part.sequence, side="right") - 1
@@ -113,7 +113,7 @@ def _own_by_consumer(
 def _by_consumer(
     connection: Connection, stream: str, first: int, last: int, subjects: tuple[str, ...]
 ) -> Iterator[Messages]:
-    """Read first..last through consumers, a new one whenever the connection broke."""
+    """Read first..last through consumers, with a new one after each lost connection."""
     at = first
     reader: Pull | None = None
     try:
@@ -134,7 +134,7 @@ def _by_consumer(
                 f'reading stream "{stream}"', step, is_under_way=reader is not None
             )
             if not parts:
-                # Quiet before the end: the rest is deleted, or this replica lags.
+                # No message before the end: the rest is deleted, or this replica lags.
 
                 def check(at: int = at) -> tuple[int, int] | None:
                     return direct_get.rest(connection, stream, at, last, subjects)
@@ -152,11 +152,11 @@ def _by_consumer(
 
 
 def _check_whole(connection: Connection, wanted: StreamRange, hole: int | None) -> None:
-    """Find out why ``hole`` is missing, and whether the stream is still the same one.
+    """Find the reason why ``hole`` is missing, and check that the stream is still the same.
 
-    A gap inside a stream is what was deleted, or is not of the wanted subjects.  Where the stream
-    now begins behind the gap, it may also be what expired between planning and reading; nobody can
-    tell, and a batch that could not be read a second time must not count as read.
+    A gap inside a stream consists of deleted messages, or of other subjects.  If the stream now
+    begins after the gap, its messages may also have expired between planning and reading.  The
+    cases can't be distinguished, and a batch that can't be read again must not count as read.
     """
     info = connection.retry_while_unavailable(
         "checking for data loss", lambda: stream_infos(connection, [wanted.stream])[wanted.stream]

@@ -3,7 +3,7 @@
 The option ``haltPath`` names a file.  Once the file exists, the query reads no further than the
 file's sequences, ``{stream: sequence}`` in JSON, and nothing more from other streams.  When nothing
 is left to read, and every earlier batch is committed, the query writes its offset to a file next to
-it, whose name ends in ``.reached``.
+it.  The name of that file ends in ``.reached``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def ask(halt_path: Path, until: Mapping[str, int] | None = None) -> None:
     """Request the halt of the query with this ``haltPath``.
 
     Args:
-        halt_path: its directory is there.
-        until: the last sequence to take, by stream; at once where nothing is said.
+        halt_path: in an existing directory.
+        until: the last sequence to read, by stream; other streams halt at once.
     """
     halted_path(halt_path).unlink(missing_ok=True)
     _replace(halt_path, json.dumps(dict(until or {})))
@@ -60,7 +60,7 @@ def wanted(halt_path: str) -> dict[str, int] | None:
 
 
 def tell(halt_path: str, until: Mapping[str, int], start: Offset) -> None:
-    """Say that all up to ``start`` is done, unless something else was asked for meanwhile."""
+    """Report that all messages up to ``start`` are processed, unless the request has changed."""
     if wanted(halt_path) == until:
         _replace(halted_path(Path(halt_path)), json.dumps({**start}))
 

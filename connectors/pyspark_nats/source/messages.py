@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
     Ints = npt.NDArray[np.int64]
 
-#: Looking for gaps pays while there are fewer than one in so many messages.
+#: A search for gaps is worthwhile if there are fewer than one in so many messages.
 _GAP_DISTANCE = 64
 
 
 class Messages:
     """Messages of one stream in their order; every column has length n.
 
-    What costs time and is often not wanted is computed when it is asked for.
+    Expensive columns are computed on first use.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Messages:
         subject: Callable[[], Array],
         time_ns: Callable[[], Ints],
     ) -> None:
-        """Arguments are as the columns below, or give them."""
+        """Create from the columns below, or from functions that return them."""
         self.stream = stream
         self.sequence = sequence
         self._data = data
@@ -60,7 +60,7 @@ class Messages:
 
     @cached_property
     def header(self) -> Array:
-        """Header blocks, binary; empty or null where a message has none."""
+        """Header blocks, binary; empty or null for a message without headers."""
         return self._header()
 
     @cached_property
@@ -74,7 +74,7 @@ class Messages:
         return self._time_ns()
 
     def take(self, keep: Bools) -> Messages:
-        """Those where ``keep`` is true."""
+        """The messages where ``keep`` is true."""
         if keep.all():
             return self
         mask = pa.array(keep)
@@ -89,7 +89,7 @@ class Messages:
 
 
 def concatenated(parts: list[Messages]) -> Messages:
-    """One value of several of the same stream; at least one."""
+    """Join messages of the same stream into one value; needs at least one."""
     if len(parts) == 1:
         return parts[0]
     return Messages(
@@ -143,7 +143,7 @@ class _Place:
     sequence: int
     #: The consumer's own count of its messages.
     delivered: int
-    #: How many it has behind this one.
+    #: Number of later messages of the consumer.
     pending: int
 
 
@@ -155,18 +155,18 @@ def of_consumer(
     Args:
         stream: the stream.
         consumer: the consumer's name.
-        delivered: how many messages it sent before.
+        delivered: number of earlier messages.
         found: at least one message.
 
     Returns:
-        The messages, and how many more it had when it sent the last of them.
+        The messages, and the number that remained when it sent the last of them.
 
     Raises:
         DisconnectedError: these are not the consumer's next messages.
     """
     count = len(found)
     first, last = (_place(stream, consumer, found.reply_at(at)) for at in (0, count - 1))
-    # Nothing acknowledges what is read, so nothing else would notice a message lost.
+    # Reads are not acknowledged, so no other check would detect a lost message.
     if first.delivered != delivered + 1 or last.delivered != delivered + count:
         raise DisconnectedError(
             f"messages {first.delivered} to {last.delivered} came as {count} after {delivered}"
@@ -192,7 +192,7 @@ def _place(stream: str, consumer: str, reply: bytes) -> _Place:
 
 
 def _sequences(found: frames.Frames, stream: str, consumer: str, first: int, last: int) -> Ints:
-    """The sequences of ``found``: they grow by one, but for gaps that are looked for."""
+    """The sequences of ``found``: consecutive except for gaps, which are searched."""
     count = len(found)
     sequences = np.arange(first, first + count)
     budget = count // _GAP_DISTANCE

@@ -1,7 +1,7 @@
 """Start and end offsets of a query's batches, as the planner negotiates them with the server.
 
-The time in an offset must not be later than any message behind the offset.  The server reads its
-clock *after* it looked at the stream, so a message may slip in between the two.  The time of an
+The time in an offset must not be later than any message after the offset.  The server reads its
+clock *after* it looked at the stream, so a message may arrive between the two.  The time of an
 offset is therefore taken from one answer and the sequence from a later one.
 """
 
@@ -34,28 +34,28 @@ def place(info: StreamInfo, sequence: int, time_ms: int) -> dict[str, int]:
 
 
 def earliest(info: StreamInfo) -> dict[str, int]:
-    """The place before the first message that ``info``'s stream still has."""
+    """The offset before the first message that ``info``'s stream still has."""
     return place(info, max(0, info.first - 1), info.first_ms)
 
 
-#: How long an answer of a query that has halted takes, seconds; Spark asks again at once.
+#: Delay of the answer of a halted query, seconds; Spark asks again at once.
 _HALTED_S = 0.02
 
 
 class Watch:
-    """The streams of one query, asked and waited for."""
+    """Observes the streams of one query: ends, batches and waits."""
 
     def __init__(self, options: SourceOptions, connection: Connection) -> None:
         self._options = options
         self.connection = connection
         self._waiter = DataWaiter(options, connection)
-        #: The streams as they were last seen, and where the batch made of it ends.
+        #: The last known state of the streams, and the end of the batch planned from it.
         self._seen: dict[str, StreamInfo] = {}
         self._given: Places = {}
-        #: Where a query with the trigger "available now" ends.
+        #: The end of a query with the trigger "available now".
         self._frozen: Places | None = None
         self._has_answered = False
-        #: When a batch was last given, monotonic; the first one waits for no company.
+        #: Time of the last batch, monotonic; the first batch does not wait for a minimum size.
         self._given_s = -float("inf")
 
     def initial(self) -> Places:
@@ -67,7 +67,7 @@ class Watch:
         return self._bounds(self._options.ending)
 
     def narrowed(self, start: Places, end: Places, bounds: Bounds) -> tuple[Places, Places]:
-        """The part of start..end that ``bounds`` leave."""
+        """The part of start..end within ``bounds``."""
         first: Places = {}
         last: Places = {}
         for name in start:
@@ -91,18 +91,18 @@ class Watch:
         return default if found is None else found.sequence - 1
 
     def freeze(self) -> None:
-        """Take the ends as they are now for the ends of the query."""
+        """Make the present ends the ends of the query."""
         self._frozen = self._ends(self._infos())
 
     def latest(self, start: Offset, limits: Limits | None) -> Places:
         """The end offset of the batch that starts at ``start``.
 
-        A new place only if there is something to read, or the wakeup is due; otherwise ``start``
+        A new offset only if there is something to read, or the wakeup is due.  Otherwise ``start``
         again, after waiting for ``idleWaitMs`` (but for the first time).
 
         Args:
-            start: the end of the batch before.
-            limits: how much the batch may take; None for all there is.
+            start: the end of the previous batch.
+            limits: bounds of the batch; None for none.
         """
         if self._frozen is not None:
             infos = self._infos()
@@ -115,19 +115,19 @@ class Watch:
         if until is not None:
             return self._halting(start, until, limits)
         look = self._waiter.look(start)
-        # The first answer says that the query is up, so it does not wait.
+        # The first answer reports that the query is up, so it does not wait.
         if self._has_answered and not self._is_due(look, limits):
             look = self._waiter.wait(start, look, lambda new: self._is_due(new, limits))
         self._has_answered = True
         return self._given_at(start, look, limits)
 
     def latest_now(self, start: Offset, limits: Limits | None) -> Places:
-        """The same as ``latest`` without waiting, for who waits for many at once."""
+        """``latest`` without waiting, for callers that wait for many queries at once."""
         return self._given_at(start, self._waiter.look(start), limits)
 
     @property
     def clock_ms(self) -> int:
-        """The server's clock as of the last look, by the stream that was asked first."""
+        """The server's clock in the last answers, the earliest of all streams."""
         return min(info.time_ms for info in self._seen.values())
 
     @property
@@ -164,19 +164,19 @@ class Watch:
         if ends is not None:
             return ends
         halting.tell(self._options.halt_path, until, start)
-        # Nothing follows but the end of the query.
+        # Only the end of the query follows.
         time.sleep(_HALTED_S)
         return {name: dict(place) for name, place in start.items()}
 
     def towards(
         self, start: Offset, until: Mapping[str, int], limits: Limits | None
     ) -> Places | None:
-        """The next place on the way to ``until``; None when nothing is left of it.
+        """The next offset towards ``until``; None if nothing is left to read.
 
         Args:
-            start: the end of the batch before.
-            until: the last sequence to take, by stream; nothing more of the others.
-            limits: how much the batch may take; None for all there is.
+            start: the end of the previous batch.
+            until: the last sequence to read, by stream; nothing more of the others.
+            limits: bounds of the batch; None for none.
         """
         infos = self._infos()
         firsts = {name: first_of(start.get(name), place) for name, place in start.items()}
@@ -193,7 +193,7 @@ class Watch:
                 ends[name] = self._cut(infos[name], start.get(name), left[name], end)
         return self._admitted(start, infos, ends, limits)
 
-    # --- looking
+    # --- state of the streams
 
     def _infos(self) -> dict[str, StreamInfo]:
         self._seen = self.connection.retry_while_unavailable(
@@ -203,7 +203,7 @@ class Watch:
         return self._seen
 
     def _ends(self, earlier: Mapping[str, StreamInfo]) -> Places:
-        """The ends of the streams now, with the time of an earlier answer."""
+        """The present ends of the streams, with the time of an earlier answer."""
         return {
             name: place(info, info.last, earlier[name].time_ms)
             for name, info in self._infos().items()
@@ -220,10 +220,10 @@ class Watch:
     def _bound(self, bound: Bound, info: StreamInfo, end: dict[str, int]) -> dict[str, int]:
         if isinstance(bound, AtTime):
             before = self._sequence_before(info.name, bound.time_ms, end["sequence"])
-            # Past the last message it is the end as it is now, and time goes on from there.
+            # After the last message this is the present end, and time continues from there.
             return place(info, before, min(bound.time_ms, end["time_ms"]))
         if isinstance(bound, Place):
-            # What a person writes is meant of the stream as it is; an offset of old may not be.
+            # An offset written by a person refers to the present stream; an old offset may not.
             created_ms = bound.created_ms or (0 if bound.time_ms else info.created_ms)
             given = {"sequence": bound.sequence, "time_ms": bound.time_ms}
             return given | ({"created_ms": created_ms} if created_ms else {})
@@ -243,7 +243,7 @@ class Watch:
     def _admitted(
         self, start: Offset, infos: Mapping[str, StreamInfo], ends: Places, limits: Limits | None
     ) -> Places:
-        """Cut each stream's part of the batch, so that all together stay below the limits."""
+        """Cut each stream's part of the batch, so that all together stay within the limits."""
         if limits is None or limits.are_none:
             self._given = ends
             return ends
@@ -262,11 +262,11 @@ class Watch:
     def _cut(
         self, info: StreamInfo, start: Mapping[str, int] | None, last: int, end: dict[str, int]
     ) -> dict[str, int]:
-        """The place at ``last``, if it is before ``end``."""
+        """The offset at ``last``, if it is before ``end``."""
         if last >= end["sequence"]:
             return end
         if not self._options.range_markers:
-            # Nobody asks for the span of time, and what held before still holds.  To look the
+            # No range markers need the time, and the earlier bound is still valid.  To look the
             # message up would have the server load a block of its file that is read only later.
             known = start is not None and start.get("created_ms", 0) == info.created_ms
             return place(info, last, start["time_ms"] if start and known else info.first_ms)
@@ -276,12 +276,12 @@ class Watch:
         )
         if cut is None or cut.sequence >= end["sequence"]:
             return end
-        # The message at the cut is the last one admitted; those behind it are not older.
+        # The message at the cut is the last one admitted; later messages are not older.
         return place(info, cut.sequence, cut.time_ms)
 
 
 def not_before(start: Places, end: Places) -> Places:
-    """``end``, or ``start`` where a batch query's end lies before its start: then it is empty."""
+    """``end``, or ``start`` if a batch query's end is before its start: then it is empty."""
     return {
         name: end[name] if end[name]["sequence"] > place["sequence"] else {**place}
         for name, place in start.items()

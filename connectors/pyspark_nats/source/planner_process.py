@@ -16,17 +16,17 @@ import threading
 import time
 from typing import Final
 
-#: What the JVM runs for a source; a program that uses a reader by itself is something else.
+#: The module that the JVM runs for a source; other programs may use a reader directly.
 _MODULE: Final = "pyspark.sql.streaming.python_streaming_source_runner"
-#: How often the parent is looked at, seconds.
+#: Interval of the checks of the parent, seconds.
 _LOOK_S: Final = 1.0
 _NAME: Final = "ends-with-jvm"
 
 
 def end_with_jvm() -> None:
-    """Have a planner process end soon after the JVM; idempotent.
+    """End a planner process soon after the JVM; idempotent.
 
-    Elsewhere it does nothing.
+    No effect in other processes.
     """
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     is_watched = any(thread.name == _NAME for thread in threading.enumerate())
@@ -35,13 +35,13 @@ def end_with_jvm() -> None:
 
 
 def end_with_parent(look_s: float = _LOOK_S) -> None:
-    """Have this process end with its parent, which is checked every ``look_s`` seconds."""
+    """End this process with its parent, which is checked every ``look_s`` seconds."""
     parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(look_s)
-        # Nobody is there for whom to put anything in order.
+        # The parent is gone, so no cleanup is needed.
         os._exit(1)
 
     threading.Thread(target=watch, name=_NAME, daemon=True).start()

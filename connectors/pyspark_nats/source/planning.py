@@ -23,7 +23,7 @@ class NatsPartition(InputPartition):
     """Input of one Spark task, in order."""
 
     ranges: tuple[StreamRange, ...]
-    #: Where it tells how much that was; None for nowhere.
+    #: Receives the report of the amount read; None for no report.
     address: Address | None = None
 
 
@@ -37,12 +37,12 @@ def partitions(
     """Plan the batch between two offsets.
 
     Raises:
-        DataLossError: a stream does not hold all of it any more.
+        DataLossError: a stream does not hold all messages any more.
     """
     infos = connection.retry_while_unavailable(
         "planning a batch", lambda: jetstream.stream_infos(connection, options.streams)
     )
-    # A stream without a start is new to this query: it begins with what it has.
+    # A stream without a start is new to this query: it starts at its first message.
     known = {name: start.get(name, offsets.earliest(infos[name])) for name in options.streams}
     whole = ranges.plan(_pairs(options), known, end)
     checked = [[_checked(one, infos[one.stream], options) for one in group] for group in whole]

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from pyspark_nats.source.ranges import Offset
     from pyspark_nats.source.source_options import SourceOptions
 
-#: A subscriber may hear of a message before the stream has stored it: how long to wait before each
-#: look, seconds.
+#: A subscriber may receive a message before the stream has stored it: the pauses before each look,
+#: seconds.
 _SETTLE_S = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
-#: How often to look for what nobody tells of: copies of other streams, batches worth their while.
+#: Interval of looks without notification: copies of other streams, batches of a minimum size.
 _POLL_S = 0.1
-#: A stream that grows only on subjects that are not wanted makes a batch of nothing so often, or
-#: the query's position would expire with what it skips.
+#: Interval of empty batches while a stream grows only on other subjects.  Without them the query's
+#: position would expire with the messages that it skips.
 _ADVANCE_S = 10.0
 
 
@@ -38,9 +38,9 @@ class Probe:
     """State of the streams at one moment, relative to an offset."""
 
     infos: Mapping[str, StreamInfo]
-    #: The streams that have something to read.
+    #: The streams with something to read.
     fresh: frozenset[str]
-    #: Sequences behind the offset, over all streams.
+    #: Number of sequences after the offset, over all streams.
     sequences: int
     #: Whether a wakeup is due.
     is_woken: bool
@@ -52,19 +52,19 @@ class DataWaiter:
     def __init__(self, options: SourceOptions, connection: Connection) -> None:
         self._options = options
         self._connection = connection
-        #: Whether this account may subscribe to what the streams take in.
+        #: Whether this account may subscribe to the streams' subjects.
         self._may_listen = True
-        #: When a stream with only unwanted news last moved on, monotonic.
+        #: Time of the last advance past unwanted messages only, monotonic.
         self._advanced_s = time.monotonic()
 
     def look(self, start: Offset) -> Probe:
-        """The streams as they are now."""
+        """The present state of the streams."""
         return self._connection.retry_while_unavailable(
             "asking for the streams' ends", lambda: self._probe(start)
         )
 
     def wait(self, start: Offset, look: Probe, is_due: Callable[[Probe], bool]) -> Probe:
-        """Wait until ``is_due``, for ``idleWaitMs`` at most; the streams as they are then."""
+        """Wait until ``is_due``, at most for ``idleWaitMs``; the state of the streams then."""
         wait_s = self._options.idle_wait_ms / 1000
         wakeup_ms = self._wakeup_ms()
         now_ms = min(info.time_ms for info in look.infos.values())
@@ -75,7 +75,7 @@ class DataWaiter:
         def watch() -> Probe:
             sids = self._listen(look)
             try:
-                # A message may have come before the subscription.
+                # A message may have arrived before the subscription.
                 now = self._probe(start)
                 while not is_due(now) and not halting.is_halt_requested(self._options.halt_path):
                     left_s = deadline_s - time.monotonic()
@@ -84,7 +84,7 @@ class DataWaiter:
                     if self._heard(sids, left_s):
                         now = self._settled(start, is_due)
                         if not is_due(now):
-                            # Not for us, or not enough: what follows is noticed by looking.
+                            # Other subjects, or not enough: later messages are found by polling.
                             left_s = deadline_s - time.monotonic()
                             self._heard(set(), max(0.0, min(left_s, _POLL_S)))
                             now = self._probe(start)
@@ -97,7 +97,7 @@ class DataWaiter:
 
         return self._connection.retry_while_unavailable("waiting for messages", watch)
 
-    # --- looking
+    # --- state of the streams
 
     def _probe(self, start: Offset) -> Probe:
         infos = jetstream.stream_infos(self._connection, self._options.streams)
@@ -117,7 +117,7 @@ class DataWaiter:
         )  # fmt: skip
 
     def _is_fresh(self, start: Offset, info: StreamInfo) -> bool:
-        """Whether a stream with news has some on the wanted subjects."""
+        """Whether a stream with new messages has some on the wanted subjects."""
         subjects = self._options.subjects_of(info.name)
         before = start.get(info.name)
         if not subjects or before is None or info.last < before["sequence"]:
@@ -145,7 +145,7 @@ class DataWaiter:
         wakeup_ms = self._wakeup_ms()
         if wakeup_ms is None:
             return False
-        # A wakeup that the batch before has reached already was its reader's to take away.
+        # A wakeup that the previous batch has already reached is left to its reader to remove.
         is_new = any(place["time_ms"] < wakeup_ms for place in start.values())
         return is_new and all(info.time_ms >= wakeup_ms for info in infos.values())
 
@@ -153,10 +153,10 @@ class DataWaiter:
         """The earliest time in the files of ``wakeupPath``; None for none."""
         return wakeup_ms(self._options.wakeup_path)
 
-    # --- listening
+    # --- notification
 
     def _listen(self, look: Probe) -> set[int]:
-        """Subscribe to what the streams take in, for one message each."""
+        """Subscribe to the streams' subjects, for one message each."""
         if not self._may_listen:
             return set()
         return {
@@ -166,7 +166,7 @@ class DataWaiter:
         }
 
     def _heard(self, sids: set[int], wait_s: float) -> bool:
-        """Whether a message came within ``wait_s``; without subscriptions it waits a little.
+        """Whether a message arrived within ``wait_s``; without subscriptions it waits a little.
 
         A query that is to halt waits no longer.
         """
@@ -182,7 +182,7 @@ class DataWaiter:
                         break
                 return False
             except RefusedError:
-                # An account may read a stream without seeing what is published to it.
+                # An account may read a stream without seeing the messages published to it.
                 self._may_listen = False
         return self._connection.wait_for_message(set(), min(wait_s, _POLL_S))
 
@@ -196,7 +196,7 @@ def wakeup_ms(path: str) -> int | None:
         try:
             times.append(int(file.read_text()))
         except (OSError, ValueError):
-            # Being replaced right now, or taken away: it will be read at the next look.
+            # The file is being replaced or removed: the next look reads it.
             continue
     return min(times, default=None)
 

@@ -1,4 +1,4 @@
-"""Reading a long stretch of a stream through a pull consumer without acks."""
+"""Reader of a long section of a stream through a pull consumer without acks."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.source.messages import Messages
 
-#: What one request may bring; two must stay below what the server holds for a client, 64 MB.
+#: Most messages and bytes of one request; two must fit into the server's limit for a client, 64 MB.
 _REQUEST_MESSAGES = 200_000
 _REQUEST_BYTES = 24 << 20
-#: The next request is sent when so few messages are under way: the server serves two of them in
-#: turns, message by message, which costs it more.
+#: The next request is sent when so few messages are in flight.  The server serves two requests in
+#: turns, message by message, at a higher cost.
 _ASK_AT = 25_000
-#: Parsing starts when so much is there, or nothing more is under way.
+#: Parsing starts with so many bytes, or once nothing more is in flight.
 _PARSE_BYTES = 2 << 20
 _PAUSE_S = 0.005
 _SILENCE_S = 2.5
-#: When the server forgets a request; silence is noticed earlier.
+#: The server drops a request after this time; a silent server is detected earlier.
 _EXPIRES_NS = 30_000_000_000
-#: How statuses begin of a request that is served as far as it goes.
+#: Prefixes of the status of a request that was served as far as possible.
 _SERVED = ("Batch Completed", "Message Size Exceeds MaxBytes")
-#: What a filter costs the server for each message, in messages read without one.
+#: Cost of a filter for each message, in messages read without a filter.
 _FILTER_COST = 8
 
 
 class Pull:
-    """A consumer being read up to a sequence.
+    """A consumer that is read up to a sequence.
 
-    All requests answer to one subscription.  Which of them a message was for does not matter; what
-    they may still bring is counted for all together.
+    All requests share one subscription.  The request of a message does not matter; the messages
+    still expected are counted for all requests together.
     """
 
     def __init__(
@@ -51,30 +51,30 @@ class Pull:
         last: int,
         subjects: tuple[str, ...] = (),
     ) -> None:
-        """Make the consumer; it gives ``subjects``, or more where filtering would not pay."""
+        """Create the consumer for ``subjects``, or for more if a filter is not worthwhile."""
         self._connection = connection
         self._stream = stream
         self._last = last
         reader = _reader(connection, stream, first, subjects)
         self._name = reader.name
         self._sid, self._inbox = connection.new_inbox_tree()
-        #: Last sequence that came.
+        #: Last received sequence.
         self._at = first - 1
-        #: How many messages came.
+        #: Number of received messages.
         self._delivered = 0
-        #: How many more the requests under way may bring.
+        #: Number of messages that open requests may still return.
         self._asked = 0
         self._requests = 0
         self._bytes_max = _REQUEST_BYTES
-        #: False once it has nothing more to give.
+        #: False when it has no more messages.
         self.is_good = reader.pending > 0
 
     def some(self) -> list[Messages]:
-        """Some messages up to the last; none when the consumer has no more.
+        """Some messages up to the last; empty if the consumer has no more.
 
         Raises:
-            DisconnectedError: as any step under ``Connection.retry_while_unavailable``;
-                make another consumer then.
+            DisconnectedError: as any step under ``Connection.retry_while_unavailable``; create
+                another consumer then.
         """
         while self.is_good:
             self._ask()
@@ -89,14 +89,14 @@ class Pull:
             got, pending = messages.of_consumer(self._stream, self._name, self._delivered, data)
             self._delivered += len(got)
             self._at = int(got.sequence[-1])
-            # The last message of all says that none is behind it: what follows is deleted.
+            # No message is pending after the last one: the rest of the range is deleted.
             self.is_good = self._at < self._last and pending > 0
             kept = got.take(got.sequence <= self._last)
             return [kept] if len(kept) else []
         return []
 
     def _ask(self) -> None:
-        """Keep requests under way, as far as the range is not covered by them."""
+        """Keep requests open until they cover the range."""
         while self._asked <= _ASK_AT:
             batch = min(_REQUEST_MESSAGES, self._last - self._at - self._asked)
             if batch <= 0:
@@ -123,24 +123,24 @@ class Pull:
             connection.receive(time.monotonic() + _SILENCE_S)
 
     def _ended(self, header: bytes, has_data: bool) -> None:
-        """Deal with the status that ends a request before it is filled."""
+        """Process the status that ends a request early."""
         said = frames.status(header)
         assert said is not None
         code, text = said
         left = frames.header_values(pa.array([header]), "Nats-Pending-Messages")[0].as_py()
-        # What is not known to be under way is asked for again; then more comes than was needed.
+        # Messages that are not known to be in flight are requested again; some may then be surplus.
         self._asked = max(0, self._asked - int(left)) if left else 0
         if code == 409 and text.startswith("Message Size") and not has_data:
-            # One message may be larger than what was asked for.
+            # One message may be larger than the requested size.
             self._bytes_max *= 4
         elif code == 503 or (code == 409 and not text.startswith(_SERVED)):
-            # The consumer was deleted, or its leader changed: make another.
+            # The consumer was deleted, or its leader changed: create another.
             raise DisconnectedError(f"{code} {text}")
         elif code not in (404, 408, 409):
             raise RefusedError(f"the server refused to read: {code} {text}")
 
     def close(self) -> None:
-        """Give the consumer back; what is still under way must not be taken for something else."""
+        """Delete the consumer; messages in flight must not be mistaken for others."""
         try:
             self._connection.unsubscribe(self._sid)
             jetstream.delete_reader(self._connection, self._stream, self._name)
@@ -151,7 +151,7 @@ class Pull:
 def _reader(
     connection: Connection, stream: str, first: int, subjects: tuple[str, ...]
 ) -> jetstream.Reader:
-    """Make the consumer that reads ``subjects`` most cheaply."""
+    """Create the cheapest consumer that reads ``subjects``."""
     if not subjects:
         return jetstream.create_reader(connection, stream, first)
     filtered = jetstream.create_reader(connection, stream, first, subjects)

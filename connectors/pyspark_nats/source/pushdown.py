@@ -1,7 +1,7 @@
-"""Filters of a batch query that the server can help with: by sequence, by time, by subject.
+"""Filters of a batch query that the server can apply: by sequence, by time, by subject.
 
-They only narrow what is read.  Spark evaluates every filter again, so nothing here has to be exact;
-it must only never leave out a row that passes.
+They only narrow the read.  Spark evaluates every filter again, so they need not be exact; they must
+only never exclude a row that passes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import datasource as ds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: The columns of both forms that say where and when a message was stored.
+#: The columns of both forms with the stream, position and time of a message.
 _SEQUENCE: Final = ("sequence", "_sequence")
 _SUBJECT: Final = ("subject", "_subject")
 _STREAM: Final = ("stream", "_stream")
@@ -59,9 +59,9 @@ def bounds(filters: Iterable[ds.Filter], columns: Iterable[str]) -> Bounds:
     """The bounds that ``filters`` imply; all filters must hold.
 
     Args:
-        filters: as Spark hands them down; those that say nothing about places are passed over.
-        columns: the source's own columns of places and times; a column of the events may have the
-            name of one.
+        filters: from Spark; those without such columns are ignored.
+        columns: the source's own columns of positions and times; a column of the events may have
+            the name of one.
     """
     known = set(columns)
     found = Bounds()
@@ -82,7 +82,7 @@ def _narrowed(found: Bounds, one: ds.Filter, column: str) -> Bounds:
         return found if high is None else found.at_most(high)
     moment_ms = _moment_ms(value) if column in _TIME else value
     if column in _TIME + _TIME_MS and isinstance(moment_ms, int):
-        # A millisecond holds many messages: its borders are part of it.
+        # A millisecond holds many messages: both of its bounds are inclusive.
         low, high = _closed(_not_strict(one), moment_ms)
         found = found if low is None else found.since(low)
         return found if high is None else found.until(high)
@@ -100,7 +100,7 @@ def _not_strict(one: ds.Filter) -> ds.Filter:
 
 
 def _closed(one: ds.Filter, value: int) -> tuple[int | None, int | None]:
-    """The lowest and the highest value that passes, None for no bound."""
+    """The lowest and the highest value that pass, None for no bound."""
     match one:
         case ds.EqualTo() | ds.EqualNullSafe():
             return value, value
@@ -124,7 +124,7 @@ def _named(found: Bounds, one: ds.Filter, is_subject: bool) -> Bounds:
         case ds.In(_, values):
             names = tuple(value for value in values if value is not None)
         case ds.StringStartsWith(_, value) if is_subject:
-            # Whole tokens can be said as a pattern; ``ev.te`` means at least ``ev.>``.
+            # Only whole tokens form a pattern; ``ev.te`` means at least ``ev.>``.
             head, dot, _ = str(value).rpartition(".")
             names = (f"{head}.>",) if dot and head else ()
         case _:
@@ -132,7 +132,7 @@ def _named(found: Bounds, one: ds.Filter, is_subject: bool) -> Bounds:
     if not names or not all(isinstance(name, str) for name in names):
         return found
     if is_subject:
-        # A name with a wildcard is no subject of any message, but would be a pattern.
+        # A name with a wildcard is not a subject of any message, but would be a pattern.
         plain = [n for n in names if n.endswith(".>") or not set(n) & set("*> \t\r\n")]
         usable = found.subjects is None and len(plain) == len(names) and all(plain)
         return replace(found, subjects=tuple(dict.fromkeys(plain))) if usable else found

@@ -1,9 +1,9 @@
 """Ranges of sequences between two offsets: decides what a batch reads.  Pure.
 
 An offset is ``{stream: {"sequence": n, "time_ms": t, "created_ms": c}}``: every message up to ``n``
-is read, every message after it has a broker time of ``t`` or later, and the stream is the one that
-was made at ``c``.  A batch between two offsets is therefore a range of sequences and a span of
-time.  ``created_ms`` may be absent: then nothing is known of it.
+is read, and every message after it has a broker time of ``t`` or later.  The stream was created at
+``c``.  A batch between two offsets is therefore a range of sequences and a span of time.
+``created_ms`` may be absent: then the time is unknown.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class StreamRange:
     """The range that a batch reads of one stream."""
 
     stream: str
-    #: Last sequence that was read before; the range starts behind it.
+    #: Last sequence that was read before; the range starts after it.
     start: int
-    #: Last sequence of the range; equal to ``start`` when it is empty.
+    #: Last sequence of the range; equal to ``start`` if it is empty.
     end: int
     #: Broker times at both ends, ms since 1970.
     start_ms: int
     end_ms: int
-    #: When the stream was made that ``start``, and ``end``, is a sequence of; 0 when unknown.
+    #: Creation time of the stream of ``start``, and of ``end``; 0 if unknown.
     start_created_ms: int = 0
     end_created_ms: int = 0
     #: The subjects to keep; none for all.
@@ -54,7 +54,7 @@ class Blocks:
     count: int = 1
 
     def own(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The stretches of (start, end] that are this reader's, each as (first, last), inclusive.
+        """The sections (first, last), inclusive, of (start, end] that belong to this reader.
 
         Sequence s belongs to reader ``(s // size) % count``.
         """
@@ -94,13 +94,13 @@ def plan(
 ) -> tuple[tuple[StreamRange, ...], ...]:
     """The ranges that each Spark partition reads.
 
-    Every partition and every stream is there even with nothing to read, so that a partition keeps
-    its number.  A stream that ``start`` does not know begins at its first message.
+    Every partition and every stream is present, even with nothing to read, so that a partition
+    keeps its number.  A stream that is not in ``start`` begins at its first message.
 
     Args:
         partitions: (stream, subjects) pairs of each partition.
-        start: where the batch begins.
-        end: where it ends.
+        start: start of the batch.
+        end: end of the batch.
     """
     return tuple(
         tuple(
@@ -132,13 +132,13 @@ _UNKNOWN: Mapping[str, int] = {"sequence": 0, "time_ms": 0}
 def split(
     groups: Sequence[Sequence[StreamRange]], partitions_min: int, records_max: int | None
 ) -> tuple[tuple[StreamRange, ...], ...]:
-    """The same ranges in more partitions, cut into pieces of equal size.
+    """Divide the same ranges among more partitions, cut into pieces of equal size.
 
     Args:
         groups: the ranges of each partition.
-        partitions_min: at least so many pieces, if there are sequences enough; large ranges are cut
+        partitions_min: least number of pieces, if there are enough sequences; large ranges are cut
             into more of them than small ones.
-        records_max: sequences of a piece at most; None for any number.
+        records_max: most sequences of a piece; None for any number.
     """
     if not partitions_min and records_max is None:
         return tuple(tuple(group) for group in groups)
@@ -159,19 +159,19 @@ def split(
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A stream as the server described it."""
+    """A stream according to the server."""
 
     first: int
     last: int
-    #: When the stream was made, ms since 1970.
+    #: Creation time of the stream, ms since 1970.
     created_ms: int
-    #: Whether its messages come from other streams, and may be older than itself.
+    #: Whether its messages are copied from other streams, and may be older than the stream.
     is_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Messages that a range asks for and the stream does not have any more."""
+    """Messages of a range that the stream does not have any more."""
 
     stream: str
     #: The missing sequences, inclusive.
@@ -203,16 +203,16 @@ def loss(wanted: StreamRange, state: StreamState) -> Loss | None:
 
 
 def without_loss(wanted: StreamRange, state: StreamState) -> StreamRange:
-    """The part of ``wanted`` that is still there, for readers that accept loss."""
+    """The part of ``wanted`` that still exists, for readers that accept loss."""
     if is_another(wanted.end_created_ms, state.created_ms):
-        # Not one message of the range is left; the next one begins with the new stream.
+        # No message of the range is left; the next range begins with the new stream.
         return replace(wanted, end=wanted.start)
     if (
         wanted.end < wanted.start
         or wanted.start > state.last
         or _start_is_of_another(wanted, state)
     ):
-        # Made again: what it holds now was never read.
+        # Created again: its present messages were never read.
         wanted = replace(wanted, start=0)
     start = max(wanted.start, min(state.first - 1, wanted.end))
     end = max(start, min(wanted.end, state.last))
@@ -227,7 +227,7 @@ def is_another(created_ms: int, other_ms: int) -> bool:
 def _start_is_of_another(wanted: StreamRange, state: StreamState) -> bool:
     if wanted.start_created_ms:
         return wanted.start > 0 and is_another(wanted.start_created_ms, state.created_ms)
-    # An offset that does not name its stream is older than the stream if its time is.
+    # An offset without ``created_ms`` is older than the stream if its time is.
     return wanted.start > 0 and not state.is_copy and 0 < wanted.start_ms < state.created_ms
 
 
@@ -246,8 +246,8 @@ def admitted(
 ) -> dict[str, int]:
     """Number of sequences that a batch reads of each stream.
 
-    The limits hold for all streams together and are shared out by backlog, as Spark's Kafka source
-    does it; a stream that has something always gets at least one sequence.
+    The limits hold for all streams together and are shared by backlog, as in Spark's Kafka source.
+    A stream with a backlog always gets at least one sequence.
     """
     share = 1.0
     sequences = sum(one.sequences for one in backlogs.values())

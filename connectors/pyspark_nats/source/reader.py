@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming query's view of the streams."""
+    """Reader of a streaming query."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._form = batches.row_layout(options, schema)
-        #: These two live in the planner only: a task reads over its own process's connection.
+        #: Both exist only in the planner: a task uses the connection of its own process.
         self._watch: offsets.Watch | None = None
         self._inbox: Inbox | None = None
 
@@ -49,7 +49,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._watched().initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit that Spark shows and hands back: it knows one at a time, we obey all."""
+        """The limit that Spark shows and passes back: it supports one; all limits are enforced."""
         limits = self._options.limits
         if limits.offsets_max is not None:
             return ReadMaxRows(limits.offsets_max)
@@ -61,19 +61,19 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: dict[str, dict[str, int]], limit: ReadLimit
     ) -> dict[str, dict[str, int]]:
         """The end offset of the next batch; ``start`` itself if there is nothing to do."""
-        # The trigger "once" asks for all there is, whatever the options say.
+        # The trigger "once" requests all messages, whatever the options are.
         limits = None if isinstance(limit, ReadAllAvailable) else self._options.limits
         return self._watched().latest(start, limits)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take what is there now as the end."""
+        """Make the present ends the ends of the query."""
         self._watched().freeze()
 
     def reportLatestOffset(self) -> dict[str, dict[str, int | float]] | None:
         """The ends of the streams as last seen, for the query's progress.
 
-        Besides a key for each stream there is ``_batch``: what the newest batch fetched, as far as
-        its tasks have told.
+        Besides a key for each stream there is ``_batch``: the amount that the newest batch fetched,
+        according to its tasks' reports so far.
         """
         seen = self._watched().report()
         if seen is None:
@@ -103,7 +103,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return batches.read(self._options, self._form, partition.ranges, partition.address)
 
     def commit(self, end: dict[str, dict[str, int]]) -> None:
-        """Nothing to do: the position is in Spark's checkpoint, not in acks."""
+        """No action: the position is in Spark's checkpoint, not in acks."""
 
     def stop(self) -> None:
         """Close the planner's connections."""
@@ -122,7 +122,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class NatsReader(DataSourceReader):
-    """A batch query's view: what is between the starting and the ending bounds."""
+    """Reader of a batch query, between the starting and the ending bounds."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -150,7 +150,7 @@ class NatsReader(DataSourceReader):
 
 
 class NatsFilteringReader(NatsReader):
-    """The same for a session that hands filters down; see ``is_pushing_filters``."""
+    """``NatsReader`` for a session that pushes filters down; see ``is_pushing_filters``."""
 
     _bounds: Bounds | None = None
 
@@ -167,9 +167,9 @@ class NatsFilteringReader(NatsReader):
 
 
 def is_pushing_filters() -> bool:
-    """Whether this is the process in which Spark hands filters to a reader.
+    """Whether this is the process in which Spark passes filters to a reader.
 
-    Spark refuses a reader that takes filters unless ``spark.sql.python.filterPushdown.enabled`` is
-    set, which it isn't by default; and it has a worker module of its own for when it is.
+    Spark refuses a reader that accepts filters unless ``spark.sql.python.filterPushdown.enabled``
+    is set, which is not the default.  It has a worker module of its own for that case.
     """
     return "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules

@@ -59,7 +59,7 @@ MARKED: Final = arrow.schema(
 
 _HEADERS_AT: Final = 2
 
-#: Put into stored messages by the server and the sink: bookkeeping, no headers of the publisher.
+#: Headers that the server and the sink add to stored messages; not headers of the publisher.
 _BOOKKEEPING: Final = (
     "Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending",
     "Nats-Last-Sequence", "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit",
@@ -73,7 +73,7 @@ def raw_ddl(include_headers: bool) -> str:
 
 
 def raw_schema(include_headers: bool) -> pa.Schema:
-    """The same as ``raw_ddl`` for Arrow."""
+    """``raw_ddl`` as a schema of Arrow."""
     schema: pa.Schema = RAW
     return schema if include_headers else schema.remove(_HEADERS_AT)
 
@@ -83,13 +83,13 @@ def _without(columns: list[str]) -> list[str]:
 
 
 def event_times(messages: Messages, header: str) -> Array:
-    """The event times in ``header``: int64 ms since 1970, null where absent or no number."""
+    """The event times in ``header``: int64 ms since 1970, null if absent or not a number."""
     if not header:
         return pa.nulls(len(messages), pa.int64())
     texts = frames.header_values(messages.header, header)
     if texts.null_count == len(texts):
         return pa.nulls(len(messages), pa.int64())
-    # A foreign publisher may write anything there; 18 digits always fit.
+    # A foreign publisher may write any text; 18 digits always fit.
     is_number = kernels.match_substring_regex(texts, r"^-?[0-9]{1,18}$")
     return kernels.cast(kernels.if_else(is_number, texts, None), pa.int64())
 
@@ -139,7 +139,7 @@ def raw(messages: Messages) -> pa.RecordBatch:
 
 
 def raw_without_headers(messages: Messages) -> pa.RecordBatch:
-    """The same without ``headers``, which are what takes longest to read."""
+    """Messages as rows without ``headers``, the most expensive column to read."""
     return pa.RecordBatch.from_arrays(_plain(messages), schema=raw_schema(False))
 
 
@@ -167,10 +167,10 @@ def header_maps(headers: Array) -> Array:
     """Header blocks as maps from a name to its values in their order.
 
     Args:
-        headers: length n, binary; null or empty where a message has none.
+        headers: length n, binary; null or empty for a message without headers.
 
     Returns:
-        Length n, ``HEADERS``, no nulls; without what the server and the sink add.
+        Length n, ``HEADERS``, no nulls; without the headers of the server and the sink.
     """
     if len(headers) == 0 or not kernels.max(kernels.binary_length(headers)).as_py():
         return _maps(np.zeros(len(headers) + 1, np.int64), pa.array([], pa.string()), _no_lists())
@@ -178,7 +178,7 @@ def header_maps(headers: Array) -> Array:
     message = np.repeat(np.arange(len(headers)), np.diff(lines.offsets.to_numpy()))
     texts = _as_text(lines.flatten())
     pairs = kernels.split_pattern(texts, ":", max_splits=1)
-    # The first line says the version, the last two are empty: none of them has a colon.
+    # The first line is the version, the last two are empty: none of them has a colon.
     bounds = pairs.offsets.to_numpy()
     at = np.flatnonzero(np.diff(bounds) == 2)
     parts = pairs.flatten()
@@ -188,7 +188,7 @@ def header_maps(headers: Array) -> Array:
     values = kernels.utf8_trim_whitespace(
         parts.take(rows_at(bounds[at].astype(np.int64) - int(bounds[0]) + 1))
     )
-    # Values of one name belong together, at the place of the first of them.
+    # Values of one name are grouped, at the index of the first of them.
     message = message[at]
     code = names.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
     key = message * (int(code.max(initial=0)) + 1) + code
@@ -211,12 +211,12 @@ def _as_text(lines: Array) -> Array:
     try:
         return lines.cast(pa.string())
     except pa.ArrowInvalid:
-        # A publisher may write anything there.
+        # A publisher may write any bytes.
         return pa.array([line.decode(errors="replace") for line in lines.to_pylist()], pa.string())
 
 
-# Not at the top of the module: the first array that pyarrow makes of Python values imports pandas,
-# and most of the processes that import this module never make one.
+# Not at the top of the module: the first array that pyarrow creates from Python values imports
+# pandas, and most of the processes that import this module never create one.
 @cache
 def _bookkeeping() -> Array:
     return pa.array(_BOOKKEEPING)

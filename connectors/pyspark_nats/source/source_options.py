@@ -1,4 +1,4 @@
-"""The options of the source: read, checked, defaulted."""
+"""The options of the source: parsing, checks, defaults."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ _UNIT_MS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A point of a stream, as an offset names it."""
+    """A point of a stream, as in an offset."""
 
     #: Last sequence that counts as read.
     sequence: int
-    #: Broker time of that point, ms since 1970; 0 when unknown.
+    #: Broker time of that point, ms since 1970; 0 if unknown.
     time_ms: int = 0
-    #: When the stream was made, ms since 1970; 0 when unknown.
+    #: Creation time of the stream, ms since 1970; 0 if unknown.
     created_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """Before the first message that is not older than ``time_ms`` (ms since 1970)."""
+    """The point before the first message that is not older than ``time_ms`` (ms since 1970)."""
 
     time_ms: int
 
 
-#: Where reading starts or ends: "earliest", "latest", a point, or a time.
+#: Start or end of a read: "earliest", "latest", a point, or a time.
 Bound = str | Place | AtTime
 
 
@@ -69,17 +69,17 @@ Bound = str | Place | AtTime
 class Limits:
     """Size limits of one batch, over all streams together."""
 
-    #: Sequences at most; None for all.
+    #: Most sequences; None for all.
     offsets_max: int | None = None
-    #: Bytes at most, estimated by each stream's average message; None for all.
+    #: Most bytes, estimated by each stream's average message; None for all.
     bytes_max: int | None = None
-    #: Sequences at least, but for a batch that waited ``delay_max_ms``.
+    #: Least number of sequences, except for a batch that waited ``delay_max_ms``.
     offsets_min: int = 0
     delay_max_ms: int = 0
 
     @property
     def are_none(self) -> bool:
-        """Whether a batch takes what there is."""
+        """Whether a batch reads all messages."""
         return self.offsets_max is None and self.bytes_max is None and not self.offsets_min
 
 
@@ -90,25 +90,25 @@ class SourceOptions:
     connection: ConnectionOptions
     #: The streams that each Spark partition reads, in order.
     partitions: tuple[tuple[str, ...], ...]
-    #: Subjects to keep by stream, wildcards allowed; key "" stands for every other stream.
+    #: Subjects to keep by stream, wildcards allowed; key "" means every other stream.
     subjects: Mapping[str, tuple[str, ...]]
-    #: "stream", or "subject": each of ``subjects`` is a Spark partition of its own.
+    #: "stream", or "subject": each of ``subjects`` has its own Spark partition.
     parallel_by: str
-    #: By stream; key "" stands for every other stream.
+    #: By stream; key "" means every other stream.
     starting: Mapping[str, Bound]
     ending: Mapping[str, Bound]
     limits: Limits
-    #: How far ranges are split into more Spark partitions.
+    #: Bounds for splitting ranges into more Spark partitions.
     partitions_min: int
     partition_records_max: int | None
     fail_on_data_loss: bool
     include_headers: bool
     format: str
-    #: DDL of the rows, "" when ``.schema`` gives it.
+    #: DDL of the rows, "" if ``.schema`` gives it.
     schema: str
     metadata: tuple[str, ...]
     corrupt: str
-    #: What an attribute is that an event lacks.
+    #: The meaning of a missing attribute.
     missing: str
     event_time_header: str
     block_size: int
@@ -125,7 +125,7 @@ class SourceOptions:
         return tuple(stream for group in self.partitions for stream in group)
 
     def subjects_of(self, stream: str) -> tuple[str, ...]:
-        """The subjects that are kept of ``stream``; none for all of them."""
+        """The subjects to keep of ``stream``; empty for all of them."""
         return self.subjects.get(stream, self.subjects.get("", ()))
 
 
@@ -174,7 +174,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def check_streaming(given: Mapping[str, str]) -> None:
-    """OptionError for options that only a batch read has: a streaming query has no end."""
+    """OptionError for options of batch reads only: a streaming query has no end."""
     for name in given:
         if name.lower() in ("endingoffsets", "endingtimestamp"):
             raise OptionError(
@@ -315,7 +315,7 @@ def _word(name: str, text: str) -> str:
 
 
 def _time_ms(name: str, text: str) -> int:
-    """Milliseconds since 1970, given as such or as an ISO 8601 time; UTC without a zone."""
+    """Milliseconds since 1970, from a number or an ISO 8601 time; UTC without a zone."""
     if re.fullmatch(r"\d+", text):
         return int(text)
     try:

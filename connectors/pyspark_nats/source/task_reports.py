@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Address for the reports of one batch."""
+    """Recipient of the reports of one batch."""
 
     subject: str
-    #: Tells its reports from those of earlier batches.
+    #: Distinguishes its reports from those of earlier batches.
     batch: int
 
 
@@ -43,7 +43,7 @@ class Fetched:
     fetch_ms: float = 0.0
 
     def counting(self, parts: Iterator[Messages], now_s: Callable[[], float]) -> Iterator[Messages]:
-        """The same ``parts``, counted, with the time that getting them took."""
+        """The same ``parts``, counted, with the time of fetching them."""
         while True:
             before_s = now_s()
             part = next(parts, None)
@@ -55,14 +55,14 @@ class Fetched:
             yield part
 
     def add(self, other: Fetched) -> None:
-        """Put another task's share to it."""
+        """Add another task's amount."""
         self.messages += other.messages
         self.bytes += other.bytes
         self.fetch_ms = max(self.fetch_ms, other.fetch_ms)
 
 
 def send(connection: Connection, address: Address, fetched: Fetched) -> None:
-    """Tell the planner; nothing waits for it, and nothing fails with it."""
+    """Send the report to the planner; does not wait, and ignores failures."""
     values = {
         "batch": address.batch,
         "messages": fetched.messages,
@@ -76,7 +76,7 @@ def send(connection: Connection, address: Address, fetched: Fetched) -> None:
 
 
 class Inbox:
-    """The planner's side: one connection that does nothing else."""
+    """The planner's side: a connection only for reports."""
 
     def __init__(self, options: ConnectionOptions) -> None:
         self._connection = Connection(options)
@@ -103,7 +103,7 @@ class Inbox:
         try:
             while self._connection.is_open and self._connection.is_readable():
                 self._connection.receive(now_s() + 1)
-                # One by one: they are few, and the first Arrow array of a process costs it 0.2 s.
+                # One by one: they are few, and the first Arrow array of a process costs 0.2 s.
                 while (frame := self._connection.next_frame()) is not None:
                     self._count(frame[3])
         except (DisconnectedError, OSError):

@@ -38,10 +38,10 @@ METADATA_DDL: Final = {
     "_data": "binary",
 }
 
-#: What option "corrupt" adds when it is "column" and "metadata" does not name the first of them.
+#: Columns that option "corrupt" adds if it is "column" and "metadata" does not name the first.
 _ERROR_COLUMNS: Final = ("_error", "_data")
 
-#: What a format says of every message, whatever its content type.
+#: Content type of all messages by format, whatever their headers.
 _FORCED: Final = {
     "json": "application/json",
     "msgpack": "application/msgpack",
@@ -49,13 +49,13 @@ _FORCED: Final = {
     "auto": "",
 }
 
-#: How Spark writes types that DDL may write in another way.
+#: Spark's names of types that DDL may spell differently.
 _SIMPLE: Final = {"long": "bigint"}
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """Turns messages into rows; it pickles."""
+    """Function that converts messages to rows; it pickles."""
 
     #: The event's columns.
     schema: pa.Schema
@@ -64,11 +64,11 @@ class Typed:
     content_type: str
     corrupt: str
     event_time_header: str
-    #: What an attribute is that an event lacks: "error" or "null".
+    #: The meaning of a missing attribute: "error" or "null".
     missing: str = "error"
 
     def __call__(self, messages: Messages) -> pa.RecordBatch:
-        """The rows of ``messages``, and rows for those that can't be read if they are wanted.
+        """The rows of ``messages``, and rows for unreadable ones if requested.
 
         Raises:
             CorruptError: a message can't be read and ``corrupt`` is "fail".
@@ -124,7 +124,7 @@ class Typed:
         index: Ints,
         event_time_ms: Array,
     ) -> pa.RecordBatch:
-        """The columns that there are, and the metadata that is wanted beside them."""
+        """The columns of the events, and the requested metadata."""
         is_one_each = len(message) == len(messages) and not index.any()
         for field in self.output:
             name = field.name
@@ -136,7 +136,7 @@ class Typed:
                 columns[name] = pa.nulls(len(message), field.type)
             else:
                 column = self._metadata(name, messages)
-                # Most often a message is one event.
+                # Mostly a message is one event.
                 column = column if is_one_each else column.take(rows_at(message))
                 if name == "_event_time_ms" and event_time_ms.null_count < len(event_time_ms):
                     column = kernels.coalesce(event_time_ms, column)
@@ -163,11 +163,11 @@ class Typed:
 
 
 def typed(options: SourceOptions, schema: StructType) -> Typed:
-    """The function that makes rows of ``schema`` from messages.
+    """The function that converts messages to rows of ``schema``.
 
     Raises:
         SchemaError: a metadata column is not in ``schema`` or of another type, or an attribute is
-            of a type that events do not have.
+            of a type that events can't have.
     """
     metadata = _metadata_names(options)
     for name in metadata:
@@ -214,7 +214,7 @@ def _check_metadata(name: str, options: SourceOptions, schema: StructType) -> No
 
 
 def _metadata_names(options: SourceOptions) -> tuple[str, ...]:
-    """The metadata columns that were asked for, or are needed."""
+    """The metadata columns that are requested or needed."""
     names = options.metadata
     if options.corrupt != "column" or "_error" in names:
         return names
@@ -225,7 +225,7 @@ def ddl(options: SourceOptions) -> str:
     """The columns by the options ``schema``, ``metadata`` and ``corrupt``.
 
     Raises:
-        SchemaError: there is no option ``schema``.
+        SchemaError: the option ``schema`` is missing.
     """
     if not options.schema:
         raise SchemaError(
