@@ -1,6 +1,6 @@
 """Connections that break, move, slow down and grow large.
 
-Long: the cases share one relay and one way to slow it down.
+The file is longer than 400 lines because the cases share one relay and one way to slow it down.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reading ranges and waiting for them, against a real server and without Spark.
 
-Long: one reader in its cases, from ranges to time outs.
+The file is longer than 400 lines because all cases are of one reader.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows sent ahead of acks: each is stored once, despite other publishers and any failure.
 
-Long: every failure is played against the same publisher.
+The file is longer than 400 lines because every failure is played against the same publisher.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The operator of a pattern or sequence, with exactly the results of the reference engine.
 
 The state is the memory of the native machine (``native_machine``) and the events of its partial
-matches (``events``).  Unreferenced memory is freed when it is more than half of all.
+matches (``events``).  Unreferenced memory is freed when it is more than half of all.  The file is
+longer than 400 lines because state, batches and sweeps share the machine.
 """
 
 from __future__ import annotations

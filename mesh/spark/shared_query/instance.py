@@ -1,9 +1,9 @@
 """An instance that runs inside the shared query; one in a query of its own: ``DedicatedInstance``.
 
 States: RESTORING → JOINING → RUNNING → DRAINING → STOPPED; ISOLATED and RETRYING branch off
-RUNNING.  The module is long because it holds all of this life cycle with its driver.  The life
-cycle is to become a table of states in one pure module, with two drivers.  Reports show only the
-coarser states of ``InstanceState``.
+RUNNING.  The file is longer than 400 lines because it holds this life cycle and its driver; the
+life cycle is to become a table of states in one pure module, with two drivers.  Reports show only
+the coarser states of ``InstanceState``.
 
 The instance has no thread: ``SharedQuery`` calls ``on_outcome``, ``on_query_failed`` and ``tick``.
 Blocking NATS calls run on the shared query's thread pools.
