@@ -123,7 +123,7 @@ def failure_events(
 
     Args:
         query: the name of the query that failed.
-        stream: what it reads.
+        stream: its input stream.
         events: n of them.
         reasons: of length n.
     """
@@ -145,7 +145,7 @@ def faulted(schema: pa.Schema, events: EventBatch, reasons: Sequence[str]) -> Ev
 
 
 def _as_json(rows: pa.RecordBatch) -> list[str]:
-    """Each row as a JSON object; an object in it as the JSON that comes nearest to it."""
+    """Each row as a JSON object; an object in it becomes its nearest JSON value."""
     columns: dict[str, list[Any]] = {}
     for field in rows.schema:
         # Operators keep numbers of their own beside attributes.

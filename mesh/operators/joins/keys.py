@@ -77,7 +77,7 @@ def _steps(expression: BoundExpression) -> set[int | None]:
         if isinstance(part, Column):
             found.add(part.step)
         elif isinstance(part, EventIsNull | TableCheck | FunctionCall):
-            # A function may fail, or look at more than its arguments.
+            # A function may fail, or depend on more than its arguments.
             found.add(None)
     return found
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mesh.operators.patterns.memory_layout import PatternMemory
     from mesh.operators.patterns.predicate_programs import Predicate, PredicatePrograms
 
-#: So many of the next events are paired with each event ahead of the machine.
+#: The number of next events that are paired with each event ahead of the machine.
 _AHEAD = 8
 
 

@@ -74,8 +74,8 @@ def counted_steps(element: BoundElement) -> frozenset[int]:
 class PatternOperator:
     """The partial matches of one query.
 
-    ``is_partitioned``: instances are a partition's, and begin with their first event; outside, the
-    one that there is begins with the first that is known of time.
+    ``is_partitioned``: a partition's instances begin with their first event; outside, the single
+    instance begins with the first known time.
     """
 
     def __init__(

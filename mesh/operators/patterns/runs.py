@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Bools, Longs
 
-#: A run has at most about so many entries, and one that has is not put together with others.
+#: Approximate limit of entries in a run; a run of this size is not merged with others.
 _FULL: Final = 8192
 #: A run that is so many times the next is not merged.
 _MUCH: Final = 2
@@ -115,7 +115,7 @@ class Runs:
         return [run.name for run in self._runs]
 
     def restore(self, names: Sequence[str], pieces: Mapping[str, pa.RecordBatch]) -> None:
-        """Restore what ``pieces`` returned, by the names of ``names``."""
+        """Restore from the result of ``pieces``, with the names from ``names``."""
         (waits,) = (rows for name, rows in pieces.items() if name.startswith("waits-"))
         bits = np.unpackbits(waits.column("bits").to_numpy()).astype(np.bool_)
         self._runs = []

@@ -207,7 +207,7 @@ class RangeState:
     def _put_events(
         self, pieces: Mapping[str, pa.RecordBatch], given: int, events: EventStore
     ) -> Longs:
-        """Put the events into the first slots; which they were, rising."""
+        """Put the events into the first slots; returns their former slots, rising."""
         kept, numbers = [], []
         for number, schema in enumerate(self._schemas):
             fields = [pa.field(f"{n}", field.type) for n, field in enumerate(schema)]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class RunningQuery(Stateful, Protocol):
     """A query with its state."""
 
-    #: The events on which it failed, until they are taken out.
+    #: The failed events, until they are fetched.
     failures: Failures
 
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> EventBatch:

@@ -43,7 +43,7 @@ _LEVELS: Final = {
 }
 _KINDS: Final = ("CURRENT", "EXPIRED", "RESET")
 
-#: Which events go on, and the columns that are added to them.
+#: The events to emit, and the columns that are added to them.
 _Made = tuple["Longs | None", list["Vector"]]
 
 

@@ -53,7 +53,7 @@ class Table:
         self._indexes = {name: AttributeIndex(self._columns[name]) for name in indexes}
         self._keys: dict[Key, int] = {}
         self._buckets = BUCKETS
-        #: Whether there is a row, by slot; the first ``_given`` slots have been given.
+        #: Whether a slot has a row; the first ``_given`` slots have been allocated.
         self._flags: Bools = np.zeros(PIECE_ROWS, dtype=np.bool_)
         self._given = 0
         self._count = 0
@@ -90,7 +90,7 @@ class Table:
         return np.flatnonzero(self.alive())
 
     def alive(self) -> Bools:
-        """bool[n], of all slots ever given, whether there is a row."""
+        """bool[n], of all slots ever given, whether they have a row."""
         return self._flags[: self._given]
 
     def by_key(self, key: Key) -> int | None:

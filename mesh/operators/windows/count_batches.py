@@ -1,7 +1,8 @@
 """``lengthBatch`` of a single instance without readers of expired events: arithmetic, no loop.
 
-Every n rows are a batch, and emitted rows are forgotten; so row numbers alone say where batches
-end.  The output is that of ``tumbling.length_batch_loop``: for each batch a reset, then its rows.
+Every n rows are a batch, and emitted rows are forgotten; so row numbers alone determine where
+batches end.  The output is that of ``tumbling.length_batch_loop``: for each batch a reset, then its
+rows.
 """
 
 from __future__ import annotations

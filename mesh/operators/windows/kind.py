@@ -64,7 +64,7 @@ class WindowContext:
 class TickOrder:
     """Order of the window's timers and the ticks of an output rate at one instant.
 
-    Only for windows whose first argument is the time after which an event leaves.
+    Only for windows with a first argument that is the time after which an event leaves.
     """
 
     #: Events may leave before they are due, so arrivals have to be remembered.
