@@ -87,7 +87,7 @@ def _home_elsewhere() -> Path:
         return made
 
 
-#: Where this version's compiled code is.
+#: Directory of this version's compiled code.
 CACHE: Final = _home() / f"native-{_digest()}"
 
 

@@ -56,7 +56,7 @@ class CyclicNode:
 
     @property
     def places(self) -> dict[str, str]:
-        """By node, the name under which the snapshot has its state."""
+        """By node, the name of its state in the snapshot."""
         return {node.name: node.name for node in self._nodes}
 
 

@@ -94,7 +94,7 @@ class PartitionNode:
 
     @property
     def places(self) -> dict[str, str]:
-        """By node, the name under which the snapshot has its state."""
+        """By node, the name of its state in the snapshot."""
         return {f"{self._name}.entrance": "entrance", **{n.name: n.name for n in self._nodes}}
 
 

@@ -83,7 +83,7 @@ def _steps(expression: BoundExpression) -> set[int | None]:
 
 
 class EquiJoinKeys:
-    """The numbers given so far."""
+    """The numbers in use."""
 
     def __init__(self, equal: Sequence[Equality]) -> None:
         self._equal = equal

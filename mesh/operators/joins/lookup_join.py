@@ -84,7 +84,7 @@ class LookupJoin:
             None if side.table is None else Condition(of_table(source.on, side.step), side.table)
             for side in self._sides
         ]
-        # Without a window an event expires on arrival, which is left out if nothing reads it.
+        # Without a window an event expires on arrival; that is omitted if nothing reads it.
         self._comes_only = (
             query.events is EventKind.CURRENT and not query.has_aggregates and query.rate is None
         )

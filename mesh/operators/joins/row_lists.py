@@ -88,7 +88,7 @@ class RowLists:
             registers[:, : self.registers.shape[1]] = self.registers
             self.registers = registers
         if self.meta[m.M_SPAN + s]:
-            # Its timers fire for ever after the first event of an instance.
+            # Its timers fire forever after the first event of an instance.
             first, at = np.unique(events.instance, return_index=True)
             new = self.registers[s, first, m.R_ARMED] < 0
             first, at = first[new], at[new]

@@ -130,7 +130,7 @@ class FirstPerKey:
         return events.where(going & (events.kind != RESET))
 
     def next_time(self) -> int | None:
-        """None: nothing is emitted without an event."""
+        """None: every output needs an event."""
         return None
 
     def forget(self, instances: Longs, groups: Longs) -> None:
@@ -229,7 +229,7 @@ class EveryNEvents:
         return pieces(made, by)
 
     def next_time(self) -> int | None:
-        """None: nothing is emitted without an event."""
+        """None: every output needs an event."""
         return None
 
     def forget(self, instances: Longs, groups: Longs) -> None:

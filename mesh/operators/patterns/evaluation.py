@@ -58,7 +58,7 @@ class PredicateEvaluator:
         widths = [len(p.references) + p.has_time for p in programs.predicates]
         self.widths: Longs = np.array(widths, dtype=np.int64)
         self.most = max(programs.asked, default=0)
-        #: Why predicates failed on requests of this batch.
+        #: Reasons of predicates that failed on requests of this batch.
         self._reasons: list[str] = []
 
     @property

@@ -129,7 +129,8 @@ class PatternMemory(NamedTuple):
     initials: Array
     resets: Array
     updates: Array
-    #: By stream: the steps in the order of the text, and in the order in which they see an event.
+    #: By stream: the steps in the order of the text, and in the order in which they receive an
+    #: event.
     readers: Array
     #: By stream: whether it is read once, and whether matches that it completes are emitted.
     receivers: Array

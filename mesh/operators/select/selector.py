@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mesh.operators.windows.row_refs import RowRefs
     from mesh.plan.bound import BoundExpression, BoundQuery
 
-#: Groups that nothing is known of any more, before their numbers are given to others.
+#: Number of unused groups after which their numbers are reused.
 _SPARE_GROUPS = 65_536
 #: Before the numbers of aggregates in ``having``.
 _HAVING = "having"

@@ -70,7 +70,7 @@ class Column:
         return value if self.type in _PYTHON else value.item()
 
     def whole(self) -> Vector:
-        """The values of all slots; those of slots that are free mean nothing."""
+        """The values of all slots; those of free slots have no meaning."""
         if self._whole is None:
             self._whole = self._vector(slice(0, self.length))
         return self._whole

@@ -60,10 +60,7 @@ class EndedBatches:
         return np.arange(1, self.batches + 1) * self.size + (self.head - self.base - 1)
 
     def chunks(self, events: EventBatch, pieces: Longs, before: Longs) -> tuple[Longs, Longs]:
-        """Order, clock and path of each batch, int64[3, m], and numbers for those alike in them.
-
-        ``pieces``: int64[m], growing; ``before``: see ``window_loop.number_chunks``.
-        """
+        """Order, clock and path of each batch, int64[3, m], and numbers for equal triples."""
         last = self.last
         out = np.empty((m.OUT_ROWS, self.batches), dtype=np.int64)
         out[m.O_ORDER] = events.order.take(last)
@@ -89,7 +86,7 @@ class EndedBatches:
         row = np.arange(batches * size).reshape(batches, size) + self.head
         rows = np.empty(shape, dtype=np.int64)
         rows[:, 1:] = row
-        # Of a reset any will do.
+        # The row of a reset is ignored.
         rows[:, 0] = row[:, -1]
         kind: Kinds = np.full(shape, CURRENT, dtype=np.int8)
         kind[:, 0] = RESET

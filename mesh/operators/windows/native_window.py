@@ -108,7 +108,7 @@ class NativeWindow:
         return made
 
     def _run(self, events: EventBatch, timeline: Timeline) -> tuple[Longs, int]:
-        """Run the loop; the output columns, and how many events they hold."""
+        """Run the loop; returns the output columns, and how many events they hold."""
         count = len(events)
         par, meta = self._par, self._meta
         par[m.P_FIRST], par[m.P_NOW] = timeline.first, timeline.now_ms
@@ -168,7 +168,7 @@ class NativeWindow:
         """Make room for ``more`` elements, and as many timers."""
         need = int(self._meta[m.M_USED]) + more
         if need > len(self._node):
-            # In place where the system can: a copy of ten million elements would be seen.
+            # In place where the system can: copying ten million elements would be noticeable.
             size = max(need, len(self._node) + len(self._node) // 4)
             self._node.resize((size, 3), refcheck=False)
         if int(self._meta[m.M_HEAP]) > 4 * len(self._reg) + 1024:

@@ -47,7 +47,7 @@ class PythonWindow:
     order in which they were set, one that is set to an earlier time with the one before it.
     """
 
-    #: None of these is marked as a batch by the engine, not even that of cron.
+    #: The engine marks none of these as a batch, not even those of cron.
     is_batch = False
 
     def __init__(

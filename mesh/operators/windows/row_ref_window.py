@@ -142,7 +142,7 @@ class RowRefWindow(NativeWindow):
         """Move the rows of the queue into lists: other instances have arrived."""
         self._queue = None
         self._register(queue)
-        # Nothing is in the other list: rows that have left are in none.
+        # The other list is empty: rows that have left are in none.
         left = int(self._reg[0, m.B_ROW])
         self._reg[0, [m.A_COUNT, m.B_ROW]] = 0, NEVER
         for rows, (times, instances) in self._store.columns((TIME, INSTANCE)):

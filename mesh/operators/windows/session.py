@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: The key of all events where none is named.
 _NO_KEY = "default-key"
-#: Which of a key's two sessions.
+#: Numbers of a key's two sessions.
 _CURRENT, _PREVIOUS = range(2)
 #: ``indexed_end_ms`` of a session that is being processed, and not in the heap.
 _NOT_INDEXED: Final = -1
