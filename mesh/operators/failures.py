@@ -7,7 +7,7 @@ fails, the later ones are dropped.  In a join the matches of each event are a ch
 chunk of events one call: matches before the failure have been emitted, matches after it are not.
 
 Failures without a fault stream leave the group on the channel ``FAILED``, in the total order and
-with positions as any other output, so that they are recorded once, also after a replay.
+with positions as any other output.  So they are recorded once, also after a replay.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Topology of a group: paths from a cause through its nodes, numbered depth first.
 
 The reference engine passes the output of a query to the readers of the target stream at once, in
-the order of the app, before the next reader of the first stream receives the event. A path is a
-chain of nodes; of two paths, the one with the lower number is executed first.
+the order of the app.  The next reader of the first stream receives the event only afterwards. A
+path is a chain of nodes; of two paths, the one with the lower number is executed first.
 """
 
 from __future__ import annotations

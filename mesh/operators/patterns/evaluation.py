@@ -3,7 +3,7 @@
 The machine writes requests down and continues without their answers (``requests``), on memory that
 is discarded.  The evaluator answers them as columns: one evaluation for each predicate, for any
 number of matches and events.  To find more requests of the same kind it can pair events ahead of
-the machine, for patterns in which one match has to end before the next begins.
+the machine: for patterns in which one match has to end before the next begins.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A run is a record batch of entries with rising numbers, beside a mask of the entries that still
 wait.  The entries since the last snapshot are a new run.  The last runs are merged as soon as one
-is not much larger than the next, so that there are few of them and each entry is written a few
-times at most.  A run of which less than half still waits is rewritten without the rest.
+is not much larger than the next.  So there are few of them, and each entry is written a few times
+at most.  A run of which less than half still waits is rewritten without the rest.
 
 A run's content determines the name of its piece: runs with the same name are the same.
 """

@@ -56,7 +56,7 @@ class Aggregators:
         self._resets = [GroupResets() for _ in range(1 + max(self._resets_of, default=0))]
         self._listing = {n: s.listing for n, s in enumerate(self._sites) if s.listing is not None}
         #: Rows processed so far.  The state is a function of the input up to there, and of the
-        #: places in it where groups were released, which depend on how it was cut.
+        #: places in it where groups were released.  These depend on how the input was cut.
         self._rows = 0
         self._released = ""
         self._clear_pages()

@@ -1,10 +1,10 @@
 """A table in memory: rows at numbered slots, found by primary key, by index or by a scan.
 
-Slots are given in order of insertion and are never used again until the table is packed, so a
+Slots are given in order of insertion and are never used again until the table is packed.  So a
 slot's number is also its place in that order.  A row with a changed primary key gets a new slot.
 
 As in the reference engine a second row of one primary key is refused, and a key that is one number
-can't be null, nor can an attribute with an index of its own in a table without a primary key.
+can't be null.  Nor can an attribute with an index of its own in a table without a primary key.
 
 Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/tables.jsonl.
 """

@@ -85,9 +85,9 @@ class Sessions:
     """The sessions of each key that has any, of one partition instance.
 
     The engine checks the sessions of all keys whenever one may be over.  Here each waits in a
-    heap under an end that is not later than its own, and is put back with the right one if it
-    is reached first; so it costs the same with many keys as with few.  Keys without events are
-    forgotten.
+    heap under an end that is not later than its own.  If that is reached first, the session is put
+    back with the right one; so the cost is the same with many keys as with few.  Keys without
+    events are forgotten.
     """
 
     def __init__(self, gap: int, latency: int) -> None:
