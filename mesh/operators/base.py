@@ -33,13 +33,13 @@ _concat: _Concat = getattr(pa, "concat_batches")  # noqa: B009
 
 #: The ``path`` of events that the operator's own timers cause; the executor sets the real one.
 OWN_TIMER = -1
-#: The index or number of nothing.
+#: The index or number that means none.
 NIL = -1
 #: Times after and before all others: of a timer that is not set, and before the first event.
 NEVER = int(np.iinfo(np.int64).max)
 BEFORE_ALL = int(np.iinfo(np.int64).min)
 
-#: ``Events.kind``: enters; leaves a window; sets the aggregates of its instance back to nothing.
+#: ``Events.kind``: enters; leaves a window; resets the aggregates of its instance.
 CURRENT, EXPIRED, RESET = 0, 1, 2
 #: ``Events.instance`` outside of partitions.
 WHOLE = 0

@@ -158,7 +158,7 @@ class Executor:
         self._is_started = False
         #: Whether a part without a state is among parts with one: it begins at their present time.
         self._has_new = False
-        #: Positions given so far.
+        #: Positions used so far.
         self.outputs_count = 0
 
     def run(self, inputs: Sequence[InputRun], clocks: Mapping[str, int]) -> list[OutputRun]:
@@ -221,7 +221,7 @@ class Executor:
                 self._now_ms = known_ms
                 return self._number(leaving)
         elif self._has_new:
-            # Nothing but time passes for the others, and not even that.
+            # The other parts get no events, and no time passes for them.
             here = Timeline(self._events, clocks_ms[:0], self._now_ms, self.plays_back)
             leaving += self._flow.begin(here)
         self._has_new = False
@@ -370,10 +370,7 @@ class Executor:
 
     @property
     def places(self) -> dict[str, str]:
-        """By name of a query, a window, a partition's entrance, where a snapshot has its state.
-
-        Queries are known as ``query{n}`` and ``partition{p}.query{n}``, by their numbers.
-        """
+        """By name of a query, a window or a key router, the place of its state in a snapshot."""
         found: dict[str, str] = {}
         for node in self._nodes:
             if isinstance(node.work, PartitionNode | CyclicNode):

@@ -54,7 +54,7 @@ def compile_expression(expression: BoundExpression) -> Evaluator:
     Functions and tables of the app are found in ``environment.current()``.
 
     Raises:
-        MeshError: MESH-O100, there is nothing that computes a function of it.
+        MeshError: MESH-O100, a function in it has no implementation.
     """
     match expression:
         case Constant(value, type):

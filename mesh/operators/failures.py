@@ -7,7 +7,7 @@ fails, the later ones are dropped.  In a join the matches of each event are a ch
 chunk of events one call: matches before the failure have been emitted, matches after it are not.
 
 Failures without a fault stream leave the group on the channel ``FAILED``, in the total order and
-with positions as any other output, so that they are recorded once, also after a replay.
+with positions as any other output.  So they are recorded once, also after a replay.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def failure_events(
 
     Args:
         query: the name of the query that failed.
-        stream: what it reads.
+        stream: its input stream.
         events: n of them.
         reasons: of length n.
     """
@@ -145,7 +145,7 @@ def faulted(schema: pa.Schema, events: EventBatch, reasons: Sequence[str]) -> Ev
 
 
 def _as_json(rows: pa.RecordBatch) -> list[str]:
-    """Each row as a JSON object; an object in it as the JSON that comes nearest to it."""
+    """Each row as a JSON object; an object in it becomes its nearest JSON value."""
     columns: dict[str, list[Any]] = {}
     for field in rows.schema:
         # Operators keep numbers of their own beside attributes.

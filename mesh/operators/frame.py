@@ -42,8 +42,8 @@ class Frame:
     def __init__(self, length: int, arrays: Mapping[Key, pa.Array[Any]]) -> None:
         self.length = length
         self.failures: dict[int, str] = {}
-        #: The path of the query's timers, where all output of one event fails together, in however
-        #: many chunks it is emitted.
+        #: The path of the query's timers, where all output of one event fails together, in any
+        #: number of chunks.
         self.joint_path: int | None = None
         self._arrays = arrays
         self._vectors: dict[Key, Vector] = {}

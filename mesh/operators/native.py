@@ -2,8 +2,8 @@
 
 Numba caches compiled code by function, and checks only the age of that function's own file. A loop
 that has a function of another file compiled into it would not be compiled again when that file
-changes. So the cache directory is named after the contents of every file that has native loops,
-and of every file that one of these imports functions or constants from.
+changes. So the cache directory is named after the contents of every file with native loops, and of
+every file that one of these imports functions or constants from.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _home_elsewhere() -> Path:
         return made
 
 
-#: Where this version's compiled code is.
+#: Directory of this version's compiled code.
 CACHE: Final = _home() / f"native-{_digest()}"
 
 

@@ -23,7 +23,7 @@ def _is_earlier(heap, left, right):  # type: ignore[no-untyped-def]
 
 @_inlined
 def swap_rows(heap, columns, left, right):  # type: ignore[no-untyped-def]
-    """Exchange two rows of so many columns."""
+    """Exchange two rows of that many columns."""
     for column in range(columns):
         held = heap[left, column]
         heap[left, column] = heap[right, column]

@@ -1,11 +1,11 @@
 """Total order of events and timers: the borders of chunks, and the place of a timer.
 
-Each rule is here once, as NumPy for whole runs and compiled for native loops.  The compiled form is
-one function for both: plain Python calls its ``py_func``.
+Each rule is defined once, as NumPy for whole runs and compiled for native loops.  The compiled form
+is one function for both: plain Python calls its ``py_func``.
 
 Events with equal (order, clock, path) have one *cause*; with equal chunk too they are one *chunk*.
 
-A timer that is due at t fires before the first event whose clock is t or later.  If that is the
+A timer that is due at t fires before the first event with a clock of t or later.  If that is the
 k-th event of a run that begins with external event ``first``, its order is ``2 * (first + k)``.
 """
 

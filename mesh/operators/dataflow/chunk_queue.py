@@ -48,7 +48,7 @@ class ChunkQueue:
         self.order, self.clock_ms, self.path = columns[:3]
         self._source, self._start, self._stop = source, start, stop
         changes = np.flatnonzero(source[1:] != source[:-1]) + 1
-        #: Where one source's pieces end and another's begin.
+        #: Borders between the pieces of two sources.
         self._ends = [*changes.tolist(), len(source)] if len(source) else []
 
     def __len__(self) -> int:

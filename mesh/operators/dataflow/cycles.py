@@ -56,7 +56,7 @@ class CyclicNode:
 
     @property
     def places(self) -> dict[str, str]:
-        """By node, the name under which the snapshot has its state."""
+        """By node, the name of its state in the snapshot."""
         return {node.name: node.name for node in self._nodes}
 
 
@@ -74,7 +74,7 @@ def collapse_cycles(
 
     Returns:
         None if a cycle can't be one node: it has a partition in it, it shares a node with another,
-        or a node between its first and its last reads what one of its nodes reads.
+        or a node between its first and its last reads a channel that one of its nodes reads.
     """
     cycles = _cycles_of(nodes)
     if sum(map(len, cycles)) > len(set().union(*cycles)):

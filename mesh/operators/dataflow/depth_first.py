@@ -1,7 +1,7 @@
 """Stepwise execution: one chunk of events or one timer at a time, depth first.
 
 A node's output goes to the readers of its channel at once, before the next reader of the first
-channel sees the event. The reference engine does the same, so this order defines the semantics.
+channel receives the event. The reference engine does the same, so this order defines the semantics.
 ``DepthFirst`` walks any set of nodes. ``StepwiseDataflow`` drives a whole graph with it, cycles
 included; ``OrderedStage`` uses it for chunks that conflict.
 """
@@ -70,10 +70,10 @@ class DepthFirst:
     """A depth-first walk through those of ``nodes`` that read a channel.
 
     ``reads``: by channel, the numbers of the nodes that read it.
-    ``timers``: by node, the path of what its timers cause.
+    ``timers``: by node, the path of events that its timers cause.
     ``topology``: the paths of a graph without cycles, in which no node reads its own output; None:
     events keep the path of their cause, and nodes may feed themselves.
-    ``outputs``: the channels whose events the sink receives, in the sequence of the walk. None: it
+    ``outputs``: the channels that the sink receives, in the sequence of the walk. None: it
     receives all output, as soon as a node returns it.
     """
 
@@ -97,7 +97,7 @@ class DepthFirst:
         self._ties = 0
 
     def advance_time(self, number: int, then: Timeline, sink: OutputSink) -> None:
-        """Let time pass for one node, and process what its timers emit."""
+        """Let time pass for one node, and process the output of its timers."""
         order = 2 * then.first
         for channel, events in self._nodes[number].work.process({}, then):
             tasks: list[_Task] = []

@@ -83,7 +83,8 @@ class StateAccess:
     def conflicts_with(self, other: StateAccess) -> bool:
         """Whether the sequence of the two accesses matters: one of them writes.
 
-        A node applies its own writes to one thing event by event, in order, in a batch as well.
+        A node applies its own writes to one table or window event by event, in order, in a batch as
+        well.
         """
         if self.thing != other.thing:
             return False
@@ -117,7 +118,7 @@ class DataflowNode:
     accesses: tuple[StateAccess, ...] = ()
     #: Whether it has to be called with one chunk of events or one timer at a time.
     is_stepwise: bool = False
-    #: Channels whose chunks are processed event by event in stepwise execution.
+    #: Channels with chunks that are processed event by event in stepwise execution.
     singles: tuple[str, ...] = ()
     #: Whether its timers fire after all others of an instant: those of windows were set before.
     is_last: bool = False

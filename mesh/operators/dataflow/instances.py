@@ -1,6 +1,6 @@
 """Index of partition instances by key: keys are texts; instances are numbered as they arrive.
 
-A text has a code that stays, so that keys that were seen before cost a look into one table.
+A text has a stable code, so that a known key costs one look-up in one table.
 """
 
 from __future__ import annotations

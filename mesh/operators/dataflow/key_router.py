@@ -78,7 +78,7 @@ class KeyExtractor:
         self._ranges: list[Callable[[Frame], Mask]] = []
         self._ranges = [compile_filter(r.condition) for r in key.ranges]
         self._labels = pa.array([r.label for r in key.ranges], pa.string())
-        #: By row, why the keys of the last call failed.
+        #: By row, the reasons of failed keys of the last call.
         self.failures: dict[int, str] = {}
 
     def of(self, channel: str, events: EventBatch) -> _Keyed:

@@ -67,7 +67,7 @@ class _Buffered:
             highest = np.maximum.accumulate(highest)
         if len(highest) and highest[0] < self.latest_ms:
             highest = np.maximum(highest, self.latest_ms)
-        # So it is with a search for each event's chunk.
+        # The same holds for a search for each event's chunk.
         together = self.chunk[1:] == self.chunk[:-1]
         return highest[self.last] if together.any() else highest
 

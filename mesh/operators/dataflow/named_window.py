@@ -37,7 +37,7 @@ class NamedWindowNode:
         self._name = definition.schema.name
         self._schema = definition.schema.arrow
         self._events = definition.events
-        # Nothing is found in such a window of which only current events are emitted.
+        # Joins find no rows in a window of this kind if it emits only current events.
         self._is_hidden = (
             kind_of(definition.window).holds_only_for_expired
             and definition.events is EventKind.CURRENT

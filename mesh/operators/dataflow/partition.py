@@ -94,7 +94,7 @@ class PartitionNode:
 
     @property
     def places(self) -> dict[str, str]:
-        """By node, the name under which the snapshot has its state."""
+        """By node, the name of its state in the snapshot."""
         return {f"{self._name}.entrance": "entrance", **{n.name: n.name for n in self._nodes}}
 
 
@@ -198,7 +198,7 @@ def _causes_of(
     timers = np.flatnonzero(inner & 1 == 0)
     if len(timers):
         due = timeline.timer_order(clock_ms[timers])
-        # A timer that an event sets off at once belongs to that event.
+        # A timer that is due at the event that sets it belongs to that event.
         free = (inner[timers] < 2) | (due >= order[timers])
         order[timers[free]], path[timers[free]] = due[free], OWN_TIMER
     return order, path

@@ -1,8 +1,8 @@
 """Topology of a group: paths from a cause through its nodes, numbered depth first.
 
-The reference engine hands the output of a query to the readers of the target stream at once, in
-the order of the app, before the next reader of the first stream sees the event. A path is a chain
-of nodes; of two paths, the one with the lower number is executed first.
+The reference engine passes the output of a query to the readers of the target stream at once, in
+the order of the app.  The next reader of the first stream receives the event only afterwards. A
+path is a chain of nodes; of two paths, the one with the lower number is executed first.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def stages_of(nodes: Sequence[DataflowNode], order: Sequence[int]) -> list[tuple
         tied = [n for n in order if n == number or (n in after[number] and number in after[n])]
         done.update(tied)
         found.append(tuple(tied))
-    # A stage goes after all that leads to any of its nodes.
+    # A stage follows all nodes that lead to any of its nodes.
     needed = {
         stage: {n for n in order if n not in stage and after[n] & set(stage)} for stage in found
     }

@@ -1,7 +1,7 @@
 """Native loop of a join of two windows: lists of rows by key, and the pairs that each event finds.
 
 A window's content is what it has emitted as current and not yet as expired.  So the loop follows
-the output of both windows, in the total order, and need not look into the windows.  Each side has a
+the output of both windows, in the total order, and need not read the windows.  Each side has a
 list of rows for each key; an event searches the other side's list of its own key.
 
 All arrays are int64.  ``node[s, n]`` is a row of side s that has not expired, by growing row
@@ -35,12 +35,12 @@ NEW = np.array([0, -1, -1, -1, -1, -1])
 #: Columns of a window's output.
 E_ORDER, E_CLOCK, E_PATH, E_CHUNK, E_KIND, E_ID, E_INSTANCE, E_TIME = range(8)
 EVENT_COLUMNS = 8
-#: Parameters and counters of the loop: where it is on both sides, events done in this run and
-#: ever, pairs written, nodes used and gone by side, the path of the query's timers, which side sets
-#: it off, which side is looked into, room that the next event needs, by side the milliseconds after
-#: which a timer is set again (0: it is set by events), and whether rows that were looked at keep
-#: their time when they leave; whether pairs of expired events are not used; whether
-#: time is that of the events.
+#: Parameters and counters of the loop: its place on both sides, events done in this run and
+#: ever, pairs written, nodes used and gone by side, the path of the query's timers, the side that
+#: triggers, the side that is searched, room that the next event needs, by side the milliseconds
+#: after which a timer is set again (0: it is set by events), and whether rows that a join has
+#: searched keep their time when they leave; whether pairs of expired events are not used; whether
+#: events alone move time.
 (
     M_LEFT, M_RIGHT, M_DONE, M_STEPS, M_PAIRS, M_USED, M_USED_RIGHT, M_GONE, M_GONE_RIGHT, M_PATH,
     M_TRIGGER, M_TRIGGER_RIGHT, M_LISTED, M_LISTED_RIGHT, M_NEED, M_SPAN, M_SPAN_RIGHT,

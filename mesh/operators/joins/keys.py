@@ -77,13 +77,13 @@ def _steps(expression: BoundExpression) -> set[int | None]:
         if isinstance(part, Column):
             found.add(part.step)
         elif isinstance(part, EventIsNull | TableCheck | FunctionCall):
-            # A function may fail, or look at more than its arguments.
+            # A function may fail, or depend on more than its arguments.
             found.add(None)
     return found
 
 
 class EquiJoinKeys:
-    """The numbers given so far."""
+    """The numbers in use."""
 
     def __init__(self, equal: Sequence[Equality]) -> None:
         self._equal = equal

@@ -84,15 +84,15 @@ class LookupJoin:
             None if side.table is None else Condition(of_table(source.on, side.step), side.table)
             for side in self._sides
         ]
-        # Without a window an event expires on arrival, which is left out if nothing reads it.
+        # Without a window an event expires on arrival; that is omitted if nothing reads it.
         self._comes_only = (
             query.events is EventKind.CURRENT and not query.has_aggregates and query.rate is None
         )
         kinds = [side.kind for side in self._sides]
         self._keeps = [kind is not None and kind.keeps_arrival_time for kind in kinds]
-        #: By side and partition instance, the last row that the other side has looked at.
+        #: By side and partition instance, the last row that the other side has searched.
         self._found: dict[tuple[int, int], int] = {}
-        #: (order, clock, path) of the last event that went out, and the number of its chunk.
+        #: (order, clock, path) of the last emitted event, and the number of its chunk.
         self._last = (-1, -1, -1, -1)
 
     def process(
@@ -193,7 +193,7 @@ class LookupJoin:
         return np.concatenate([none, *row]), np.concatenate([none, *place]), theirs
 
     def _content(self, other: LookupInput, instance: int) -> pa.RecordBatch | None:
-        """The rows that are in a window now; None where there are none."""
+        """The present rows of a window; None where it is empty."""
         rows = other.content(instance)
         if rows is None or not rows.num_rows:
             return None

@@ -73,7 +73,7 @@ class JoinQuery:
         return self._with_resets(made, pairs) if self._tells_resets else made
 
     def _with_resets(self, made: EventBatch, pairs: EventBatch) -> EventBatch:
-        """The output with the resets in it: the engine calls back with nothing for each."""
+        """The output with the resets in it: the engine calls back without events for each."""
         resets = pairs.where(pairs.kind == RESET)
         if not len(resets):
             return made

@@ -1,7 +1,7 @@
 """Rows of both sides of a window join, in lists by key: arrays of ``join_loop`` and their state.
 
-Attributes stay in the row stores of the sides.  The snapshot holds the registers alone: they say
-which rows of the stores are in the windows, and the lists are built again from those.
+Attributes stay in the row stores of the sides.  The snapshot holds the registers alone: they
+determine the rows of the stores in the windows, and the lists are rebuilt from those.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class RowLists:
             registers[:, : self.registers.shape[1]] = self.registers
             self.registers = registers
         if self.meta[m.M_SPAN + s]:
-            # Its timers fire for ever after the first event of an instance.
+            # Its timers fire forever after the first event of an instance.
             first, at = np.unique(events.instance, return_index=True)
             new = self.registers[s, first, m.R_ARMED] < 0
             first, at = first[new], at[new]

@@ -91,7 +91,7 @@ class WindowJoin:
         self._pairs = np.empty((_PAIRS, 2), dtype=np.int64)
         #: Events that arrived on both sides, as far as it matters.
         self._came = 0
-        #: (order, clock, path) of the last event that went out, and the number of its chunk.
+        #: (order, clock, path) of the last emitted event, and the number of its chunk.
         self._last = np.full(4, -1, dtype=np.int64)
 
     # Events
@@ -338,7 +338,7 @@ class WindowJoin:
         self._rows.forget(instances)
 
     def snapshot(self) -> State:
-        """Rows and windows; the registers of their instances say where rows are."""
+        """Rows and windows; the registers of their instances hold the places of rows."""
         steps = int(self._rows.meta[m.M_STEPS])
         own = State(
             {f"registers-{steps}": self._rows.snapshot()},

@@ -74,7 +74,7 @@ def make_rate(rate: BoundRate, schema: pa.Schema, grouped: bool, timer_path: int
     return EveryNEvents(schema, rate.every, last, grouped)
 
 
-# The first of so many, or of so long
+# The first events by number, or by time
 
 
 @njit
@@ -90,7 +90,7 @@ def _first_by_count(keys: Any, every: int, counts: Any, going: Any) -> None:
 
 @njit
 def _first_by_time(keys: Any, clock_ms: Any, every: int, since: Any, going: Any) -> None:
-    """``since``: when an event went last, plus one; 0 for never."""
+    """``since``: time of the last emitted event, plus one; 0 for never."""
     for row in range(len(keys)):
         key = keys[row]
         if since[key] == 0 or clock_ms[row] - (since[key] - 1) >= every:
@@ -108,7 +108,7 @@ class FirstPerKey:
         self._every = every
         self._by_time = by_time
         self._grouped = grouped
-        #: By group or instance: events since the last that went, or its time plus one.
+        #: By group or instance: events since the last emitted one, or its time plus one.
         self._marks: Longs = np.zeros(0, dtype=np.int64)
         self._rows = 0
 
@@ -130,7 +130,7 @@ class FirstPerKey:
         return events.where(going & (events.kind != RESET))
 
     def next_time(self) -> int | None:
-        """None: nothing is emitted without an event."""
+        """None: every output needs an event."""
         return None
 
     def forget(self, instances: Longs, groups: Longs) -> None:
@@ -229,7 +229,7 @@ class EveryNEvents:
         return pieces(made, by)
 
     def next_time(self) -> int | None:
-        """None: nothing is emitted without an event."""
+        """None: every output needs an event."""
         return None
 
     def forget(self, instances: Longs, groups: Longs) -> None:

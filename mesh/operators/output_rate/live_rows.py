@@ -101,7 +101,7 @@ class LiveRows:
         return Arrivals(base, time_ms, kind, instance, group, key)
 
     def _keys_of(self, rows: pa.RecordBatch, group: Longs, kind: Kinds) -> Longs:
-        """By event, a number that equal events have in common; of a reset any."""
+        """By event, a number that equal events share; undefined for a reset."""
         if self._shows is not Shows.ALL:
             return group
         vectors = [_comparable(rows.column(n), type) for n, type in self._alike]

@@ -31,8 +31,8 @@ ROW, TIME, KIND, SERIAL, INSTANCE, GROUP, KEY, COUNT, PREV, NEXT, ALIKE = range(
 NODE_COLUMNS: Final = 11
 #: Columns of ``lists``, by instance: the list's ends, and how long it is, less one.
 HEAD, TAIL, SIZE = range(3)
-#: Columns of ``keys``: the first and the last of the events that are alike; but for ``ALL`` a key
-#: is a group, and there is one event of it.
+#: Columns of ``keys``: the first and the last of equal events; except for ``ALL`` a key is a group
+#: with a single event.
 FIRST, LAST = range(2)
 #: Counters: the first free node, nodes in use or free, nodes in lists, events that arrived, number
 #: of outputs.

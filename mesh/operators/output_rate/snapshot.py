@@ -104,7 +104,7 @@ class Snapshots:
         self._resets_late = window is not None and kind_of(window).resets_at_batch_time
         self._births = InstanceTimers()
         self._presence = _presence(query, schema, windowed)
-        #: Timers: due, turn, instance.  An instance that has nothing to show has none.
+        #: Timers: due, turn, instance.  An instance without rows to emit has none.
         self._timers: list[tuple[int, int, int]] = []
         self._timed: Bools = np.zeros(0, dtype=np.bool_)
         #: Ticks of this run: due time, instance, number of rows shown.

@@ -76,7 +76,7 @@ class TimerTieBreaker:
         snapshots: bool,
     ) -> None:
         self._batch = kind.is_periodic
-        #: In others each event leaves when it is due, which says all.
+        #: In other windows each event leaves when it is due, which decides the order.
         self._remembers = order.may_leave_early
         self._length_ms = length_ms
         self._latency_ms = latency_ms

@@ -79,7 +79,7 @@ from mesh.operators.patterns.wait_lists import add, add_again
 
 @njit
 def _advance_match(w: PatternMemory, step: int, instance: int, match: int) -> None:
-    """Send a match that has a step's event to where it goes next."""
+    """Send a match that has a step's event to its next place."""
     w.flags[step, CHANGED] = 1
     w.matches[match, w.scalars[STEPS]] = w.nodes[w.matches[match, step], TIME]
     if w.plan[step, FINISHES] == 1:
@@ -263,7 +263,7 @@ def _offer(
 ) -> bool:
     """Put an event into a match and test the condition; ``node`` is its chain of one.
 
-    Returns False if the condition failed: then the match is as before.
+    Returns False if the condition failed: then the match is unchanged.
     """
     held = w.matches[match, step]
     if w.plan[step, KIND] == COUNT:

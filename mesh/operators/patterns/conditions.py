@@ -111,7 +111,7 @@ def _with_joined(
 ) -> Iterator[tuple[BoundExpression, bool]]:
     """Parts of a filter, and whether Python evaluates each; neighbours for Python are joined.
 
-    Together they look at the later ones only where the earlier ones hold.
+    Joined parts evaluate the later ones only where the earlier ones hold.
     """
     for is_asked, group in groupby(conjuncts, lambda conjunct: id(conjunct) in asked):
         if is_asked:

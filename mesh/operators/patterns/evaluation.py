@@ -3,7 +3,7 @@
 The machine writes requests down and continues without their answers (``requests``), on memory that
 is discarded.  The evaluator answers them as columns: one evaluation for each predicate, for any
 number of matches and events.  To find more requests of the same kind it can pair events ahead of
-the machine, for patterns in which one match has to end before the next begins.
+the machine: for patterns in which one match has to end before the next begins.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mesh.operators.patterns.memory_layout import PatternMemory
     from mesh.operators.patterns.predicate_programs import Predicate, PredicatePrograms
 
-#: So many of the next events are paired with each event ahead of the machine.
+#: The number of next events that are paired with each event ahead of the machine.
 _AHEAD = 8
 
 
@@ -58,7 +58,7 @@ class PredicateEvaluator:
         widths = [len(p.references) + p.has_time for p in programs.predicates]
         self.widths: Longs = np.array(widths, dtype=np.int64)
         self.most = max(programs.asked, default=0)
-        #: Why predicates failed on requests of this batch.
+        #: Reasons of predicates that failed on requests of this batch.
         self._reasons: list[str] = []
 
     @property

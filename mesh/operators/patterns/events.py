@@ -83,7 +83,7 @@ class EventStore:
         self.count = 0
         self.values: Array = np.zeros((0, self._width), dtype=np.int64)
         self.nulls: Array = np.zeros((0, self._width), dtype=np.int64)
-        #: Slots given so far, and by slot which of them it is.
+        #: Slots allocated so far, and by slot its number among them.
         self.given = 0
         self.number: Array = np.empty(0, dtype=np.int64)
         #: By slot: the stream, and the row among those that are kept of it.
@@ -91,7 +91,7 @@ class EventStore:
         self.row: Array = np.empty(0, dtype=np.int64)
         self._rows: list[list[pa.RecordBatch]] = [[] for _ in streams]
         self._kept = [0 for _ in streams]
-        #: Why an expression fails without its event, by its row in the program.
+        #: The reason why an expression fails without its event, by its row in the program.
         self._without: dict[int, str] = {}
 
     def schema(self, stream: int) -> pa.Schema:

@@ -88,7 +88,7 @@ def lay_out(pattern: BoundPattern, streams: Sequence[str]) -> Layout:
 
 
 def _receiver(plan: Array, steps: Array) -> int:
-    """How matches are emitted that events of a stream complete; ``steps`` read the stream."""
+    """The emission of matches that events of a stream complete; ``steps`` read the stream."""
     last = steps[-1]
     if len(steps) == 1:
         return (

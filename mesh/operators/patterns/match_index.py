@@ -61,7 +61,7 @@ def bucket_of(w: PatternMemory, of: int, key: int, is_made: bool) -> int:
 
 @njit
 def link(w: PatternMemory, cell: int) -> None:
-    """Put a cell that goes to the end of its list at the end of its bucket."""
+    """Put a cell that is appended to its list at the end of its bucket."""
     bucket = w.cells[cell, BUCKET]
     if bucket == NONE:
         return

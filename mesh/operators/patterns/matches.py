@@ -1,4 +1,4 @@
-"""Partial matches, and the chains of events that their steps have taken.  Native code."""
+"""Partial matches, and the chains of their steps' events.  Native code."""
 
 from __future__ import annotations
 

@@ -42,12 +42,12 @@ FIRED, SKIPS, READERS, BUCKETS, MOST_ALIKE, IS_TIMED = range(17, 23)
 #: Whether a condition has just failed, and on which part: see ``WHY``.  ``FAILURES``: how many are
 #: written down; ``LOST_CHUNK``: the number of the array of which no further event is processed.
 FAILING, REASON, FAILURES, LOST_CHUNK = range(23, 27)
-#: Whether the journal is kept, the number of its first entry, how many there are, how many have
+#: Whether the journal is kept, the number of its first entry, how many matches entered and how many
 #: left; and, where it has no room, how much is needed of both.
 JOURNALS, SERIAL, ENTERED, LEFT, NEED_ENTERED, NEED_LEFT = range(27, 33)
-#: How many requests to Python there are, and how many one event may make for each match; how many
-#: a match may make without answers, how many end a run, the event of the first without an answer,
-#: and for how many there has to be room: see ``requests``.
+#: Number of requests to Python, and how many one event may make for each match; how many a match
+#: may make without answers, how many end a run, the event of the first without an answer, and for
+#: how many room is needed: see ``requests``.
 REQUESTS, PREDICATES, LOOKAHEAD, MOST_REQUESTS, FIRST_UNANSWERED, NEED_REQUESTS = range(33, 39)
 SCALARS: Final = 39
 
@@ -129,7 +129,8 @@ class PatternMemory(NamedTuple):
     initials: Array
     resets: Array
     updates: Array
-    #: By stream: the steps in the order of the text, and in the order in which they see an event.
+    #: By stream: the steps in the order of the text, and in the order in which they receive an
+    #: event.
     readers: Array
     #: By stream: whether it is read once, and whether matches that it completes are emitted.
     receivers: Array

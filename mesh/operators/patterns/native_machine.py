@@ -41,7 +41,7 @@ _MOST_ANSWERS: Final = 1 << 20
 _FIRST_LOOK: Final = 8
 #: A run that gets less far is followed by one that reads ahead.
 _FAR: Final = 64
-#: Events that are looked at for requests at first.
+#: Number of events that are first searched for requests.
 _FIRST_REACH: Final = 1 << 12
 
 #: The variables of the machine, except for requests.
@@ -54,7 +54,7 @@ _CHANGED: Final = (
 class NativeMachine:
     """The machine of one pattern.
 
-    ``memory``: its memory; ``log``: where the log of its matches goes, if there is one.
+    ``memory``: its memory; ``log``: the log of its matches, if any.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class NativeMachine:
                 add_requests(self.directory, rows, width)
 
     def _reserve_requests(self, more: int) -> None:
-        """Make room for so many requests more."""
+        """Make room for that many further requests."""
         w = self.memory
         w.scalars[memory_layout.NEED_REQUESTS] = 0
         needed = int(w.scalars[memory_layout.REQUESTS]) + more + 1
@@ -203,7 +203,7 @@ class NativeMachine:
             self._link_requests()
 
     def reserve_instances(self, count: int) -> None:
-        """Make room for so many instances."""
+        """Make room for that many instances."""
         w = self.memory
         steps = int(w.scalars[memory_layout.STEPS])
         have = len(w.local) // steps
@@ -261,7 +261,7 @@ class NativeMachine:
         self.prepare()
 
     def make_log_room(self, entered: int, left: int) -> None:
-        """Make room in the log for so many matches that enter and leave."""
+        """Make room in the log for that many matches that enter and leave."""
         self.absorb_log()
         w = self.memory
         w.scalars[[memory_layout.NEED_ENTERED, memory_layout.NEED_LEFT]] = 0
@@ -275,7 +275,7 @@ class NativeMachine:
             )
 
     def absorb_log(self) -> None:
-        """Hand the log that the machine has written over to where it is kept."""
+        """Pass the machine's log on to its store."""
         assert self._log is not None, "others write no log"
         self._log.absorb(self.memory, self._events)
 

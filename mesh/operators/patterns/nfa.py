@@ -171,7 +171,7 @@ def _has_room(w: PatternMemory, instance: int) -> bool:
     for step in range(s[STEPS]):
         of = list_of(w, step, instance, PENDING)
         size = w.lists[of, SIZE]
-        # Of those that are found by a value at most one bucket moves on.
+        # Of the matches that are found by a value at most one bucket moves on.
         waiting += size if w.plan[step, KEY] == NONE else min(size, s[MOST_ALIKE])
         waiting += w.lists[of + 1, SIZE]
         held += size + w.lists[of + 1, SIZE]

@@ -75,8 +75,7 @@ def counted_steps(element: BoundElement) -> frozenset[int]:
 class PatternOperator:
     """The partial matches of one query.
 
-    ``is_partitioned``: instances are a partition's, and begin with their first event; outside, the
-    one that there is begins with the first that is known of time.
+    ``is_partitioned``: instances begin with their first event, not with the first known time.
     """
 
     def __init__(
@@ -164,8 +163,7 @@ class PatternOperator:
     ) -> EventBatch:
         """Process events of the pattern's streams, a run for each, in order of first mention.
 
-        Returns the completed matches; ``failures`` receives the events on which a match's filter
-        failed.
+        Returns the completed matches; ``failures`` receives the events on which a filter failed.
         """
         known_ms = timeline.now_ms
         if len(timeline.clocks_ms):
@@ -184,7 +182,7 @@ class PatternOperator:
             self._machine.reserve_instances(int(batch.taken[:, EVENT_INSTANCE].max()) + 1)
         self._seen += count
         if self._is_partitioned and self._is_plain and not self._may_fail:
-            # Instances of patterns of single events do not notice one another.
+            # Instances of patterns of single events are independent of one another.
             batch.regroup(len(self._memory.local))
         self._machine.run(batch, timeline)
         if batch.regrouped is not None:
@@ -200,7 +198,7 @@ class PatternOperator:
         return self._machine.memory
 
     def _begin(self, known_ms: int) -> None:
-        """The one instance outside of partitions begins."""
+        """Begin the single instance outside of partitions."""
         self._is_started = True
         self._stored = None
         self._machine.reserve_instances(1)
@@ -213,11 +211,11 @@ class PatternOperator:
     def _slots(
         self, inputs: Sequence[EventBatch], merged: Longs | None
     ) -> tuple[Array, dict[tuple[int, int], str]]:
-        """Give slots to events that pass a step's own condition.
+        """Find slots for events that pass a step's own condition.
 
         Returns:
-            int64[n, steps], where the attributes are of those that pass, ``FAILS`` for those that
-            fail; and why these do, by place among all ``inputs`` and step.
+            int64[n, steps], the slots of those that pass, ``FAILS`` for those that fail; and the
+            reasons of failures, by place among all ``inputs`` and step.
         """
         unmet: dict[tuple[int, int], str] = {}
         steps = len(self._pattern.steps)
@@ -253,7 +251,7 @@ class PatternOperator:
         return slots if merged is None else slots[merged], unmet
 
     def _report(self, failures: Failures, batch: Batch) -> None:
-        """Report the events on which a filter failed, with all that were sent with them."""
+        """Report the events on which a filter failed, with all events sent with them."""
         scalars = self._memory.scalars
         starts = np.cumsum([0, *(len(events) for events in batch.inputs)])
         for at, step, why in self._memory.failed[: scalars[memory_layout.FAILURES]].tolist():
@@ -274,7 +272,7 @@ class PatternOperator:
         return self._events.reason(why)
 
     def _outputs(self, batch: Batch) -> EventBatch:
-        """The matches that the machine wrote down, as events, in the order of their causes."""
+        """The matches that the machine recorded, as events, in the order of their causes."""
         w = self._memory
         count = int(w.scalars[memory_layout.OUTPUTS])
         if not count:

@@ -39,7 +39,7 @@ from mesh.operators.patterns.memory_layout import (
 from mesh.operators.patterns.requests import FIRST_REASON, UNANSWERED, answer_to
 
 # Push: a constant, or nothing; an attribute (step, index, column); an expression over one event,
-# which has a value without the event too; whether there is no event.
+# which has a value without the event too; whether the event is missing.
 WHOLE_NUMBER, FLOATING, NULL, ATTRIBUTE, DERIVED, NO_EVENT = range(6)
 # Change the top.
 TO_DOUBLE, TO_FLOAT, LONG_TO_FLOAT, TO_INT, NOT, IS_NULL, MINUS, MINUS_FLOATING = range(6, 14)
@@ -133,7 +133,7 @@ def passes(w: PatternMemory, step: int, match: int) -> bool:
 
 @njit
 def _push_attribute(w: PatternMemory, match: int, at: int, top: int) -> None:
-    """Push what row ``at`` reads of one event of the match, or whether that event is missing."""
+    """Push the attribute of the match that row ``at`` reads, or whether its event is missing."""
     stack, nulls = w.stack, w.stack_nulls
     operation = w.program[at, 0]
     node = node_at(w, match, w.program[at, 1], w.program[at, 2])
@@ -227,7 +227,7 @@ def _decide(w: PatternMemory, operation: int, top: int) -> None:
 
 @njit
 def _combine(w: PatternMemory, operation: int, top: int) -> None:
-    """Run an operation on places ``top`` and ``top + 1``; its value goes to ``top``."""
+    """Run an operation on places ``top`` and ``top + 1``; ``top`` receives its value."""
     stack, floats, nulls = w.stack, w.stack_floats, w.stack_nulls
     null = nulls[top] | nulls[top + 1]
     if null >= FAILED and operation <= GREATER_EQUAL_F:

@@ -84,9 +84,9 @@ def _keep(w: PatternMemory, head: int, request: int) -> None:
 
 @njit
 def answer_to(w: PatternMemory, match: int, at: int) -> int:
-    """The answer to the predicate of program row ``at``; ``UNANSWERED`` if there is none yet.
+    """The answer to the predicate of program row ``at``; ``UNANSWERED`` if it has none yet.
 
-    Each match writes down ``LOOKAHEAD`` requests at most: an answer may well move the match on.
+    Each match records ``LOOKAHEAD`` requests at most: an answer may well move the match on.
     """
     s = w.scalars
     request = s[REQUESTS]

@@ -2,8 +2,8 @@
 
 A run is a record batch of entries with rising numbers, beside a mask of the entries that still
 wait.  The entries since the last snapshot are a new run.  The last runs are merged as soon as one
-is not much larger than the next, so that there are few of them and each entry is written a few
-times at most.  A run of which less than half still waits is rewritten without the rest.
+is not much larger than the next.  So there are few of them, and each entry is written a few times
+at most.  A run of which less than half still waits is rewritten without the rest.
 
 A run's content determines the name of its piece: runs with the same name are the same.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Bools, Longs
 
-#: A run has at most about so many entries, and one that has is not put together with others.
+#: Approximate limit of entries in a run; a run of this size is not merged with others.
 _FULL: Final = 8192
 #: A run that is so many times the next is not merged.
 _MUCH: Final = 2
@@ -115,7 +115,7 @@ class Runs:
         return [run.name for run in self._runs]
 
     def restore(self, names: Sequence[str], pieces: Mapping[str, pa.RecordBatch]) -> None:
-        """Restore what ``pieces`` returned, by the names of ``names``."""
+        """Restore from the result of ``pieces``, with the names from ``names``."""
         (waits,) = (rows for name, rows in pieces.items() if name.startswith("waits-"))
         bits = np.unpackbits(waits.column("bits").to_numpy()).astype(np.bool_)
         self._runs = []

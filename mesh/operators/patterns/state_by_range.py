@@ -40,7 +40,7 @@ _QUEUES: Final = -2
 
 
 class _Numbers:
-    """By row the number it has, ``NONE`` for a row that has none yet; rows beyond have none."""
+    """By row its number, ``NONE`` for a row without one; rows beyond have none."""
 
     def __init__(self) -> None:
         self.of: Longs = np.empty(0, dtype=np.int64)
@@ -207,7 +207,7 @@ class RangeState:
     def _put_events(
         self, pieces: Mapping[str, pa.RecordBatch], given: int, events: EventStore
     ) -> Longs:
-        """Put the events into the first slots; which they were, rising."""
+        """Put the events into the first slots; returns their former slots, rising."""
         kept, numbers = [], []
         for number, schema in enumerate(self._schemas):
             fields = [pa.field(f"{n}", field.type) for n, field in enumerate(schema)]
@@ -254,7 +254,7 @@ def _places(numbers: Longs, asked: Array) -> Longs:
 
 
 def _lists_of_cells(w: PatternMemory) -> Longs:
-    """By cell of swept memory the list it is in; of the queue of step ``k``, ``_QUEUES - k``."""
+    """By cell of swept memory its list; for the queue of step ``k``, ``_QUEUES - k``."""
     lists = np.flatnonzero(w.lists[:, memory_layout.HEAD] != NONE)
     keys = np.flatnonzero(w.local[:, memory_layout.QUEUE] != NONE)
     lengths = w.lists[lists, memory_layout.END] - w.lists[lists, memory_layout.HEAD] + 1

@@ -183,7 +183,7 @@ def _sweep(w: PatternMemory, new: _Swept) -> None:
 
 
 class Origins(NamedTuple):
-    """By new place of a match, a node and a cell, where it was."""
+    """By new place of a match, a node and a cell, its old place."""
 
     matches: Array
     nodes: Array
@@ -197,7 +197,7 @@ def compact(w: PatternMemory, events: int) -> tuple[Array, Origins]:
         The slots of its events, of ``events``, rising, and the old places of all rows.
     """
     sizes = [int(w.scalars[size]) for size in (MATCHES, NODES, CELLS)]
-    # Pages that nothing is written to cost nothing.
+    # Pages that are never written cost nothing.
     arrays = (w.matches, w.nodes, w.cells, w.entries)
     new = _Swept._make(
         [

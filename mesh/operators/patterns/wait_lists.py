@@ -76,7 +76,7 @@ from mesh.operators.patterns.memory_layout import (
 from mesh.operators.patterns.program import computed
 from mesh.operators.patterns.timers import schedule
 
-#: So many matches are looked through for the bounds of their times.
+#: Number of matches that are searched for the bounds of their times.
 _FEW: Final = 4
 
 
@@ -318,7 +318,7 @@ def is_over(w: PatternMemory, match: int, time_ms: int) -> bool:
 
 @njit
 def _is_within(w: PatternMemory, of: int, time_ms: int) -> bool:
-    """Whether the bounds of a list say that ``within`` drops nothing of it."""
+    """Whether the bounds of a list show that ``within`` drops none of its matches."""
     within = w.scalars[WITHIN_MS]
     return bool(
         w.scalars[SKIPS] == 1

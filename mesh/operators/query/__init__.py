@@ -1,1 +1,1 @@
-"""One query: handlers, selection, output rate, and what each kind of input adds to them."""
+"""One query: handlers, selection and output rate, for each kind of input."""

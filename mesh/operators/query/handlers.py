@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class RunningQuery(Stateful, Protocol):
     """A query with its state."""
 
-    #: The events on which it failed, until they are taken out.
+    #: The failed events, until they are fetched.
     failures: Failures
 
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> EventBatch:
@@ -80,7 +80,7 @@ class Failures:
         texts = [frame.failures[row] for row in rows]
         if named is not None:
             columns = [frame.column(column).to_arrow(len(events)) for column in named.values()]
-            # A select clause without columns has nothing to report.
+            # A failure report needs a column even if the select clause has none.
             columns = columns or [pa.nulls(len(events), pa.string())]
             attributes = pa.RecordBatch.from_arrays(columns, names=list(named) or ["#"])
             events = events.with_rows(attributes)

@@ -82,7 +82,7 @@ class RowArguments:
         have = len(self._groups)
         if need <= have:
             return
-        # In place where the system can: copies of ten million rows would be seen.
+        # In place where the system can: copying ten million rows would be noticeable.
         size = max(need, have + have // 8)
         for array in (self._groups, *self._values, *self._nulls):
             if array is not None:

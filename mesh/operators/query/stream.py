@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _selected(query: BoundQuery) -> Sequence[str | None]:
-    """For each output the attribute of the input that it is; None where it is computed."""
+    """For each output the attribute of the input that it copies; None where it is computed."""
     parts = (output.expression for output in query.outputs)
     return [one.name if isinstance(one, Column) and one.step == 0 else None for one in parts]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Log output of ``#log``, for each event as often as it is processed.
 log = logging.getLogger("mesh.events")
 
-#: The engine's words for how much something matters, but ``off``.
+#: The engine's log levels, except for ``off``.
 _LEVELS: Final = {
     "trace": logging.DEBUG,
     "debug": logging.DEBUG,
@@ -43,7 +43,7 @@ _LEVELS: Final = {
 }
 _KINDS: Final = ("CURRENT", "EXPIRED", "RESET")
 
-#: Which events go on, and the columns that are added to them.
+#: The events to emit, and the columns that are added to them.
 _Made = tuple["Longs | None", list["Vector"]]
 
 
@@ -155,7 +155,7 @@ def _tokens(
     types: list[AttributeType],
     frame: Frame,
 ) -> _Made:
-    """For each event as many as ``tokens`` finds in its arguments."""
+    """For each event as many outputs as ``tokens`` finds in its arguments."""
     columns = [object_values(argument.spread(frame.length)) for argument in arguments]
     rows: list[int] = []
     made: list[tuple[Any, ...]] = []

@@ -91,7 +91,7 @@ class AggregateSlot:
         #: Its name, if it has no answer to a null.
         self.fails_on_null = name if name.lower() in FAIL_ON_NULL else None
         self._argument = compile_expression(arguments[0]) if arguments else None
-        #: Whether it looks at no other aggregator's value.
+        #: Whether it uses no other aggregator's value.
         self.is_apart = not any(map(names_aggregate, (*lifted.conditions, *arguments)))
         self.may_fail = may_fail(lifted)
 

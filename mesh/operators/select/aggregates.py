@@ -38,7 +38,7 @@ class Expiry(Enum):
     """Whether events leave before a query's aggregates; what ``min`` and ``max`` then know."""
 
     NEVER = auto()
-    #: They do, and it is not known which values stay: see ``ExtremeSince``.
+    #: They do, and the remaining values are not known: see ``ExtremeSince``.
     UNTRACKED = auto()
     TRACKED = auto()
 

@@ -55,8 +55,8 @@ class Aggregators:
         self._resets_of = reset_counters(self._sites)
         self._resets = [GroupResets() for _ in range(1 + max(self._resets_of, default=0))]
         self._listing = {n: s.listing for n, s in enumerate(self._sites) if s.listing is not None}
-        #: Rows seen so far: the state is a function of the input up to there, and of where in it
-        #: groups were released, which depends on how it was cut.
+        #: Rows processed so far.  The state is a function of the input up to there, and of the
+        #: places in it where groups were released.  These depend on how the input was cut.
         self._rows = 0
         self._released = ""
         self._clear_pages()

@@ -28,7 +28,7 @@ FREE = -1
 
 
 class Groups:
-    """The numbers given so far, in the order of first appearance, the freed ones first.
+    """Numbers of groups in the order of first appearance; freed numbers are reused first.
 
     Without columns to group by, an instance is one group, whose number is the instance's own.
 

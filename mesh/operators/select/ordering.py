@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Vector
     from mesh.operators.base import Bools, EventBatch, Longs
 
-#: For ``patterns``, which will import it from ``total_order``.
+#: Alias that ``patterns.batch`` imports.
 begins = instance_chunk_begins
 
 

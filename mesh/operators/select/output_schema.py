@@ -18,7 +18,7 @@ def output_schema(query: BoundQuery) -> StreamSchema:
     return StreamSchema(
         query.target.name,
         tuple(
-            # A bare null has no type; no comparison with it holds, whatever it is given.
+            # A bare null has no type; no comparison with it holds, for any type given.
             Attribute(output.name, output.expression.type or AttributeType.BOOL)
             for output in query.outputs
         ),

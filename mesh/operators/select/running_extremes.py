@@ -99,11 +99,11 @@ def _since(
 
 
 class ExtremeSince(_RunningExtreme):
-    """``min(x)``, ``max(x)`` where the values in the window are not known: since the last one left.
+    """``min(x)``, ``max(x)`` without the values in the window: since the last one left.
 
     Where expired events are not emitted, the engine keeps no list of values for windows that it
-    treats as batches: when the best value leaves, the next value is the best, whatever the window
-    still holds.
+    treats as batches: when the best value leaves, the next value is the best, regardless of the
+    window's content.
     """
 
     tells: tuple[str, ...] = ("found",)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mesh.operators.windows.row_refs import RowRefs
     from mesh.plan.bound import BoundExpression, BoundQuery
 
-#: Groups that nothing is known of any more, before their numbers are given to others.
+#: Number of unused groups after which their numbers are reused.
 _SPARE_GROUPS = 65_536
 #: Before the numbers of aggregates in ``having``.
 _HAVING = "having"
@@ -213,7 +213,7 @@ class Selector:
         return 0 < self._groups_max < self._groups.in_use
 
     def release(self, held: Longs | None) -> None:
-        """Drop groups that are as if they had never been, but those that are ``held``."""
+        """Drop groups that equal unused ones, except for those that are ``held``."""
         keys = self._groups
         if self._aggregators is None:
             idle = np.ones(len(keys), dtype=np.bool_)
@@ -343,7 +343,7 @@ def _attributes_read(query: BoundQuery) -> list[str]:
 def _last_of_groups(begin: Any, groups: Any, going: Any, scratch: Any, out: Any) -> int:
     """Put the last row of each group of each chunk into ``out``, and return their number.
 
-    ``scratch``: by group, the chunk it was seen in last and its place in ``out``.
+    ``scratch``: by group, the last chunk with it and its place in ``out``.
     """
     count = 0
     chunk = -1

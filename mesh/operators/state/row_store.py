@@ -19,7 +19,7 @@ from mesh.operators.native import njit, types
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-#: Rows up to which small chunks are put together.
+#: Rows up to which small chunks are merged.
 CHUNK_ROWS = 4096
 #: A chunk that spans this many times the requested rows is not copied whole.
 _SPAN = 4

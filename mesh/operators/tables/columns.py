@@ -1,7 +1,7 @@
 """A growing column of a table: values at numbered slots, changed in place.
 
 Numbers and bools are NumPy arrays of the type's width with a mask of nulls beside them.  Strings
-and objects are Python values; the Arrow array that kernels want of a string column is made on
+and objects are Python values; the Arrow array that kernels need for a string column is made on
 request, and kept until the column changes.
 """
 
@@ -70,7 +70,7 @@ class Column:
         return value if self.type in _PYTHON else value.item()
 
     def whole(self) -> Vector:
-        """The values of all slots; those of slots that are free mean nothing."""
+        """The values of all slots; those of free slots have no meaning."""
         if self._whole is None:
             self._whole = self._vector(slice(0, self.length))
         return self._whole

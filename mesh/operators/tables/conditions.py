@@ -49,7 +49,7 @@ _ORDERS = (
 class Condition:
     """``on`` over the rows of ``table`` and the columns of a frame; None holds for every row.
 
-    ``is_key``: whether it says that the primary key equals something, and nothing else.
+    ``is_key``: whether it is an equality of the primary key, and nothing else.
     """
 
     def __init__(self, on: BoundExpression | None, table: Table) -> None:

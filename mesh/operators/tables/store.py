@@ -1,10 +1,10 @@
 """A table in memory: rows at numbered slots, found by primary key, by index or by a scan.
 
-Slots are given in order of insertion and are never used again until the table is packed, so a
+Slots are given in order of insertion and are never used again until the table is packed.  So a
 slot's number is also its place in that order.  A row with a changed primary key gets a new slot.
 
 As in the reference engine a second row of one primary key is refused, and a key that is one number
-can't be null, nor can an attribute with an index of its own in a table without a primary key.
+can't be null.  Nor can an attribute with an index of its own in a table without a primary key.
 
 Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/tables.jsonl.
 """
@@ -53,7 +53,7 @@ class Table:
         self._indexes = {name: AttributeIndex(self._columns[name]) for name in indexes}
         self._keys: dict[Key, int] = {}
         self._buckets = BUCKETS
-        #: Whether there is a row, by slot; the first ``_given`` slots have been given.
+        #: Whether a slot has a row; the first ``_given`` slots have been allocated.
         self._flags: Bools = np.zeros(PIECE_ROWS, dtype=np.bool_)
         self._given = 0
         self._count = 0
@@ -90,7 +90,7 @@ class Table:
         return np.flatnonzero(self.alive())
 
     def alive(self) -> Bools:
-        """bool[n], of all slots ever given, whether there is a row."""
+        """bool[n], of all slots ever given, whether they have a row."""
         return self._flags[: self._given]
 
     def by_key(self, key: Key) -> int | None:

@@ -110,7 +110,7 @@ class BoundedContents(ABC):
         return [(0, self.dump())]
 
     def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
-        """None."""
+        """No lists."""
         return ()
 
     def load(
@@ -134,7 +134,7 @@ def pack(
 def unpack(
     pieces: Pieces, make: Callable[[], WindowContents]
 ) -> tuple[dict[int, WindowContents], dict[int, TimerQueue]]:
-    """Contents and alarms; ``make``: a content with nothing in it."""
+    """Contents and alarms; ``make`` returns an empty content."""
     lists: defaultdict[int, dict[int, list[tuple[int, int]]]] = defaultdict(dict)
     events = stored(_LISTS, pieces)
     if events is not None:

@@ -1,7 +1,8 @@
 """``lengthBatch`` of a single instance without readers of expired events: arithmetic, no loop.
 
-Every n rows are a batch, and emitted rows are forgotten; so row numbers alone say where batches
-end.  The output is that of ``tumbling.length_batch_loop``: for each batch a reset, then its rows.
+Every n rows are a batch, and emitted rows are forgotten; so row numbers alone determine where
+batches end.  The output is that of ``tumbling.length_batch_loop``: for each batch a reset, then its
+rows.
 """
 
 from __future__ import annotations
@@ -59,10 +60,7 @@ class EndedBatches:
         return np.arange(1, self.batches + 1) * self.size + (self.head - self.base - 1)
 
     def chunks(self, events: EventBatch, pieces: Longs, before: Longs) -> tuple[Longs, Longs]:
-        """Order, clock and path of each batch, int64[3, m], and numbers for those alike in them.
-
-        ``pieces``: int64[m], growing; ``before``: see ``window_loop.number_chunks``.
-        """
+        """Order, clock and path of each batch, int64[3, m], and numbers for equal triples."""
         last = self.last
         out = np.empty((m.OUT_ROWS, self.batches), dtype=np.int64)
         out[m.O_ORDER] = events.order.take(last)
@@ -88,7 +86,7 @@ class EndedBatches:
         row = np.arange(batches * size).reshape(batches, size) + self.head
         rows = np.empty(shape, dtype=np.int64)
         rows[:, 1:] = row
-        # Of a reset any will do.
+        # The row of a reset is ignored.
         rows[:, 0] = row[:, -1]
         kind: Kinds = np.full(shape, CURRENT, dtype=np.int8)
         kind[:, 0] = RESET

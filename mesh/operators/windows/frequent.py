@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class _Counts(BoundedContents):
-    """Counted keys: [count, bucket, row, time] of each, in the order of their coming."""
+    """Counted keys: [count, bucket, row, time] of each, in order of arrival."""
 
     def __init__(self) -> None:
         self._keys: dict[str, list[int]] = {}
@@ -42,7 +42,7 @@ class _Counts(BoundedContents):
         self._table = table_of(len(self._keys), self._table)
 
     def _in_order(self) -> list[str]:
-        """The keys as the engine's map goes through them."""
+        """The keys in the order of the engine's map."""
         return sorted(self._keys, key=lambda key: spread(key) & (self._table - 1))
 
     def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:

@@ -64,7 +64,7 @@ class WindowContext:
 class TickOrder:
     """Order of the window's timers and the ticks of an output rate at one instant.
 
-    Only for windows whose first argument is the time after which an event leaves.
+    Only for windows with a first argument that is the time after which an event leaves.
     """
 
     #: Events may leave before they are due, so arrivals have to be remembered.
@@ -100,7 +100,7 @@ class WindowKind:
     keeps_arrival_time: bool = False
     #: A reset has the time of the first event of its batch.
     resets_at_batch_time: bool = False
-    #: Without a reader of expired events nothing is found in it, and no batch's end is announced.
+    #: Without a reader of expired events joins find no rows in it, and no batch's end is announced.
     holds_only_for_expired: bool = False
     #: Without a reader of expired events aggregates do not get those either.
     expires_untracked: bool = False

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 TIME, INSTANCE = "#time", "#instance"
 #: Unused rows that the store may have before it is swept.
 _SWEEP_ROWS = 65_536
-#: Output buffers of up to so many events are reused.
+#: Output buffers of up to this many events are reused.
 _BUFFER_EVENTS = 1 << 18
 #: Added by a loop to the count of output events when it needs more room.
 _NO_ROOM = 1 << 40
-#: The registers of up to so many instances are stored with the scalars.
+#: The registers of up to this many instances are stored with the scalars.
 _FEW_INSTANCES = 16
 
 
@@ -97,7 +97,7 @@ class NativeWindow:
         self._meta[m.M_FREE] = NIL
         self._meta[[m.M_ORDER, m.M_CLOCK]] = BEFORE_ALL
         self._meta[m.M_ORDER] = -1
-        #: (order, clock, path, piece, number) of the last line that went out.
+        #: (order, clock, path, piece, number) of the last emitted line.
         self._last = np.full(5, -1, dtype=np.int64)
 
     def process(self, events: EventBatch, timeline: Timeline) -> EventBatch:
@@ -108,7 +108,7 @@ class NativeWindow:
         return made
 
     def _run(self, events: EventBatch, timeline: Timeline) -> tuple[Longs, int]:
-        """Run the loop; the output columns, and how many events they hold."""
+        """Run the loop; returns the output columns, and how many events they hold."""
         count = len(events)
         par, meta = self._par, self._meta
         par[m.P_FIRST], par[m.P_NOW] = timeline.first, timeline.now_ms
@@ -168,7 +168,7 @@ class NativeWindow:
         """Make room for ``more`` elements, and as many timers."""
         need = int(self._meta[m.M_USED]) + more
         if need > len(self._node):
-            # In place where the system can: a copy of ten million elements would be seen.
+            # In place where the system can: copying ten million elements would be noticeable.
             size = max(need, len(self._node) + len(self._node) // 4)
             self._node.resize((size, 3), refcheck=False)
         if int(self._meta[m.M_HEAP]) > 4 * len(self._reg) + 1024:
@@ -249,7 +249,7 @@ class NativeWindow:
     def sweep(self) -> None:
         """Forget rows that are in no list."""
         store = self._store
-        # A sweep looks at each instance, so it waits for a number of rows in proportion.
+        # A sweep visits each instance, so it waits for a number of rows in proportion.
         if len(self._reg) == 0 or store.came - self._swept < len(self._reg) // 8:
             return
         self._swept = store.came

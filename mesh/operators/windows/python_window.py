@@ -47,7 +47,7 @@ class PythonWindow:
     order in which they were set, one that is set to an earlier time with the one before it.
     """
 
-    #: None of these is marked as a batch by the engine, not even that of cron.
+    #: The engine marks none of these as a batch, not even those of cron.
     is_batch = False
 
     def __init__(
@@ -72,7 +72,7 @@ class PythonWindow:
         self._began_ms: int | None = None
         #: (order, clock, path, chunk) of the event or timer before.
         self._at = (-1, BEFORE_ALL, 0, 0)
-        #: (order, clock, path) and number of the chunk that went out last.
+        #: (order, clock, path) and number of the last emitted chunk.
         self._last: tuple[tuple[int, int, int], int] = ((-1, -1, -1), 0)
 
     def process(self, events: EventBatch, timeline: Timeline) -> EventBatch:
@@ -247,7 +247,7 @@ class _Run:
         self._now_ms = timeline.now_ms
         self._playback = bool(getattr(timeline, "playback", False))
         self.sink = Emitter()
-        #: Of each chunk that went out its length, order, clock, path, number and instance.
+        #: Of each emitted chunk its length, order, clock, path, number and instance.
         self.chunks: list[tuple[int, ...]] = []
         self._closed = 0
 

@@ -314,7 +314,7 @@ def kind_of(window: Window) -> WindowKind:
     """The kind of ``window``.
 
     Raises:
-        MeshError: MESH-O102, there is no operator for it.
+        MeshError: MESH-O102, it has no operator.
     """
     kind = WINDOWS.get(window.name)
     if kind is None:
@@ -350,7 +350,7 @@ def make_window(
         late: make a ``RowRefWindow``, for a window that ``can_select_late``.
 
     Raises:
-        MeshError: MESH-O102, there is no operator for it.
+        MeshError: MESH-O102, it has no operator.
     """
     kind = kind_of(window)
     used = schema.names if used is None else used

@@ -161,5 +161,5 @@ class SlidingRowQueue:
 
     def _room(self, need: int) -> None:
         if need > len(self._due):
-            # In place where the system can: a copy of ten million rows would be seen.
+            # In place where the system can: copying ten million rows would be noticeable.
             self._due.resize(max(need, len(self._due) + len(self._due) // 8), refcheck=False)

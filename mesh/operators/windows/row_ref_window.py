@@ -1,7 +1,7 @@
 """Window for late selection: emits row numbers and kinds instead of rows.
 
 See ``mesh.operators.query.late_selection``.  A single instance is a queue of rows, or a batch that
-is known by its first row, if there is a loop for it; with more instances it has lists of rows.
+its first row identifies, if there is a loop for it; with more instances it has lists of rows.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class RowRefWindow(NativeWindow):
                 chunk.take(at),
                 np.full(len(at), CURRENT, dtype=np.int8),
                 out[m.O_INSTANCE].take(at),
-                # Some column has to say how many rows there are.
+                # At least one column is needed for the number of rows.
                 self._store.take(row.take(at), self.shown or [INSTANCE]),
             )
 
@@ -116,7 +116,7 @@ class RowRefWindow(NativeWindow):
     ) -> RowRefs:
         ended = batches.run(self._store.came, len(events))
         self._keep(events, events.time_ms, events.time_ms)
-        # As many pieces as events, however they were cut into runs.
+        # As many pieces as events, for any division into runs.
         pieces = self._meta[m.M_PIECE] + 1 + ended.last
         causes, chunk = ended.chunks(events, pieces, self._last)
         self._meta[m.M_PIECE] += len(events)
@@ -142,7 +142,7 @@ class RowRefWindow(NativeWindow):
         """Move the rows of the queue into lists: other instances have arrived."""
         self._queue = None
         self._register(queue)
-        # Nothing is in the other list: rows that have left are in none.
+        # The other list is empty: rows that have left are in none.
         left = int(self._reg[0, m.B_ROW])
         self._reg[0, [m.A_COUNT, m.B_ROW]] = 0, NEVER
         for rows, (times, instances) in self._store.columns((TIME, INSTANCE)):

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 #: The key of all events where none is named.
 _NO_KEY = "default-key"
-#: Which of a key's two sessions.
+#: Numbers of a key's two sessions.
 _CURRENT, _PREVIOUS = range(2)
-#: ``indexed_end_ms`` of a session that is being looked at, and not in the heap.
+#: ``indexed_end_ms`` of a session that is being processed, and not in the heap.
 _NOT_INDEXED: Final = -1
 
 
@@ -85,9 +85,9 @@ class Sessions:
     """The sessions of each key that has any, of one partition instance.
 
     The engine checks the sessions of all keys whenever one may be over.  Here each waits in a
-    heap under an end that is not later than its own, and is put back with the right one if it
-    is reached first; so it costs the same with many keys as with few.  Keys without events are
-    forgotten.
+    heap under an end that is not later than its own.  If that is reached first, the session is put
+    back with the right one; so the cost is the same with many keys as with few.  Keys without
+    events are forgotten.
     """
 
     def __init__(self, gap: int, latency: int) -> None:
@@ -96,7 +96,7 @@ class Sessions:
         self._keys: dict[str, _Key] = {}
         self._came = 0
         self._expired: list[tuple[int, int]] = []
-        #: The length of the table of the map by which the engine goes through the keys.
+        #: The length of the table of the engine's map, which decides the order of the keys.
         self._table = 16
         #: Of running and of previous sessions: ends with keys, and how many have events.
         self._ends: tuple[list[tuple[int, str]], ...] = ([], [])
@@ -272,7 +272,7 @@ class Sessions:
                 yield 2 * key.number + which, session.events
 
     def parts(self) -> Iterable[tuple[int, Any]]:
-        """Part 0 is about all keys, and there is one for each."""
+        """Part 0 is about all keys; each key has one part."""
         yield 0, [self._table, self._came]
         for key in self._keys.values():
             yield key.number + 1, [key.name, *(session.dump() for session in key.sessions)]

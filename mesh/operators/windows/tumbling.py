@@ -45,7 +45,7 @@ from mesh.operators.windows.window_loop import (
 
 #: Events since the batch began; whether any arrived since the last reset.
 COUNT, DIRTY = OWN, OWN + 1
-#: When the running batch is over; 0 before the first event.
+#: Time at which the running batch ends; 0 before the first event.
 EMIT_AT = OWN
 
 
