@@ -151,7 +151,9 @@ def test_placing_before_the_old_copy_has_stopped_is_noticed_and_shrunk(
 
 
 def test_a_form_that_begins_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mesh.control.cluster_state.left_to_run", lambda form, new, stops: {})
+    monkeypatch.setattr(
+        "mesh.control.cluster_state.instances_to_catch_up", lambda form, new, stops: {}
+    )
     failure = _first_failure(range(1, 40))
     assert re.search("have not settled|begins behind", failure.violation or ""), failure.violation
 
@@ -180,7 +182,7 @@ def test_workers_given_up_too_early_are_noticed(monkeypatch: pytest.MonkeyPatch)
     ) -> membership.HeartbeatStatus:
         return true(node, now_s, ttl_s / 8, margin_s / 8)  # type: ignore[arg-type]  # a node
 
-    monkeypatch.setattr("mesh.control.candidates.presence", hasty)
+    monkeypatch.setattr("mesh.control.candidates.heartbeat_status", hasty)
     assert _first_failure(range(1, 20)).violation
 
 

@@ -11,12 +11,13 @@ import pytest
 from mesh.functions import catalogue
 from mesh.operators.windows import WINDOWS, make_window
 from tests.support import windows_driver as driver
+from tests.support.paths import CASES, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HERE = Path(__file__).parent
-PACKAGES = [HERE.parent / "mesh" / name for name in ("operators", "plan")]
+
+PACKAGES = [ROOT / "mesh" / name for name in ("operators", "plan")]
 NAMES = {*catalogue.WINDOWS, *catalogue.DOCUMENTED_WINDOWS}
 #: Also a name of columns: it is read as a window where it is compared, or beside other windows.
 AMBIGUOUS = {"time"}
@@ -30,7 +31,7 @@ def test_every_window_that_the_catalogue_calls_running_has_an_operator_and_none_
 
 @pytest.mark.parametrize("name", sorted(WINDOWS))
 def test_an_operator_is_a_batch_window_if_its_kind_is(name: str) -> None:
-    case = driver.read(HERE / "cases" / "windows" / f"{name}.jsonl")[0]
+    case = driver.read(CASES / "windows" / f"{name}.jsonl")[0]
     assert make_window(case.bound, driver.SCHEMA, 0).is_batch == WINDOWS[name].is_batch
 
 

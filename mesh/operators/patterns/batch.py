@@ -16,7 +16,7 @@ from mesh.operators.patterns.nfa import (
     EVENT_STREAM,
     EVENT_TIME,
 )
-from mesh.operators.select.ordering import begins
+from mesh.operators.total_order import instance_chunk_begins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,5 +108,5 @@ def _in_sequence(columns: Sequence[Longs], merged: Longs | None) -> Longs:
 
 def _chunks(inputs: Sequence[EventBatch], merged: Longs | None) -> Longs:
     """For each event, in sequence, the number of the array that it was sent in."""
-    numbers = np.cumsum(np.concatenate([begins(events) for events in inputs]))
+    numbers = np.cumsum(np.concatenate([instance_chunk_begins(events) for events in inputs]))
     return numbers if merged is None else numbers[merged]

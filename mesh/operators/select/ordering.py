@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Vector
     from mesh.operators.base import Bools, EventBatch, Longs
 
-#: Alias that ``patterns.batch`` imports.
-begins = instance_chunk_begins
-
 
 def in_order(events: EventBatch, keys: Sequence[tuple[Vector, Direction]]) -> Longs:
     """The indices of ``events`` in the order of ``keys``, the first of which counts most."""
