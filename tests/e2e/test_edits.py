@@ -225,7 +225,7 @@ async def test_of_two_changes_at_once_one_is_taken(view: View) -> None:
     )
     (error,) = [one for one in done if isinstance(one, MeshError)]
     assert error.code == "MESH-A409"
-    assert "somebody else" in error.message
+    assert "another user" in error.message
     taken = texts[0 if not isinstance(done[0], MeshError) else 1]
     assert (await view.service.app("Twice")).text == taken
     await view.service.undeploy("Twice")
