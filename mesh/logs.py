@@ -16,7 +16,7 @@ import orjson
 
 
 def fields(**values: Any) -> dict[str, Any]:
-    """What to pass as ``extra=`` so that ``values`` reach the log line as fields."""
+    """The argument ``extra=`` that makes ``values`` fields of the log line."""
     return {"fields": values}
 
 

@@ -1,8 +1,8 @@
 """Scratch directories in the system's temporary directory, removed also after a kill.
 
 A directory ``mesh-KIND-XXXX`` belongs to one process.  Beside its content it has a file whose lock
-that process holds; the kernel drops the lock when the process ends, however it does.  Whoever makes
-a scratch directory first removes those whose lock nobody holds (``sweep``).
+that process holds; the kernel drops the lock when the process ends, however it does.  A process
+that makes a scratch directory first removes those whose lock is free (``sweep``).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
 
 
 async def signalled(task: asyncio.Future[Any]) -> None:
-    """Wait for ``task`` or a signal to end, whichever comes first; ``task`` goes on then.
+    """Wait until ``task`` ends or a signal arrives; after a signal, ``task`` continues.
 
     Raises:
         BaseException: what ``task`` raised, when it ended first.

@@ -103,7 +103,7 @@ def _tell(console: Console, outcome: Outcome) -> None:
 
 
 def _why_not(scenario: Scenario) -> str:
-    """Why a scenario can't be played here; empty if it can."""
+    """The reason why a scenario can't be played here; empty if it can."""
     if scenario.missing:
         return scenario.missing
     return namespaces.why_not() if scenario.topology is Topology.APART else ""

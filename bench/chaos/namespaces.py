@@ -19,7 +19,7 @@ _HOSTS: Final = {"n1": 11, "n2": 12, "n3": 13, "run": 100}
 
 
 def why_not() -> str:
-    """Why there can't be any; empty if there can."""
+    """The reason why there can't be any; empty if there can."""
     if os.geteuid() != 0:
         return "needs root for network namespaces"
     if shutil.which("ip") is None:

@@ -152,7 +152,7 @@ class Stage:
             yield outside
 
     async def mended(self, outside: Outside) -> None:
-        """``mend``, and wait until the workers are ready and the managers serve."""
+        """End the fault, and wait until the workers are ready and the managers serve."""
         await self.mend()
 
         def serve() -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MEASURED_S: Final = 60.0
 #: Interval at which ages are sampled.
 _LOOK_S: Final = 0.02
-#: What is told of a worker, a leader or a server that was taken for dead, or took itself for it.
+#: Journal texts about a worker, leader or server that was considered dead, also by itself.
 _ALARMS: Final = ("is gone", "no heartbeat was accepted", "no longer leads", "lost its connection")
 
 

@@ -1,14 +1,14 @@
 """Routes that show the cluster: nodes, placement, statistics.
 
 GET /siddhi-apps/statistics                     a row for each app
-GET /siddhi-apps/{app}/elements                 what it is made of, and what feeds what
-GET /siddhi-apps/{app}/plan                     how it is cut; ?output=svg and dot draw it
-GET /managers                                   the managers, and who leads
-GET /managers/isActive                          whether this one does
+GET /siddhi-apps/{app}/elements                 its parts, and the flow of events between them
+GET /siddhi-apps/{app}/plan                     its groups; ?output=svg and dot draw it
+GET /managers                                   the managers, and which one leads
+GET /managers/isActive                          whether this one leads
 GET /managers/siddhi-apps                       apps with their groups
 GET /managers/siddhi-apps/{app}                 its instances: group, state, worker, heartbeat
 GET /managers/siddhi-apps-execution/{app}       its text
-GET /resourceClusterWorkers                     how many workers there are
+GET /resourceClusterWorkers                     the number of workers
 GET /resourceClusterWorkers/clusteredWorkerNodeDetails   which
 GET /nodes                                      managers and workers
 GET /metrics                                    Prometheus
@@ -71,7 +71,7 @@ class Monitoring:
         return Json(elements(await self._service.app(request.path_params["app"])))
 
     async def plan(self, request: Request) -> Response:
-        """How an app is cut into groups, as values or as a picture."""
+        """The division of an app into groups, as values or as a picture."""
         spec = await self._service.app(request.path_params["app"])
         match request.query_params.get("output", "json"):
             case "json":

@@ -2,7 +2,7 @@
 
     POST   /siddhi-apps                 201 and Location, 200 when it runs already, 400, 409;
                                         ?from=earliest, latest, a sequence or a time
-    PUT    /siddhi-apps                 201; 200, also for a running app that goes on with it; 409
+    PUT    /siddhi-apps                 201; 200, also for a running app that continues; 409
                                         when that loses what ?reset=GROUP or ?replace=true gives up
     GET    /siddhi-apps                 names and states; ?isActive=true names only
     GET    /siddhi-apps/{app}           {"content": text, "streams": {..}}

@@ -136,7 +136,7 @@ class Backup(Protocol):
 class Service(Protocol):
     """Calls on the cluster, each good on any manager.
 
-    All raise MeshError: MESH-A404 for an app that is not there, MESH-N* when NATS is out of reach.
+    All raise MeshError: MESH-A404 for an app that doesn't exist, MESH-N* without NATS.
     """
 
     @property

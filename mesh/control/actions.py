@@ -25,7 +25,7 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class WriteGroupForm:
-    """Write what a group's instances are from now on; it replaces an older form."""
+    """Write a group's revision; it replaces an older one."""
 
     form: GroupForm
     cause: str
@@ -41,7 +41,7 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class AssignStandby:
-    """Write who stands by for an instance, in the place of who did."""
+    """Write the record of an instance's standby; it replaces an older one."""
 
     standby: Standby
     cause: str
@@ -49,7 +49,7 @@ class AssignStandby:
 
 @dataclass(frozen=True, slots=True)
 class RemoveStandby:
-    """Delete the record of who stands by for an instance."""
+    """Delete the record of an instance's standby."""
 
     instance: str
     cause: str

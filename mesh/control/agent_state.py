@@ -179,7 +179,7 @@ class AgentState:
     # --- membership
 
     def _claim(self, view: View, now_s: float) -> None:
-        """Begin if the name is free; end if another process sends heartis alive under it."""
+        """Begin if the name is free; end if another process sends heartbeats under it."""
         worker, me = self.settings.worker, self.identity
         record = view.snapshot.node(me.role, me.id)
         claim = self._claim_of_name.judge(record, now_s, worker.ttl_s, worker.margin_s)
@@ -225,8 +225,9 @@ class AgentState:
     ) -> None:
         """Determine why a heartbeat was refused.
 
-        The leader has deleted the record, another process or an earlier one of this name has
-        written it, or an earlier heartbeat that seemed to have failed was stored after all.
+        The leader has deleted the record, another process has written it, or an earlier heartbeat
+        that seemed to have failed was stored after all.  The last heartbeat of an earlier process
+        of this name may also arrive after its end.
         """
         is_other = record is not None and record.incarnation != self.identity.incarnation
         if record is not None and is_other and not has_ended:
@@ -239,7 +240,7 @@ class AgentState:
         self._rest(now_s)
 
     def _leave_if_done(self, view: View, now_s: float) -> None:
-        """Leave once the instances have been moved, or nobody would move or run them."""
+        """Leave once the instances have moved, or if no worker can move or run them."""
         self._handover_at_s = now_s + HANDOVER_LOOK_S
         passed_s = now_s - self._leaving_since_s
         is_done = worker_reconcile.has_handed_over(
@@ -376,7 +377,7 @@ class AgentState:
             return
         step = status.epoch, status.state
         is_known = newest is not None and (newest.epoch, newest.state) == step
-        # The view may lag behind the last write, and two pending reports may have the same content.
+        # The view may lack the last write, and two pending reports may have the same content.
         if not is_known and self._noted.get(status.instance) != step:
             self._noted[status.instance] = step
             self._do(of_report(status))

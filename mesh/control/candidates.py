@@ -32,7 +32,7 @@ def candidates(snapshot: ClusterSnapshot, settings: Settings) -> tuple[Candidate
 
 
 def ready(found: tuple[Candidate, ...]) -> int:
-    """How many workers could run something now, cordoned ones not counted."""
+    """Number of workers that could run an instance now, without cordoned ones."""
     return sum(host.admits is Admits.OPEN for host in found)
 
 

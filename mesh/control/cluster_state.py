@@ -45,15 +45,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """A group that is to have another form."""
+    """A group that is changing its revision."""
 
     form: GroupForm
     becomes: GroupSpec
     #: Its instances that are not over.
     live: tuple[Assignment, ...]
-    #: When none is: how each has ended, by name,
+    #: The end of each instance, by name, once none is live;
     stops: Mapping[str, StopOutcome]
-    #: and those that must run once more, and how far.
+    #: the instances that must run once more, and the position to run up to.
     left: Mapping[str, Mapping[str, int]]
 
 
@@ -62,16 +62,16 @@ class ClusterState:
     """The cluster, read once."""
 
     hosts: tuple[Candidate, ...]
-    #: Workers that are there, by name.
+    #: Present workers, by name.
     nodes: Mapping[str, NodeRecord]
     #: Apps in the order they were deployed, their instances in the order written: those of the
-    #: forms that the groups have, also of groups that are about to have another one.
+    #: revisions that the groups have, also of groups that are changing their revision.
     wanted: Mapping[str, Wanted]
     #: By app and group; only desired groups.
     forms: Mapping[tuple[str, str], GroupForm]
     assignments: Mapping[str, Assignment]
     statuses: Mapping[str, InstanceStatus]
-    #: Groups that are to have another form, by app and group.
+    #: Groups that are changing their revision, by app and group.
     changes: Mapping[tuple[str, str], GroupChange]
     placement: Placement
     #: Standbys by instance, and the copies that they hold.
@@ -85,9 +85,9 @@ class ClusterState:
     def is_over(self, assignment: Assignment) -> bool:
         """Whether no instance runs for ``assignment`` any more, or its writes are ignored.
 
-        Its worker is gone, or was started again, or has said that it has stopped what it was told
-        to stop, or to run only so far: in the epoch in which it was told, for an older report may
-        be from before.
+        Either its worker is gone or was restarted, or it has reported a stop that was requested, at
+        once or at a position.  That report must be of the epoch of the request: an older one may be
+        from before.
         """
         node = self.nodes.get(assignment.worker)
         if node is None:
@@ -122,7 +122,7 @@ class ClusterState:
 
 
 def cluster_state_of(snapshot: ClusterSnapshot, settings: Settings) -> ClusterState:
-    """Read ``snapshot``, and place what is wanted."""
+    """Read ``snapshot``, and place the desired instances."""
     found = candidates(snapshot, settings)
     there = {host.name for host in found}
     are_open = {host.name for host in found if host.admits is Admits.OPEN}
@@ -197,7 +197,7 @@ def _changes(known: ClusterState) -> dict[tuple[str, str], GroupChange]:
 
 
 def _stop(known: ClusterState, form: GroupForm, assignment: Assignment | None) -> StopOutcome:
-    """How an instance of ``form`` has ended."""
+    """The end of an instance of ``form``."""
     if assignment is None or assignment.form != form.number:
         return StopOutcome(None, has_run=False)
     status = known.statuses.get(assignment.instance)
@@ -209,7 +209,7 @@ def _stop(known: ClusterState, form: GroupForm, assignment: Assignment | None) -
 
 
 def _needs_place(name: str, wanted: Wanted, changes: Mapping[tuple[str, str], GroupChange]) -> bool:
-    """Whether an instance is to have a place: of a group that changes, what is still to run."""
+    """Whether an instance needs a place; in a group that changes, only an instance still to run."""
     change = changes.get((wanted.form.app, wanted.form.group))
     if change is None:
         return True
@@ -257,7 +257,7 @@ def _standing_by(snapshot: ClusterSnapshot, wanted: Mapping[str, Wanted]) -> dic
     for standby in (seen.value for seen in snapshot.standbys):
         item = wanted.get(standby.instance)
         is_ours = item is not None and item.app.incarnation == standby.app_incarnation
-        # One that was started again holds nothing yet.
+        # A worker that was restarted holds nothing yet.
         if is_ours and nodes.get(standby.worker) == standby.worker_incarnation:
             found[standby.instance] = standby.worker
     return found

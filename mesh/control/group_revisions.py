@@ -36,7 +36,7 @@ _DIST: Final = re.compile(r"^@dist\(.*\)\n", re.MULTILINE)
 
 
 class ChangeRequirement(Enum):
-    """What must hold before the next form's instances may run."""
+    """The condition for running instances of the next revision."""
 
     #: Everything has stopped.
     STOPPED = "stopped"
@@ -52,7 +52,7 @@ def is_keyed(spec: GroupSpec) -> bool:
 
 
 def requirement_of(old: GroupSpec, new: GroupSpec) -> ChangeRequirement:
-    """What a group that goes from ``old`` to ``new`` needs."""
+    """The condition for changing a group from ``old`` to ``new``."""
     shares = old.parallel != new.parallel and bool(old.inputs or new.inputs)
     if shares and not (is_keyed(old) and is_keyed(new)):
         return ChangeRequirement.CUT
@@ -75,7 +75,7 @@ def _substance(spec: GroupSpec) -> GroupSpec:
 
 @dataclass(frozen=True, slots=True)
 class StopOutcome:
-    """How an instance of the old form has ended."""
+    """The end of an instance of the old revision."""
 
     #: Position at which it has drained, by JetStream stream; None if it has not.
     position: Mapping[str, int] | None
@@ -102,7 +102,7 @@ def instances_to_catch_up(
         case ChangeRequirement.STOPPED:
             return {}
         case ChangeRequirement.SETTLED:
-            # What fails with its old text can't be had to settle: the new one may be the cure.
+            # An instance that fails with its old text can't drain; the new text may be the cure.
             return {
                 name: {}
                 for name, stop in stops.items()
@@ -144,17 +144,17 @@ def next_revision(
 
 
 def has_drained(form: GroupForm, stop: StopOutcome) -> bool:
-    """Whether nothing is out behind the snapshots of what an instance owns."""
+    """Whether an instance has no output beyond the snapshots of its partitions."""
     return stop.position is not None or (not stop.has_run and form.is_settled)
 
 
 def _is_known(form: GroupForm, stop: StopOutcome) -> bool:
-    """Whether it is known how far an instance's share is: where it settled, or at the start."""
+    """Whether the position of an instance's share is known: it has drained, or is at the start."""
     return stop.position is not None or (not stop.has_run and form.is_at_start)
 
 
 def furthest_positions(form: GroupForm, stops: Mapping[str, StopOutcome]) -> dict[str, int]:
-    """How far the furthest of the instances is, by JetStream stream."""
+    """The latest position of any instance, by JetStream stream."""
     found = dict(form.start)
     for stop in stops.values():
         for stream, sequence in (stop.position or {}).items():

@@ -40,7 +40,7 @@ class AppState(StrEnum):
     FAILING = "failing"
     #: No instance runs while its state is restored.
     RESTORING = "restoring"
-    #: A group stops, to go on as more or fewer instances, or with another text.
+    #: A group stops, to continue as more or fewer instances, or with another text.
     RESCALING = "rescaling"
     #: It was undeployed and is being removed.
     UNDEPLOYING = "undeploying"
@@ -146,7 +146,7 @@ def _with_standby(view: InstanceView, told: StandbyView | None) -> InstanceView:
 
 
 def _change(desired: GroupSpec, views: tuple[InstanceView, ...], found: ClusterState) -> str:
-    """What a group is about to become, and what it waits for; empty for one that stays."""
+    """The pending change of a group and its condition; empty if there is no change."""
     old = found.forms[desired.app, desired.name].spec
     if old == desired:
         return ""

@@ -21,7 +21,7 @@ BEATS_PER_TERM = 4
 
 
 class HeartbeatStatus(StrEnum):
-    """How sure it is that a node is there."""
+    """Certainty of a node's presence."""
 
     ALIVE = "alive"
     SUSPECT = "suspect"

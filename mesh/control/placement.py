@@ -62,7 +62,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why an instance has no place, and what would cure that."""
+    """The reason why an instance has no place, and the remedy."""
 
     reason: str
     cure: str
@@ -92,13 +92,13 @@ def place(
     """Place ``needs`` on ``hosts``.
 
     Args:
-        needs: all that should run, first come first served.
-        current: instance to worker, for what is placed now; the worker may be gone.
-        hosts: the workers that are there, in a fixed order.
-        standbys: instance to the worker that holds its state ready: what has lost its place, or is
-            to leave it, goes there if there is room.
-        formers: instance to the worker that had it before: of what may as well move to even the
-            counts out, a worker that was started again gets back what was its own.
+        needs: all instances that should run; earlier ones have priority.
+        current: instance to worker, for placed instances; the worker may be gone.
+        hosts: the present workers, in a fixed order.
+        standbys: instance to the worker of its standby.  An instance that has lost its place, or
+            has to leave it, goes there if there is room.
+        formers: instance to its former worker.  If instances move to even out the counts, a
+            restarted worker preferably gets back its own.
 
     Returns:
         A placement of as many as can be placed.  An instance on a worker that is not emptying stays
@@ -256,12 +256,12 @@ class _Board:
                     )
 
     def _gain(self, need: Need, before: str, after: str) -> int:
-        """How many fewer instances of its own group it would share the host with."""
+        """The decrease in instances of its own group on the same host when ``need`` moves."""
         app, group = need.app, need.group
         return self.kin[before, app, group] - self.kin[after, app, group]
 
     def why_not(self, need: Need, leaving: str = "") -> Waiting:
-        """Why ``need`` has no place, or none but the host that it is ``leaving``."""
+        """The reason why ``need`` has no place, or none but the host that it is ``leaving``."""
         others = [host for host in self.hosts.values() if host.name != leaving]
         fitting = [host for host in others if need.fits(host)]
         if not fitting:

@@ -94,7 +94,7 @@ def next_deadline_s(snapshot: ClusterSnapshot, settings: Settings) -> float:
 
 
 def _unwanted(found: ClusterState, lease_revision: int) -> Iterator[Action]:
-    """What nobody wants is stopped first and deleted then."""
+    """Stop the instances that are not desired, and delete their assignments afterwards."""
     for name, assignment in found.assignments.items():
         if found.is_ours(assignment):
             continue
@@ -107,7 +107,7 @@ def _unwanted(found: ClusterState, lease_revision: int) -> Iterator[Action]:
 
 
 def _forms(found: ClusterState, snapshot: ClusterSnapshot) -> Iterator[Action]:
-    """What is written down before instances of it are placed, and deleted after the last."""
+    """Write group revisions before instances of them are placed; delete them after the last."""
     written = {(f.value.app, f.value.group): f.value for f in snapshot.forms}
     for at in dict.fromkeys((w.form.app, w.form.group) for w in found.wanted.values()):
         if written.get(at) != found.forms[at]:
@@ -124,7 +124,7 @@ def _forms(found: ClusterState, snapshot: ClusterSnapshot) -> Iterator[Action]:
 
 
 def _changes(found: ClusterState, lease_revision: int) -> Iterator[Action]:
-    """Groups that are to have another form: they stop, and get it when all has.
+    """Stop the groups that change their revision, and write the new one when all have stopped.
 
     Instances that have to run once more in the old revision get a ``Place`` where placement chose.
     """
@@ -157,7 +157,7 @@ def _changes(found: ClusterState, lease_revision: int) -> Iterator[Action]:
 
 
 def _fails(found: ClusterState, assignment: Assignment) -> bool:
-    """Whether what runs up to a place, where it stops by itself, can't get there."""
+    """Whether an instance that runs up to a position, where it would stop, can't get there."""
     status = found.statuses.get(assignment.instance)
     return (
         status is not None
@@ -168,7 +168,7 @@ def _fails(found: ClusterState, assignment: Assignment) -> bool:
 
 
 def _moves(found: ClusterState, snapshot: ClusterSnapshot, settings: Settings) -> Iterator[Action]:
-    """What is to be placed is placed, what is in the wrong place is withdrawn."""
+    """Place the instances without a place, and withdraw those that are in the wrong place."""
     assert snapshot.lease is not None, "only a leader decides"
     lease_revision = snapshot.lease.revision
     capacity = {host.name: host.capacity for host in found.hosts}
@@ -209,7 +209,7 @@ def _moves(found: ClusterState, snapshot: ClusterSnapshot, settings: Settings) -
 
 
 def _moving(found: ClusterState, snapshot: ClusterSnapshot) -> int:
-    """How many instances are on their way, and not for too long."""
+    """The number of instances that are moving, without those that have been for too long."""
     settled = (InstanceState.RUNNING, InstanceState.RETRYING)
     count = 0
     for seen in snapshot.assignments:

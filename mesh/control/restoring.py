@@ -50,7 +50,7 @@ def choose(
 
 
 def with_start_positions_of(record: AppRecord, written: Iterable[Seen[GroupForm]]) -> AppRecord:
-    """An app's record as one that begins where its groups' forms do.
+    """An app's record that begins where the revisions of its groups begin.
 
     A group that was scaled begins after the work of its earlier revisions, which a restored app
     doesn't know.
@@ -72,7 +72,7 @@ def with_start_positions_of(record: AppRecord, written: Iterable[Seen[GroupForm]
 
 
 def added_since_backup(before: AppSpec, restored: AppSpec) -> Retired:
-    """What an app has that it had not when it was backed up.
+    """Channels and groups of an app that its backup doesn't have.
 
     Args:
         before: the app before the restore.
@@ -86,7 +86,7 @@ def added_since_backup(before: AppSpec, restored: AppSpec) -> Retired:
 
 
 def snapshot_positions(manifest: str) -> dict[str, int]:
-    """How far a snapshot is: JetStream stream to the last sequence that it holds."""
+    """Input position of a snapshot: JetStream stream to the last sequence that it includes."""
     values = orjson.loads(manifest)
     ahead = values.get("ahead") or {}
     return {s: max(sequence, ahead.get(s, 0)) for s, sequence, _ in values["position"]}
@@ -135,7 +135,7 @@ def skips(backup: Backup, states: Mapping[str, StreamState]) -> tuple[Skip, ...]
 
 
 def messages_to_replay(backup: Backup, states: Mapping[str, StreamState]) -> int:
-    """How many messages of the channels will be read again."""
+    """Number of messages of the channels that will be read again."""
     least: dict[str, int] = {}
     for part in backup.parts:
         for stream, sequence in snapshot_positions(part.manifest).items():

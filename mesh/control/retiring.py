@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def retirements(found: ClusterState, snapshot: ClusterSnapshot) -> Iterator[Retire]:
-    """What is to be removed now."""
+    """Channels and groups to remove now."""
     for app in snapshot.apps:
         retired = app.value.retired
         if app.value.deleting or app.value.held or retired is None:
@@ -31,7 +31,7 @@ def retirements(found: ClusterState, snapshot: ClusterSnapshot) -> Iterator[Reti
 
 
 def _is_settled(found: ClusterState, snapshot: ClusterSnapshot, app: AppRecord) -> bool:
-    """Whether all that is there of an app is what is desired."""
+    """Whether the groups of an app are exactly the desired ones."""
     name = app.spec.name
     desired = {group.name: group for group in app.spec.groups}
     if any(found.forms[name, group].spec != spec for group, spec in desired.items()):

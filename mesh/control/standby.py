@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def choose(found: ClusterState) -> tuple[dict[str, str], dict[str, Waiting]]:
-    """Choose a worker for each instance that wants a standby.
+    """Choose a worker for each instance that should have a standby.
 
     Args:
         found: the cluster, with the wanted place of each instance.
@@ -73,7 +73,7 @@ def choose(found: ClusterState) -> tuple[dict[str, str], dict[str, Waiting]]:
 
 
 def decide(found: ClusterState, lease_revision: int) -> Iterator[Action]:
-    """What the leader writes about standbys.
+    """Decide the leader's writes about standbys.
 
     Args:
         found: the cluster.
@@ -176,7 +176,7 @@ class StandbyView:
 
 
 def views(found: ClusterState) -> dict[str, StandbyView]:
-    """The standby of each instance that wants one and has a place."""
+    """The standby of each placed instance that should have one."""
     chosen, missing = choose(found)
     told = {name: StandbyView(None, reason=why.reason) for name, why in missing.items()}
     for name in chosen:
@@ -201,7 +201,7 @@ class _Board:
         self._taken = Counter(self._where.values())
 
     def can_host(self, host: Candidate, item: Wanted) -> bool:
-        # What is about to take it over has that seat already.
+        # A worker that is about to take the instance over has that seat already.
         has_room = not host.capacity or self._taken[host.name] < host.capacity
         has_room = has_room or self._where[item.need.instance] == host.name
         return has_room and item.need.fits(host)

@@ -35,7 +35,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Report what the session can't: that something which it doesn't run has stopped."""
+    """Write a report in place of the session: an instance that it doesn't run has stopped."""
 
     status: InstanceStatus
 
@@ -126,7 +126,7 @@ def has_ended(status: InstanceStatus | None, told: Assignment) -> bool:
     """Whether an instance that runs only up to a position has ended its run and reported that.
 
     It has one run in an epoch, wherever that ends.  The leader counts the run as over
-    (``Survey.is_over``), frees its seat, and places the instance again where it shall continue.
+    (``ClusterState.is_over``), frees its seat, and places the instance where it shall continue.
     """
     return (
         told.until is not None
@@ -164,23 +164,23 @@ def _stopped(told: Assignment, last: InstanceStatus | None, at_ms: int) -> Insta
 def has_handed_over(
     snapshot: ClusterSnapshot, me: str, settings: Settings, passed_s: float
 ) -> bool:
-    """Whether worker ``me`` has nothing left that anybody would take over.
+    """Whether worker ``me`` has nothing left that another worker would take over.
 
     Args:
         snapshot: its view.
         me: its name.
         settings: times.
-        passed_s: time since it was told to end, seconds.
+        passed_s: time since its request to end, seconds.
     """
     record = snapshot.node(Role.WORKER, me)
     if record is None or not record.value.leaving:
-        # The cluster does not know that it is leaving, and may never do.
+        # A worker that can't report to the cluster that it is leaving waits for a term.
         return passed_s >= settings.worker.ttl_s
     return not handover_pending(snapshot, me, settings)
 
 
 def handover_pending(snapshot: ClusterSnapshot, me: str, settings: Settings) -> bool:
-    """Whether something that worker ``me`` has is about to be moved elsewhere.
+    """Whether an instance of worker ``me`` is about to be moved elsewhere.
 
     Args:
         snapshot: its view, in which its own record is marked as leaving.

@@ -37,14 +37,14 @@ CLOSE_S = 3.0
 
 
 async def close(client: Client) -> None:
-    """Close a connection, and don't wait for ever."""
+    """Close a connection, with a limit to the wait."""
     with contextlib.suppress(*UNREACHABLE):
         async with asyncio.timeout(CLOSE_S):
             await client.close()
 
 
 def listen(client: Client, changed: Callable[[bool], None]) -> None:
-    """Have ``changed`` told when a connection of ``connect`` is lost, and when it is back."""
+    """Call ``changed`` when a connection of ``connect`` is lost, and when it is restored."""
     _listeners.setdefault(client, []).append(changed)
 
 
@@ -70,7 +70,7 @@ def _unreachable(url: str, reason: object) -> MeshError:
 
 
 async def connect(settings: NatsSettings, name: str) -> Client:
-    """Connect, and stay connected: the client reconnects for ever.
+    """Connect, and stay connected: the client reconnects without limit.
 
     Args:
         settings: servers and credentials.

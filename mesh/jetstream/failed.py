@@ -22,7 +22,7 @@ _NO_SUCH_MESSAGE: Final = 10057
 
 
 async def count_entries(js: JetStreamContext, app: str) -> int:
-    """How many entries there are."""
+    """The number of entries."""
     subject = names.error_subject(app)
     try:
         info = await js.stream_info(names.error_js_stream(app), subjects_filter=subject)
@@ -81,7 +81,7 @@ async def entry_of(js: JetStreamContext, app: str, id_: int) -> dict[str, Any]:
 async def replay(
     js: JetStreamContext, app: str, id_: int, data: bytes | None = None
 ) -> dict[str, Any]:
-    """Publish an entry's event to its stream again, and take the entry away; the entry.
+    """Publish an entry's event to its stream again, remove the entry, and return it.
 
     Args:
         js: a context of the account.
@@ -112,7 +112,7 @@ async def replay(
 
 
 async def discard(js: JetStreamContext, app: str, id_: int) -> bool:
-    """Take an entry away; False when it was gone already."""
+    """Remove an entry; False if it did not exist any more."""
     try:
         return await js.delete_msg(names.error_js_stream(app), id_)
     except APIError as error:
@@ -122,7 +122,7 @@ async def discard(js: JetStreamContext, app: str, id_: int) -> bool:
 
 
 async def discard_older(js: JetStreamContext, app: str, before_ms: int) -> int:
-    """Take away the entries recorded before a time, milliseconds since 1970; how many."""
+    """Remove entries from before a time, milliseconds since 1970; return their number."""
     stream = names.error_js_stream(app)
     had = await count_entries(js, app)
     try:
@@ -131,7 +131,7 @@ async def discard_older(js: JetStreamContext, app: str, before_ms: int) -> int:
         return 0
     low, high = max(1, state.first_seq), state.last_seq + 1
     while low < high:
-        # The first entry from the middle on tells for all between the two.
+        # The first entry from the middle on decides for all between the two.
         middle = (low + high) // 2
         at = await _first_from(js, app, middle)
         if at is None or at["recorded_at_ms"] >= before_ms:
@@ -139,7 +139,7 @@ async def discard_older(js: JetStreamContext, app: str, before_ms: int) -> int:
         else:
             low = at["id"] + 1
     if low <= max(1, state.first_seq):
-        # The server takes sequence 1 for no bound at all, and would purge everything.
+        # The server regards sequence 1 as no bound, and would purge everything.
         return 0
     await js.purge_stream(stream, subject=names.error_subject(app), seq=low)
     return had - await count_entries(js, app)

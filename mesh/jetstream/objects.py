@@ -1,9 +1,9 @@
 """Bulk reads of an object store at the speed of the wire.
 
-nats-py takes half a second for an object of 8 MB, whatever it does meanwhile: a state of 100 MB
-would keep an instance from coming back for many seconds.  Here the descriptions of all objects are
-requested at once, then the chunks of several objects at a time, while other threads check and
-store those that have arrived.
+nats-py needs half a second for an object of 8 MB, however it is used: a state of 100 MB would delay
+the restart of an instance by many seconds.  Here the descriptions of all objects are requested at
+once, then the chunks of several objects at a time, while other threads check and store those that
+have arrived.
 
 Source:
     github.com/nats-io/nats-architecture-and-design, ADR-20: subjects, metadata, digest.
@@ -56,7 +56,7 @@ class Stored:
     size: int
     chunks: int
     digest: bytes
-    #: Sequence of the description; all chunks lie before it.
+    #: Sequence of the description; those of all chunks are lower.
     sequence: int
 
 

@@ -143,7 +143,7 @@ def start(
     process = subprocess.Popen(
         [
             path, "-a", "127.0.0.1", "-js", "-sd", str(directory / "jetstream"),
-            # It picks a free port itself, so that nobody takes the port before it listens.
+            # The server picks a free port, so that no process can take it earlier.
             "-p", str(port or -1), "--ports_file_dir", str(directory), *arguments,
         ],
         stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -177,7 +177,7 @@ def _listening_port(directory: Path, pid: int) -> int:
 
 
 def free_port() -> int:
-    """A port nobody listens on now."""
+    """A port that no process listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -47,7 +47,7 @@ async def skipped_positions(
 
 
 async def _before(client: Client, stream: str, time_ms: int, last: int) -> int:
-    """The sequence in front of the first message that is not older than ``time_ms``."""
+    """The sequence just below that of the first message not older than ``time_ms``."""
     moment = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
     wanted = {"start_time": moment.replace("+00:00", "Z"), "next_by_subj": ">"}
     reply = await client.request(

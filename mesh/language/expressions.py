@@ -342,7 +342,7 @@ def _checked(value: int, kind: AttributeType, position: Position) -> int:
 
 
 def _checked_real(value: float, kind: AttributeType, position: Position) -> float:
-    """``value`` rounded to ``kind``; MESH-L103 if it is out of range."""
+    """``value`` rounded to ``kind``; MESH-L103 if it exceeds the range."""
     try:
         rounded = round_to_float(value) if kind is AttributeType.FLOAT else value
     except OverflowError:

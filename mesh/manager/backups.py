@@ -189,7 +189,7 @@ class Backups:
         except BaseException:
             await self._desired.write_app(before)
             raise
-        # From here on the old incarnation can't go on: if this fails, the app stays held.
+        # From here on the old incarnation can't continue: if this fails, the app stays held.
         record, done = await self._commit(backup, before, incarnation, replay, by)
         await self._desired.write_app(record)
         await snapshots.purge(self._client.jetstream(), self._pieces, before.incarnation)

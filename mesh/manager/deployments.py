@@ -138,7 +138,7 @@ class Deployments:
         """Deploy ``text`` in place of the app of its name, or as a new app.
 
         A text with the same plan is no change.  With another plan, groups that changed restart from
-        where they are.  With ``replace``, the old app is removed first, with channels and state.
+        their positions.  With ``replace``, the old app is removed first, with channels and state.
 
         Args:
             text: SiddhiQL.
@@ -151,7 +151,7 @@ class Deployments:
         Raises:
             MeshError: as ``deploy`` for a new app; MESH-C120 for a change that loses state of a
                 group that ``reset`` doesn't name, MESH-C121 for one that can't be made while the
-                app runs, MESH-C122 for a group that isn't there; MESH-A409 when somebody else
+                app runs, MESH-C122 for a group that doesn't exist; MESH-A409 when another user
                 changed the app at the same time.
         """
         spec = self._plan(text)

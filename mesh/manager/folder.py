@@ -161,7 +161,7 @@ class AppsFolder:
         self._told: dict[str, str] = {}
 
     async def watch(self) -> None:
-        """Deploy the contents, then follow changes, for ever."""
+        """Deploy the contents, then follow changes, without end."""
         async for _ in self._hints():
             await self.follow()
 

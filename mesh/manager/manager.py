@@ -82,7 +82,7 @@ class Manager:
         self.state = ManagerState(self.id, self.settings)
 
     async def beat(self) -> None:
-        """Renew this manager's record, for ever."""
+        """Renew this manager's record, without end."""
         js = self.client.jetstream()
         load = machine.Load()
         number = 0
@@ -111,7 +111,7 @@ class Manager:
         return self.state.leads
 
     async def lead(self) -> None:
-        """Stand for election, and act while elected, for ever."""
+        """Compete for the lease, and act while holding it, without end."""
         news = self.view.news
         event: Event = Looked()
         while True:

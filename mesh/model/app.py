@@ -17,7 +17,7 @@ from mesh.model.types import StreamSchema
 
 
 class Strategy(StrEnum):
-    """How the instances of a group share the events of an input channel."""
+    """A group's division of an input channel's events among its instances."""
 
     #: Every instance gets every event.
     ALL = "all"
@@ -28,7 +28,7 @@ class Strategy(StrEnum):
 
 
 class Format(StrEnum):
-    """How our own sinks write a channel's messages; readers go by ``Content-Type``."""
+    """The format in which sinks write a channel; readers decide by ``Content-Type``."""
 
     #: One JSON object a message.
     JSON = "json"

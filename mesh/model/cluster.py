@@ -3,7 +3,7 @@
 Each is one key-value entry, JSON by ``mesh.model.codec``.  Writers: a node its own
 ``NodeRecord``, the leader ``Assignment`` and ``Standby`` (fenced by the lease's revision), any
 manager ``AppRecord`` and ``NodeOrder`` (guarded by the key's own revision), a worker the
-``InstanceStatus`` of what it was assigned and the ``StandbyStatus`` of what it stands by for.
+``InstanceStatus`` of its assignments and the ``StandbyStatus`` of its standbys.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class NodeRecord:
 
     id: str
     role: Role
-    #: Drawn at each start, so that a second process with the same id is told from a restart.
+    #: Random, of each start; distinguishes a second process with the same id from a restart.
     incarnation: str
     #: ``host:port`` of the REST API, empty for a worker.
     address: str
@@ -84,7 +84,7 @@ class NodeRecord:
 
 
 class Admission(StrEnum):
-    """What an operator allows a worker to run."""
+    """The instances that an operator allows on a worker."""
 
     OPEN = "open"
     #: It keeps its instances and gets no new ones.

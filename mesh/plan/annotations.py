@@ -48,7 +48,7 @@ def named(annotation: Annotation, name: str) -> bool:
 
 
 def check_app(annotations: Iterable[Annotation], problems: Diagnostics) -> None:
-    """Those of the app itself; MESH-L223 for what the engine refuses."""
+    """Check an annotation of the app itself; MESH-L223 if the engine refuses it."""
     names = 0
     for annotation in annotations:
         names += named(annotation, "app:name")
@@ -110,7 +110,7 @@ def has_fault_stream(annotations: Iterable[Annotation]) -> bool:
 
 
 def check_table(definition: TableDefinition, schema: StreamSchema, problems: Diagnostics) -> None:
-    """Those of a table; MESH-L202, L223 or L224 for what the engine refuses."""
+    """Check a table's annotations; MESH-L202, L223 or L224 if the engine refuses them."""
     keys = [a for a in definition.annotations if named(a, "primarykey")]
     refuse_second(definition.annotations, ("PrimaryKey", "Store"), problems)
     has_store = any(named(a, "store") for a in definition.annotations)

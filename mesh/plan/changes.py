@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class GroupFate(StrEnum):
-    """What becomes of a group."""
+    """The effect of an edit on a group."""
 
     #: It continues, untouched.
     SAME = "same"
@@ -62,7 +62,7 @@ class GroupChange:
 
     group: str
     fate: GroupFate
-    #: Fragments; empty when it goes on, starts or stops.
+    #: Fragments; empty when it continues, starts or stops.
     reasons: tuple[str, ...] = ()
     #: States of its old and new parts; empty when it continues.
     states: tuple[StateChange, ...] = ()
@@ -92,7 +92,7 @@ class Changes:
 
     @property
     def is_same(self) -> bool:
-        """Whether everything goes on; the texts may differ in comments and form."""
+        """Whether everything continues; the texts may differ in comments and form."""
         return not self.channels and all(g.fate is GroupFate.SAME for g in self.groups)
 
     @property
@@ -101,12 +101,12 @@ class Changes:
         return tuple(g.group for g in self.groups if g.lost)
 
     def fate(self, group: str) -> GroupFate:
-        """What becomes of a group of either plan."""
+        """The effect on a group of either plan."""
         return next(g.fate for g in self.groups if g.group == group)
 
 
 def changes_between(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) -> Changes:
-    """What becomes of ``old`` when ``new`` is deployed in its place.
+    """Compute the changes when ``new`` is deployed in the place of ``old``.
 
     Args:
         old: the app that is desired now.
@@ -145,7 +145,7 @@ def changes_between(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) 
 
 
 def merge_specs(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) -> AppSpec:
-    """``new``, with the groups that go on as they stand in ``old``.
+    """``new``, with the groups that continue exactly as in ``old``.
 
     Their queries keep the names under which their states are saved.
     """

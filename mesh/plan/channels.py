@@ -50,7 +50,7 @@ class Partitioner:
 
 @dataclass(frozen=True, slots=True)
 class ChannelLayout:
-    """The channels of an app and who holds their ends."""
+    """The channels of an app with their writers and readers."""
 
     channels: tuple[Channel, ...]
     partitioners: tuple[Partitioner, ...]

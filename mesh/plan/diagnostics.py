@@ -17,11 +17,11 @@ Arguments = ParamSpec("Arguments")
 
 
 class DependsOnError(Exception):
-    """Something rests on what is wrong itself, and has been told; nothing more is to be said."""
+    """The part depends on another one with an error that has been reported; nothing to add."""
 
 
 class TooManyErrors(Exception):
-    """So many errors have been found that nobody reads more of them."""
+    """The maximum number of errors has been found."""
 
 
 class Diagnostics:

@@ -48,7 +48,7 @@ class Dist:
     partitions: int | None = None
     #: ``key=value`` of each label that a worker must have; None if not specified.
     node: tuple[str, ...] | None = None
-    #: Workers that stand by for each instance, 0 or 1; None if not specified.
+    #: Standbys of each instance, 0 or 1; None if not specified.
     standby: int | None = None
 
 

@@ -55,7 +55,7 @@ class Edit:
 
 
 def with_start_positions(spec: AppSpec, passed: Mapping[str, int]) -> AppSpec:
-    """``spec`` as an app that begins behind ``passed``, last sequences of JetStream streams."""
+    """``spec`` as an app that begins after ``passed``, last sequences of JetStream streams."""
 
     def starts(group: GroupSpec) -> dict[str, int]:
         channels = (i.channel for i in group.inputs)
@@ -66,7 +66,7 @@ def with_start_positions(spec: AppSpec, passed: Mapping[str, int]) -> AppSpec:
 
 
 def edit_app(old: AppSpec, new: AppSpec, number: int, reset: Collection[str] = ()) -> Edit:
-    """What becomes of ``old`` when ``new`` takes its place while it runs.
+    """Replace ``old`` by ``new`` while it runs.
 
     Args:
         old: the app that is desired now.

@@ -54,7 +54,7 @@ class Group:
     partitions: int | None = None
     #: Labels that a worker must have to run it.
     node: tuple[str, ...] = ()
-    #: Workers that stand by for each of its instances, 0 or 1.
+    #: Standbys of each of its instances, 0 or 1.
     standby: int = 0
     #: Fault streams (``!S``) with a reader: of streams that this group reads, so that events on
     #: which its queries fail go there.

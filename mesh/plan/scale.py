@@ -67,7 +67,7 @@ def _partitions(group: GroupSpec) -> int:
 
 
 def _reason_against(group: GroupSpec, parallel: int) -> tuple[str, str] | None:
-    """Why a group can't have so many instances, and the remedy; None if it can."""
+    """The reason why a group can't have so many instances, and the remedy; None if it can."""
     if parallel < 1:
         return "A group has at least one instance.", "'mesh undeploy' stops an app."
     if parallel == group.parallel:

@@ -277,7 +277,7 @@ def _reason(was: Keeper, one: Keeper) -> str | None:
 
 
 def division_changed(old: GroupSpec, new: GroupSpec) -> str | None:
-    """Why no state of a group can be kept; None if each could be."""
+    """The reason why no state of a group can be kept; None if each could be."""
     before, after = _division(old), _division(new)
     for stream, how in after.items():
         if stream in before and before[stream] != how:

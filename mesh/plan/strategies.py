@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InputPartitioning:
-    """How a group reads one stream; ``key`` only by key."""
+    """A group's strategy for one stream; ``key`` only by key."""
 
     stream: str
     strategy: Strategy
@@ -42,7 +42,7 @@ class InputPartitioning:
 
 @dataclass(frozen=True, slots=True)
 class _ReadRequirement:
-    """How one element wants to read a stream; without a key round robin, or all of it."""
+    """An element's requirement for a stream; without a key round robin, or all of it."""
 
     stream: str
     key: Key | None
@@ -56,7 +56,7 @@ class _ReadRequirement:
 
 
 def input_partitioning(group: Group) -> tuple[InputPartitioning, ...]:
-    """How ``group`` reads each of its streams, internal ones too, in order of first mention.
+    """Strategy of ``group`` for each of its streams, internal ones too, in order of first mention.
 
     Raises:
         MeshError: MESH-P206 to P212, P218 and P219 if several instances can't share the events,
@@ -100,7 +100,7 @@ def input_partitioning(group: Group) -> tuple[InputPartitioning, ...]:
 
 
 def _both(first: Key, wish: _ReadRequirement, wishes: Sequence[_ReadRequirement]) -> Key | None:
-    """The key that serves what was wished before and ``wish``; None if none does."""
+    """The key that satisfies the earlier requirements and ``wish``; None if none does."""
     assert wish.key is not None
     if first.identity == wish.key.identity:
         return first
@@ -204,7 +204,7 @@ def _group_key(group: Group, tree: Query, query: BoundQuery) -> Key | None:
 
 
 def _refuse_mixtures(group: Group, wishes: list[_ReadRequirement], keys: dict[str, Key]) -> None:
-    """With keyed streams, none of them may come from inside, and the others come as a whole."""
+    """Refuse internal keyed streams; beside keyed streams, others are read as a whole."""
     whole = {wish.stream for wish in wishes if wish.wants_all}
     for wish in wishes:
         if wish.stream in keys and wish.stream in group.writes:

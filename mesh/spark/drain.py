@@ -73,7 +73,7 @@ def has_no_output_beyond(
 ) -> bool:
     """Whether no output stems from input after the positions where an instance has halted.
 
-    A predecessor that was killed or is out of touch may have published more, and may even resume.
+    A predecessor that was killed or cut off may have published more, and may even resume.
     This call fences it: from now on each marker has our epoch.
 
     Args:

@@ -14,7 +14,7 @@ Seat = TypeVar("Seat")
 
 
 def most_placeable(needs: Iterable[Need], hosts: Iterable[Candidate]) -> int:
-    """How many of ``needs`` fit on ``hosts`` at most; a capacity of 0 is none.
+    """The largest number of ``needs`` that fit on ``hosts``; a capacity of 0 is unlimited.
 
     Deliberately another method than that of placement.
     """

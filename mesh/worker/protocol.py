@@ -82,7 +82,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class StandbyReport:
-    """What is held of an instance's state has changed."""
+    """The copy of an instance's state that a standby holds has changed."""
 
     status: StandbyStatus
 

@@ -91,7 +91,7 @@ class Session:
         self._instances: dict[str, DedicatedInstance | SharedInstance | Ticker] = {}
         self._options = options
         self._shared_query = shared_query
-        #: What ends right now, with the instance that it is.
+        #: Tasks that stop an instance, with its name.
         self._ending: dict[asyncio.Task[None], str] = {}
         #: Standby copies by instance.
         self._mirrors: dict[str, Mirror] = {}
@@ -140,7 +140,7 @@ class Session:
 
     async def _start(self, io: InstanceIO) -> None:
         assignment = io.assignment
-        # What is held for it is its own from here on, whatever the leader says of it meanwhile.
+        # The instance owns the copy from here on; a later release of the standby has no effect.
         mirror = self._mirrors.pop(assignment.instance, None)
         if mirror is not None:
             await mirror.stop()
@@ -259,7 +259,7 @@ def start_shared_query(
 ) -> SharedQuery:
     """Start the query that instances share; to be called in the event loop."""
     loop = asyncio.get_running_loop()
-    # Nobody else knows it, and any account may use subjects of its own.
+    # A secret of this process; any account may use inbox subjects of its own.
     subject = f"_INBOX.shared_query.{secrets.token_hex(8)}"
 
     def nudge() -> None:

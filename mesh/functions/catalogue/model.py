@@ -168,7 +168,7 @@ class Reason(StrEnum):
     MIXED = "mixed"
     #: Not a constant, or not an attribute, where one is required.
     FORM = "form"
-    #: A constant that is out of range or not among the valid values.
+    #: A constant outside the range, or not among the valid values.
     VALUE = "value"
 
 

@@ -34,7 +34,7 @@ def _ever(
             counts[group] = 0
         if not (any_null and nulls[row]):
             value = values[row]
-            # No value is less or more than a NaN, so one that was first stays for ever.
+            # No value is less or more than a NaN, so a first NaN is never replaced.
             beats = value > best[group] if larger else value < best[group]
             if counts[group] == 0 or beats:
                 best[group] = value

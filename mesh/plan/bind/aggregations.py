@@ -96,7 +96,7 @@ def _bare(expression: Expression, vocabulary: Vocabulary) -> Expression:
 
 
 def result_schema(name: str, outputs: StreamSchema) -> StreamSchema:
-    """What a query finds in an aggregation: the time, and its outputs."""
+    """Schema of the rows that a query finds in an aggregation: the time, and its outputs."""
     others = tuple(a for a in outputs.attributes if a.name != TIMESTAMP.name)
     return StreamSchema(name, (TIMESTAMP, *others))
 

@@ -40,7 +40,7 @@ def bind(app: App) -> BoundApp:
 
 
 def _bind(app: App, names: Names, problems: Diagnostics) -> BoundApp:
-    """What of ``app`` is right; ``problems`` takes the rest."""
+    """Bind the correct parts of ``app``; errors in the others go to ``problems``."""
     check_app(app.annotations, problems)
     defined = bind_definitions(app.definitions, names, problems)
     queries: list[BoundQuery] = []

@@ -130,7 +130,7 @@ def _kind(definition: Definition) -> str:
 
 
 def _declare(definition: Definition, names: Names, problems: Diagnostics) -> None:
-    """Note the name that ``definition`` gives; aggregations follow when streams are known."""
+    """Declare the name of ``definition``; aggregations follow when streams are known."""
     name, at = definition.name, definition.position
     match definition:
         case StreamDefinition():
@@ -188,7 +188,7 @@ def _fault(schema: StreamSchema, position: Position) -> StreamSchema:
 
 
 def _refuse_clashes(definitions: list[Definition], names: Names, problems: Diagnostics) -> None:
-    """Refuse one name for things of two kinds, unless the engine takes them for one."""
+    """Refuse one name for things of two kinds, unless the engine treats them as one."""
     first: dict[str, list[Definition]] = {}
     for definition in definitions:
         if isinstance(definition, FunctionDefinition):
@@ -227,7 +227,7 @@ def _attributes(
 def _complete(
     definition: Definition, defined: Defined, names: Names, problems: Diagnostics
 ) -> None:
-    """Look up what stands in ``definition``, and keep it as bound."""
+    """Resolve the names inside ``definition``, and keep it as bound."""
     match definition:
         case StreamDefinition():
             refuse_second(definition.annotations, ("OnError", "Async"), problems)

@@ -63,7 +63,7 @@ _SPAN: Final = (Attribute("_START", AttributeType.LONG), Attribute("_END", Attri
 
 @dataclass(frozen=True, slots=True)
 class HandledSource:
-    """A source behind its handlers, and those."""
+    """A source after its handlers, with the handlers."""
 
     source: Source
     handlers: tuple[BoundHandler, ...]

@@ -29,7 +29,7 @@ JOINED: Final = EVENTS | {SourceKind.TABLE, SourceKind.AGGREGATION}
 
 @dataclass(frozen=True, slots=True)
 class NamedDefinition:
-    """A name with what it stands for; without a schema something is wrong with it, and told."""
+    """A name with its kind and schema; without a schema, an error in it has been reported."""
 
     kind: SourceKind
     schema: StreamSchema | None
@@ -55,7 +55,7 @@ class Names:
         self.vocabulary = Vocabulary(self._table, {**FUNCTIONS, **scripts}, frozenset(scripts))
 
     def find(self, name: str) -> NamedDefinition | None:
-        """What ``name``, with its mark, stands for."""
+        """The thing that ``name``, with its mark, refers to."""
         for kept in (self.streams, self.windows, self.tables, self.aggregations, self.inner):
             if name in kept:
                 return kept[name]
@@ -131,7 +131,7 @@ class Names:
         return table_source(schema.name, schema.attributes)
 
     def target(self, reference: StreamReference) -> NamedDefinition | None:
-        """What is inserted into by ``reference``, if it is there already."""
+        """The target that ``reference`` inserts into, if it exists already."""
         if reference.kind is StreamKind.INNER:
             return self.inner.get(str(reference))
         if reference.kind is StreamKind.FAULT:

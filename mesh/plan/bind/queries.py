@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def bind_query(query: Query, name: str, names: Names, problems: Diagnostics) -> BoundQuery | None:
-    """A query with every name looked up; None if something in it is wrong, which is noted.
+    """A query with every name resolved; None if something in it has an error, which is reported.
 
     The stream that it creates is known from here on.  If the query has an error, the stream is
     known to exist, and queries that read it are skipped.

@@ -123,7 +123,7 @@ class BoundQuery:
     #: Over output attributes: ``Column`` with ``OUTPUT_STEP``; in joins and patterns inputs too.
     having: BoundExpression | None
     action: Action
-    #: Which events go on.
+    #: The events that are emitted.
     events: EventKind
     order_by: tuple[BoundOrder, ...] = ()
     limit: int | None = None

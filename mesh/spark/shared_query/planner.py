@@ -98,7 +98,7 @@ class BatchPlanner:
             UnavailableError: NATS remained unavailable.
         """
         ends_s = time.monotonic() + wait_s
-        # A connection that broke without notice would be silent for ever.
+        # A connection that broke without notice would stay silent.
         self._listener.check()
         while True:
             self._listener.listen({"": (self.nudge,)})

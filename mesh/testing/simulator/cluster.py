@@ -137,7 +137,7 @@ class Cluster:
         self._advance_to(self.now_s + max(0.0, self._trouble_s - self.world.now_s) + REST_S + 60)
 
     def _unrest(self) -> str | None:
-        """Why the cluster is not at rest; None if it is.
+        """The reason why the cluster is not at rest; None if it is.
 
         Raises:
             Violation: it is at rest, and an instance that could be placed is not.
@@ -177,7 +177,7 @@ class Cluster:
         return self._unheld(found)
 
     def _unheld(self, found: ClusterState) -> str | None:
-        """Who does not stand by as it should; None when all do.
+        """A worker or instance without its standby; None when all have theirs.
 
         Raises:
             Violation: a worker is the standby of its own instance, or a possible standby is
@@ -209,7 +209,7 @@ class Cluster:
         return None
 
     def _check_most(self, found: ClusterState) -> None:
-        """As many as can be are placed."""
+        """Check that as many instances as possible are placed."""
         shut = {host.name for host in found.hosts if host.admits is not Admits.OPEN}
         where = found.placement.where
         needs = [w.need for name, w in found.wanted.items() if where.get(name) not in shut]
@@ -303,7 +303,7 @@ class Cluster:
 
         def start() -> None:
             if worker.process.is_up and worker.process.life == life:
-                # A supervisor that restarts it doesn't wait for ever.
+                # A supervisor that restarts it has a time limit.
                 worker.end()
             self._start_again(worker)
 

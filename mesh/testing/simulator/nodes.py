@@ -174,7 +174,7 @@ class Manager(Node):
                         yield Sleep(until_s, news)
                         news, event = records.news, _LOOKED
                     case JournalEntry():
-                        # Nobody reads the journal here.
+                        # The simulator has no reader of the journal.
                         continue
 
     def _write_lease(
