@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyspark
 from pyspark import SparkContext
@@ -63,6 +63,10 @@ _EXIT_S: Final = 5.0
 _ARCHIVE_S: Final = 90.0
 
 
+#: Gateways to the JVMs that ``start`` has launched.
+_launched: Final[list[Any]] = []
+
+
 def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
     """Start the session; ``mesh.spark.warmup`` makes it ready for use.
 
@@ -105,18 +109,25 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
     )
     for key, value in CONF.items():
         builder = builder.config(key, value)
+    is_first = SparkContext._gateway is None
     session = builder.getOrCreate()
+    if is_first:
+        _launched.append(session.sparkContext._gateway)
     session.sparkContext.setLogLevel("ERROR")
     return session
 
 
 def stop(session: SparkSession) -> None:
-    """Stop the session and wait until its JVM has exited, which removes Spark's own files."""
+    """Stop the session and wait until its JVM has exited, which removes Spark's own files.
+
+    A JVM that ran before ``start`` keeps running: it belongs to another user of this process.
+    """
     gateway = session.sparkContext._gateway
     session.stop()
     process = getattr(gateway, "proc", None)
-    if gateway is None or process is None:
+    if gateway not in _launched or process is None:
         return
+    _launched.remove(gateway)
     gateway.shutdown()
     process.stdin.close()
     with suppress(subprocess.TimeoutExpired):

@@ -295,7 +295,9 @@ def test_a_dedicated_query_publishes_what_the_shared_one_does(
         broker.ask(f"STREAM.PURGE.{stream}")
 
     monkeypatch.setenv("JAVA_HOME", str(java.java_home()))
-    monkeypatch.setenv("SPARK_HOME", "")
+    # What ``start`` sets is restored with these.
+    for name in ("SPARK_HOME", "TMPDIR", "SPARK_LAUNCHER_OPTS", "PYSPARK_PYTHON"):
+        monkeypatch.setenv(name, "")
     session = spark_session.start(SparkSettings(master="local[1]"), "modes", tmp_path / "spark")
     try:
         running = []
@@ -313,7 +315,7 @@ def test_a_dedicated_query_publishes_what_the_shared_one_does(
         for one in running:
             one.stop()
     finally:
-        session.stop()
+        spark_session.stop(session)
     for stream in outputs:
         assert broker.events(stream, after[stream]) == shared[stream], stream
 

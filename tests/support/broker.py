@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol import connection_options, frames, jetstream
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.subscriptions import MessageListener
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: A stream without notifications is read this often, seconds.
 _LOOK_S: Final = 0.25
+#: Time for servers of a cluster to become peers again, seconds.
+_PEERS_S: Final = 30.0
 
 
 @dataclass
@@ -43,12 +46,23 @@ class Broker:
 
     def create(self, name: str, *subjects: str, **config: Any) -> None:
         """Make a stream as the mesh makes its channels; by default of subject ``ev.{name}``."""
-        self.call(
-            f"STREAM.CREATE.{name}",
+        self._create(
             name=name, subjects=[*(subjects or (f"ev.{name}",)), f"mesh._marker.{name}.>"],
             storage="file", num_replicas=1, allow_atomic=True, allow_rollup_hdrs=True,
             **{"allow_direct": True, **config},
         )  # fmt: skip
+
+    def _create(self, **config: Any) -> None:
+        """Create a stream; servers that have just started again can't place replicas yet."""
+        deadline_s = time.monotonic() + _PEERS_S
+        while True:
+            try:
+                self.call(f"STREAM.CREATE.{config['name']}", **config)
+            except RefusedError as error:
+                if "no suitable peers" not in str(error) or time.monotonic() > deadline_s:
+                    raise
+            else:
+                return
 
     def publish(self, subject: str, *payloads: bytes | str, **headers: str) -> list[int]:
         """Publish and wait for the acks; returns the sequences."""
