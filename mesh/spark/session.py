@@ -125,7 +125,7 @@ def stop(session: SparkSession) -> None:
     gateway = session.sparkContext._gateway
     session.stop()
     process = getattr(gateway, "proc", None)
-    if gateway not in _launched or process is None:
+    if gateway is None or process is None or gateway not in _launched:
         return
     _launched.remove(gateway)
     gateway.shutdown()
