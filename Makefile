@@ -9,9 +9,9 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 # Processes that share the tests.
 JOBS ?= 2
-# Tests of a group stay in one process, and the groups start in the order of tests/conftest.py.
+# Tests of a group stay in one process, and the groups start in the order of tests/support/groups.py.
 LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from mesh import scratch
 from mesh.jetstream import server
+from tests.support.groups import GroupScheduling, rank_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from xdist.remote import Producer
 
     from tests.support.agents import Cluster
     from tests.support.shared_query import Hand, OwnQuery
@@ -25,49 +27,17 @@ settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("same")
 
-#: The slowest groups, the slowest first: so the processes end at about the same time.
-_FIRST: Final = (
-    "e2e",
-    "spark",
-    "faults/test_drivers",
-    "faults/test_servers",
-    "cli/test_dev",
-    "control/test_cluster",
-    "control/test_cluster_failover",
-)
-#: Folders with an expensive fixture that their tests share.
-_SHARED: Final = ("e2e", "spark")
-#: A group of tests that share nothing has at most so many, so that the processes stay even.
-_GROUP_MAX: Final = 300
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Assign each test a group, which one process runs: a file, a part of one, or a fixture."""
-    sizes: Counter[str] = Counter()
-    groups: dict[pytest.Item, str] = {}
-    for item in items:
-        marker = item.get_closest_marker("xdist_group")
-        if marker is not None:
-            groups[item] = str(marker.args[0])
-            continue
-        groups[item] = group = _group(item)
-        if group not in _SHARED:
-            sizes[group] += 1
-            group = f"{group}-{(sizes[group] - 1) // _GROUP_MAX}"
-        item.add_marker(pytest.mark.xdist_group(group))
-    order = {group: number for number, group in enumerate(_FIRST)}
-    items.sort(key=lambda item: order.get(groups[item], len(order)))
+    """Let the slowest groups come first."""
+    items.sort(key=lambda item: rank_of(item.nodeid))
 
 
-def _group(item: pytest.Item) -> str:
-    """The group of a test without a mark: the folder of its shared fixture, else its file."""
-    fixtures: tuple[str, ...] = getattr(item, "fixturenames", ())
-    if "mesh_cluster" in fixtures:
-        return "e2e"
-    if "spark" in fixtures:
-        return "spark"
-    return f"{item.path.parent.name}/{item.path.stem}"
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
+    """Share the tests among processes by groups."""
+    return GroupScheduling(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -37,6 +37,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(path)
 
 
+@pytest.mark.extended
 def test_nothing_is_left_after_a_calm_end_and_after_a_kill(
     system: Path, tmp_path: Path, nats_server: NatsServer
 ) -> None:
