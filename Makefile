@@ -20,8 +20,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
-	@echo 'make test    lint, types, import rules and the default tests, in under ten minutes on two cores; JOBS=4 on more'
-	@echo 'make test-all          the same with the extended tests (tests/TIERS.md), in under 40 minutes on two cores'
+	@echo 'make test    lint, types, import rules and the default tests, in some 20 minutes on two cores; JOBS=4 on more'
+	@echo 'make test-all          the same with the extended tests (tests/TIERS.md)'
 	@echo 'make test ARGS="-m long"   the tests that put load on a cluster for minutes, which neither of them runs'
 	@echo 'make lint    the same without the tests'
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
@@ -29,9 +29,9 @@ help:
 	@echo 'make bench-mesh        what idle apps cost, how soon apps are deployed, scaled and taken over; CHECK=1, ONLY=idle,deciding,scaling,busy,failover; ARGS=--servers=3'
 	@echo 'make bench-operators   how fast the operators are beside the engine; ORACLE=PROGRAM drives it, CHECK=1, ONLY=pattern'
 	@echo 'make chaos   faults under load: every output row beside those of a calm run; ONLY=worker-cut,leader-cut RUNS=3'
-	@echo 'make conf    write conf/mesh.yaml anew from the settings in the code'
-	@echo 'make docs    write docs/errors.md and what else is made from the code and the tests anew'
-	@echo 'make lock    resolve requirements.lock anew (needs uv)'
+	@echo 'make conf    write conf/mesh.yaml again from the settings in the code'
+	@echo 'make docs    write docs/errors.md and what else is made from the code and the tests again'
+	@echo 'make lock    resolve requirements.lock again (needs uv)'
 	@echo 'make clean   remove the virtual environment, caches and the data of mesh dev'
 	@echo 'PYTHON=python3.12 make ...   chooses the Python that makes the virtual environment'
 
