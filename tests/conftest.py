@@ -74,7 +74,7 @@ def hand(tmp_path: Path, nats_server: server.NatsServer) -> Iterator[Hand]:
 
     made = Hand(tmp_path, nats_server)
     yield made
-    made.plan.close()
+    made.serving.close()
     made.broker.close()
     made.pool.shutdown()
     # The one that tasks of this thread share.

@@ -32,7 +32,11 @@ _CONNECTOR: Final = (
     "pyspark_nats.source.reader",
     "pyspark_nats.sink.writer",
 )
-_OPERATORS: Final = ("mesh.spark.partition_task", "mesh.spark.stateless_task")
+_OPERATORS: Final = (
+    "mesh.spark.partition_task",
+    "mesh.spark.stateless_task",
+    "mesh.spark.shared_query.slot",
+)
 
 
 def prepare(names: tuple[str, ...]) -> None:

@@ -147,8 +147,8 @@ def source_options(
             Spark partition; for one without, the JetStream stream of one input.
         nats: options of the NATS connection.
         limits: bounds of a batch.
-        wakeup: directory of the files with the times of partitions' next timers; for a group with
-            state.
+        wakeup: directory of the files with the times of partitions' next timers; None for a
+            caller that knows these times.
     """
     common = {
         **nats,
@@ -164,7 +164,7 @@ def source_options(
             "streams": orjson.dumps(streams).decode(),
             "maxOffsetsPerTrigger": str(rows_max),
             "rangeMarkers": "true",
-            "wakeupPath": str(wakeup),
+            "wakeupPath": str(wakeup or ""),
         }
     (js_stream,) = parts
     group_input = io.input_streams(0)[js_stream]

@@ -125,9 +125,27 @@ class PartitionTask:
             yield from run.take(batch)
         yield from run.finish()
 
-    def wakeup(self, partition: int) -> Path:
-        """The file with the time of a partition's next timer."""
-        return Path(self.directory) / "wakeup" / str(partition)
+    def kept(self, number: int, position: Position, partition: Partition) -> None:
+        """Store the state at the end of a batch, and write the time of its next timer."""
+        self.store(number, position, partition)
+        wakeup = Path(self.directory) / "wakeup" / str(number)
+        due = partition.wakeup_ms()
+        if due is not None:
+            # At one instant, timers precede events: the instant must be over to be complete.
+            wakeup.parent.mkdir(parents=True, exist_ok=True)
+            temporary = wakeup.with_name(f".{wakeup.name}")
+            temporary.write_text(str(due))
+            temporary.replace(wakeup)
+        else:
+            wakeup.unlink(missing_ok=True)
+
+    def store(self, number: int, position: Position, partition: Partition) -> None:
+        """Store the state of a partition, which is at ``position``, in its directory."""
+        clocks = {
+            name: (c.now_ms, c.by_events, c.is_started) for name, c in partition.clocks.items()
+        }
+        local = LocalState(Path(self.directory) / str(number))
+        local.save(position, clocks, partition.executor.snapshot(), partition.ahead)
 
 
 class PartitionRun:
@@ -167,7 +185,7 @@ class PartitionRun:
             name = self._inputs[js_stream].channel.stream.name
             partition.clocks[name].broker_reached(end["time_ms"])
         yield from self._run([])
-        self._save(partition)
+        self._keep(partition)
 
     def _load(self) -> Partition:
         self._number = next(
@@ -290,27 +308,14 @@ class PartitionRun:
         )
         return partition.executor.run(inputs, partition.times()), by_events
 
-    def _save(self, partition: Partition) -> None:
+    def _keep(self, partition: Partition) -> None:
         position = Position.of(self._ends, self._ends)
-        clocks = {
-            name: (c.now_ms, c.by_events, c.is_started) for name, c in partition.clocks.items()
-        }
         partition.ahead = {
             stream: sequence
             for stream, sequence in partition.ahead.items()
             if sequence > self._ends[stream]["sequence"]
         }
-        self._local.save(position, clocks, partition.executor.snapshot(), partition.ahead)
-        wakeup = self._task.wakeup(self._number)
-        due = partition.wakeup_ms()
-        if due is not None:
-            # At one instant, timers precede events: the instant must be over to be complete.
-            wakeup.parent.mkdir(parents=True, exist_ok=True)
-            temporary = wakeup.with_name(f".{wakeup.name}")
-            temporary.write_text(str(due))
-            temporary.replace(wakeup)
-        else:
-            wakeup.unlink(missing_ok=True)
+        self._task.kept(self._number, position, partition)
         _LIVE[self._key] = (position, partition)
         drop_ended_states()
 
@@ -360,6 +365,11 @@ def drop_ended_states() -> None:
         return
     for key in [key for key in _LIVE if not Path(key[0]).exists()]:
         del _LIVE[key]
+
+
+def drop_state(directory: str, instance: str, number: int) -> None:
+    """Drop the state of a partition that this process does not serve any more."""
+    _LIVE.pop((directory, instance, number), None)
 
 
 def freeze_garbage() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -63,6 +64,9 @@ _EXIT_S: Final = 5.0
 _ARCHIVE_S: Final = 90.0
 
 
+#: Beginning of a local master that says how many threads it has.
+_LOCAL: Final = re.compile(r"local\[(\d+|\*)")
+
 #: Gateways to the JVMs that ``start`` has launched.
 _launched: Final[list[Any]] = []
 
@@ -89,14 +93,14 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
     os.environ["SPARK_HOME"] = str(tuning.lean_home(home, directory / "home"))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
-        SparkSession.builder.master(settings.master)
+        SparkSession.builder.master(_with_threads(settings.master))
         .appName(name)
         .config("spark.ui.enabled", str(settings.ui).lower())
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", settings.driver_memory)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.python.unix.domain.socket.dir", str(_socket_directory(temporary)))
+        .config("spark.python.unix.domain.socket.dir", str(socket_directory(temporary)))
         .config("spark.local.dir", str(directory / "local"))
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         # Keep the heap small; threads of the collector would compete with the tasks.
@@ -136,8 +140,27 @@ def stop(session: SparkSession) -> None:
     SparkContext._gateway = SparkContext._jvm = None
 
 
-def _socket_directory(wanted: Path) -> Path:
-    """A directory for the sockets between the JVM and its Python workers."""
+def slot_count(master: str) -> int:
+    """Number of slots for a local master: as many as it names threads."""
+    return int(_threads(master) or 1)
+
+
+def _with_threads(master: str) -> str:
+    """A local master with twice as many threads: slots occupy one half, queries need the other."""
+    threads = _threads(master)
+    return master if threads is None else _LOCAL.sub(f"local[{2 * threads}", master)
+
+
+def _threads(master: str) -> int | None:
+    """Threads of a local master; None for a cluster."""
+    found = _LOCAL.match(f"{master}[1" if master == "local" else master)
+    if found is None:
+        return None
+    return len(os.sched_getaffinity(0)) if found[1] == "*" else int(found[1])
+
+
+def socket_directory(wanted: Path) -> Path:
+    """A directory for sockets: ``wanted``, if their paths may be so long."""
     if len(os.fsencode(wanted)) <= _SOCKET_DIRECTORY_MAX:
         return wanted
     return scratch.for_process("s")

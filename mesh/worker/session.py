@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import shutil
 import sys
 import threading
@@ -255,24 +254,15 @@ def instance_options(config: SessionConfig) -> InstanceOptions:
 
 
 def start_shared_query(
-    spark: SparkSession, client: Client, options: InstanceOptions, directory: Path
+    spark: SparkSession, config: SessionConfig, options: InstanceOptions, directory: Path
 ) -> SharedQuery:
-    """Start the query that instances share; to be called in the event loop."""
-    loop = asyncio.get_running_loop()
-    # A secret of this process; any account may use inbox subjects of its own.
-    subject = f"_INBOX.shared_query.{secrets.token_hex(8)}"
-
-    def nudge() -> None:
-        asyncio.run_coroutine_threadsafe(client.publish(subject), loop)
-
+    """Start the query that instances share."""
     shared_query = SharedQuery(
         spark,
         directory / "shared-query",
         SystemClock(),
         nats=options.nats,
-        nudge_subject=subject,
-        nudge=nudge,
-        tasks=spark.sparkContext.defaultParallelism,
+        slot_count=spark_session.slot_count(config.settings.spark.master),
         retry_s=options.retry_s,
     )
     shared_query.start()
@@ -315,9 +305,10 @@ async def warm_up(
     try:
         await js.publish(app.channels[0].subject(), warmup.EVENT)
         scratch = directory / "warmup"
-        await asyncio.to_thread(warmup.warm, spark, app, options.nats, scratch)
         if shared_query is not None:
             await asyncio.to_thread(warmup.warm_shared_query, shared_query, app, options, scratch)
+        else:
+            await asyncio.to_thread(warmup.warm, spark, app, options.nats, scratch)
     finally:
         await channels.delete_channels(js, app)
 
@@ -349,7 +340,7 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     options = instance_options(config)
     # Tasks on other machines would not find the local files of the shared query.
     shares = settings.spark.shared_query and settings.spark.master.startswith("local")
-    shared_query = start_shared_query(spark, client, options, directory) if shares else None
+    shared_query = start_shared_query(spark, config, options, directory) if shares else None
     await warm_up(spark, client, config, options, shared_query, directory)
     session = Session(config, directory, spark, client, replies, options, shared_query)
     replies.send(Ready(spark.version, round(clock.monotonic_s() - started_s, 1)))

@@ -9,7 +9,6 @@ import pytest
 
 from mesh.model.cluster import InstanceState
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
-from mesh.spark.shared_query import members
 from mesh.spark.shared_query.work import REMOVED, WORK
 from pyspark_nats.errors import StaleWriterError
 from pyspark_nats.protocol.connection import Connection
@@ -70,7 +69,7 @@ def test_one_goes_on_until_nothing_is_out_behind_it(hand: Hand, group: str) -> N
     hand.pool.submit(int).result()
     # It reads one message before it is requested to end.
     key = "0" if group == "sums" else "mesh-A-Numbers"
-    members.pace_file(app.by_group[group]._run, key).write_text("1")
+    hand.rows_first = 1
     hand.until(WORK, group)
     assert app.by_group[group]._parts.starts()[0][key]["mesh-A-Numbers"]["sequence"] == 1
     app.stores[group].last = 2
@@ -160,7 +159,7 @@ def test_one_that_can_not_settle_says_so(hand: Hand) -> None:
     hand.until(WORK, "large")
     app.by_group["large"].on_query_failed("killed", is_suspect=False)
     hand.pool.submit(int).result()
-    members.pace_file(app.by_group["large"]._run, "mesh-A-Numbers").write_text("1")
+    hand.rows_first = 1
     hand.until(WORK, "large")
     # There is nothing more, according to the store.
     app.stores["large"].last = 1

@@ -8,8 +8,8 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.model.cluster import InstanceState
-from mesh.spark.shared_query import members, pacing, task
-from mesh.spark.shared_query.work import ADMITTED, FAILED, UNANSWERED, WORK
+from mesh.spark.shared_query import pacing, task
+from mesh.spark.shared_query.work import ADMITTED, FAILED, UNANSWERED, WORK, WorkItem
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.source import offsets
 from tests.support.shared_query import HandClock, Instances, OwnQuery, begun
@@ -82,17 +82,22 @@ def test_one_whose_stream_does_not_answer_is_set_apart_at_the_second_time(
     assert hand.rows("Good", "Sums") == [[2], [4]]
 
 
-def test_only_who_was_at_work_is_known_as_that(hand: Hand) -> None:
+def test_only_who_is_at_work_is_known_as_that(hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(hand, "A")
     hand.publish("A", 1, 2)
-    work = hand.plan.next(5)
-    assert len(work) == 3
-    made = task.outcomes(hand.members, 9, work, task=1)
-    for one in work:
-        next(made)
-        assert members.working(hand.members) == {one.instance}
-    assert not list(made)
-    assert members.working(hand.members) == frozenset()
+    honest, seen = task.run, []
+
+    def run(item: WorkItem) -> task.PartRun:
+        work = hand.at_work.look()
+        assert work is not None
+        seen.append((work.instance, item.member.name))
+        return honest(item)
+
+    monkeypatch.setattr(task, "run", run)
+    hand.step()
+    assert [known for known, _ in seen] == [name for _, name in seen]
+    assert len(seen) == 3
+    assert hand.at_work.look() is None
 
 
 def test_a_slow_part_gets_less_the_next_time(
@@ -139,10 +144,10 @@ def test_a_task_asks_for_the_server_before_it_blames_a_stream(
 ) -> None:
     app = begun(hand, "A")
 
-    def unanswered(*_: object) -> bool:
+    def unanswered(*_: object) -> task.PartRun:
         raise UnavailableError("no answer from NATS within 10 s: publishing")
 
-    monkeypatch.setattr(task, "_do", unanswered)
+    monkeypatch.setattr(task, "run", unanswered)
     hand.publish("A", 1)
     assert {kind for kind, _ in hand.step()} == {FAILED}
     assert all(str(status.error).startswith(UNANSWERED) for status in app.statuses.values())
@@ -155,13 +160,13 @@ def test_a_task_whose_server_is_gone_blames_nobody(
 ) -> None:
     begun(hand, "A")
     hand.publish("A", 1)
-    work = hand.plan.next(5)
     monkeypatch.setattr(task, "_SERVER_S", 0.1)
 
-    def unanswered(*_: object) -> bool:
+    def unanswered(*_: object) -> task.PartRun:
         nats_server.stop()
         raise UnavailableError("no answer from NATS within 10 s: publishing")
 
-    monkeypatch.setattr(task, "_do", unanswered)
+    monkeypatch.setattr(task, "run", unanswered)
     with pytest.raises(UnavailableError):
-        list(task.outcomes(hand.members, 9, work))
+        hand.serving.round(5)
+    assert hand.told == []

@@ -20,8 +20,8 @@ from mesh.settings import SparkSettings
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query import query
 from mesh.spark.instance_io import METADATA, BatchLimits, InstanceIO, source_options, typed_schema
-from mesh.spark.shared_query import members as carrier_member
-from mesh.spark.shared_query.task import outcomes
+from mesh.spark.shared_query import members
+from mesh.spark.shared_query.task import run
 from mesh.spark.shared_query.work import WORK, WorkItem
 from mesh.spark.stateless_task import input_tasks
 from pyspark_nats.protocol import frames
@@ -109,7 +109,7 @@ def wirings(spec: AppSpec) -> dict[str, InstanceIO]:
 
 def typed_rows(io: InstanceIO, js_stream: str, directory: Path) -> pa.RecordBatch:
     """Rows as the source of the shared query decodes them; those of the other one are the same."""
-    member = carrier_member.member(io, 1, directory, nats=NATS, starts={}, restored=frozenset())
+    member = members.member(io, 1, directory, nats=NATS, starts={}, restored=frozenset())
     (part,) = (one for one in member.parts if one.key == js_stream)
     options = source_options(io, (js_stream,), NATS, BatchLimits(1000, query.BATCH_BYTES))
     schema = typed_schema(io.input_streams(0)[js_stream].channel.stream)
@@ -242,23 +242,14 @@ class Broker:
     def run_shared(self, io: InstanceIO, directory: Path) -> None:
         """Run an instance's input as a task of the shared query does."""
         directory.mkdir()
-        member = carrier_member.member(
+        member = members.member(
             io, 1, directory / "run", nats=self.nats, starts={}, restored=frozenset()
         )
         (directory / "run").mkdir()
-        members = directory / "members"
-        members.mkdir()
-        carrier_member.admit(members, member)
-        work = [
-            WorkItem(
-                WORK, member.name, 1, member.file_name, part.key,
-                (StreamRange(part.key, 0, self.last(part.key), 0, 0, subjects=(subject,)),),
-            )
-            for part in member.parts
-            for subject in part.subjects[part.key][:1]
-        ]  # fmt: skip
-        for made in outcomes(members, 1, work):
-            assert made.to_pylist()[0]["failure"] is None
+        for part in member.parts:
+            for subject in part.subjects[part.key][:1]:
+                whole = StreamRange(part.key, 0, self.last(part.key), 0, 0, subjects=(subject,))
+                run(WorkItem(WORK, member, part, (whole,)))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Planner and tasks of a carrier, with a real server and without Spark."""
+"""A slot of the shared query, with a real server and without Spark."""
 
 from __future__ import annotations
 
@@ -123,34 +123,6 @@ def test_one_that_fails_again_rests_twice_as_long_until_it_has_run_for_a_while(h
     assert [rests_s() for _ in range(3)] == [1.0, 2.0, 4.0]
     clock.now_s += 30.0
     assert rests_s() == 1.0
-
-
-def test_one_that_is_busy_is_set_apart_until_it_is_quiet(
-    hand: Hand, own_queries: list[OwnQuery]
-) -> None:
-    clock = HandClock()
-    app = begun(hand, "A", clock)
-    sums = app.by_group["sums"]
-    for _ in range(2):
-        hand.publish("A", 1, 2, 3)
-        hand.until(WORK, "sums")
-        sums._load.ms = 2000.0
-        clock.now_s += 3
-        assert not own_queries
-        sums.tick(clock.now_s)
-    hand.until(REMOVED, "sums")
-    (own,) = own_queries
-    own.say(InstanceState.RUNNING, messages_in=4)
-    assert app.statuses["sums"].messages_in == 10
-    clock.now_s += 61
-    assert own.stops == 0
-    own.say(InstanceState.RUNNING, messages_in=4)
-    assert own.stops == 1
-    hand.until(ADMITTED, "sums")
-    hand.publish("A", 5)
-    hand.until(WORK, "sums")
-    assert app.statuses["sums"].state is InstanceState.RUNNING
-    assert hand.rows("A", "Sums") == [[1], [3], [6], [6], [6], [6], [10]]
 
 
 def test_a_suspect_is_set_apart_for_long(hand: Hand, own_queries: list[OwnQuery]) -> None:

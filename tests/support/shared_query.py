@@ -1,4 +1,4 @@
-"""A shared query without Spark: its planner and tasks, driven by hand, with a real server."""
+"""A shared query without Spark: one slot, driven by hand, with a real server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import base64
 import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mesh.clock import SystemClock
@@ -17,10 +16,10 @@ from mesh.plan.build import plan
 from mesh.spark.instance_context import InstanceContext, InstanceOptions
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.shared_query import members
+from mesh.spark.shared_query.at_work import AtWork
 from mesh.spark.shared_query.instance import SharedInstance
-from mesh.spark.shared_query.planner import BatchPlanner
-from mesh.spark.shared_query.task import outcomes
-from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED
+from mesh.spark.shared_query.serving import Serving
+from mesh.spark.shared_query.work import ADMITTED
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
     from mesh.model.app import AppSpec
     from mesh.spark.shared_query.members import Member
+    from mesh.spark.shared_query.work import Outcome
 
 APP = """@App:name('{name}')
 define stream Numbers (n int);
@@ -74,22 +74,24 @@ class Snapshots:
 
 
 class Hand:
-    """A carrier without Spark: batches run when ``step`` is called."""
+    """A shared query without Spark: rounds run when ``step`` is called."""
 
     def __init__(self, directory: Path, nats: NatsServer) -> None:
         self.nats = {"servers": nats.url}
         self.directory = directory
-        self.members = directory / "members"
-        self.members.mkdir()
         self.pool = self.errands = ThreadPoolExecutor(1)
         self.known = connection_options(self.nats)
-        self.plan = BatchPlanner(self.members, self.known, "_INBOX.nudge")
+        self.at_work = AtWork(directory / "at-work")
+        self.told: list[Outcome] = []
+        self.serving = Serving(self.known, self.told.extend, self.at_work, report_s=0.0)
+        self.commands: list[Callable[[], None]] = []
+        #: Most messages of a part's first run; None for the usual.
+        self.rows_first: int | None = None
         self.broker = Connection(self.known)
         self.listeners: dict[str, Any] = {}
         self.generations = itertools.count(1)
         #: Only queries of their own would use it.
         self.session = None
-        self.batch = 0
 
     def register(self, listener: Any) -> None:
         pass
@@ -98,28 +100,35 @@ class Hand:
         pass
 
     def admit(self, listener: Any, member: Member) -> None:
-        self.listeners[member.file_name] = listener, member
-        members.admit(self.members, member)
+        self.commands.append(lambda: self._admit(listener, member))
 
     def release(self, member: Member) -> None:
-        if (self.members / member.file_name).exists():
-            members.request_removal(self.members, member)
+        self.commands.append(lambda: self.serving.remove(member.file_name))
 
     def step(self, wait_s: float = 5.0) -> list[tuple[str, str]]:
-        """Run the next batch; kind and instance of each outcome."""
+        """Run the next round; kind and instance of each outcome."""
         self.pool.submit(int).result()
-        self.batch += 1
-        told = []
-        for made in outcomes(self.members, self.batch, self.plan.next(wait_s)):
-            row = SimpleNamespace(**made.to_pylist()[0])
-            told.append((row.kind, row.instance.split("-")[1]))
-            name = members.file_name(row.instance, row.generation)
-            listener, member = self.listeners[name]
-            if row.kind in (FAILED, REMOVED):
-                members.remove(self.members, member)
-            listener.on_outcome(row)
+        commands, self.commands = self.commands, []
+        for command in commands:
+            command()
+        self.serving.round(0.0 if self.told else wait_s)
+        told, self.told[:] = list(self.told), []
+        for outcome in told:
+            name = members.file_name(outcome.instance, outcome.generation)
+            self.listeners[name].on_outcome(outcome)
         self.pool.submit(int).result()
-        return told
+        return [(outcome.kind, outcome.instance.split("-")[1]) for outcome in told]
+
+    def _admit(self, listener: Any, member: Member) -> None:
+        # A query that failed has lost its slots.
+        for old in [m for m in self.listeners if m.startswith(f"{member.name}.")]:
+            for part in self.serving._served.pop(old, {}).values():
+                self.serving._planner.remove(part.member.file_name)
+        self.listeners[member.file_name] = listener
+        self.serving.admit(member, [part.key for part in member.parts])
+        if self.rows_first is not None:
+            for place in self.serving._planner._places.get(member.file_name, ()):
+                place.rows_max = self.rows_first
 
     def until(self, kind: str, instance: str) -> None:
         """Run batches until one reports this."""

@@ -238,9 +238,12 @@ class Connection:
         """
         self._link.gather(count, pause_s)
 
-    def is_readable(self, wait_s: float = 0.0) -> bool:
-        """Whether bytes wait in the socket, or arrive within ``wait_s``."""
-        return self._open is not None and self._open.is_readable(wait_s)
+    def is_readable(self, wait_s: float = 0.0, other: int | None = None) -> bool:
+        """Whether bytes wait in the socket, or arrive within ``wait_s``.
+
+        Returns early if the file descriptor ``other`` is readable.
+        """
+        return self._open is not None and self._open.is_readable(wait_s, other)
 
     def take_frames(self) -> frames.Frames:
         """All whole messages received so far; other frames are processed.

@@ -242,9 +242,9 @@ class Link:
             self._buffer = space
         self._progress_s = time.monotonic()
 
-    def is_readable(self, wait_s: float) -> bool:
-        """Whether bytes wait in the socket, or arrive within ``wait_s``."""
-        return self._transport.wait(wait_s)
+    def is_readable(self, wait_s: float, other: int | None = None) -> bool:
+        """Whether bytes wait in the socket, or arrive within ``wait_s``; see ``Transport.wait``."""
+        return self._transport.wait(wait_s, other=other)
 
     @property
     def buffered_bytes(self) -> int:

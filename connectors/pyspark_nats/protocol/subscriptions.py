@@ -76,8 +76,13 @@ class MessageListener:
             found |= self._listening.keys()
         return found
 
-    def wait(self, wait_s: float) -> None:
-        """Return when a message arrives, or after ``wait_s``."""
+    def wait(self, wait_s: float, other: int | None = None) -> None:
+        """Return when a message arrives, ``other`` is readable, or after ``wait_s``.
+
+        Args:
+            wait_s: seconds.
+            other: a file descriptor; None for none.
+        """
         if not self._may_listen:
             wait_s = min(wait_s, _POLL_S)
 
@@ -85,7 +90,7 @@ class MessageListener:
             self._take()
             # A new connection has no subscriptions yet.
             if not self._notified and self._sids and wait_s > 0:
-                self._connection.is_readable(wait_s)
+                self._connection.is_readable(wait_s, other)
 
         self._retrying(step)
 

@@ -17,7 +17,7 @@ from pyspark_nats.source.ranges import Backlog, admitted
 from pyspark_nats.source.source_options import AtTime, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.protocol.jetstream import StreamInfo
@@ -45,10 +45,15 @@ _HALTED_S = 0.02
 class Watch:
     """Observes the streams of one query: ends, batches and waits."""
 
-    def __init__(self, options: SourceOptions, connection: Connection) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        connection: Connection,
+        wakeup_ms: Callable[[], int | None] | None = None,
+    ) -> None:
         self._options = options
         self.connection = connection
-        self._waiter = DataWaiter(options, connection)
+        self._waiter = DataWaiter(options, connection, wakeup_ms)
         #: The last known state of the streams, and the end of the batch planned from it.
         self._seen: dict[str, StreamInfo] = {}
         self._given: Places = {}

@@ -49,8 +49,21 @@ class Probe:
 class DataWaiter:
     """Probes the streams of one query, and waits for them to change."""
 
-    def __init__(self, options: SourceOptions, connection: Connection) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        connection: Connection,
+        wakeup_ms: Callable[[], int | None] | None = None,
+    ) -> None:
+        """Observe the streams of ``options``.
+
+        Args:
+            options: of the source.
+            connection: for requests.
+            wakeup_ms: the time of the next wakeup; by default that in the files of ``wakeupPath``.
+        """
         self._options = options
+        self._wakeup_ms = wakeup_ms or self._written_wakeup_ms
         self._connection = connection
         #: Whether this account may subscribe to the streams' subjects.
         self._may_listen = True
@@ -149,7 +162,7 @@ class DataWaiter:
         is_new = any(place["time_ms"] < wakeup_ms for place in start.values())
         return is_new and all(info.time_ms >= wakeup_ms for info in infos.values())
 
-    def _wakeup_ms(self) -> int | None:
+    def _written_wakeup_ms(self) -> int | None:
         """The earliest time in the files of ``wakeupPath``; None for none."""
         return wakeup_ms(self._options.wakeup_path)
 

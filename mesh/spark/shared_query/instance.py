@@ -23,13 +23,11 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState
 from mesh.spark.dedicated_query.instance import FENCED, REPORT_S, DedicatedInstance, is_nats_timeout
 from mesh.spark.instance_metrics import InstanceMetrics
-from mesh.spark.isolation import IsolationPeriod, IsolationReason, TaskLoad
+from mesh.spark.isolation import IsolationPeriod, IsolationReason
 from mesh.spark.shared_query import members
 from mesh.spark.shared_query.instance_snapshots import InstanceSnapshots
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED
@@ -39,12 +37,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from concurrent.futures import Executor
 
-    from pyspark.sql import Row
-
     from mesh.model.cluster import InstanceStatus
     from mesh.spark.instance_context import InstanceContext
     from mesh.spark.shared_query.members import Member, Offsets
     from mesh.spark.shared_query.query import SharedQuery
+    from mesh.spark.shared_query.work import Outcome
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +82,6 @@ class SharedInstance:
         self._is_changed = False
         self._said_at_s = self._shared_at_s = 0.0
         self._is_sharing = False
-        self._load = TaskLoad(context.clock.monotonic_s())
         #: When a stream last did not answer, and how often the instance was a suspect.
         self._unanswered_at_s = -float("inf")
         self._suspected = 0
@@ -96,7 +92,7 @@ class SharedInstance:
 
     def __repr__(self) -> str:
         assignment = self.io.assignment
-        return f"CarriedInstance({assignment.instance}, epoch={assignment.epoch})"
+        return f"SharedInstance({assignment.instance}, epoch={assignment.epoch})"
 
     # --- called by the session
 
@@ -135,25 +131,26 @@ class SharedInstance:
 
     # --- called by the shared query
 
-    def on_outcome(self, row: Row) -> None:
+    def on_outcome(self, outcome: Outcome) -> None:
         """See ``QueryListener.on_outcome``."""
         with self._lock:
-            if row.generation != self._generation:
+            if outcome.generation != self._generation:
                 return
-            ends: Offsets = orjson.loads(row.ends) if row.ends is not None else {}
-            if row.kind not in (ADMITTED, FAILED, REMOVED):
-                self._parts.moved(row.part, ends)
-                self._count(row)
+            if outcome.kind not in (ADMITTED, FAILED, REMOVED):
+                if outcome.ends is not None:
+                    self._parts.moved(outcome.part, outcome.ends)
+                self._count(outcome)
                 return
-            if row.kind == ADMITTED:
-                if self._parts.admitted(row.part, ends):
+            if outcome.kind == ADMITTED:
+                assert outcome.ends is not None
+                if self._parts.admitted(outcome.part, outcome.ends):
                     self._schedule(lambda: self._report(InstanceState.RUNNING))
                 return
             self._member = None
-        if row.kind == REMOVED:
+        if outcome.kind == REMOVED:
             self._schedule(self._left)
         else:
-            reason = str(row.failure)
+            reason = str(outcome.failure)
             waited = reason.startswith(UNANSWERED) or UnavailableError.code in reason
             self._schedule(lambda: self._failed(reason, has_waited=waited))
 
@@ -177,8 +174,6 @@ class SharedInstance:
                 self._retry_at_s = None
             is_in = self._member is not None and self._state is InstanceState.RUNNING
             leaving = None
-            if is_in and self._load.is_saturated(now_s) and not self._stopping:
-                leaving, self._term = self._member, IsolationPeriod(IsolationReason.BUSY)
             if is_in and self._stopping and now_s >= self._settles_until_s:
                 leaving = self._member
             since_s = now_s - self._said_at_s
@@ -426,11 +421,10 @@ class SharedInstance:
 
     # --- reports
 
-    def _count(self, row: Row) -> None:
-        self._tally.count(row.messages, row.rows, row.errors, row.took_ms)
-        self._behind[row.part] = row.behind
+    def _count(self, done: Outcome) -> None:
+        self._tally.count(done.messages, done.rows, done.errors, done.took_ms)
+        self._behind[done.part] = done.behind
         self._tally.behind = sum(self._behind.values())
-        self._load.ms += row.took_ms
         self._is_changed = True
 
     def _report(self, state: InstanceState, rest_s: float | None = None) -> None:

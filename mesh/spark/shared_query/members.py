@@ -1,20 +1,16 @@
-"""Members of the shared query: the files that describe its instances to its processes.
+"""Members of the shared query: the descriptions of its instances that the session sends to slots.
 
 The shared query is one streaming query that runs many instances
-(``mesh.spark.shared_query.query``).  Each instance is a *member*: a file in the query's directory
-names its input and its start positions.  The input is divided into *parts* that are observed, read
-and computed independently: the virtual partitions of a group with state, the inputs of one without.
-
-Three kinds of process read this: the session, the query's planner, and its tasks.  So nothing here
-imports operators.
+(``mesh.spark.shared_query.query``).  Each instance is a *member*, with its input and its start
+positions.  The input is divided into *parts* that are observed, read and computed independently:
+the virtual partitions of a group with state, the inputs of one without.
 """
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from pyspark.sql.types import NullType, StructField, StructType
 
@@ -33,9 +29,6 @@ if TYPE_CHECKING:
 _BYTES_MAX: Final = 8 << 20
 #: How long a task waits for one stream to answer, seconds: other members wait as long.
 _PATIENCE_S: Final = "10"
-_OUT: Final = ".out"
-_ENDING: Final = ".ending"
-_AT_WORK: Final = ".at-work-"
 
 #: Position of a part: ``{js_stream: {"sequence": n, "time_ms": t, "created_ms": c}}``.
 Offsets = dict[str, dict[str, int]]
@@ -83,7 +76,7 @@ class Member:
 
     @property
     def file_name(self) -> str:
-        """Name of the member's file in the directory of the shared query."""
+        """Name of the member."""
         return file_name(self.name, self.generation)
 
 
@@ -113,7 +106,7 @@ def member(
         InputPartition(
             key,
             number,
-            *_source(io, key, run, patient),
+            *_source(io, key, patient),
             _subjects(io, key),
             starts.get(key),
             _is_foreign(io, key),
@@ -130,16 +123,6 @@ def partition_keys(io: InstanceIO) -> dict[str, tuple[str, ...]]:
     if io.group.stateful:
         return {str(p): tuple(io.input_streams(p)) for p in io.partitions}
     return {stream: (stream,) for stream in io.input_streams(0)}
-
-
-def wakeup_directory(run: Path, key: str) -> Path:
-    """Directory of the file with the time of a part's next timer."""
-    return run / f"wakeup-{key}"
-
-
-def pace_file(run: Path, key: str) -> Path:
-    """File with the most messages of a slow part per batch."""
-    return run / f"pace-{key}"
 
 
 def _subjects(io: InstanceIO, key: str) -> dict[str, tuple[str, ...]]:
@@ -165,11 +148,11 @@ def _is_foreign(io: InstanceIO, key: str) -> bool:
 
 
 def _source(
-    io: InstanceIO, key: str, run: Path, nats: Mapping[str, str]
+    io: InstanceIO, key: str, nats: Mapping[str, str]
 ) -> tuple[SourceOptions, batches.RowLayout]:
     """Options and row layout of the source that reads one part."""
     limits = BatchLimits(pacing.ROWS_MAX, _BYTES_MAX)
-    options = parsed_options(source_options(io, (key,), nats, limits, wakeup_directory(run, key)))
+    options = parsed_options(source_options(io, (key,), nats, limits))
     if io.group.stateful:
         # For a stream with a schema of its own, only the names count.
         fields = [StructField(name, NullType()) for name in rows.MARKED.names]
@@ -179,68 +162,5 @@ def _source(
 
 
 def file_name(instance: str, generation: int) -> str:
-    """Name of a member's file."""
+    """A name for a member that no other one of the session has."""
     return f"{quote(instance, safe='')}.{generation}"
-
-
-def split(name: str) -> tuple[str, int]:
-    """Instance and generation of ``file_name``."""
-    instance, _, generation = name.rpartition(".")
-    return unquote(instance), int(generation)
-
-
-def admit(directory: Path, one: Member) -> None:
-    """Admit a member: the planner finds its file."""
-    path = directory / one.file_name
-    temporary = directory / f".{one.file_name}"
-    temporary.write_bytes(pickle.dumps(one))
-    temporary.replace(path)
-
-
-def request_removal(directory: Path, one: Member) -> None:
-    """Request that the planner remove a member, whether or not it has seen it yet."""
-    (directory / one.file_name).replace(directory / f"{one.file_name}{_OUT}")
-
-
-def remove(directory: Path, one: Member) -> None:
-    """Delete the files of a removed member."""
-    (directory / one.file_name).unlink(missing_ok=True)
-    (directory / f"{one.file_name}{_OUT}").unlink(missing_ok=True)
-
-
-def end(directory: Path) -> None:
-    """Request that the planner stop waiting."""
-    (directory / _ENDING).touch()
-
-
-def begin(directory: Path, task: int, instance: str) -> None:
-    """Record the instance that a task works for; "" when it is done."""
-    (directory / f"{_AT_WORK}{task}").write_text(instance)
-
-
-def working(directory: Path) -> frozenset[str]:
-    """The instances that tasks were working for."""
-    return frozenset(p.read_text() for p in directory.glob(f"{_AT_WORK}*")) - {""}
-
-
-def is_ending(directory: Path) -> bool:
-    """Whether the planner has been requested to stop waiting."""
-    return (directory / _ENDING).exists()
-
-
-def listed(directory: Path) -> tuple[set[str], set[str]]:
-    """File names of the members, and of those to be removed."""
-    names = {path.name for path in directory.iterdir() if not path.name.startswith(".")}
-    out = {name for name in names if name.endswith(_OUT)}
-    return names - out, {name.removesuffix(_OUT) for name in out}
-
-
-def read(directory: Path, name: str) -> Member | None:
-    """Read a member; None if it has been removed."""
-    try:
-        data = (directory / name).read_bytes()
-    except FileNotFoundError:
-        return None
-    found = pickle.loads(data)
-    assert isinstance(found, Member)
-    return found

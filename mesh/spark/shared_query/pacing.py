@@ -1,7 +1,7 @@
-"""Limits on the messages of one part in a batch of the shared query, as other parts wait for it.
+"""Limits on the messages of one part that a slot takes at a time, as other parts wait for it.
 
-A part begins with a low limit, which doubles with each batch up to a bound.  A task that was slow
-writes a file for the planner, with the limit that fits a fair duration.
+A part begins with a low limit, which doubles with each run up to a bound.  After a slow run the
+limit falls to what fits a fair duration.
 """
 
 from __future__ import annotations
@@ -10,47 +10,29 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark_nats.source.source_options import Limits
 
-#: Limits of a part's messages in one batch: initial, highest, and lowest for the slowest part.
+#: Limits of a part's messages in one run: initial, highest, and lowest for the slowest part.
 ROWS_FIRST: Final = 200
-ROWS_MAX: Final = 10_000
+ROWS_MAX: Final = 20_000
 ROWS_MIN: Final = 20
-#: How long a part may delay the others, milliseconds.
-FAIR_MS: Final = 250.0
+#: How long a run may take, milliseconds: while other parts wait, and alone in a slot.
+FAIR_MS: Final = 20.0
+ALONE_MS: Final = 200.0
 
 
-def increased(rows_max: int) -> int:
-    """The limit after a batch."""
-    return min(2 * rows_max, ROWS_MAX)
+def next_limit(rows_max: int, messages: int, took_ms: float, fair_ms: float) -> int:
+    """The limit of a part after a run.
 
-
-def next_batch_limit(messages: int, took_ms: float) -> int | None:
-    """The limit of a part after ``messages`` took ``took_ms``; None if that was fast enough."""
-    if took_ms <= FAIR_MS:
-        return None
-    return max(ROWS_MIN, int(messages * FAIR_MS / took_ms))
-
-
-def note(path: Path, messages: int, took_ms: float) -> None:
-    """Write the limit of a slow part to ``path`` for the planner; remove it for a fast one."""
-    rows_max = next_batch_limit(messages, took_ms)
-    if rows_max is None:
-        path.unlink(missing_ok=True)
-        return
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(str(rows_max))
-    temporary.replace(path)
-
-
-def allowed(rows_max: int, path: Path) -> int:
-    """The limit of a part, lowered to that in its file."""
-    try:
-        return min(rows_max, int(path.read_text()))
-    except FileNotFoundError:
-        return rows_max
+    Args:
+        rows_max: the limit of the run.
+        messages: how many it had.
+        took_ms: how long it took.
+        fair_ms: how long it should have taken at most.
+    """
+    if took_ms <= fair_ms:
+        return min(2 * rows_max, ROWS_MAX)
+    return max(ROWS_MIN, min(rows_max, int(messages * fair_ms / took_ms)))
 
 
 def limited(limits: Limits, rows_max: int) -> Limits:

@@ -1,28 +1,27 @@
-"""Planner of the shared query's batches, by the positions of members and their streams.
+"""Planner of a slot's work, by the positions of its parts and their streams.
 
 The planner sleeps on one connection that is subscribed, for one message each, to the subjects of
-all members' streams.  So idle streams cost nothing.  A message wakes the planner, which looks only
-at the stream of that message.
+all parts' streams.  So idle streams cost nothing.  A message wakes the planner, which looks only at
+the stream of that message.
 """
 
 from __future__ import annotations
 
+import select
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from mesh.spark.shared_query import members, pacing
+from mesh.spark.shared_query import pacing
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, WorkItem
 from pyspark_nats.errors import ConnectorError, UnavailableError
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.subscriptions import MessageListener
 from pyspark_nats.source import offsets, planning
-from pyspark_nats.source.polling import wakeup_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from mesh.spark.shared_query.members import InputPartition, Member, Offsets
     from pyspark_nats.protocol.connection_options import ConnectionOptions
@@ -36,6 +35,8 @@ _DOUBT_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 _PATIENCE_S: Final = 5.0
 #: Interval of looks at streams whose messages cause no notification, seconds.
 _POLL_S: Final = 0.25
+#: Interval of checks of the connection: one that broke without notice stays silent; seconds.
+_CHECK_S: Final = 1.0
 
 
 class _NoServerError(UnavailableError):
@@ -48,18 +49,32 @@ class _Offset:
 
     member: Member
     part: InputPartition
-    watch: offsets.Watch
-    at: Offsets
+    at: Offsets = field(default_factory=dict)
     #: Whether its restored state has not been loaded yet: a timer may be due in it.
-    is_unknown: bool
-    #: Time of its next timer on the local monotonic clock, seconds; None without one.
+    is_unknown: bool = False
+    #: Time of the next timer in its state, by the broker's clock, milliseconds; None without one.
+    timer_ms: int | None = None
+    #: Time of the next look without a notification, local monotonic clock, seconds.
     due_s: float | None = None
     #: Where the part is to halt, by JetStream stream; None for no end.
     until: Mapping[str, int] | None = None
     #: Whether the part has reached ``until``.
     is_there: bool = False
-    #: Most messages in its next batch.
+    #: Most messages in its next run.
     rows_max: int = pacing.ROWS_FIRST
+    _watch: offsets.Watch | None = None
+
+    def observe(self, connection: Connection) -> None:
+        """Look for the streams, which must exist, and set the start position."""
+        self._watch = offsets.Watch(self.part.options, connection, lambda: self.timer_ms)
+        self.at = {**self._watch.initial(), **(self.part.start or {})}
+        self.is_unknown = self.part.is_restored
+
+    @property
+    def watch(self) -> offsets.Watch:
+        """The observer of its streams."""
+        assert self._watch is not None
+        return self._watch
 
 
 @dataclass(slots=True)
@@ -73,37 +88,42 @@ class _Uncertain:
 
 
 @dataclass
-class BatchPlanner:
-    """Members and their positions, from which it plans batches; lives in the planner's process."""
+class RoundPlanner:
+    """Parts of a slot and their positions, from which it plans rounds of work."""
 
-    directory: Path
     connection: ConnectionOptions
-    #: Subject on which the session announces changes of the members.
-    nudge: str
+    #: Parts by the name of their member.
     _places: dict[str, list[_Offset]] = field(default_factory=dict)
     _readers: dict[str, list[_Offset]] = field(default_factory=lambda: defaultdict(list))
     _doubts: dict[str, _Uncertain] = field(default_factory=dict)
     #: Streams to look at again without a notification: their parts have just worked.
     _again: set[str] = field(default_factory=set)
+    _checked_s: float = 0.0
+    #: Number of items of this round.
+    _count: int = 0
 
     def __post_init__(self) -> None:
         # Calls wait for one stream's leader at a time, and delay the other members.
         self._asks = Connection(replace(self.connection, timeout_s=_PATIENCE_S))
         self._listener = MessageListener(Connection(self.connection))
 
-    def next(self, wait_s: float) -> list[WorkItem]:
-        """The work of the next batch, as soon as there is some; empty after ``wait_s``.
+    def next(self, wait_s: float, wakes: int | None = None) -> list[WorkItem]:
+        """The work of the next round, as soon as there is some; empty after ``wait_s``.
+
+        Args:
+            wait_s: seconds.
+            wakes: a file descriptor that ends the wait when it is readable; None for none.
 
         Raises:
             UnavailableError: NATS remained unavailable.
         """
         ends_s = time.monotonic() + wait_s
-        # A connection that broke without notice would stay silent.
-        self._listener.check()
+        if time.monotonic() - self._checked_s > _CHECK_S:
+            self._listener.check()
+            self._checked_s = time.monotonic()
+        is_first = True
         while True:
-            self._listener.listen({"": (self.nudge,)})
             heard = self._listener.poll()
-            work = list(self._changed())
             armed = self._listener.listen(
                 {
                     stream: places[0].part.subjects[stream]
@@ -111,34 +131,60 @@ class BatchPlanner:
                     if stream not in heard and stream not in self._doubts
                 }
             )
-            work += self._look(heard, armed)
+            work = list(self._look(heard, armed))
+            self._count = len(work)
             now_s = time.monotonic()
-            if work or now_s >= ends_s or members.is_ending(self.directory):
+            if work or now_s >= ends_s or (wakes is not None and not is_first):
                 return work
-            self._listener.wait(min(self._next_s(ends_s) - now_s, ends_s - now_s))
+            self._wait(min(self._next_s(ends_s), ends_s) - now_s, wakes)
+            is_first = False
 
     def close(self) -> None:
         """Close the connections."""
         self._asks.close()
         self._listener.close()
 
+    def _wait(self, wait_s: float, wakes: int | None) -> None:
+        if self._readers:
+            self._listener.wait(wait_s, wakes)
+        elif wakes is None:
+            time.sleep(wait_s)
+        else:
+            select.select([wakes], [], [], wait_s)
+
     # --- members
 
-    def _changed(self) -> Iterator[WorkItem]:
-        """Admit and remove members according to the directory."""
-        listed, out = members.listed(self.directory)
-        for file_name in self._places.keys() - listed:
-            self._drop(file_name)
-        for file_name in sorted(out):
-            instance, generation = members.split(file_name)
-            yield WorkItem(REMOVED, instance, generation, file_name)
-        for file_name in sorted(listed - self._places.keys()):
-            member = members.read(self.directory, file_name)
-            if member is not None:
-                yield from self._in(file_name, member)
+    def admit(self, member: Member, keys: Collection[str]) -> Iterator[WorkItem]:
+        """Take on some parts of a member; the reports on them."""
+        places = [_Offset(member, part) for part in member.parts if part.key in keys]
 
-    def _drop(self, file_name: str) -> None:
-        for place in self._places.pop(file_name):
+        def observe() -> None:
+            for place in places:
+                place.observe(self._asks)
+
+        try:
+            self._query_streams(observe)
+        except _NoServerError:
+            raise
+        # A failure here concerns only this member, whatever its kind.
+        except Exception as error:
+            yield WorkItem(FAILED, member, failure=_error_text(error))
+            return
+        if member.until is not None:
+            until = _even(member.until, places)
+            for place in places:
+                place.until = until
+        self._places[member.file_name] = places
+        for place in places:
+            for stream in place.at:
+                self._readers[stream].append(place)
+            self._again.update(place.at)
+            yield WorkItem(ADMITTED, member, place.part, ends=place.at)
+
+    def remove(self, name: str) -> bool:
+        """Give no more work for a member; whether it was known."""
+        places = self._places.pop(name, None)
+        for place in places or ():
             for stream in place.at:
                 self._readers[stream].remove(place)
                 if not self._readers[stream]:
@@ -146,34 +192,26 @@ class BatchPlanner:
                     self._again.discard(stream)
                     self._doubts.pop(stream, None)
                     self._listener.forget(stream)
+        return places is not None
 
-    def _in(self, file_name: str, member: Member) -> Iterator[WorkItem]:
-        try:
-            places = self._query_streams(
-                lambda: [self._place(member, part) for part in member.parts]
-            )
-        except _NoServerError:
-            raise
-        # A failure here concerns only this member, whatever its kind.
-        except Exception as error:
-            yield _word(FAILED, member, _error_text(error))
-            return
-        if member.until is not None:
-            until = _even(member.until, places)
-            for place in places:
-                place.until = until
-        self._places[file_name] = places
-        for place in places:
-            for stream in place.at:
-                self._readers[stream].append(place)
-            self._again.update(place.at)
-            yield _word(ADMITTED, member, part=place.part.key, ends=place.at)
+    def has(self, name: str) -> bool:
+        """Whether parts of a member are served."""
+        return name in self._places
 
-    def _place(self, member: Member, part: InputPartition) -> _Offset:
-        watch = offsets.Watch(part.options, self._asks)
-        # The streams must exist, also for parts with a start position.
-        at = {**watch.initial(), **(part.start or {})}
-        return _Offset(member, part, watch, at, part.is_restored)
+    def ran(self, item: WorkItem, messages: int, took_ms: float, timer_ms: int | None) -> None:
+        """Record a run of a part.
+
+        Args:
+            item: the work done.
+            messages: how many it had.
+            took_ms: how long it took.
+            timer_ms: time of the next timer in its state; None without one.
+        """
+        for place in self._places.get(item.member.file_name, ()):
+            if place.part is item.part:
+                fair_ms = pacing.ALONE_MS if self._count == 1 else pacing.FAIR_MS
+                place.rows_max = pacing.next_limit(place.rows_max, messages, took_ms, fair_ms)
+                place.timer_ms = timer_ms
 
     def _query_streams(self, step: Callable[[], T]) -> T:
         """Run a step that queries one member's streams.
@@ -237,16 +275,12 @@ class BatchPlanner:
         except _NoServerError:
             raise
         except Exception as error:
-            # No more work for this part until the session has removed and admitted the member
-            # again.
+            # The slot removes the member.
             place.due_s = None
-            return _word(FAILED, place.member, _error_text(error))
+            return WorkItem(FAILED, place.member, failure=_error_text(error))
 
     def _next_of(self, place: _Offset) -> WorkItem | None:
         member, options = place.member, place.part.options
-        place.rows_max = pacing.allowed(
-            place.rows_max, members.pace_file(Path(member.directory), place.part.key)
-        )
         limits = pacing.limited(options.limits, place.rows_max)
         if place.until is None:
             ends = place.watch.latest_now(place.at, limits)
@@ -258,19 +292,16 @@ class BatchPlanner:
             if further is None:
                 place.is_there = True
                 is_through = all(one.is_there for one in self._places[member.file_name])
-                return _word(REMOVED, member) if is_through else None
+                return WorkItem(REMOVED, member) if is_through else None
             ends = further
         (partition,) = planning.partitions(options, self._asks, place.at, ends)
         report = place.watch.report() or {}
         assert isinstance(partition, planning.NatsPartition)
         place.at, place.due_s, place.is_unknown = ends, None, False
-        place.rows_max = pacing.increased(place.rows_max)
         return WorkItem(
             WORK,
-            member.name,
-            member.generation,
-            member.file_name,
-            place.part.key,
+            member,
+            place.part,
             partition.ranges,
             ends,
             sum(stream["messages_behind"] for stream in report.values()),
@@ -278,12 +309,11 @@ class BatchPlanner:
 
     def _due_s(self, place: _Offset) -> float | None:
         """Time of the next look at a part without a notification."""
-        due_ms = wakeup_ms(place.part.options.wakeup_path)
         now_s = time.monotonic()
         times = []
-        if due_ms is not None:
+        if place.timer_ms is not None:
             # By the server's clock; a look that is too early is followed by another one.
-            times.append(now_s + max(1, due_ms - place.watch.clock_ms) / 1000)
+            times.append(now_s + max(1, place.timer_ms - place.watch.clock_ms) / 1000)
         if place.part.is_foreign or place.watch.has_copies:
             times.append(now_s + _POLL_S)
         return min(times, default=None)
@@ -308,22 +338,3 @@ def _error_text(error: Exception) -> str:
     if isinstance(error, UnavailableError):
         return f"{UNANSWERED}: {error}"
     return str(error) if isinstance(error, ConnectorError) else f"{type(error).__name__}: {error}"
-
-
-def _word(
-    kind: str,
-    member: Member,
-    failure: str | None = None,
-    *,
-    part: str = "",
-    ends: Offsets | None = None,
-) -> WorkItem:
-    return WorkItem(
-        kind,
-        member.name,
-        member.generation,
-        member.file_name,
-        part,
-        ends=ends,
-        failure=failure,
-    )

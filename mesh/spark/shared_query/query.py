@@ -1,15 +1,14 @@
-"""Shared query: one streaming query that runs many instances of a worker.
+"""Shared query: one streaming query that runs many instances of a worker in real time.
 
-A dedicated query costs an instance a planner process of 50 MB, a start of half a second, and 0.4 %
-of a core while idle.  So instances share one.  Its source waits for messages for all of them at
-once (``planner``).  A batch holds work for the instances that have messages.  Each part's range is
-read, computed and published in one task (``task``), whose rows report the outcomes to this module.
-Offsets, state, snapshots and producers are separate for each instance, as in a dedicated query.  A
-failure affects one instance: it is removed, and starts again from its snapshot while the others
-continue.
+A dedicated query costs an instance a planner process of 50 MB, a start of half a second, 0.4 % of a
+core while idle, and 60 ms for each micro-batch.  So instances share one query, whose tasks stay:
+each is a *slot* (``slot``) that serves parts of the instances as their messages come.  It reads,
+computes and publishes a range of a part at once, and reports to this module now and then.  Offsets,
+state, snapshots and producers are separate for each instance, as in a dedicated query.  A failure
+affects one instance: it is removed, and starts again from its snapshot while the others continue.
 
-Spark plans the next batch only after the rows of the last one were processed here.  So outcomes of
-a member arrive in order, and a removed member does no more work afterwards.
+Outcomes of a member arrive in order.  A member's last outcome, ``REMOVED`` or ``FAILED``, arrives
+when none of the slots works for it any more.
 """
 
 from __future__ import annotations
@@ -19,22 +18,25 @@ import logging
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 import orjson
 
 from mesh.logs import fields
-from mesh.spark.session import UNLOGGED
+from mesh.spark.session import UNLOGGED, socket_directory
 from mesh.spark.shared_query import members
-from mesh.spark.shared_query.source import NAME, SharedQuerySource
-from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, WORK
+from mesh.spark.shared_query.slot_protocol import Admit, Remove
+from mesh.spark.shared_query.slots import SlotLink, Slots, distribute
+from mesh.spark.shared_query.source import ENDING, NAME, SharedQuerySource
+from mesh.spark.shared_query.work import FAILED, REMOVED, Outcome
 from pyspark_nats.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from mesh.clock import Clock
@@ -44,11 +46,15 @@ log = logging.getLogger(__name__)
 
 #: Interval of the members' timed work, seconds.
 _LOOK_S: Final = 0.25
-#: Time for a member to leave before the query is stopped: its batch hangs, or NATS is unavailable.
+#: Time for a member to leave before the query is stopped: its slot hangs, or NATS is unavailable.
 _LEAVE_S: Final = 5.0
-#: Duration of a batch after which its members are suspected to hang; a task that waits for NATS
-#: gives up earlier.
+#: Duration of one run after which its member is suspected to hang; a slot that waits for NATS gives
+#: up earlier.
 _HANGS_S: Final = 45.0
+#: Time for all slots to start, seconds: Spark starts processes for them.
+_STARTS_S: Final = 90.0
+#: Gives the slots a pool of Python processes of their own, as Spark has a pool per environment.
+_SLOT_VARIABLE: Final = "MESH_SPARK_SLOT"
 #: Number of threads that restore and store snapshots of running instances; as many serve all other
 #: waits.
 _THREADS: Final = 8
@@ -57,14 +63,14 @@ _THREADS: Final = 8
 class QueryListener(Protocol):
     """Callbacks of the shared query to an instance; they must not block."""
 
-    def on_outcome(self, row: Row) -> None:
-        """Process the outcome of a work item; called in order."""
+    def on_outcome(self, outcome: Outcome) -> None:
+        """Process an outcome; called in order."""
         ...
 
     def on_query_failed(self, error: str, *, is_suspect: bool) -> None:
         """The shared query failed.
 
-        ``is_suspect`` is true if a work item of this instance was running at the time.
+        ``is_suspect`` is true if a slot was working for this instance at the time.
         """
         ...
 
@@ -77,6 +83,28 @@ class _NotLeavingError(Exception):
     """A member has not left in time."""
 
 
+class _HangsError(Exception):
+    """A slot works for one instance for too long."""
+
+    def __init__(self, instance: str, reason: str) -> None:
+        super().__init__(f"work for {instance} {reason}")
+        self.instance = instance
+
+
+@dataclass(eq=False, slots=True)
+class _Admitted:
+    """A member in the shared query."""
+
+    listener: QueryListener
+    member: Member
+    #: The slots that serve parts of it, and how many; empty until all slots are there.
+    links: dict[SlotLink, int] = field(default_factory=dict)
+    #: Since when it is to leave, monotonic, seconds.
+    leaves_s: float | None = None
+    #: The failure in the first slot in which it failed.
+    failed: Outcome | None = None
+
+
 class SharedQuery:
     """The query, which is kept running, and its members."""
 
@@ -87,21 +115,17 @@ class SharedQuery:
         clock: Clock,
         *,
         nats: dict[str, str],
-        nudge_subject: str,
-        nudge: Callable[[], None],
-        tasks: int,
+        slot_count: int,
         retry_s: float,
     ) -> None:
         """Create a shared query that is not started.
 
         Args:
             session: the worker's.
-            directory: for members and scratch; exclusive to this query.
+            directory: for scratch; exclusive to this query.
             clock: for timed work.
             nats: options of the NATS connection.
-            nudge_subject: wakes the planner; ``nudge`` publishes on it, from any thread.
-            nudge: see ``nudge_subject``.
-            tasks: most tasks of a batch.
+            slot_count: number of slots; Spark runs a task for each all the time.
             retry_s: pause before the query is started again.
         """
         #: Unique numbers: a member that is admitted again gets a new one.
@@ -113,25 +137,22 @@ class SharedQuery:
         self._directory = directory
         self._clock = clock
         self._nats = nats
-        self._nudge_subject = nudge_subject
-        self._nudge = nudge
-        self._tasks = tasks
+        self._slot_count = slot_count
         self._retry_s = retry_s
+        #: Guards the following fields; never held while a listener is called.
         self._lock = threading.Lock()
-        self._listeners: dict[str, tuple[QueryListener, Member]] = {}
-        #: Released members that have not left: since when, by file name.
-        self._leaving: dict[str, float] = {}
-        self._all_listeners: set[QueryListener] = set()
+        self._members: dict[str, _Admitted] = {}
+        self._listeners: set[QueryListener] = set()
+        #: Held while a listener is called, so that it sees its outcomes in order.
+        self._delivery = threading.RLock()
         self._run = directory
-        #: Start of the current batch, monotonic, seconds; None without one.
-        self._batch_at_s: float | None = None
+        self._slots: Slots | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._supervise, name="shared-query", daemon=True)
 
     def start(self) -> None:
         """Start; returns at once."""
-        self.session.dataSource.register(SharedQuerySource)
-        self._begin_run(0)
+        self._register()
         self._thread.start()
 
     def stop(self) -> None:
@@ -142,129 +163,186 @@ class SharedQuery:
         self.errands.shutdown()
 
     def register(self, listener: QueryListener) -> None:
-        """Call ``tick`` of ``passenger`` from now on, whether or not it is a member."""
+        """Call ``tick`` of ``listener`` from now on, whether or not it is a member."""
         with self._lock:
-            self._all_listeners.add(listener)
+            self._listeners.add(listener)
 
     def unregister(self, listener: QueryListener) -> None:
         """Undo ``register``."""
         with self._lock:
-            self._all_listeners.discard(listener)
+            self._listeners.discard(listener)
 
     def admit(self, listener: QueryListener, member: Member) -> None:
-        """Admit a member; ``passenger`` receives its outcomes."""
+        """Admit a member; ``listener`` receives its outcomes."""
         with self._lock:
-            self._listeners[member.file_name] = (listener, member)
-            members.admit(self._run, member)
-        self._nudge()
+            admitted = self._members[member.file_name] = _Admitted(listener, member)
+            if self._slots is not None and self._slots.is_ready:
+                _assign(admitted, self._slots.links)
 
     def release(self, member: Member) -> None:
         """Remove a member; an outcome ``REMOVED`` follows when it does no more work."""
+        name = member.file_name
         with self._lock:
-            if member.file_name not in self._listeners or member.file_name in self._leaving:
+            admitted = self._members.get(name)
+            if admitted is None or admitted.leaves_s is not None:
                 return
-            self._leaving[member.file_name] = self._clock.monotonic_s()
-            members.request_removal(self._run, member)
-        self._nudge()
+            admitted.leaves_s = self._clock.monotonic_s()
+            for link in admitted.links:
+                link.send(Remove(name))
+            if admitted.links:
+                return
+            # It waits for the slots.
+            del self._members[name]
+        gone = Outcome(REMOVED, member.name, member.generation)
+        self.errands.submit(admitted.listener.on_outcome, gone)
+
+    def _on_ready(self, links: Sequence[SlotLink]) -> None:
+        with self._lock:
+            for admitted in self._members.values():
+                if not admitted.links:
+                    _assign(admitted, links)
+
+    def _on_outcomes(self, link: SlotLink, outcomes: Sequence[Outcome]) -> None:
+        with self._delivery:
+            for outcome in outcomes:
+                with self._lock:
+                    told = self._outcome(link, outcome)
+                if told is not None:
+                    listener, final = told
+                    listener.on_outcome(final)
+
+    def _outcome(self, link: SlotLink, outcome: Outcome) -> tuple[QueryListener, Outcome] | None:
+        """What to tell to whom, as a slot reports an outcome; called with the lock held."""
+        name = members.file_name(outcome.instance, outcome.generation)
+        admitted = self._members.get(name)
+        if admitted is None or link not in admitted.links:
+            return None
+        if outcome.kind not in _FINAL:
+            return admitted.listener, outcome
+        link.load -= admitted.links.pop(link)
+        if outcome.kind == FAILED and admitted.failed is None:
+            admitted.failed = outcome
+            admitted.leaves_s = self._clock.monotonic_s()
+            for other in admitted.links:
+                other.send(Remove(name))
+        if admitted.links:
+            return None
+        del self._members[name]
+        return admitted.listener, admitted.failed or outcome
 
     # --- the query
 
+    def _register(self) -> None:
+        """Register the source, whose tasks run in Python processes that run no others."""
+        environment = self.session.sparkContext.environment
+        environment[_SLOT_VARIABLE] = "1"
+        try:
+            self.session.dataSource.register(SharedQuerySource)
+        finally:
+            del environment[_SLOT_VARIABLE]
+
     def _supervise(self) -> None:
-        for number in itertools.count(1):
-            error, is_their_fault = "the shared query ended", False
+        for number in itertools.count():
+            run = self._directory / f"run-{number}"
+            run.mkdir(parents=True, mode=0o700)
+            accepting = Slots(
+                socket_directory(run) / f"slots-{number}",
+                self._slot_count,
+                self._on_ready,
+                self._on_outcomes,
+            )
+            with self._lock:
+                self._slots = accepting
+            error = "the shared query ended"
+            suspects: frozenset[str] = frozenset()
             try:
-                self._watch(self._start())
+                self._watch(self._start(run, accepting), accepting, run)
+            except _HangsError as failure:
+                error, suspects = str(failure), frozenset([failure.instance])
             # A failure of the query is reported to its members, and the query is started again.
             except Exception as failure:
                 error = str(failure)
-                is_their_fault = not isinstance(failure, _NotLeavingError)
-                log.warning("shared query failed", extra=fields(error=error[:500]))
-            old = self._run
+                # No member is to blame for a server that is unavailable.
+                if UnavailableError.code not in error:
+                    suspects = accepting.suspects()
             if self._ending.is_set():
                 return
-            # No member is to blame for a server that is unavailable.
-            self._fail_members(error, number, is_their_fault and UnavailableError.code not in error)
-            shutil.rmtree(old, ignore_errors=True)
+            log.warning("shared query failed", extra=fields(error=error[:500]))
+            self._fail_members(error, suspects)
+            shutil.rmtree(run, ignore_errors=True)
             self._ending.wait(self._retry_s)
 
-    def _begin_run(self, number: int) -> None:
-        self._run = self._directory / f"run-{number}"
-        self._run.mkdir(parents=True)
-
-    def _start(self) -> StreamingQuery:
+    def _start(self, run: Path, accepting: Slots) -> StreamingQuery:
         self.session.sparkContext.setLocalProperty("spark.scheduler.pool", "shared-query")
         source = (
             self.session.readStream.format(NAME)
-            .option("directory", str(self._run))
-            .option("nudge", self._nudge_subject)
-            .option("tasks", str(self._tasks))
+            .option("directory", str(run))
+            .option("address", accepting.address)
+            .option("slots", str(self._slot_count))
             .option("nats", orjson.dumps(self._nats).decode())
             .load()
         )
         return (
-            source.writeStream.foreachBatch(self._dispatch)
+            source.writeStream.format("noop")
             .options(**UNLOGGED)
-            .option("checkpointLocation", str(self._directory / f"{self._run.name}-checkpoint"))
-            .queryName(f"shared-query-{self._run.name}")
+            .option("checkpointLocation", str(run / "checkpoint"))
+            .queryName(f"shared-query-{run.name}")
             .start()
         )
 
-    def _dispatch(self, frame: DataFrame, _batch: int) -> None:
-        """Run a batch, and report the outcomes to the members."""
-        self._batch_at_s = self._clock.monotonic_s()
-        rows = frame.collect()
-        self._batch_at_s = None
-        # Several tasks may report on one member; the final outcome is reported last.
-        for row in sorted(rows, key=lambda row: _ORDER.index(row.kind)):
-            with self._lock:
-                found = self._listeners.get(members.file_name(row.instance, row.generation))
-                if found is None:
-                    continue
-                listener, member = found
-                if row.kind in _OUT:
-                    # Before the next batch is planned.
-                    members.remove(self._run, member)
-                    del self._listeners[member.file_name]
-                    self._leaving.pop(member.file_name, None)
-            listener.on_outcome(row)
-
-    def _watch(self, running: StreamingQuery) -> None:
+    def _watch(self, running: StreamingQuery, accepting: Slots, run: Path) -> None:
+        started_s = self._clock.monotonic_s()
         try:
             # Raises the error that ended the query, if any.
             while not running.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
                 if self._ending.is_set():
                     return
                 now_s = self._clock.monotonic_s()
+                self._check(accepting, now_s, started_s)
+                if accepting.is_lost:
+                    # Spark knows why.
+                    running.awaitTermination(_LEAVE_S)  # type: ignore[arg-type]
+                    raise RuntimeError("a slot of the shared query ended")
                 with self._lock:
-                    listeners = list(self._all_listeners)
-                    stuck = [n for n, since in self._leaving.items() if now_s - since > _LEAVE_S]
-                if stuck:
-                    raise _NotLeavingError(
-                        f"was not removed within {_LEAVE_S:g} s: {', '.join(stuck)}"
-                    )
-                if self._batch_at_s is not None and now_s - self._batch_at_s > _HANGS_S:
-                    raise TimeoutError(f"its batch was not finished after {_HANGS_S:g} s")
+                    listeners = list(self._listeners)
                 for listener in listeners:
                     listener.tick(now_s)
         finally:
-            # A query stops only after its planner has answered.
-            members.end(self._run)
-            self._nudge()
+            (run / ENDING).touch()
+            accepting.close()
             running.stop()
 
-    def _fail_members(self, error: str, number: int, is_their_fault: bool) -> None:
-        self._batch_at_s = None
-        suspects = members.working(self._run)
+    def _check(self, accepting: Slots, now_s: float, started_s: float) -> None:
+        """Raise an error if a slot or a member hangs."""
+        for link in accepting.links:
+            work = link.work()
+            if work is not None and now_s - work.since_s > _HANGS_S:
+                link.kill()
+                raise _HangsError(work.instance, f"was not finished after {_HANGS_S:g} s")
         with self._lock:
-            out = list(self._listeners.values())
-            self._listeners.clear()
-            self._leaving.clear()
-            self._begin_run(number)
-        for listener, member in out:
-            listener.on_query_failed(error, is_suspect=is_their_fault and member.name in suspects)
+            leaving = {n: m.leaves_s for n, m in self._members.items() if m.leaves_s is not None}
+        stuck = [name for name, since_s in leaving.items() if now_s - since_s > _LEAVE_S]
+        if stuck:
+            raise _NotLeavingError(f"was not removed within {_LEAVE_S:g} s: {', '.join(stuck)}")
+        if not accepting.is_ready and now_s - started_s > _STARTS_S:
+            raise TimeoutError(f"its slots did not start within {_STARTS_S:g} s")
+
+    def _fail_members(self, error: str, suspects: frozenset[str]) -> None:
+        with self._lock:
+            out = list(self._members.values())
+            self._members.clear()
+            self._slots = None
+        with self._delivery:
+            for one in out:
+                one.listener.on_query_failed(error, is_suspect=one.member.name in suspects)
+
+
+def _assign(admitted: _Admitted, links: Sequence[SlotLink]) -> None:
+    for link, keys in distribute(admitted.member, links):
+        admitted.links[link] = len(keys)
+        link.load += len(keys)
+        link.send(Admit(admitted.member, keys))
 
 
 #: Final outcomes: afterwards a member does no more work.
-_OUT: Final = (FAILED, REMOVED)
-#: Order of the reports on one member in a batch.
-_ORDER: Final = (ADMITTED, WORK, *_OUT)
+_FINAL: Final = (FAILED, REMOVED)

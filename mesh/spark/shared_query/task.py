@@ -1,25 +1,21 @@
-"""Task of the shared query: runs batches of several members, one after the other.
+"""Runs the work items of a slot: reads, computes and publishes a range of a part.
 
-It reads, computes and publishes a batch of a member's part in one process.  Spark receives only the
-outcome, one row for each part.  A failure concerns only that member.
+All of it happens in this process.  The state of a part stays in memory between its runs, and is
+stored when the slot reports the part's position.
 """
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
+import itertools
+import os
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute
 
+from mesh.spark import partition_task
 from mesh.spark.partition_task import PartitionTask, without_skipped
-from mesh.spark.shared_query import members, pacing
-from mesh.spark.shared_query.work import FAILED, OUTCOME, UNANSWERED, WORK, WorkItem
 from mesh.spark.stateless_task import StatelessTask
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.protocol import frames
@@ -30,85 +26,97 @@ from pyspark_nats.sink.publish import Publisher
 from pyspark_nats.source import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
+    from mesh.spark.local_state import Position
+    from mesh.spark.partition_task import Partition
     from mesh.spark.shared_query.members import InputPartition, Member
+    from mesh.spark.shared_query.work import WorkItem
 
 #: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
 _compute: Any = pyarrow.compute
 #: How long to wait for a server that is unavailable, seconds.
 _SERVER_S: Final = 20.0
-
-
-class SharedPartitionTask(PartitionTask):
-    """The partition task with a wakeup directory for each part."""
-
-    def wakeup(self, partition: int) -> Path:
-        """See ``PartitionTask.wakeup``."""
-        return members.wakeup_directory(Path(self.directory), str(partition)) / str(partition)
+#: Numbers the runs of this process.
+_runs: Final = itertools.count(1)
 
 
 @dataclass(slots=True)
-class _Counts:
+class LiveState:
+    """State of a partition after its last run, which may not be stored yet."""
+
+    task: PartitionTask
+    number: int
+    position: Position
+    partition: Partition
+
+    def store(self) -> None:
+        """Store it in the partition's directory."""
+        self.task.store(self.number, self.position, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class _KeepingTask(PartitionTask):
+    """The partition task that keeps the state in memory."""
+
+    live: list[LiveState] = field(default_factory=list)
+
+    def kept(self, number: int, position: Position, partition: Partition) -> None:
+        """See ``PartitionTask.kept``."""
+        self.live[:] = [LiveState(self, number, position, partition)]
+
+
+@dataclass(slots=True)
+class PartRun:
+    """What one run of a part did."""
+
     messages: int = 0
     rows: int = 0
     errors: int = 0
+    #: None for a group without state.
+    live: LiveState | None = None
+
+    @property
+    def timer_ms(self) -> int | None:
+        """Time of the next timer in the state; None without one."""
+        return self.live.partition.wakeup_ms() if self.live is not None else None
 
 
-def outcomes(
-    directory: Path, batch: int, work: Iterable[WorkItem], *, task: int = 0
-) -> Iterator[pa.RecordBatch]:
-    """Run work items; one row for each, with the columns of ``OUTCOME``.
+def run(item: WorkItem) -> PartRun:
+    """Run a work item: read its ranges, compute, and publish the output.
 
-    Args:
-        directory: of the shared query.
-        batch: its number.
-        work: work items, in this order.
-        task: number of the task in the batch.
+    Raises:
+        UnavailableError: NATS, or a stream, does not answer; other errors of the member's own.
     """
-    for one in work:
-        counts, failure = _Counts(), one.failure
-        started_s = time.perf_counter()
-        if one.kind == WORK:
-            members.begin(directory, task, one.instance)
-            try:
-                if not _do(directory, batch, one, counts):
-                    # The member was removed meanwhile.
-                    continue
-            except UnavailableError as error:
-                if not _is_server_there(directory, one):
-                    # Each of the others would wait for it.
-                    raise
-                failure = f"{UNANSWERED}: {error}"
-            # A failure concerns only its member.
-            except Exception as error:
-                failure = f"{type(error).__name__}: {error}"
-        took_ms = (time.perf_counter() - started_s) * 1000
-        if one.kind == WORK and failure is None:
-            _note_pace(directory, one, counts, took_ms)
-        row = {
-            "kind": FAILED if failure is not None else one.kind,
-            "instance": one.instance,
-            "generation": one.generation,
-            "part": one.part,
-            "ends": None if one.ends is None else orjson.dumps(one.ends).decode(),
-            "messages": counts.messages,
-            "rows": counts.rows,
-            "errors": counts.errors,
-            "behind": one.behind,
-            "took_ms": took_ms,
-            "failure": failure,
-        }
-        yield pa.RecordBatch.from_pylist([row], schema=OUTCOME)
-    members.begin(directory, task, "")
+    member, part = item.member, item.part
+    assert part is not None
+    done = PartRun()
+    rows = batches.read(part.options, part.form, item.ranges)
+    made = (
+        _with_state(member, part, rows, done)
+        if member.io.group.stateful
+        else _without(member, part, rows, done)
+    )
+    # A name that no other run of the member has, in any process.
+    name = f"{member.io.assignment.epoch}.{member.generation}-{os.getpid()}.{next(_runs)}"
+    publisher = Publisher(shared(member.sink.connection), member.sink, Origin(name, part.number))
+    errors = member.io.errors[0]
+    for out in made:
+        if out.num_rows:
+            recorded = _compute.sum(_compute.equal(out.column("stream"), errors)).as_py() or 0
+            done.rows, done.errors = done.rows + out.num_rows - recorded, done.errors + recorded
+            publisher.add(
+                messages_out.with_schema_columns(
+                    out, stream="", subject="", producer="", first_position=0
+                )
+            )
+    publisher.finish()
+    return done
 
 
-def _is_server_there(directory: Path, one: WorkItem) -> bool:
+def is_server_there(member: Member) -> bool:
     """Whether the server answers when a stream does not; waits for it within its time limit."""
-    member = _member(directory, one.file_name)
-    options = member.sink.connection if member is not None else None
-    if options is None:
-        return True
+    options = member.sink.connection
     with Connection(replace(options, timeout_s=_SERVER_S)) as connection:
         try:
             connection.retry_while_unavailable(
@@ -119,89 +127,43 @@ def _is_server_there(directory: Path, one: WorkItem) -> bool:
     return True
 
 
+def drop_state(member: Member, part: InputPartition) -> None:
+    """Drop the state of a part that this process does not serve any more."""
+    if member.io.group.stateful:
+        partition_task.drop_state(member.directory, member.name, int(part.key))
+
+
 def _subscribe_own_streams(connection: Connection) -> None:
     answers = connection.reply_subjects(1)
     connection.send(frames.publish(answers[0], b""))
     connection.replies(answers)
 
 
-def _do(directory: Path, batch: int, one: WorkItem, counts: _Counts) -> bool:
-    member = _member(directory, one.file_name)
-    if member is None:
-        return False
-    part = next(p for p in member.parts if p.key == one.part)
-    rows = batches.read(part.options, part.form, one.ranges)
-    made = (
-        _with_state(member, part, rows, counts)
-        if member.io.group.stateful
-        else _without(member, part, rows, counts)
-    )
-    # Names this run of the batch: a later run of the same member counts its batches from 0 again.
-    run = f"{member.io.assignment.epoch}.{member.generation}-{batch}"
-    publisher = Publisher(shared(member.sink.connection), member.sink, Origin(run, part.number))
-    errors = member.io.errors[0]
-    for out in made:
-        if out.num_rows:
-            counts.rows += out.num_rows
-            recorded = _compute.sum(_compute.equal(out.column("stream"), errors)).as_py() or 0
-            counts.rows, counts.errors = counts.rows - recorded, counts.errors + recorded
-            publisher.add(
-                messages_out.with_schema_columns(
-                    out, stream="", subject="", producer="", first_position=0
-                )
-            )
-    publisher.finish()
-    return True
-
-
-def _note_pace(directory: Path, one: WorkItem, counts: _Counts, took_ms: float) -> None:
-    member = _member(directory, one.file_name)
-    if member is not None:
-        path = members.pace_file(Path(member.directory), one.part)
-        # The member may have been removed, with its directory.
-        with suppress(FileNotFoundError):
-            pacing.note(path, counts.messages, took_ms)
-
-
-@lru_cache(maxsize=1024)
-def _process_cache(directory: Path, file_name: str) -> Member:
-    found = members.read(directory, file_name)
-    if found is None:
-        raise FileNotFoundError(file_name)
-    return found
-
-
-def _member(directory: Path, file_name: str) -> Member | None:
-    try:
-        return _process_cache(directory, file_name)
-    except FileNotFoundError:
-        return None
-
-
 def _with_state(
-    member: Member, part: InputPartition, rows: Iterator[pa.RecordBatch], counts: _Counts
+    member: Member, part: InputPartition, rows: Iterator[pa.RecordBatch], done: PartRun
 ) -> Iterator[pa.RecordBatch]:
     restored = frozenset([int(part.key)]) if part.is_restored else frozenset[int]()
-    task = SharedPartitionTask(member.io, member.directory, restored)
+    task = _KeepingTask(member.io, member.directory, restored)
 
     def counted() -> Iterator[pa.RecordBatch]:
         for batch in rows:
             edges = _compute.sum(_compute.not_equal(batch.column("kind"), 0)).as_py() or 0
-            counts.messages += batch.num_rows - edges
+            done.messages += batch.num_rows - edges
             yield batch
 
-    return task(counted())
+    yield from task(counted())
+    (done.live,) = task.live
 
 
 def _without(
-    member: Member, part: InputPartition, rows: Iterator[pa.RecordBatch], counts: _Counts
+    member: Member, part: InputPartition, rows: Iterator[pa.RecordBatch], done: PartRun
 ) -> Iterator[pa.RecordBatch]:
     """Run a group without state: all routes from one input."""
 
     def counted() -> Iterator[pa.RecordBatch]:
         skips = member.io.skips(part.key)
         for batch in rows:
-            counts.messages += without_skipped(batch, "_sequence", skips).num_rows
+            done.messages += without_skipped(batch, "_sequence", skips).num_rows
             yield batch
 
     return StatelessTask(member.io, part.key)(counted())

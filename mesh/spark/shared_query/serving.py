@@ -1,0 +1,237 @@
+"""Loop of a slot: serves parts as their messages come, and reports where they are.
+
+A part's state stays in memory between runs.  It is stored, and the part's position reported, when
+the part has worked and its last report is a while ago.  Without a crash nothing reads it.  After
+one, the instance goes back to a stored position, and its markers show which output exists.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from mesh.spark.shared_query import task
+from mesh.spark.shared_query.planner import RoundPlanner
+from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, Outcome
+from pyspark_nats.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from mesh.spark.shared_query.at_work import AtWork
+    from mesh.spark.shared_query.members import InputPartition, Member, Offsets
+    from mesh.spark.shared_query.task import LiveState, PartRun
+    from mesh.spark.shared_query.work import WorkItem
+    from pyspark_nats.protocol.connection_options import ConnectionOptions
+
+#: Interval of the reports on a busy part, seconds.
+REPORT_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class _Served:
+    """A part and what is not reported yet."""
+
+    member: Member
+    part: InputPartition
+    messages: int = 0
+    rows: int = 0
+    errors: int = 0
+    took_ms: float = 0.0
+    behind: int = 0
+    #: Its position and state after its last run; None if reported.
+    ends: Offsets | None = None
+    live: LiveState | None = None
+    #: Time of the next report, if there is something to report.
+    due_s: float = 0.0
+
+    def add(self, item: WorkItem, run: PartRun, took_ms: float) -> None:
+        """Record a run."""
+        self.messages += run.messages
+        self.rows += run.rows
+        self.errors += run.errors
+        self.took_ms += took_ms
+        self.behind, self.ends, self.live = item.behind, item.ends, run.live
+
+    def report(self, now_s: float, *, stored: bool = True) -> Outcome:
+        """What is new; its state is stored first, so that the reported position can be used.
+
+        ``stored`` is false for a state that is not valid any more: no position is reported then.
+        """
+        if stored and self.live is not None:
+            self.live.store()
+        told = Outcome(
+            WORK,
+            self.member.name,
+            self.member.generation,
+            self.part.key,
+            self.ends if stored else None,
+            self.messages,
+            self.rows,
+            self.errors,
+            self.behind,
+            self.took_ms,
+        )
+        self.messages = self.rows = self.errors = 0
+        self.took_ms = 0.0
+        self.ends = self.live = None
+        self.due_s = now_s + REPORT_S
+        return told
+
+
+class Serving:
+    """The parts of one slot; for one thread."""
+
+    def __init__(
+        self,
+        connection: ConnectionOptions,
+        tell: Callable[[tuple[Outcome, ...]], None],
+        at_work: AtWork,
+        *,
+        report_s: float = REPORT_S,
+    ) -> None:
+        """A slot without parts.
+
+        Args:
+            connection: to NATS.
+            tell: receives the outcomes, in order.
+            at_work: shows the present work.
+            report_s: interval of the reports on a busy part.
+        """
+        self._planner = RoundPlanner(connection)
+        self._tell = tell
+        self._at_work = at_work
+        self._report_s = report_s
+        self._served: dict[str, dict[str, _Served]] = {}
+
+    def admit(self, member: Member, keys: Collection[str]) -> None:
+        """Serve parts of a member from now on."""
+        self._served[member.file_name] = {
+            part.key: _Served(member, part) for part in member.parts if part.key in keys
+        }
+        for item in self._planner.admit(member, keys):
+            if item.kind == FAILED:
+                self._fail(member, str(item.failure))
+                return
+            assert item.part is not None
+            outcome = Outcome(
+                ADMITTED, member.name, member.generation, item.part.key, item.ends, 0, 0, 0, 0, 0.0
+            )
+            self._tell((outcome,))
+
+    def remove(self, name: str) -> None:
+        """Serve a member no longer; no effect if it has failed."""
+        served = self._served.get(name)
+        if served:
+            self._leave(next(iter(served.values())).member)
+
+    def round(self, wait_s: float, wakes: int | None = None) -> None:
+        """Wait for messages and timers, and do the work that is ready.
+
+        Args:
+            wait_s: longest wait, seconds.
+            wakes: a file descriptor that ends the wait when it is readable; None for none.
+
+        Raises:
+            UnavailableError: NATS remained unavailable.
+        """
+        now_s = time.monotonic()
+        due_s = [one.due_s for one in self._unreported()]
+        wait_s = max(0.0, min([wait_s, *(at_s - now_s for at_s in due_s)]))
+        for item in self._planner.next(wait_s, wakes):
+            # The member may have failed in this round.
+            if not self._planner.has(item.member.file_name):
+                continue
+            if item.kind == WORK:
+                self._work(item)
+            elif item.kind == REMOVED:
+                self._leave(item.member)
+            else:
+                self._fail(item.member, str(item.failure))
+        self._report()
+
+    def close(self) -> None:
+        """Close the connections; the parts are not stored."""
+        self._planner.close()
+
+    # --- work
+
+    def _work(self, item: WorkItem) -> None:
+        member, part = item.member, item.part
+        assert part is not None
+        self._at_work.begin(member.name)
+        started_s = time.perf_counter()
+        try:
+            run = task.run(item)
+        except UnavailableError as error:
+            # This is no work of the member's.
+            self._at_work.end()
+            if not task.is_server_there(member):
+                # Each of the others would wait for it.
+                raise
+            self._fail(member, f"{UNANSWERED}: {error}")
+            return
+        # A failure concerns only its member.
+        except Exception as error:
+            self._at_work.end()
+            self._fail(member, f"{type(error).__name__}: {error}")
+            return
+        self._at_work.end()
+        took_ms = (time.perf_counter() - started_s) * 1000
+        self._served[member.file_name][part.key].add(item, run, took_ms)
+        self._planner.ran(item, run.messages, took_ms, run.timer_ms)
+
+    # --- reports
+
+    def _unreported(self) -> Iterator[_Served]:
+        for parts in self._served.values():
+            yield from (one for one in parts.values() if one.ends is not None)
+
+    def _report(self) -> None:
+        now_s = time.monotonic()
+        told: list[Outcome] = []
+        for one in list(self._unreported()):
+            if one.due_s <= now_s and self._planner.has(one.member.file_name):
+                self._stored(one, now_s, told)
+        if told:
+            self._tell(tuple(told))
+
+    def _stored(self, one: _Served, now_s: float, told: list[Outcome]) -> bool:
+        """Add the report on a part to ``told``; False if its member has failed by that."""
+        self._at_work.begin(one.member.name)
+        try:
+            told.append(one.report(now_s))
+        except Exception as error:
+            if told:
+                self._tell(tuple(told))
+                told.clear()
+            self._fail(one.member, f"{type(error).__name__}: {error}")
+            return False
+        finally:
+            self._at_work.end()
+        one.due_s = now_s + self._report_s
+        return True
+
+    def _leave(self, member: Member) -> None:
+        """Store and report all parts of a member, which then does no more work here."""
+        now_s = time.monotonic()
+        told: list[Outcome] = []
+        for one in self._served[member.file_name].values():
+            if one.ends is not None and not self._stored(one, now_s, told):
+                return
+        self._drop(member)
+        self._tell((*told, Outcome(REMOVED, member.name, member.generation)))
+
+    def _fail(self, member: Member, failure: str) -> None:
+        now_s = time.monotonic()
+        served = self._served[member.file_name].values()
+        told = [one.report(now_s, stored=False) for one in served if one.ends is not None]
+        self._drop(member)
+        outcome = Outcome(FAILED, member.name, member.generation, failure=failure)
+        self._tell((*told, outcome))
+
+    def _drop(self, member: Member) -> None:
+        self._planner.remove(member.file_name)
+        for one in self._served.pop(member.file_name).values():
+            task.drop_state(member, one.part)

@@ -1,0 +1,154 @@
+"""A slot: the thread of one of Spark's Python processes that serves parts of the shared query.
+
+Spark starts a task for each slot, and that task stays until its batch is over.  The work itself is
+done by a thread of the same process, which goes on between two batches.  So the border of a batch
+is no pause.  The next task of the process finds the thread and stays in its turn.  A thread that no
+task has found for a while ends.
+
+A batch is thus an interval of Spark's progress reports, and no unit of work.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from multiprocessing.connection import Client
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from mesh.spark.shared_query.at_work import AtWork
+from mesh.spark.shared_query.serving import Serving
+from mesh.spark.shared_query.slot_protocol import Admit, Hello, Remove
+
+if TYPE_CHECKING:
+    from mesh.spark.shared_query.slot_protocol import Command
+    from mesh.spark.shared_query.work import Outcome
+    from pyspark_nats.protocol.connection_options import ConnectionOptions
+
+#: Longest wait for messages and commands, seconds.
+_WAIT_S: Final = 0.5
+#: Time after which a slot without a task ends, seconds.
+_LEASE_S: Final = 30.0
+
+#: Rows of the shared query: what each part did during a stay.  See ``source.DONE_DDL``.
+_DONE_TYPES: Final[dict[str, pa.DataType]] = {
+    "instance": pa.string(),
+    "part": pa.string(),
+    "messages": pa.int64(),
+    "rows": pa.int64(),
+    "errors": pa.int64(),
+    "took_ms": pa.int64(),
+}
+_DONE: Final = pa.schema([pa.field(name, kind) for name, kind in _DONE_TYPES.items()])
+
+
+@dataclass(frozen=True, slots=True)
+class SlotOptions:
+    """What a slot needs to know."""
+
+    #: Socket of the session, and the directory for files of the slot.
+    address: str
+    directory: str
+    connection: ConnectionOptions
+
+
+class Slot:
+    """The slot of this process."""
+
+    def __init__(self, options: SlotOptions) -> None:
+        """Connect to the session, and serve in a thread from now on."""
+        self.options = options
+        self._session = Client(options.address, family="AF_UNIX")
+        self._done: dict[tuple[str, str], Counter[str]] = {}
+        self._lock = threading.Lock()
+        #: Until when a task has found it, monotonic, seconds.
+        self._leased_s = time.monotonic() + _LEASE_S
+        self._is_staying = False
+        self._ended = threading.Event()
+        self._error: Exception | None = None
+        threading.Thread(target=self._run, name="slot", daemon=True).start()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it serves no longer."""
+        return self._ended.is_set()
+
+    def stay(self, stay_s: float) -> pa.RecordBatch:
+        """Wait until the batch is over, or the slot has ended; what was done since the last stay.
+
+        Raises:
+            UnavailableError: NATS remained unavailable; other errors that are no member's.
+        """
+        self._is_staying = True
+        try:
+            self._ended.wait(stay_s)
+        finally:
+            self._leased_s = time.monotonic() + _LEASE_S
+            self._is_staying = False
+        if self._error is not None:
+            raise self._error
+        with self._lock:
+            done, self._done = self._done, {}
+        rows = [{"instance": i, "part": p, **counts} for (i, p), counts in done.items()]
+        return pa.RecordBatch.from_pylist(rows, schema=_DONE)
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except EOFError:
+            # The session needs it no longer.
+            return
+        except Exception as error:
+            self._error = error
+        finally:
+            self._session.close()
+            self._ended.set()
+
+    def _serve(self) -> None:
+        path = Path(self.options.directory) / f"at-work-{os.getpid()}"
+        serving = Serving(self.options.connection, self._tell, AtWork(path))
+        self._session.send(Hello(os.getpid(), str(path)))
+        try:
+            while self._is_staying or time.monotonic() < self._leased_s:
+                while self._session.poll():
+                    command: Command = self._session.recv()
+                    match command:
+                        case Admit(member, keys):
+                            serving.admit(member, keys)
+                        case Remove(name):
+                            serving.remove(name)
+                serving.round(_WAIT_S, self._session.fileno())
+        finally:
+            serving.close()
+
+    def _tell(self, outcomes: tuple[Outcome, ...]) -> None:
+        with self._lock:
+            for one in outcomes:
+                if one.messages or one.rows or one.errors:
+                    counts = self._done.setdefault((one.instance, one.part), Counter())
+                    counts.update(
+                        messages=one.messages,
+                        rows=one.rows,
+                        errors=one.errors,
+                        took_ms=round(one.took_ms),
+                    )
+        try:
+            self._session.send(outcomes)
+        except OSError as error:
+            raise EOFError from error
+
+
+_found: Slot | None = None
+
+
+def of_this_process(options: SlotOptions) -> Slot:
+    """The slot of this process for ``options``; a new one if there is none."""
+    global _found
+    if _found is None or _found.has_ended or _found.options != options:
+        _found = Slot(options)
+    return _found

@@ -1,0 +1,39 @@
+"""Messages between the session and its slots, over a Unix domain socket in a private directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mesh.spark.shared_query.members import Member
+    from mesh.spark.shared_query.work import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """First message of a slot."""
+
+    pid: int
+    #: File of its ``AtWork``.
+    at_work: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Serve these parts of a member from now on; an outcome ``ADMITTED`` or ``FAILED`` follows."""
+
+    member: Member
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Serve a member no longer; an outcome ``REMOVED`` follows, if it has not failed before."""
+
+    name: str
+
+
+#: What the session sends, and what a slot sends.
+Command = Admit | Remove
+Report = Hello | tuple["Outcome", ...]
