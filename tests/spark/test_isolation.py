@@ -12,6 +12,7 @@ from mesh.spark.shared_query import pacing, task
 from mesh.spark.shared_query.work import ADMITTED, FAILED, UNANSWERED, WORK, WorkItem
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.source import offsets
+from pyspark_nats.source.tail import Tails
 from tests.support.shared_query import HandClock, Instances, OwnQuery, begun
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 def broken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
     """Errors that reading a stream raises, by its name; add entries to cause them."""
     wrong: dict[str, Exception] = {}
-    honest = offsets.Watch.latest_now
+    honest, honest_take = offsets.Watch.latest_now, Tails.take
 
     def latest_now(watch: offsets.Watch, start: Any, limits: Any) -> Any:
         for stream in start:
@@ -33,7 +34,14 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
                 raise wrong[stream]
         return honest(watch, start, limits)
 
+    def take(tails: Tails[Any], key: Any, at: int, most: int) -> Any:
+        for stream in key.at:
+            if stream in wrong:
+                raise wrong[stream]
+        return honest_take(tails, key, at, most)
+
     monkeypatch.setattr(offsets.Watch, "latest_now", latest_now)
+    monkeypatch.setattr(Tails, "take", take)
     return wrong
 
 

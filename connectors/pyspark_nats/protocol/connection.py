@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import random
+import select
 import threading
 import time
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from pyspark_nats.protocol.servers import Pool
 from pyspark_nats.protocol.transport import DisconnectedError as DisconnectedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark_nats.protocol.connection_options import ConnectionOptions
 
@@ -238,12 +239,18 @@ class Connection:
         """
         self._link.gather(count, pause_s)
 
-    def is_readable(self, wait_s: float = 0.0, other: int | None = None) -> bool:
-        """Whether bytes wait in the socket, or arrive within ``wait_s``.
+    def is_readable(self, wait_s: float = 0.0) -> bool:
+        """Whether bytes wait in the socket, or arrive within ``wait_s``."""
+        return self._open is not None and self._open.is_readable(wait_s)
 
-        Returns early if the file descriptor ``other`` is readable.
-        """
-        return self._open is not None and self._open.is_readable(wait_s, other)
+    @property
+    def heard_s(self) -> float:
+        """When the server was last heard of, monotonic, seconds; 0 while it is closed."""
+        return self._open.heard_s if self._open is not None else 0.0
+
+    def fileno(self) -> int | None:
+        """The file descriptor of the socket; None while it is closed."""
+        return self._open.fileno() if self._open is not None else None
 
     def take_frames(self) -> frames.Frames:
         """All whole messages received so far; other frames are processed.
@@ -353,6 +360,28 @@ class Connection:
             if remaining_s <= 0 or not self._link.is_readable(remaining_s):
                 return False
             self.receive(time.monotonic() + 1)
+
+
+def wait_any(connections: Iterable[Connection], others: Iterable[int], wait_s: float) -> None:
+    """Wait until one of several connections or file descriptors is readable.
+
+    Args:
+        connections: those that are closed are left out.
+        others: file descriptors.
+        wait_s: longest wait, seconds.
+    """
+    poll = select.poll()
+    for connection in connections:
+        # Encrypted bytes may have been received already.
+        if connection.is_readable():
+            return
+        descriptor = connection.fileno()
+        if descriptor is not None:
+            poll.register(descriptor, select.POLLIN)
+    for descriptor in others:
+        poll.register(descriptor, select.POLLIN)
+    # Rounded up, so that a short wait is not zero.
+    poll.poll(max(0, -int(-wait_s * 1000 // 1)))
 
 
 _local = threading.local()

@@ -23,6 +23,9 @@ STREAM_NOT_FOUND: Final = 10059
 #: A failed expectation; a contended replicated stream may report 10164 instead of 10071.
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 
+#: Prefixes of the status of a pull request that was served as far as possible.
+SERVED: Final = ("Batch Completed", "Message Size Exceeds MaxBytes")
+
 #: In the year 2255: the server counts nanoseconds, and later times wrap around into the past.
 _TIME_MAX_MS: Final = 9_000_000_000_000
 

@@ -242,9 +242,18 @@ class Link:
             self._buffer = space
         self._progress_s = time.monotonic()
 
-    def is_readable(self, wait_s: float, other: int | None = None) -> bool:
-        """Whether bytes wait in the socket, or arrive within ``wait_s``; see ``Transport.wait``."""
-        return self._transport.wait(wait_s, other=other)
+    def is_readable(self, wait_s: float) -> bool:
+        """Whether bytes wait in the socket, or arrive within ``wait_s``."""
+        return self._transport.wait(wait_s)
+
+    @property
+    def heard_s(self) -> float:
+        """When bytes last arrived, monotonic, seconds."""
+        return self._progress_s
+
+    def fileno(self) -> int:
+        """The file descriptor of the socket."""
+        return self._transport.fileno()
 
     @property
     def buffered_bytes(self) -> int:

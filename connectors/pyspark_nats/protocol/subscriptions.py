@@ -76,13 +76,8 @@ class MessageListener:
             found |= self._listening.keys()
         return found
 
-    def wait(self, wait_s: float, other: int | None = None) -> None:
-        """Return when a message arrives, ``other`` is readable, or after ``wait_s``.
-
-        Args:
-            wait_s: seconds.
-            other: a file descriptor; None for none.
-        """
+    def wait(self, wait_s: float) -> None:
+        """Return when a message arrives, or after ``wait_s``."""
         if not self._may_listen:
             wait_s = min(wait_s, _POLL_S)
 
@@ -90,9 +85,19 @@ class MessageListener:
             self._take()
             # A new connection has no subscriptions yet.
             if not self._notified and self._sids and wait_s > 0:
-                self._connection.is_readable(wait_s, other)
+                self._connection.is_readable(wait_s)
 
         self._retrying(step)
+
+    @property
+    def connection(self) -> Connection:
+        """Its connection, for ``wait_any``."""
+        return self._connection
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the next poll returns something without waiting for the server."""
+        return bool(self._notified)
 
     def check(self) -> None:
         """Check that the connection is alive, and reconnect if it is not."""

@@ -52,6 +52,10 @@ class Transport:
         self._socket = self._tls = context.wrap_socket(self._socket, server_hostname=name)
         self._socket.setblocking(False)
 
+    def fileno(self) -> int:
+        """The file descriptor of the socket."""
+        return self._socket.fileno()
+
     def receive(self) -> bytes | None:
         """The bytes received; None if there are none yet, b"" at the end."""
         try:
@@ -91,24 +95,13 @@ class Transport:
         except self._would_block:
             return 0
 
-    def wait(self, timeout_s: float, *, to_send: bool = False, other: int | None = None) -> bool:
-        """Whether bytes can be received, or sent if requested, within ``timeout_s``.
-
-        Returns early if the file descriptor ``other`` is readable.
-        """
+    def wait(self, timeout_s: float, *, to_send: bool = False) -> bool:
+        """Whether bytes can be received, or sent if requested, within ``timeout_s``."""
         if self._tls is not None and self._tls.pending():
             return True
         self._poll.register(self._socket, select.POLLIN | (select.POLLOUT if to_send else 0))
         # Rounded up, so that a short wait is not zero.
-        timeout_ms = max(0, -int(-timeout_s * 1000 // 1))
-        if other is None:
-            return bool(self._poll.poll(timeout_ms))
-        self._poll.register(other, select.POLLIN)
-        try:
-            ready = self._poll.poll(timeout_ms)
-        finally:
-            self._poll.unregister(other)
-        return any(fd != other for fd, _ in ready)
+        return bool(self._poll.poll(max(0, -int(-timeout_s * 1000 // 1))))
 
     def close(self) -> None:
         """Close the connection."""

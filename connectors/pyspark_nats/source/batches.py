@@ -13,7 +13,7 @@ from pyspark_nats.source.ranges import Blocks
 from pyspark_nats.source.task_reports import Fetched, send
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -84,21 +84,38 @@ def read(
     """
     connection = shared(options.connection)
     fetched = Fetched()
-    if shape.has_markers:
-        yield rows.range_markers(rows.RANGE_START, ranges)
     blocks = Blocks(options.block_size, options.block_index, options.block_count)
-    for wanted in ranges:
-        parts = fetch.read_range(
-            connection, wanted, blocks, is_loss_error=options.fail_on_data_loss
-        )
-        for part in _bounded(fetched.counting(parts, time.monotonic)):
-            batch = shape.to_batch(part)
-            if batch.num_rows:
-                yield batch
-    if shape.has_markers:
-        yield rows.range_markers(rows.RANGE_END, ranges)
+
+    def parts() -> Iterator[Messages]:
+        for wanted in ranges:
+            found = fetch.read_range(
+                connection, wanted, blocks, is_loss_error=options.fail_on_data_loss
+            )
+            yield from _bounded(fetched.counting(found, time.monotonic))
+
+    yield from shaped(shape, ranges, parts())
     if address is not None:
         send(connection, address, fetched)
+
+
+def shaped(
+    shape: RowLayout, ranges: Sequence[StreamRange], parts: Iterable[Messages]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of messages that have been read, between range markers if requested.
+
+    Args:
+        shape: layout of the rows.
+        ranges: the ranges that were read.
+        parts: their messages, in order.
+    """
+    if shape.has_markers:
+        yield rows.range_markers(rows.RANGE_START, ranges)
+    for part in parts:
+        batch = shape.to_batch(part)
+        if batch.num_rows:
+            yield batch
+    if shape.has_markers:
+        yield rows.range_markers(rows.RANGE_END, ranges)
 
 
 def _bounded(parts: Iterator[Messages]) -> Iterator[Messages]:

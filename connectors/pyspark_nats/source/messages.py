@@ -73,6 +73,20 @@ class Messages:
         """Broker times, ns since 1970."""
         return self._time_ns()
 
+    def slice(self, first: int, end: int) -> Messages:
+        """The messages from index ``first`` to before ``end``."""
+        if first == 0 and end == len(self):
+            return self
+        count = end - first
+        return Messages(
+            self.stream,
+            self.sequence[first:end],
+            lambda: self.data.slice(first, count),
+            lambda: self.header.slice(first, count),
+            lambda: self.subject.slice(first, count),
+            lambda: self.time_ns[first:end],
+        )
+
     def take(self, keep: Bools) -> Messages:
         """The messages where ``keep`` is true."""
         if keep.all():

@@ -30,8 +30,6 @@ _PAUSE_S = 0.005
 _SILENCE_S = 2.5
 #: The server drops a request after this time; a silent server is detected earlier.
 _EXPIRES_NS = 30_000_000_000
-#: Prefixes of the status of a request that was served as far as possible.
-_SERVED = ("Batch Completed", "Message Size Exceeds MaxBytes")
 #: Cost of a filter for each message, in messages read without a filter.
 _FILTER_COST = 8
 
@@ -133,7 +131,7 @@ class Pull:
         if code == 409 and text.startswith("Message Size") and not has_data:
             # One message may be larger than the requested size.
             self._bytes_max *= 4
-        elif code == 503 or (code == 409 and not text.startswith(_SERVED)):
+        elif code == 503 or (code == 409 and not text.startswith(jetstream.SERVED)):
             # The consumer was deleted, or its leader changed: create another.
             raise DisconnectedError(f"{code} {text}")
         elif code not in (404, 408, 409):

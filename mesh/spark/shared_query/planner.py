@@ -1,24 +1,29 @@
 """Planner of a slot's work, by the positions of its parts and their streams.
 
-The planner sleeps on one connection that is subscribed, for one message each, to the subjects of
-all parts' streams.  So idle streams cost nothing.  A message wakes the planner, which looks only at
-the stream of that message.
+A part that reads one stream of the mesh's own *follows* it: its messages come by themselves
+(``pyspark_nats.source.tail``), and are the next work as they are.
+
+The planner *looks* at the streams of the other parts, and at that of a follower which begins, or
+has a gap or a due timer.  It sleeps on a connection that is subscribed, for one message each, to
+the subjects of these streams, and looks only at the stream of a message that it received.
 """
 
 from __future__ import annotations
 
-import select
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from mesh.spark.shared_query import pacing
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, WorkItem
-from pyspark_nats.errors import ConnectorError, UnavailableError
-from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.errors import ConnectorError, RefusedError, UnavailableError
+from pyspark_nats.protocol.connection import Connection, wait_any
 from pyspark_nats.protocol.subscriptions import MessageListener
-from pyspark_nats.source import offsets, planning
+from pyspark_nats.source import offsets, planning, ranges
+from pyspark_nats.source.subjects import matching
+from pyspark_nats.source.tail import Tails
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -35,6 +40,8 @@ _DOUBT_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 _PATIENCE_S: Final = 5.0
 #: Interval of looks at streams whose messages cause no notification, seconds.
 _POLL_S: Final = 0.25
+#: Interval of looks at idle streams that are followed: their positions must not expire; seconds.
+_IDLE_S: Final = 600.0
 #: Interval of checks of the connection: one that broke without notice stays silent; seconds.
 _CHECK_S: Final = 1.0
 
@@ -60,6 +67,11 @@ class _Offset:
     until: Mapping[str, int] | None = None
     #: Whether the part has reached ``until``.
     is_there: bool = False
+    #: Whether it may follow its stream, and the last sequence that came.
+    follows: bool = False
+    seen: int = 0
+    #: The broker's clock minus the local monotonic clock, milliseconds.
+    clock_ms: float = 0.0
     #: Most messages in its next run.
     rows_max: int = pacing.ROWS_FIRST
     _watch: offsets.Watch | None = None
@@ -69,6 +81,9 @@ class _Offset:
         self._watch = offsets.Watch(self.part.options, connection, lambda: self.timer_ms)
         self.at = {**self._watch.initial(), **(self.part.start or {})}
         self.is_unknown = self.part.is_restored
+        options = self.part.options
+        is_plain = not self.part.is_foreign and options.block_count == 1
+        self.follows = is_plain and len(self.at) == 1 and self.member.until is None
 
     @property
     def watch(self) -> offsets.Watch:
@@ -106,6 +121,7 @@ class RoundPlanner:
         # Calls wait for one stream's leader at a time, and delay the other members.
         self._asks = Connection(replace(self.connection, timeout_s=_PATIENCE_S))
         self._listener = MessageListener(Connection(self.connection))
+        self._tails: Tails[_Offset] = Tails(Connection(self.connection), self._asks)
 
     def next(self, wait_s: float, wakes: int | None = None) -> list[WorkItem]:
         """The work of the next round, as soon as there is some; empty after ``wait_s``.
@@ -118,11 +134,12 @@ class RoundPlanner:
             UnavailableError: NATS remained unavailable.
         """
         ends_s = time.monotonic() + wait_s
-        if time.monotonic() - self._checked_s > _CHECK_S:
+        if self._readers and time.monotonic() - self._checked_s > _CHECK_S:
             self._listener.check()
             self._checked_s = time.monotonic()
         is_first = True
         while True:
+            work = self._arrived()
             heard = self._listener.poll()
             armed = self._listener.listen(
                 {
@@ -131,7 +148,7 @@ class RoundPlanner:
                     if stream not in heard and stream not in self._doubts
                 }
             )
-            work = list(self._look(heard, armed))
+            work += self._look(heard, armed)
             self._count = len(work)
             now_s = time.monotonic()
             if work or now_s >= ends_s or (wakes is not None and not is_first):
@@ -143,14 +160,12 @@ class RoundPlanner:
         """Close the connections."""
         self._asks.close()
         self._listener.close()
+        self._tails.connection.close()
 
     def _wait(self, wait_s: float, wakes: int | None) -> None:
-        if self._readers:
-            self._listener.wait(wait_s, wakes)
-        elif wakes is None:
-            time.sleep(wait_s)
-        else:
-            select.select([wakes], [], [], wait_s)
+        if not self._listener.has_news:
+            connections = (self._listener.connection, self._tails.connection)
+            wait_any(connections, () if wakes is None else (wakes,), wait_s)
 
     # --- members
 
@@ -176,16 +191,16 @@ class RoundPlanner:
                 place.until = until
         self._places[member.file_name] = places
         for place in places:
-            for stream in place.at:
-                self._readers[stream].append(place)
-            self._again.update(place.at)
+            if not place.follows:
+                self._observe(place)
             yield WorkItem(ADMITTED, member, place.part, ends=place.at)
 
     def remove(self, name: str) -> bool:
         """Give no more work for a member; whether it was known."""
         places = self._places.pop(name, None)
         for place in places or ():
-            for stream in place.at:
+            self._tails.forget(place)
+            for stream in () if place.follows else place.at:
                 self._readers[stream].remove(place)
                 if not self._readers[stream]:
                     del self._readers[stream]
@@ -212,6 +227,14 @@ class RoundPlanner:
                 fair_ms = pacing.ALONE_MS if self._count == 1 else pacing.FAIR_MS
                 place.rows_max = pacing.next_limit(place.rows_max, messages, took_ms, fair_ms)
                 place.timer_ms = timer_ms
+                place.due_s = self._due_s(place)
+
+    def _observe(self, place: _Offset) -> None:
+        """Look at a part's streams from now on when messages are published to them."""
+        place.follows = False
+        for stream in place.at:
+            self._readers[stream].append(place)
+        self._again.update(place.at)
 
     def _query_streams(self, step: Callable[[], T]) -> T:
         """Run a step that queries one member's streams.
@@ -230,6 +253,50 @@ class RoundPlanner:
         # The server may have been unavailable until now.
         return step()
 
+    # --- followed streams
+
+    def _arrived(self) -> list[WorkItem]:
+        """The work that has come by itself."""
+        self._tails.receive()
+        found = []
+        for place in self._tails.ready():
+            item = self._guarded(place, partial(self._taken, place))
+            if item is not None:
+                found.append(item)
+        return found
+
+    def _taken(self, place: _Offset) -> WorkItem | None:
+        ((stream, at),) = place.at.items()
+        seen = max(at["sequence"], place.seen)
+        taken = self._tails.take(place, seen, place.rows_max)
+        if taken is None:
+            return None
+        came, behind = taken
+        end = place.seen = int(came.sequence[-1])
+        if end - seen != len(came):
+            # A look finds out whether the messages between them were deleted, or lost.
+            place.due_s, place.seen = 0.0, 0
+            return None
+        subjects = place.part.options.subjects_of(stream)
+        mine = came.take(matching(came.subject, subjects)) if subjects else came
+        if not len(mine):
+            # Markers only: the part stays where it is.
+            return None
+        # Later messages are not older than the last one.
+        place.at = {stream: {**at, "sequence": end, "time_ms": int(came.time_ns[-1]) // 1_000_000}}
+        place.is_unknown = False
+        ((wanted,),) = ranges.plan([[(stream, subjects)]], {stream: at}, place.at)
+        return WorkItem(WORK, place.member, place.part, (wanted,), place.at, behind, mine)
+
+    def _follow(self, place: _Offset) -> None:
+        """Follow a stream after the present position."""
+        ((stream, at),) = place.at.items()
+        try:
+            self._tails.follow(place, stream, at["sequence"])
+        except RefusedError:
+            # This account may not, or the stream has as many consumers as it may have.
+            self._observe(place)
+
     # --- streams
 
     def _look(self, heard: set[str], armed: set[str]) -> Iterator[WorkItem]:
@@ -246,6 +313,7 @@ class RoundPlanner:
         self._again = set()
         wanted = {id(p): p for stream in streams for p in self._readers[stream]}
         wanted |= {id(p): p for p in self._all() if p.due_s is not None and p.due_s <= now_s}
+        wanted |= {id(p): p for p in self._all() if p.follows and p not in self._tails}
         quiet = heard | doubted
         for place in wanted.values():
             work = self._work(place)
@@ -253,7 +321,8 @@ class RoundPlanner:
                 quiet -= place.at.keys()
                 for stream in place.at:
                     self._doubts.pop(stream, None)
-                self._again.update(place.at)
+                if not place.follows:
+                    self._again.update(place.at)
                 yield work
         for stream in quiet:
             self._doubt(stream, now_s)
@@ -270,8 +339,18 @@ class RoundPlanner:
             yield from places
 
     def _work(self, place: _Offset) -> WorkItem | None:
+        def step() -> WorkItem | None:
+            work = self._query_streams(lambda: self._next_of(place))
+            if place.follows and place not in self._tails:
+                self._follow(place)
+            return work
+
+        return self._guarded(place, step)
+
+    def _guarded(self, place: _Offset, step: Callable[[], WorkItem | None]) -> WorkItem | None:
+        """The work that a step finds; an error concerns only the part's member."""
         try:
-            return self._query_streams(lambda: self._next_of(place))
+            return step()
         except _NoServerError:
             raise
         except Exception as error:
@@ -284,6 +363,7 @@ class RoundPlanner:
         limits = pacing.limited(options.limits, place.rows_max)
         if place.until is None:
             ends = place.watch.latest_now(place.at, limits)
+            place.clock_ms = place.watch.clock_ms - time.monotonic() * 1000
             if ends == place.at and not place.is_unknown:
                 place.due_s = self._due_s(place)
                 return None
@@ -310,10 +390,10 @@ class RoundPlanner:
     def _due_s(self, place: _Offset) -> float | None:
         """Time of the next look at a part without a notification."""
         now_s = time.monotonic()
-        times = []
+        times = [now_s + _IDLE_S] if place.follows else []
         if place.timer_ms is not None:
             # By the server's clock; a look that is too early is followed by another one.
-            times.append(now_s + max(1, place.timer_ms - place.watch.clock_ms) / 1000)
+            times.append(max(now_s + 0.001, (place.timer_ms - place.clock_ms) / 1000))
         if place.part.is_foreign or place.watch.has_copies:
             times.append(now_s + _POLL_S)
         return min(times, default=None)

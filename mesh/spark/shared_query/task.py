@@ -91,7 +91,11 @@ def run(item: WorkItem) -> PartRun:
     member, part = item.member, item.part
     assert part is not None
     done = PartRun()
-    rows = batches.read(part.options, part.form, item.ranges)
+    rows = (
+        batches.read(part.options, part.form, item.ranges)
+        if item.messages is None
+        else batches.shaped(part.form, item.ranges, [item.messages])
+    )
     made = (
         _with_state(member, part, rows, done)
         if member.io.group.stateful

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from mesh.spark.shared_query.members import InputPartition, Member, Offsets
+    from pyspark_nats.source.messages import Messages
     from pyspark_nats.source.ranges import StreamRange
 
 #: Kinds of work items and outcomes: input of a part, or the report that a part was admitted, that a
@@ -33,6 +34,8 @@ class WorkItem:
     ends: Offsets | None = None
     #: Messages that wait after that.
     behind: int = 0
+    #: The messages of the range, if they have been read.
+    messages: Messages | None = None
     #: Failure of an item that failed before there was work.
     failure: str | None = None
 

@@ -1,0 +1,282 @@
+"""Readers of many streams at once, to which messages come as they are stored.
+
+Each stream has a pull consumer without acks, and all of them share one connection.  A consumer
+always has an open request, so the server sends a message as soon as it is stored, with its position
+in the reply subject, which no publisher can write.  The requests bound what may wait here unread.
+
+A reader is *broken* when its consumer is gone or silent, or a message was lost on the way.  The
+caller then looks at the stream, and follows it again from where it is.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_nats.errors import ConnectorError
+from pyspark_nats.protocol import frames, jetstream
+from pyspark_nats.protocol.connection import DisconnectedError
+from pyspark_nats.source import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.source.messages import Messages
+
+K = TypeVar("K", bound="Hashable")
+
+#: Most messages and bytes of one request: at first, and for a stream that has much.
+_MESSAGES_FIRST: Final = 1_000
+_MESSAGES_MAX: Final = 50_000
+_BYTES_FIRST: Final = 1 << 20
+_BYTES_MAX: Final = 16 << 20
+#: Interval of the signs of life of a consumer, and the time after which it counts as silent: the
+#: consumer of a replicated stream is in one server, which may end; seconds.
+_BEAT_S: Final = {True: 2.0, False: 10.0}
+_SILENT_BEATS: Final = 2.5
+#: Quiet time after which the server is asked for a sign of life, and its time to answer, seconds.
+_QUIET_S: Final = 1.0
+_ANSWERS_S: Final = 2.0
+#: The server ends a request after this time, seconds.
+_EXPIRES_S: Final = 30.0
+
+
+@dataclass(eq=False, slots=True)
+class _Tail(Generic[K]):
+    key: K
+    stream: str
+    consumer: str
+    sid: int
+    inbox: str
+    #: Number of messages that it has sent, and that open requests may still bring.
+    delivered: int = 0
+    asked: int = 0
+    requests: int = 0
+    messages_max: int = _MESSAGES_FIRST
+    bytes_max: int = _BYTES_FIRST
+    #: When it was last heard of, monotonic, seconds.
+    heard_s: float = 0.0
+    #: Messages that the caller has not taken, and how many the stream has after them.
+    waiting: list[Messages] = field(default_factory=list)
+    pending: int = 0
+
+
+class Tails(Generic[K]):
+    """Readers by a key of the caller's; for one thread."""
+
+    def __init__(self, connection: Connection, asks: Connection) -> None:
+        """No readers yet.
+
+        Args:
+            connection: for messages only.
+            asks: for requests.
+        """
+        self._connection = connection
+        self._asks = asks
+        self._by_key: dict[K, _Tail[K]] = {}
+        self._by_sid: dict[int, _Tail[K]] = {}
+        self._connection_number = 0
+        #: When the server was last asked for a sign of life, monotonic, seconds.
+        self._pinged_s = 0.0
+
+    @property
+    def connection(self) -> Connection:
+        """The connection for messages, for ``wait_any``."""
+        return self._connection
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_key
+
+    def follow(self, key: K, stream: str, at: int) -> None:
+        """Read ``stream`` after sequence ``at`` from now on.
+
+        Raises:
+            RefusedError: this account may not, or the stream is gone; UnavailableError: no answer.
+        """
+        self.forget(key)
+        made = self._asks.retry_while_unavailable(
+            "following a stream", lambda: jetstream.create_reader(self._asks, stream, at + 1)
+        )
+
+        def step() -> None:
+            self._drop_lost()
+            sid, inbox = self._connection.new_inbox_tree()
+            tail = _Tail(key, stream, made.name, sid, inbox, heard_s=time.monotonic())
+            self._by_key[key] = self._by_sid[sid] = tail
+            self._ask(tail)
+
+        self._connection.retry_while_unavailable("following a stream", step, is_under_way=True)
+
+    def forget(self, key: K) -> None:
+        """End a reader; its consumer expires."""
+        tail = self._by_key.pop(key, None)
+        if tail is None:
+            return
+        self._by_sid.pop(tail.sid, None)
+        if self._connection.is_open:
+            try:
+                self._connection.unsubscribe(tail.sid)
+            except (DisconnectedError, OSError):
+                # The next call reconnects.
+                return
+
+    def receive(self) -> set[K]:
+        """Take in what has arrived; the keys of the readers that are broken, which end."""
+        if not self._by_key:
+            return set()
+        before = set(self._by_key)
+        try:
+            while self._take_in():
+                pass
+            self._check()
+        except (DisconnectedError, OSError, ConnectorError):
+            self._connection.close()
+        self._drop_lost()
+        now_s = time.monotonic()
+        silent_s = _SILENT_BEATS * self._beat_s
+        for tail in list(self._by_key.values()):
+            if now_s - tail.heard_s > silent_s:
+                self.forget(tail.key)
+        return before - self._by_key.keys()
+
+    def ready(self) -> Iterable[K]:
+        """The keys with messages."""
+        return [key for key, tail in self._by_key.items() if tail.waiting]
+
+    def take(self, key: K, at: int, most: int) -> tuple[Messages, int] | None:
+        """Messages of a reader, and how many wait behind them.
+
+        Args:
+            key: of the reader.
+            at: only messages after this sequence.
+            most: at most so many.
+
+        Returns:
+            None without any.
+        """
+        tail = self._by_key[key]
+        if not tail.waiting:
+            return None
+        found = messages.concatenated(tail.waiting)
+        first = int(np.searchsorted(found.sequence, at, side="right"))
+        last = min(len(found), first + most)
+        tail.waiting = [found.slice(last, len(found))] if last < len(found) else []
+        if tail.asked + len(found) - last <= tail.messages_max // 2:
+            self._renew(tail)
+        if first == last:
+            return None
+        return found.slice(first, last), tail.pending + len(found) - last
+
+    def _check(self) -> None:
+        """Check that the server is there, if it has been quiet.
+
+        Raises:
+            DisconnectedError: it is not.
+        """
+        now_s = time.monotonic()
+        quiet_s = now_s - max(self._connection.heard_s, self._pinged_s)
+        if self._pinged_s > self._connection.heard_s:
+            if quiet_s > _ANSWERS_S:
+                raise DisconnectedError("the server is silent")
+        elif quiet_s > _QUIET_S:
+            self._pinged_s = now_s
+            self._connection.send(b"PING\r\n")
+
+    # --- requests
+
+    @property
+    def _beat_s(self) -> float:
+        return _BEAT_S["cluster" in self._connection.info]
+
+    def _renew(self, tail: _Tail[K]) -> None:
+        tail.messages_max = min(2 * tail.messages_max, _MESSAGES_MAX)
+        tail.bytes_max = min(2 * tail.bytes_max, _BYTES_MAX)
+        try:
+            self._ask(tail)
+        except (DisconnectedError, OSError):
+            self._connection.close()
+
+    def _ask(self, tail: _Tail[K]) -> None:
+        """Open a request."""
+        tail.requests += 1
+        query = {
+            "batch": tail.messages_max,
+            "max_bytes": tail.bytes_max,
+            "expires": int(_EXPIRES_S * 1e9),
+            "idle_heartbeat": int(self._beat_s * 1e9),
+        }
+        self._connection.send(
+            frames.publish(
+                self._connection.api(f"CONSUMER.MSG.NEXT.{tail.stream}.{tail.consumer}"),
+                json.dumps(query).encode(),
+                reply=f"{tail.inbox}.{tail.requests}",
+            )
+        )
+        tail.asked += tail.messages_max
+
+    # --- answers
+
+    def _drop_lost(self) -> None:
+        """End the readers of an earlier connection."""
+        if self._connection.made != self._connection_number or not self._connection.is_open:
+            self._connection_number = self._connection.made
+            self._by_key.clear()
+            self._by_sid.clear()
+
+    def _take_in(self) -> bool:
+        """Process the messages that have arrived; whether there may be more."""
+        if self._connection.is_readable():
+            self._connection.receive(time.monotonic() + 1)
+        found = self._connection.take_frames()
+        if not len(found):
+            return False
+        sids = found.sid
+        now_s = time.monotonic()
+        for sid in np.unique(sids).tolist():
+            tail = self._by_sid.get(sid)
+            if tail is None:
+                continue
+            tail.heard_s = now_s
+            try:
+                self._received(tail, found.where(sids == sid))
+            except DisconnectedError:
+                self.forget(tail.key)
+        return True
+
+    def _received(self, tail: _Tail[K], found: frames.Frames) -> None:
+        is_status = found.is_status
+        data = found
+        if is_status.any():
+            data = found.where(~is_status)
+            for at in np.flatnonzero(is_status).tolist():
+                self._answered(tail, found.header[at].as_py(), bool(len(data)))
+        if len(data):
+            got, tail.pending = messages.of_consumer(
+                tail.stream, tail.consumer, tail.delivered, data
+            )
+            tail.delivered += len(got)
+            tail.asked = max(0, tail.asked - len(got))
+            tail.waiting.append(got)
+
+    def _answered(self, tail: _Tail[K], header: bytes, has_data: bool) -> None:
+        """Process a status: a sign of life, or the end of a request."""
+        said = frames.status(header)
+        assert said is not None
+        code, text = said
+        if code == 100:
+            return
+        if code not in (404, 408) and not (code == 409 and text.startswith(jetstream.SERVED)):
+            raise DisconnectedError(f"{code} {text}")
+        if code == 409 and text.startswith("Message Size") and not has_data:
+            # One message may be larger than the requested size.
+            tail.bytes_max = min(4 * tail.bytes_max, 8 * _BYTES_MAX)
+        left = frames.header_values(pa.array([header]), "Nats-Pending-Messages")[0].as_py()
+        tail.asked = max(0, tail.asked - int(left)) if left else 0
+        if not tail.waiting and tail.asked <= tail.messages_max // 2:
+            self._ask(tail)
