@@ -24,6 +24,7 @@ import pyarrow as pa
 from mesh.spark.shared_query.at_work import AtWork
 from mesh.spark.shared_query.serving import Serving
 from mesh.spark.shared_query.slot_protocol import Admit, Hello, Remove
+from pyspark_nats.protocol.connection import close_shared
 
 if TYPE_CHECKING:
     from mesh.spark.shared_query.slot_protocol import Command
@@ -71,7 +72,8 @@ class Slot:
         self._is_staying = False
         self._ended = threading.Event()
         self._error: Exception | None = None
-        threading.Thread(target=self._run, name="slot", daemon=True).start()
+        self.thread = threading.Thread(target=self._run, name="slot", daemon=True)
+        self.thread.start()
 
     @property
     def has_ended(self) -> bool:
@@ -125,6 +127,7 @@ class Slot:
                 serving.round(_WAIT_S, self._session.fileno())
         finally:
             serving.close()
+            close_shared()
 
     def _tell(self, outcomes: tuple[Outcome, ...]) -> None:
         with self._lock:

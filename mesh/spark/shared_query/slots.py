@@ -90,8 +90,8 @@ class Slots:
         self._lock = threading.Lock()
         self._links: list[SlotLink] = []
         self._is_closed = False
-        #: Slots that ended before they were to.
-        self._lost: list[SlotLink] = []
+        #: For each slot that ended before it was to, what it was working on.
+        self._lost: list[Work | None] = []
         self.address = str(address)
         threading.Thread(target=self._accept, name="slots", daemon=True).start()
 
@@ -114,8 +114,7 @@ class Slots:
     def suspects(self) -> frozenset[str]:
         """The instances that lost slots were working for."""
         with self._lock:
-            found = [link.work() for link in self._lost]
-        return frozenset(work.instance for work in found if work is not None)
+            return frozenset(work.instance for work in self._lost if work is not None)
 
     def close(self) -> None:
         """End all slots."""
@@ -154,7 +153,7 @@ class Slots:
             connection.close()
             with self._lock:
                 if link is not None and not self._is_closed:
-                    self._lost.append(link)
+                    self._lost.append(link.work())
 
 
 def distribute(member: Member, links: Sequence[SlotLink]) -> list[tuple[SlotLink, tuple[str, ...]]]:

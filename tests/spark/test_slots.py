@@ -1,0 +1,338 @@
+"""Slots of the shared query in threads of this process, with a real server and without Spark."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.clock import SystemClock
+from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
+from mesh.plan.build import plan
+from mesh.spark.instance_context import InstanceContext, InstanceOptions
+from mesh.spark.instance_io import InstanceIO
+from mesh.spark.shared_query import query, slot, task
+from mesh.spark.shared_query.instance import SharedInstance
+from mesh.spark.shared_query.query import SharedQuery
+from mesh.spark.shared_query.slot import Slot, SlotOptions, of_this_process
+from pyspark_nats.errors import UnavailableError
+from tests.support.shared_query import Snapshots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from mesh.spark.shared_query.slots import Slots
+    from mesh.spark.shared_query.work import WorkItem
+    from tests.support.shared_query import Hand
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
+
+APP = """@App:name('A')
+define stream Numbers (n int);
+define stream Keyed (k string, n int);
+@dist(execGroup='sums')
+from Numbers#window.length(3) select sum(n) as total insert into Sums;
+@dist(execGroup='keyed', parallel='2')
+partition with (k of Keyed) begin
+  from Keyed select k, sum(n) as total insert into Totals;
+end;
+"""
+
+
+class Running:
+    """What Spark would return for a query, whose tasks are threads."""
+
+    def __init__(self, slots: list[Slot]) -> None:
+        self.slots = slots
+        self.stopped = threading.Event()
+        self.error: Exception | None = None
+
+    def awaitTermination(self, timeout_s: float) -> bool:
+        ended = self.stopped.wait(min(timeout_s, 0.02))
+        if self.error is not None:
+            raise self.error
+        return ended
+
+    def stop(self) -> None:
+        for one in self.slots:
+            one.thread.join(5)
+        self.stopped.set()
+
+
+class QueryWithoutSpark(SharedQuery):
+    """A shared query whose slots are threads of this process."""
+
+    def __init__(self, directory: Path, hand: Hand) -> None:
+        super().__init__(
+            None,  # type: ignore[arg-type]
+            directory,
+            SystemClock(),
+            nats=hand.nats,
+            slot_count=2,
+            retry_s=0.0,
+        )
+        self.hand = hand
+        self.runs: list[Running] = []
+
+    def _register(self) -> None:
+        pass
+
+    def _start(self, run: Path, accepting: Slots) -> Any:
+        for number in range(2):
+            (run / str(number)).mkdir()
+        self.runs.append(
+            Running(
+                [
+                    Slot(SlotOptions(accepting.address, str(run / str(number)), self.hand.known))
+                    for number in range(2)
+                ]
+            )
+        )
+        return self.runs[-1]
+
+
+class Mesh:
+    """The instances of the app, and what they reported."""
+
+    def __init__(self, directory: Path, hand: Hand, shared: SharedQuery) -> None:
+        self.spec = plan(APP).spec
+        self.hand = hand
+        self.shared = shared
+        self.directory = directory
+        self.told: dict[str, list[InstanceStatus]] = {}
+        self.changed = threading.Condition()
+        self.stores = {group.name: Snapshots() for group in self.spec.groups}
+
+    def start(self, group_name: str) -> SharedInstance:
+        (group,) = (g for g in self.spec.groups if g.name == group_name)
+        told = self.told.setdefault(group_name, [])
+
+        def report(status: InstanceStatus) -> None:
+            with self.changed:
+                told.append(status)
+                self.changed.notify_all()
+
+        options = InstanceOptions("w", self.hand.nats, 1000, 0.2, 0.0, 1.0, 10.0)
+        name = group.instances[0]
+        assignment = Assignment(name, "A", group.name, 1, "w", "i", epoch=1, lease_revision=0)
+        one = SharedInstance(
+            self.shared,
+            InstanceContext(
+                InstanceIO(group, assignment),
+                options,
+                self.directory / group.name,
+                self.stores[group.name],
+                report,
+                SystemClock(),
+            ),
+        )
+        one.start()
+        return one
+
+    def until(self, group: str, wanted: Callable[[list[InstanceStatus]], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: wanted(self.told[group]), 30)
+
+    def runs(self, group: str) -> None:
+        self.until(group, lambda told: told[-1].state is InstanceState.RUNNING)
+
+    def publish(self, stream: str, *events: dict[str, Any]) -> None:
+        calls = [(f"mesh.A.{stream}", json.dumps(event).encode()) for event in events]
+        broker = self.hand.broker
+        broker.retry_while_unavailable("publishing", lambda: broker.requests(calls))
+
+    def rows(self, stream: str, count: int) -> list[list[Any]]:
+        """The events of a stream, as soon as there are so many."""
+        while len(found := self.hand.rows("A", stream)) < count:
+            self.shared._ending.wait(0.01)
+        return found
+
+
+@pytest.fixture
+def shared(tmp_path: Path, hand: Hand) -> Iterator[QueryWithoutSpark]:
+    made = QueryWithoutSpark(tmp_path / "shared", hand)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def mesh(tmp_path: Path, hand: Hand, shared: QueryWithoutSpark) -> Mesh:
+    made = Mesh(tmp_path / "instances", hand, shared)
+    hand.make(made.spec)
+    return made
+
+
+def test_parts_of_an_instance_are_served_by_all_slots(
+    mesh: Mesh, shared: QueryWithoutSpark
+) -> None:
+    one = mesh.start("keyed")
+    mesh.runs("keyed")
+    assert shared._slots is not None
+    loads = [link.load for link in shared._slots.links]
+    assert min(loads) > 0
+    assert max(loads) - min(loads) <= 1
+    one.stop(settle=True)
+    one.join()
+    stopped = [s for s in mesh.told["keyed"] if s.state is InstanceState.STOPPED]
+    assert len(stopped) == 1
+    assert stopped[0].settled
+    assert [link.load for link in shared._slots.links] == [0, 0]
+
+
+def test_what_is_reported_adds_up_and_is_stored(mesh: Mesh, shared: QueryWithoutSpark) -> None:
+    one = mesh.start("sums")
+    mesh.runs("sums")
+    for n in (1, 2, 3, 4):
+        mesh.publish("Numbers", {"n": n})
+        mesh.rows("Sums", n)
+    mesh.until("sums", lambda told: told[-1].messages_in == 4)
+    one.stop()
+    one.join()
+    assert mesh.hand.rows("A", "Sums") == [[1], [3], [6], [9]]
+    assert mesh.told["sums"][-1].messages_in == 4
+    # The state was stored, and goes on.
+    again = mesh.start("sums")
+    mesh.publish("Numbers", {"n": 5})
+    assert mesh.rows("Sums", 5)[-1] == [12]
+    again.stop()
+    again.join()
+
+
+def test_a_failure_in_one_slot_is_one_failure_of_the_instance(
+    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for group in ("partition-Keyed-k", "keyed", "sums"):
+        mesh.start(group)
+    for group in ("partition-Keyed-k", "keyed", "sums"):
+        mesh.runs(group)
+    honest = task.run
+    wrong = threading.Event()
+    wrong.set()
+
+    def run(item: WorkItem) -> task.PartRun:
+        if wrong.is_set() and item.member.name == "A-keyed-1":
+            raise KeyError("what nobody thought of")
+        return honest(item)
+
+    monkeypatch.setattr(task, "run", run)
+    # Half of the partitions are another instance's.
+    mesh.publish("Keyed", *({"k": f"k{n}", "n": n} for n in range(10)))
+    mesh.publish("Numbers", {"n": 1})
+    mesh.until("keyed", lambda told: told[-1].state is InstanceState.RETRYING)
+    assert "KeyError" in str(mesh.told["keyed"][-1].error)
+    assert mesh.rows("Sums", 1) == [[1]]
+    assert mesh.told["sums"][-1].restarts == 0
+    wrong.clear()
+    mesh.until("keyed", lambda told: told[-1].state is InstanceState.RUNNING)
+    totals = mesh.rows("Totals", 1)
+    assert all(f"k{n}" == k for k, n in totals)
+    assert len(shared.runs) == 1
+
+
+def test_a_slot_that_ends_fails_all_and_only_its_work_is_suspected(
+    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh.start("sums")
+    mesh.runs("sums")
+
+    def crash(item: WorkItem) -> task.PartRun:
+        # As after a kill: the connection ends in the middle of the work.
+        ours = next(s for s in shared.runs[0].slots if threading.current_thread() is s.thread)
+        ours._session.close()
+        while shared._slots is not None and not shared._slots.is_lost:
+            shared._ending.wait(0.01)
+        raise KeyError("nobody hears this")
+
+    monkeypatch.setattr(task, "run", crash)
+    failed: list[bool] = []
+    monkeypatch.setattr(
+        SharedInstance,
+        "on_query_failed",
+        lambda self, error, *, is_suspect: failed.append(is_suspect),
+    )
+    mesh.publish("Numbers", {"n": 1})
+    while not failed:
+        shared._ending.wait(0.01)
+    assert failed == [True]
+
+
+def test_one_that_hangs_is_the_only_suspect(
+    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(query, "_HANGS_S", 0.1)
+    monkeypatch.setattr("mesh.spark.shared_query.slots.os.kill", lambda *_: go_on.set())
+    mesh.start("sums")
+    mesh.runs("sums")
+    honest = task.run
+
+    def hang(item: WorkItem) -> task.PartRun:
+        go_on.wait(5)
+        return honest(item)
+
+    monkeypatch.setattr(task, "run", hang)
+    failed: list[tuple[str, bool]] = []
+    monkeypatch.setattr(
+        SharedInstance,
+        "on_query_failed",
+        lambda self, error, *, is_suspect: failed.append((error, is_suspect)),
+    )
+    mesh.publish("Numbers", {"n": 1})
+    while not failed:
+        shared._ending.wait(0.01)
+    assert failed == [("work for A-sums-1 was not finished after 0.1 s", True)]
+    assert go_on.is_set()
+
+
+def test_a_server_that_is_gone_is_nobodys_fault(
+    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh.start("sums")
+    mesh.runs("sums")
+    honest = task.run
+
+    def unanswered(item: WorkItem) -> task.PartRun:
+        monkeypatch.setattr(task, "run", honest)
+        monkeypatch.setattr(task, "is_server_there", lambda member: False)
+        raise UnavailableError("no answer from NATS within 10 s: publishing")
+
+    monkeypatch.setattr(task, "run", unanswered)
+    mesh.publish("Numbers", {"n": 1})
+    assert mesh.rows("Sums", 1) == [[1]]
+    assert len(shared.runs) == 2
+    assert mesh.told["sums"][-1].restarts == 0
+
+
+def test_a_stay_is_over_before_its_slot_and_the_next_one_finds_it(
+    tmp_path: Path, mesh: Mesh, shared: QueryWithoutSpark
+) -> None:
+    mesh.start("sums")
+    mesh.runs("sums")
+    slots = shared.runs[0].slots
+    mesh.publish("Numbers", {"n": 1})
+    mesh.rows("Sums", 1)
+    mesh.until("sums", lambda told: told[-1].messages_in == 1)
+    rows = [row for one in slots for row in one.stay(0.0).to_pylist()]
+    assert [(row["instance"], row["messages"], row["rows"]) for row in rows] == [("A-sums-1", 1, 1)]
+    # It works between two stays.
+    mesh.publish("Numbers", {"n": 2})
+    assert mesh.rows("Sums", 2) == [[1], [3]]
+    assert [one.stay(0.0).num_rows for one in slots].count(0) >= 1
+    slot._found = slots[0]
+    assert of_this_process(slots[0].options) is slots[0]
+    slot._found = None
+
+
+def test_a_slot_that_no_task_finds_ends(
+    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot, "_LEASE_S", 0.0)
+    slots = shared.runs[0].slots
+    for one in slots:
+        one.stay(0.0)
+    while not all(one.has_ended for one in slots):
+        shared._ending.wait(0.01)
