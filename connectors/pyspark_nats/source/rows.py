@@ -176,7 +176,7 @@ def header_maps(headers: Array) -> Array:
         return _maps(np.zeros(len(headers) + 1, np.int64), pa.array([], pa.string()), _no_lists())
     lines = kernels.split_pattern(kernels.fill_null(headers, b""), b"\r\n")
     message = np.repeat(np.arange(len(headers)), np.diff(lines.offsets.to_numpy()))
-    texts = _as_text(lines.flatten())
+    texts = frames.as_text(lines.flatten())
     pairs = kernels.split_pattern(texts, ":", max_splits=1)
     # The first line is the version, the last two are empty: none of them has a colon.
     bounds = pairs.offsets.to_numpy()
@@ -205,14 +205,6 @@ def header_maps(headers: Array) -> Array:
 
 def _maps(offsets: np.ndarray, names: Array, lists: Array) -> Array:
     return arrow.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), names, lists)
-
-
-def _as_text(lines: Array) -> Array:
-    try:
-        return lines.cast(pa.string())
-    except pa.ArrowInvalid:
-        # A publisher may write any bytes.
-        return pa.array([line.decode(errors="replace") for line in lines.to_pylist()], pa.string())
 
 
 # Not at the top of the module: the first array that pyarrow creates from Python values imports
