@@ -115,7 +115,8 @@ def typed_rows(io: InstanceIO, js_stream: str, directory: Path) -> pa.RecordBatc
     schema = typed_schema(io.input_streams(0)[js_stream].channel.stream)
     assert batches.row_layout(parsed_options(options), schema) == part.form
     messages: Any = _Messages(js_stream, payloads())
-    return part.form.to_batch(messages)
+    (batch,) = part.form.to_batches(messages)
+    return batch
 
 
 class _Messages:

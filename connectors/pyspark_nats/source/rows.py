@@ -58,6 +58,8 @@ MARKED: Final = arrow.schema(
 )
 
 _HEADERS_AT: Final = 2
+#: Digits of a time; no plausible one has more.
+_DIGITS_MAX: Final = 18
 
 #: Headers that the server and the sink add to stored messages; not headers of the publisher.
 _BOOKKEEPING: Final = (
@@ -83,13 +85,18 @@ def _without(columns: list[str]) -> list[str]:
 
 
 def event_times(messages: Messages, header: str) -> Array:
-    """The event times in ``header``: int64 ms since 1970, null if absent or not a number."""
+    """The event times in ``header``: int64 ms since 1970, null if absent or not a number.
+
+    A number of more than 18 digits is the greatest, or least, of 18: no time either way.
+    """
     if not header:
         return pa.nulls(len(messages), pa.int64())
     texts = frames.header_values(messages.header, header)
     if texts.null_count == len(texts):
         return pa.nulls(len(messages), pa.int64())
     # A foreign publisher may write any text; 18 digits always fit.
+    if kernels.max(kernels.binary_length(texts)).as_py() > _DIGITS_MAX:
+        texts = kernels.replace_substring_regex(texts, r"^(-?)[0-9]{19,}$", r"\1" + "9" * 18)
     is_number = kernels.match_substring_regex(texts, r"^-?[0-9]{1,18}$")
     return kernels.cast(kernels.if_else(is_number, texts, None), pa.int64())
 

@@ -252,6 +252,7 @@ class SharedInstance:
             starts=starts,
             restored=restored,
             until=self._until,
+            message=self._given.options.message,
         )
         with self._lock:
             # An instance that has never run has nothing to drain.
