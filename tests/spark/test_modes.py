@@ -197,7 +197,7 @@ class Broker:
             subjects = [subject, f"{names.marker_subject(name)}.>"]
             self.ask(
                 f"STREAM.CREATE.{name}", name=name, subjects=subjects, allow_direct=True,
-                allow_rollup_hdrs=True, allow_atomic=True,
+                allow_atomic=True,
             )  # fmt: skip
 
     def ask(self, subject: str, **query: Any) -> dict[str, Any]:

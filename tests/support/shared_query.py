@@ -141,7 +141,6 @@ class Hand:
                 "name": name,
                 "subjects": [subject, f"{names.marker_subject(name)}.>"],
                 "allow_direct": True,
-                "allow_rollup_hdrs": True,
                 "allow_atomic": True,
             }
             call = (f"$JS.API.STREAM.CREATE.{name}", json.dumps(config).encode())
