@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from pyspark_nats.protocol import frames
+from pyspark_nats.sink import messages_out, publish
+from pyspark_nats.sink.sink_options import sink_options
 from pyspark_nats.source import batches, fetch, messages, rows
 from pyspark_nats.source.ranges import Blocks, StreamRange
 from pyspark_nats.source.source_options import source_options
@@ -109,3 +111,26 @@ def test_a_subject_that_is_no_text_stops_no_read(broker: Any, has_headers: bool)
     found = rows.raw(read(broker, Blocks(), 1))
     found.validate(full=True)
     assert found.column("subject").to_pylist() == subjects.to_pylist() == ["ev.�"]
+
+
+def test_headers_that_are_read_can_be_written(broker: Any) -> None:
+    broker.create("S")
+    lines = ("A B: 1", ": 2", " : 3", "C: x\ny", "D:\rz", "E", "F: 6")
+    publish_raw(broker, b"ev.S", block(*lines))
+    headers = rows.header_maps(read(broker, Blocks(), 1).header)
+    assert headers.to_pylist() == [[("C", ["x y"]), ("D", ["z"]), ("F", ["6"])]]
+    assert messages_out.header_lines(headers).to_pylist() == [b"C: x y\r\nD: z\r\nF: 6\r\n"]
+
+
+def test_a_rollup_is_not_carried_into_a_stream_that_allows_it(broker: Any) -> None:
+    broker.create("S", allow_rollup_hdrs=True)
+    broker.create("T", allow_rollup_hdrs=True)
+    broker.publish("ev.T", b"kept")
+    publish_raw(broker, b"ev.S", block("Nats-Rollup: all", "X: y"))
+    found = rows.raw(read(broker, Blocks(), 1)).select(["data", "headers"])
+    given = messages_out.with_schema_columns(
+        found, stream="T", subject="ev.T", producer="p", first_position=0
+    )
+    options = sink_options({**broker.given, "epoch": "1"})
+    publish.Publisher(broker.connection, options).write(given)
+    assert broker.payloads("T", "ev.T") == [b"kept", b'{"n":0}']

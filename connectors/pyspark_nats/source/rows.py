@@ -58,6 +58,8 @@ MARKED: Final = arrow.schema(
 )
 
 _HEADERS_AT: Final = 2
+#: Names of headers that a publisher can write only as octets of its own.
+_NO_NAME: Final = r"[ \r\n]|^$"
 #: Digits of a time; no plausible one has more.
 _DIGITS_MAX: Final = 18
 
@@ -177,7 +179,8 @@ def header_maps(headers: Array) -> Array:
         headers: length n, binary; null or empty for a message without headers.
 
     Returns:
-        Length n, ``HEADERS``, no nulls; without the headers of the server and the sink.
+        Length n, ``HEADERS``, no nulls; without the headers of the server and the sink, and without
+        those whose name no sink could write.  A line break in a value is a space.
     """
     if len(headers) == 0 or not kernels.max(kernels.binary_length(headers)).as_py():
         return _maps(np.zeros(len(headers) + 1, np.int64), pa.array([], pa.string()), _no_lists())
@@ -190,11 +193,17 @@ def header_maps(headers: Array) -> Array:
     at = np.flatnonzero(np.diff(bounds) == 2)
     parts = pairs.flatten()
     names = parts.take(rows_at(bounds[at].astype(np.int64) - int(bounds[0])))
-    own = ~kernels.is_in(names, value_set=_bookkeeping()).to_numpy(zero_copy_only=False)
+    left_out = kernels.or_(
+        kernels.is_in(names, value_set=_bookkeeping()),
+        kernels.match_substring_regex(names, _NO_NAME),
+    )
+    own = ~left_out.to_numpy(zero_copy_only=False)
     at, names = at[own], names.filter(pa.array(own))
     values = kernels.utf8_trim_whitespace(
         parts.take(rows_at(bounds[at].astype(np.int64) - int(bounds[0]) + 1))
     )
+    if kernels.any(kernels.match_substring_regex(values, r"[\r\n]")).as_py():
+        values = kernels.replace_substring_regex(values, r"[\r\n]+", " ")
     # Values of one name are grouped, at the index of the first of them.
     message = message[at]
     code = names.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
