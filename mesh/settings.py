@@ -141,6 +141,16 @@ class SparkSettings:
     trigger_rows_max: int = setting(
         100000, "Most messages that a micro-batch reads from one channel."
     )
+    message_events_max: int = setting(
+        1_000_000, "Most events in a message, below 2^20; others go to the error stream."
+    )
+    message_bytes_max: int = setting(
+        64 << 20, "Most bytes of a message when decoded; others go to the error stream."
+    )
+    event_time_ahead_max_s: float = setting(
+        86400.0,
+        "How far an event's own time may be after the time at which NATS stored it, seconds.",
+    )
     ui: bool = setting(False, "Run the Spark web UI.")
     shared_query: bool = setting(
         True, "Run a worker's instances in one shared streaming query instead of one each."

@@ -178,7 +178,6 @@ class Bench:
             "num_replicas": 1,
             "allow_direct": True,
             "allow_atomic": True,
-            "allow_rollup_hdrs": True,
         }
         self.call(f"STREAM.CREATE.{name}", **(fields | config))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
 from nats.js import api
 from nats.js.errors import (
@@ -19,10 +21,11 @@ from nats.js.errors import (
 from mesh.errors import MeshError
 from mesh.jetstream import journal, snapshots
 from mesh.jetstream.connection import RECONNECT_S
+from mesh.logs import fields
 from mesh.model import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
     from nats.aio.client import Client
     from nats.js import JetStreamContext
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from mesh.model.app import AppSpec
     from mesh.model.cluster import Retired
     from mesh.settings import ChannelSettings
+
+log = logging.getLogger(__name__)
 
 #: Stream name is in use with another configuration.
 _NAME_IN_USE = 10058
@@ -78,10 +83,47 @@ async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettin
             "max_msgs": -1,
             "max_bytes": -1,
             "allow_direct": True,
-            "allow_rollup_hdrs": True,
+            # A rollup is a header with which any publisher deletes all events.
+            "allow_rollup_hdrs": False,
             "allow_atomic": True,
         }
         await _create(client, config)
+
+
+async def forbid_rollups(client: Client, specs: Iterable[AppSpec]) -> None:
+    """Update the streams that an earlier version made with ``allow_rollup_hdrs``.
+
+    With that any publisher of a stream could delete its events.  Streams that an app did not make
+    are left as they are.  Servers that do not answer are asked again by the next manager.
+    """
+    ours = {
+        name
+        for spec in specs
+        for name, _ in js_streams(spec)
+        if spec.creates_channels or name == names.error_js_stream(spec.name)
+    }
+    try:
+        async for config in _configs(client):
+            if config["name"] in ours and config.get("allow_rollup_hdrs"):
+                config["allow_rollup_hdrs"] = False
+                call = f"$JS.API.STREAM.UPDATE.{config['name']}", orjson.dumps(config)
+                await client.request(*call, timeout=_CREATE_S)
+                log.info("stream forbids rollups now", extra=fields(stream=config["name"]))
+    except (APIError, NatsError) as error:
+        log.warning("streams not checked for rollups", extra=fields(error=error))
+
+
+async def _configs(client: Client) -> AsyncIterator[dict[str, Any]]:
+    """The configurations of all streams, as the server gives them."""
+    offset, total = 0, 1
+    while offset < total:
+        query = orjson.dumps({"offset": offset})
+        reply = await client.request("$JS.API.STREAM.LIST", query, timeout=_CREATE_S)
+        answer = orjson.loads(reply.data)
+        found = answer.get("streams") or []
+        for info in found:
+            yield info["config"]
+        offset, total = offset + len(found), answer.get("total", 0) if found else 0
 
 
 async def _expect_foreign(js: JetStreamContext, spec: AppSpec) -> None:

@@ -103,7 +103,7 @@ async def replay(
             hint="Send the event to replay as JSON along with its id.",
         )
     headers = {"Nats-Msg-Id": f"replay-{app}-{id_}"}
-    own_ms = entry.get("event_time_ms")
+    own_ms = error_entry.own_time_of(entry)
     if own_ms is not None:
         headers[names.EVENT_TIME_HEADER] = str(own_ms)
     await js.publish(names.subject(app, entry["stream"]), payload, headers=headers)

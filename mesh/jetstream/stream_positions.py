@@ -122,5 +122,4 @@ async def _put(client: Client, js_stream: str, producer: str, payload: str, epoc
     await client.jetstream().publish(
         f"{names.marker_subject(js_stream)}.{producer}",
         orjson.dumps(values),
-        headers={"Nats-Rollup": "sub"},
     )

@@ -187,6 +187,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
     await channels.ensure_buckets(client.jetstream(), settings.channels)
     view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
     await view.start()
+    await channels.forbid_rollups(client, (app.value.spec for app in view.snapshot().apps))
     journal = Journal(client, f"manager {name}", clock)
     journal.start()
     reading = connector_options(settings.nats)

@@ -12,12 +12,22 @@ An example of the first kind::
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import orjson
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+#: Size of an entry whose data is stored whole: NATS accepts messages of 1 MB by default.
+_ENTRY_BYTES_MAX: Final = 512 << 10
+#: Beginning of the reason for an event whose own time is refused.
+_TIME_REFUSED: Final = "event time "
+#: Characters of a reason.
+_REASON_MAX: Final = 2000
+#: Of larger data this is stored; as JSON each byte is at most six.
+_BEGINNING_BYTES: Final = 64 << 10
 
 
 class ErrorEntry(TypedDict, total=False):
@@ -37,10 +47,15 @@ class ErrorEntry(TypedDict, total=False):
     event_time_ms: int
     group: str
     reason: str
-    #: The whole message, or the event as JSON.
+    #: The whole message, or the event as JSON.  Of several events of one message that are recorded,
+    #: each has its own, and only the first has a message that can't be divided.
     data: str
     #: The whole message, where it is not text.
     data_base64: str
+    #: Whether ``data`` is the event of a message with several; ``index`` is not its place in it.
+    is_event: bool
+    #: Bytes of the data, where only its beginning is stored.
+    data_bytes: int
 
 
 def of_unreadable(
@@ -51,11 +66,13 @@ def of_unreadable(
     event_time_ms: int | None,
     group: str,
     reason: str,
-    data: bytes,
+    data: bytes | None,
+    is_event: bool = False,
 ) -> bytes:
     """Entry of an event of a message: one that can't be read, or on which a stateless query failed.
 
-    Args: see ``ErrorEntry``; ``data`` is stored as text where it is UTF-8, else as base64.
+    Args: see ``ErrorEntry``; ``data`` is stored as text where it is UTF-8, else as base64.  Of data
+    that would not fit into a message the beginning is stored.
     """
     entry: ErrorEntry = {
         "stream": stream,
@@ -67,11 +84,38 @@ def of_unreadable(
     }
     if event_time_ms is not None:
         entry["event_time_ms"] = event_time_ms
+    if is_event:
+        entry["is_event"] = True
+    return _with_data(entry, data)
+
+
+def _with_data(entry: ErrorEntry, data: bytes | None) -> bytes:
+    # The reason may be the text of any exception of a function of the app.
+    entry["reason"] = entry["reason"][:_REASON_MAX].encode(errors="replace").decode()
+    whole = orjson.dumps(entry | _stored(data))
+    if data is None or len(whole) <= _ENTRY_BYTES_MAX:
+        return whole
+    entry["data_bytes"] = len(data)
+    return orjson.dumps(entry | _stored(data[:_BEGINNING_BYTES]))
+
+
+def _stored(data: bytes | None) -> ErrorEntry:
+    if data is None:
+        return {}
     try:
-        entry["data"] = data.decode()
+        return {"data": data.decode()}
     except UnicodeDecodeError:
-        entry["data_base64"] = base64.b64encode(data).decode()
-    return orjson.dumps(entry)
+        return {"data_base64": base64.b64encode(data).decode()}
+
+
+def events_of(data: bytes) -> list[bytes]:
+    """The events of a message as JSON, one for each index; none if the message is one event."""
+    try:
+        whole = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        lines = [line for line in data.split(b"\n") if line.strip()]
+        return lines if len(lines) > 1 and data.lstrip()[:1] != b"[" else []
+    return [orjson.dumps(item) for item in whole] if isinstance(whole, list) else []
 
 
 def of_failed(
@@ -90,7 +134,8 @@ def of_failed(
     entry: ErrorEntry = {"stream": stream, "query": query, "time_ms": time_ms}
     if event_time_ms is not None:
         entry["event_time_ms"] = event_time_ms
-    return orjson.dumps(entry | {"group": group, "reason": reason, "data": event})
+    entry |= {"group": group, "reason": reason}
+    return _with_data(entry, event.encode())
 
 
 def from_json(data: bytes) -> dict[str, Any]:
@@ -99,21 +144,26 @@ def from_json(data: bytes) -> dict[str, Any]:
     return fields
 
 
+def own_time_of(entry: Mapping[str, Any]) -> int | None:
+    """The time to send the event with, ms since 1970; None for the broker's.
+
+    A time for which the event was refused would be refused again.
+    """
+    is_refused = str(entry.get("reason", "")).startswith(_TIME_REFUSED)
+    return None if is_refused else entry.get("event_time_ms")
+
+
 def event_of(entry: Mapping[str, Any]) -> bytes | None:
-    """The event of an entry as JSON; None when its message was no text.
+    """The event of an entry as JSON; None when its message was no text, or is not stored whole.
 
     A message may have held several: an array, or one a line.  The others were read, so that they
     must not be sent again.
     """
     data = entry.get("data")
-    if not isinstance(data, str):
+    if not isinstance(data, str) or "data_bytes" in entry:
         return None
+    if entry.get("is_event"):
+        return data.encode()
     index = entry.get("index", 0)
-    try:
-        whole = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        lines = [line for line in data.splitlines() if line.strip()]
-        return lines[index].encode() if index < len(lines) else data.encode()
-    if isinstance(whole, list) and index < len(whole):
-        return orjson.dumps(whole[index])
-    return data.encode()
+    events = events_of(data.encode())
+    return events[index] if index < len(events) else data.encode()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from mesh.control.retries import Retries
+from pyspark_nats.decode.limits import USUAL, MessageLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -57,6 +58,8 @@ class InstanceOptions:
     retry_max_s: float
     #: Time limit for a stopped instance to drain.
     settle_s: float
+    #: Limits of one message.
+    message: MessageLimits = USUAL
 
     def retries(self) -> Retries:
         """The retries of an instance that has not failed yet."""

@@ -13,6 +13,7 @@ from mesh.model import names
 from mesh.model.app import GroupSpec, Strategy
 from mesh.model.cluster import Assignment
 from mesh.model.types import AttributeType
+from pyspark_nats.decode.limits import EVENTS_CEILING, USUAL, MessageLimits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 #: Sequences in a block when instances share a channel round robin.
 ROUND_ROBIN_BLOCK: Final = 256
 #: Events of one message get consecutive positions, all lower than those of the next message.
-POSITIONS_PER_MESSAGE: Final = 1 << 20
+POSITIONS_PER_MESSAGE: Final = EVENTS_CEILING + 1
 
 _SPARK_TYPES: Final = {
     AttributeType.STRING: spark_types.StringType(),
@@ -130,6 +131,8 @@ class BatchLimits:
     #: Messages of each JetStream stream.
     rows_max: int
     bytes_max: int
+    #: Of one message.
+    message: MessageLimits = USUAL
 
 
 def source_options(
@@ -154,6 +157,7 @@ def source_options(
         **nats,
         "eventTimeHeader": names.EVENT_TIME_HEADER,
         "maxBytesPerTrigger": str(limits.bytes_max),
+        **message_options(limits.message),
     }
     if io.group.stateful:
         streams = [list(io.input_streams(int(part))) for part in parts]
@@ -183,6 +187,17 @@ def source_options(
             "blockIndex": str(io.assignment.index - 1),
             "blockCount": str(io.group.parallel),
         }
+    return options
+
+
+def message_options(limits: MessageLimits) -> dict[str, str]:
+    """Options of the source with the limits of one message."""
+    options = {
+        "maxEventsPerMessage": str(limits.events_max),
+        "maxBytesPerMessage": str(limits.bytes_max),
+    }
+    if limits.event_time_ahead_ms is not None:
+        options["maxEventTimeAheadMs"] = str(limits.event_time_ahead_ms)
     return options
 
 

@@ -32,6 +32,7 @@ from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import LocalState, Position
 from mesh.spark.partitioning import channel_rows, restrict_to_partition
 from pyspark_nats import decode
+from pyspark_nats.decode.limits import USUAL, MessageLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -116,6 +117,8 @@ class PartitionTask:
     directory: str
     #: Restored partitions, whose state must exist.  The others start empty.
     restored: frozenset[int]
+    #: Limits of one message.
+    limits: MessageLimits = field(default=USUAL, kw_only=True)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run one partition's part of a micro-batch."""
@@ -255,11 +258,34 @@ class PartitionRun:
     def _process_stream(
         self, messages: pa.RecordBatch, group_input: GroupInput
     ) -> Iterator[pa.RecordBatch]:
+        while messages.num_rows:
+            taken, rows = self._process_some(messages, group_input)
+            yield from rows
+            messages = messages.slice(taken)
+
+    def _process_some(
+        self, messages: pa.RecordBatch, group_input: GroupInput
+    ) -> tuple[int, Iterator[pa.RecordBatch]]:
+        """Process as many messages as may be decoded together: their number, and output rows."""
+        decoded = decode.decode_messages(
+            messages.column("data"),
+            messages.column("content_type"),
+            group_input.channel.stream.arrow,
+            limits=self._task.limits,
+        )
+        decoded = decode.with_event_times(
+            decoded,
+            messages.column("event_time_ms"),
+            messages.column("time_ms").to_numpy(),
+            self._task.limits,
+        )
+        return decoded.taken, self._process_decoded(messages, decoded, group_input)
+
+    def _process_decoded(
+        self, messages: pa.RecordBatch, decoded: decode.DecodeResult, group_input: GroupInput
+    ) -> Iterator[pa.RecordBatch]:
         assert self._partition is not None
         schema = group_input.channel.stream
-        decoded = decode.decode_messages(
-            messages.column("data"), messages.column("content_type"), schema.arrow
-        )
         if decoded.errors and group_input.records_errors:
             # Each partition has its own message numbers, so each has its own producer.
             part = f"p{self._number}"
@@ -268,10 +294,7 @@ class PartitionRun:
             return
         sequence = messages.column("sequence").to_numpy()[decoded.message]
         broker_ms = messages.column("time_ms").to_numpy()[decoded.message]
-        own_ms = kernels.coalesce(
-            decoded.event_time_ms,
-            kernels.take(messages.column("event_time_ms"), pa.array(decoded.message)),
-        )
+        own_ms = decoded.event_time_ms
         time_ms = kernels.coalesce(own_ms, pa.array(broker_ms)).to_numpy(zero_copy_only=False)
         self._partition.clocks[schema.name].take(time_ms, own_ms[-1].is_valid)
         # Events that a client sends as one message are one chunk, like an array in the reference

@@ -152,10 +152,14 @@ def error_rows(
 ) -> pa.RecordBatch:
     """Rows for the sink that record unreadable events, with the reason.
 
+    Of several events of a message each is recorded with its own text, or only the first of them
+    with the message, so that the records are not larger than the message many times.
+
     Args:
         io: of the instance that read them.
         stream: the app's stream of these messages.
-        messages: the source's raw rows: sequence, time_ms, data, event_time_ms.
+        messages: the source's raw rows: sequence, time_ms, data, event_time_ms; null for data that
+            is not known.
         errors: (row in ``messages``, index of the event in its message, reason).
         part: the part of the group that read them.  It names a producer, whose rows are in one
             Spark partition, ordered by sequence.
@@ -171,11 +175,30 @@ def error_rows(
             messages.column("event_time_ms")[row].as_py(),
             io.group.name,
             reason,
-            messages.column("data")[row].as_py(),
+            *shown,
         )
-        for row, index, reason in errors
+        for (row, index, reason), shown in zip(errors, _data_of(messages, errors), strict=True)
     ]
     return _recorded(io, f"errors-{stream}-{part}", data, pa.array(positions, pa.int64()))
+
+
+def _data_of(
+    messages: pa.RecordBatch, errors: Sequence[tuple[int, int, str]]
+) -> Iterator[tuple[bytes | None, bool]]:
+    """For each error the data to record, and whether it is one event of several."""
+    indexes: dict[int, list[int]] = {}
+    for row, index, _ in errors:
+        indexes.setdefault(row, []).append(index)
+    events: dict[int, list[bytes]] = {}
+    for row, index, _ in errors:
+        whole = messages.column("data")[row].as_py()
+        is_first = row not in events
+        if is_first:
+            events[row] = error_entry.events_of(whole) if whole and indexes[row] != [0] else []
+        if index < len(events[row]):
+            yield events[row][index], True
+        else:
+            yield (whole if is_first else None), False
 
 
 def failed_rows(io: InstanceIO, partition: int, run: OutputRun, by_events: bool) -> pa.RecordBatch:

@@ -197,18 +197,27 @@ class _CompiledRoute:
     ) -> Iterator[pa.RecordBatch]:
         """Rows for the sink, from events and from ``METADATA`` of unreadable ones."""
         failed = [unreadable] if self.records_unreadable and unreadable.num_rows else []
+        count = sum(batch.num_rows for batch in failed)
         for query in self.queries:
             if not batch.num_rows:
                 break
             batch, more = query.run(batch)
             failed += more
         if failed:
-            yield self._errors(io, failed)
+            yield self._errors(io, failed, count)
         if batch.num_rows:
             yield from self._events(io, batch)
 
-    def _errors(self, io: InstanceIO, failed: list[pa.RecordBatch]) -> pa.RecordBatch:
-        """Error entries, by position: one producer records the failures of all queries."""
+    def _errors(
+        self, io: InstanceIO, failed: list[pa.RecordBatch], unreadable: int
+    ) -> pa.RecordBatch:
+        """Error entries, by position: one producer records the failures of all queries.
+
+        Args:
+            io: of the instance.
+            failed: ``METADATA`` of events.
+            unreadable: number of the events that can't be read, which come first.
+        """
         rows = concat(failed)
         order = np.lexsort((_longs(rows.column("_index")), _longs(rows.column("_sequence"))))
         batch = rows.take(order)
@@ -219,7 +228,8 @@ class _CompiledRoute:
         )
         indexes: list[Any] = batch.column("_index").to_pylist()
         reasons: list[Any] = batch.column("_error").to_pylist()
-        errors = list(zip(range(batch.num_rows), indexes, reasons, strict=True))
+        places = _with_data(messages, order < unreadable)
+        errors = list(zip(places, indexes, reasons, strict=True))
         stream = self.route.input.channel.stream.name
         return sink_rows.error_rows(io, stream, messages, errors, self.error_part)
 
@@ -301,6 +311,20 @@ def _row_numbers(made: EventBatch, events: EventBatch) -> Longs:
     order = np.argsort(keys, kind="stable")
     wanted = made.order * POSITIONS_PER_MESSAGE + made.chunk
     return order[np.searchsorted(keys, wanted, sorter=order)]
+
+
+def _with_data(messages: pa.RecordBatch, is_unreadable: Any) -> list[int]:
+    """For each row the one with its data: of a message's unreadable events, the first has it."""
+    sequence = _longs(messages.column("sequence"))
+    has_data = messages.column("data").is_valid().to_numpy(zero_copy_only=False)
+    places: list[int] = []
+    last = -1
+    for row in range(messages.num_rows):
+        if is_unreadable[row] and has_data[row]:
+            last = row
+        is_later = not has_data[row] and last >= 0 and sequence[last] == sequence[row]
+        places.append(last if is_later else row)
+    return places
 
 
 def _longs(column: Any) -> Any:

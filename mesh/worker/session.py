@@ -52,6 +52,7 @@ from mesh.worker.protocol import (
     to_line,
 )
 from mesh.worker.ticker import Ticker
+from pyspark_nats.decode.limits import MessageLimits
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -250,6 +251,11 @@ def instance_options(config: SessionConfig) -> InstanceOptions:
         retry_s=settings.worker.retry_s,
         retry_max_s=settings.worker.retry_max_s,
         settle_s=settings.worker.settle_s,
+        message=MessageLimits(
+            settings.spark.message_events_max,
+            settings.spark.message_bytes_max,
+            int(settings.spark.event_time_ahead_max_s * 1000),
+        ),
     )
 
 

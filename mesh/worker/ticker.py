@@ -10,6 +10,7 @@ refused.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import threading
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from nats.errors import Error as NatsError
-from nats.js.errors import NotFoundError
+from nats.js.errors import APIError, NotFoundError
 
 from mesh.errors import MeshError
 from mesh.logs import fields
@@ -45,6 +46,8 @@ _REPORT_S: Final = 1.0
 #: Interval of marker renewals, so that the stream's ``max_age`` doesn't remove the marker.
 _REFRESH_S: Final = 600.0
 _TIMEOUT_S: Final = 5.0
+#: Markers after which the older ones are purged.
+_MARKERS_MAX: Final = 256
 #: Error code: the last message on a subject is not the expected one.
 _WRONG_LAST: Final = (10071, 10164)
 
@@ -98,6 +101,8 @@ class Ticker:
         self._ended = threading.Event()
         self._task: asyncio.Task[None] | None = None
         self._restarts = 0
+        #: Markers that this ticker has written.
+        self._written = 0
         self._ticks = 0
 
     def __repr__(self) -> str:
@@ -203,10 +208,7 @@ class Ticker:
             headers["Content-Type"] = "application/json"
             event = orjson.dumps({self._trigger.schema.names[0]: due_ms})
             await self._client.publish(self._channel.subject(), event, headers=headers)
-        headers = {
-            "Nats-Expected-Last-Subject-Sequence": str(before.sequence),
-            "Nats-Rollup": "sub",
-        }
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(before.sequence)}
         if due:
             headers |= {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(len(due) + 1)}
             headers |= {"Nats-Batch-Commit": "1"}
@@ -217,6 +219,7 @@ class Ticker:
         answer = orjson.loads(reply.data)
         error = answer.get("error")
         if error is None:
+            await self._purge_markers()
             return replace(after, sequence=answer["seq"])
         if error.get("err_code") in _WRONG_LAST:
             # Another epoch has published, or our own reply was lost: the marker tells which.
@@ -226,6 +229,16 @@ class Ticker:
             f'events of trigger "{self._trigger.schema.name}" were not accepted',
             detail=f"The server says: {error.get('description')}.",
         )
+
+    async def _purge_markers(self) -> None:
+        """Purge old markers once there are many; they cost space only, so this may fail."""
+        self._written += 1
+        if self._written % _MARKERS_MAX == 0:
+            js = self._client.jetstream()
+            with contextlib.suppress(APIError, NatsError):
+                await js.purge_stream(
+                    self._channel.js_stream(), subject=self._marker_subject, keep=1
+                )
 
     def _say(
         self, state: InstanceState, error: str | None = None, rest_s: float | None = None

@@ -26,7 +26,6 @@ from pyspark_nats.source import (
     offsets,
     planning,
     polling,
-    rows,
     source_options,
 )
 from pyspark_nats.source.ranges import Blocks, StreamRange
@@ -478,7 +477,7 @@ def test_other_subjects_are_skipped_and_batches_are_bounded(
         broker.publish("ev.S", *["a"] * 60)
         broker.publish("ev.other", "b")
     read = source_options.source_options({**broker.given, "stream": "S"})
-    shape = batches.RowLayout(rows.raw, False)
+    shape = batches.RowLayout(batches._Raw(True), False)
     wanted = StreamRange("S", 0, 305, 0, 0, subjects=("ev.S",))
     found = list(batches.read(read, shape, [wanted]))
     assert sum(batch.num_rows for batch in found) == 300

@@ -120,7 +120,12 @@ def test_a_value_that_is_no_token_is_refused(value: str | None) -> None:
 
 def test_headers_can_not_smuggle_others_in() -> None:
     kind = pa.map_(pa.string(), pa.list_(pa.string()))
-    headers = pa.array([[("A", ["1", "2"]), ("Nats-Batch-Id", ["x"])], None, []], kind)
+    orders = [
+        "Nats-Batch-Id", "Nats-Expected-Last-Sequence", "Nats-Rollup", "nats-rollup", "Nats-Msg-Id",
+        "Nats-TTL", "Nats-Schedule", "Nats-Schedule-Target", "Nats-Incr", "Nats-Sequence",
+    ]  # fmt: skip
+    first = [("A", ["1", "2"]), *((name, ["x"]) for name in orders)]
+    headers = pa.array([first, None, []], kind)
     assert messages_out.header_lines(headers).to_pylist() == [b"A: 1\r\nA: 2\r\n", None, None]
     for name, value in (("A", "x\r\nEvil: y"), ("A: b", "c"), ("", "c"), ("A\r\nB", "c")):
         with pytest.raises(SchemaError, match="can't be sent"):

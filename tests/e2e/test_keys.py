@@ -82,7 +82,7 @@ async def test_an_app_may_find_its_channels_there(view: View) -> None:
         if not name.endswith("errors-"):
             config: dict[str, Any] = {
                 "name": name, "subjects": [subject, f"mesh._marker.{name}.>"],
-                "allow_direct": True, "allow_atomic": True, "allow_rollup_hdrs": True,
+                "allow_direct": True, "allow_atomic": True,
             }  # fmt: skip
             request = json.dumps(config).encode()
             await view.client.request(f"$JS.API.STREAM.CREATE.{name}", request)

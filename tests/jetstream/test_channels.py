@@ -6,9 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import nats
+import orjson
 import pytest
+from nats.js.errors import APIError
 
-from mesh.jetstream.channels import ensure_channels, js_streams
+from mesh.jetstream.channels import ensure_channels, forbid_rollups, js_streams
 from mesh.plan.build import plan
 from mesh.settings import ChannelSettings
 
@@ -58,3 +60,36 @@ def test_a_stream_whose_answer_was_lost_is_asked_for_again(nats_server: NatsServ
         await client.close()
 
     asyncio.run(scene())
+
+
+@pytest.mark.nats
+def test_streams_of_an_earlier_version_forbid_rollups_from_then_on(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        client = await nats.connect(nats_server.url)
+        js = client.jetstream()
+        spec = plan(APP).spec
+        await ensure_channels(client, spec, ChannelSettings())
+        for name in ("mesh-A-S", "mesh-A-T", "OTHER"):
+            config = {"name": name, "subjects": [f"x.{name}"], "allow_rollup_hdrs": True}
+            if name != "OTHER":
+                info = await client.request(f"$JS.API.STREAM.INFO.{name}", b"")
+                config = {**orjson.loads(info.data)["config"], "allow_rollup_hdrs": True}
+                assert await rollups(client, name) is False
+            verb = "CREATE" if name == "OTHER" else "UPDATE"
+            await client.request(f"$JS.API.STREAM.{verb}.{name}", orjson.dumps(config))
+            assert await rollups(client, name) is True
+        await js.publish("mesh.A.S", b"1")
+        await forbid_rollups(client, [spec])
+        assert not any([await rollups(client, name) for name, _ in js_streams(spec)])
+        assert await rollups(client, "OTHER") is True
+        with pytest.raises(APIError, match="rollup not permitted"):
+            await js.publish("mesh.A.S", b"2", headers={"Nats-Rollup": "all"})
+        assert (await js.stream_info("mesh-A-S")).state.messages == 1
+        await client.close()
+
+    asyncio.run(scene())
+
+
+async def rollups(client: Any, name: str) -> bool:
+    info = await client.request(f"$JS.API.STREAM.INFO.{name}", b"")
+    return bool(orjson.loads(info.data)["config"].get("allow_rollup_hdrs"))

@@ -115,7 +115,8 @@ def typed_rows(io: InstanceIO, js_stream: str, directory: Path) -> pa.RecordBatc
     schema = typed_schema(io.input_streams(0)[js_stream].channel.stream)
     assert batches.row_layout(parsed_options(options), schema) == part.form
     messages: Any = _Messages(js_stream, payloads())
-    return part.form.to_batch(messages)
+    (batch,) = part.form.to_batches(messages)
+    return batch
 
 
 class _Messages:
@@ -196,7 +197,7 @@ class Broker:
             subjects = [subject, f"{names.marker_subject(name)}.>"]
             self.ask(
                 f"STREAM.CREATE.{name}", name=name, subjects=subjects, allow_direct=True,
-                allow_rollup_hdrs=True, allow_atomic=True,
+                allow_atomic=True,
             )  # fmt: skip
 
     def ask(self, subject: str, **query: Any) -> dict[str, Any]:

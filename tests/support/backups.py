@@ -74,8 +74,7 @@ class Mesh:
     async def mark(self, js_stream: str, producer: str, position: int, epoch: int) -> None:
         subject = f"{names.marker_subject(js_stream)}.{producer}"
         payload = orjson.dumps({"position": position, "epoch": epoch})
-        headers = {"Nats-Rollup": "sub"}
-        await self.client.jetstream().publish(subject, payload, headers=headers)
+        await self.client.jetstream().publish(subject, payload)
 
     async def marker(self, js_stream: str, producer: str) -> dict[str, Any]:
         subject = f"{names.marker_subject(js_stream)}.{producer}"

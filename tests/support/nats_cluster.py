@@ -159,7 +159,7 @@ def create_replicated(broker: Broker, name: str, subject: str = "") -> None:
     broker.call(
         f"STREAM.CREATE.{name}",
         name=name, subjects=[subject or f"ev.{name}", f"mesh._marker.{name}.>"], storage="file",
-        num_replicas=3, allow_direct=True, allow_atomic=True, allow_rollup_hdrs=True,
+        num_replicas=3, allow_direct=True, allow_atomic=True,
     )  # fmt: skip
 
 

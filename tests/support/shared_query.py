@@ -20,6 +20,7 @@ from mesh.spark.shared_query.at_work import AtWork
 from mesh.spark.shared_query.instance import SharedInstance
 from mesh.spark.shared_query.serving import Serving
 from mesh.spark.shared_query.work import ADMITTED
+from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 
@@ -149,7 +150,6 @@ class Hand:
                 "name": name,
                 "subjects": [subject, f"{names.marker_subject(name)}.>"],
                 "allow_direct": True,
-                "allow_rollup_hdrs": True,
                 "allow_atomic": True,
             }
             call = (f"$JS.API.STREAM.CREATE.{name}", json.dumps(config).encode())
@@ -188,12 +188,13 @@ class Instances:
         epoch: int = 1,
         until: Mapping[str, int] | None = None,
         retry_s: float = 0.0,
+        message: MessageLimits = USUAL,
     ) -> None:
         self.spec = plan(APP.format(name=name)).spec
         self.stores = stores or {group.name: Snapshots() for group in self.spec.groups}
         self.states: dict[str, InstanceState] = {}
         self.statuses: dict[str, InstanceStatus] = {}
-        options = InstanceOptions("w", hand.nats, 1000, 0.0, retry_s, 30.0, 30.0)
+        options = InstanceOptions("w", hand.nats, 1000, 0.0, retry_s, 30.0, 30.0, message)
         self.by_group = {}
         for group in self.spec.groups:
             assignment = Assignment(
@@ -231,7 +232,11 @@ class Instances:
 
 def begun(hand: Hand, name: str, clock: Clock | None = None, *, retry_s: float = 0.0) -> Instances:
     """An app with all its instances admitted."""
-    app = Instances(hand, name, clock=clock, retry_s=retry_s)
+    return admitted(hand, Instances(hand, name, clock=clock, retry_s=retry_s))
+
+
+def admitted(hand: Hand, app: Instances) -> Instances:
+    """The app, with its channels made and all its instances admitted."""
     hand.make(app.spec)
     for one in app.by_group.values():
         one.start()

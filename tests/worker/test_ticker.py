@@ -194,3 +194,25 @@ def test_start_fires_once_and_cron_by_the_calendar(nats_server: server.NatsServe
         assert await stage.times("Clock", 4) == [START_MS, even + 2_000, even + 4_000, even + 6_000]
 
     play(nats_server, scene)
+
+
+def test_old_markers_are_purged(
+    nats_server: server.NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mesh.worker.ticker._MARKERS_MAX", 3)
+
+    async def scene(stage: Stage) -> None:
+        running = stage.ticker("Often", 1)
+        running.start()
+        await stage.state(InstanceState.RUNNING, 1)
+        for count in range(1, 12):
+            stage.clock.now_ms += 100
+            assert len(await stage.times("Often", count)) == count
+        running.stop()
+        await asyncio.to_thread(running.join)
+        info = await stage.client.jetstream().stream_info("mesh-Ticks-Often", subjects_filter=">")
+        (left,) = (n for name, n in (info.state.subjects or {}).items() if "_marker" in name)
+        # One to begin with, one for each event.
+        assert left == 12 % 3 + 1
+
+    play(nats_server, scene)

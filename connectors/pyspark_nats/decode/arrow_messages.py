@@ -17,11 +17,19 @@ import pyarrow as pa
 
 from pyspark_nats.arrow import arrow, kernels
 from pyspark_nats.decode import text_columns
+from pyspark_nats.decode.arrow_sizes import (
+    converted_bytes,
+    decompressed_bytes,
+    is_bounded,
+    is_list,
+)
+from pyspark_nats.decode.limits import row_bytes, width
 from pyspark_nats.decode.result import Part
 from pyspark_nats.decode.values import article, type_name
 
 if TYPE_CHECKING:
     from pyspark_nats.arrow import Array, DataType
+    from pyspark_nats.decode.limits import MessageLimits
     from pyspark_nats.decode.result import Ints, Unreadable
 
 #: Payload column of Arrow messages with the events' own times, ms since 1970.
@@ -36,9 +44,14 @@ class _UnreadableError(ValueError):
 
 
 def decode_arrow(
-    data: Array, at: Ints, schema: pa.Schema, missing: str, errors: list[Unreadable]
-) -> list[Part]:
-    """Decode Arrow messages.
+    data: Array,
+    at: Ints,
+    schema: pa.Schema,
+    missing: str,
+    errors: list[Unreadable],
+    limits: MessageLimits,
+) -> tuple[list[Part], int]:
+    """Decode Arrow messages, as many as fit into ``limits.batch_bytes_max``, at least one.
 
     Args:
         data: length n, binary, no nulls.
@@ -46,17 +59,30 @@ def decode_arrow(
         schema: the attributes.
         missing: "error" or "null".
         errors: receives what can't be read.
+        limits: of one message.
+
+    Returns:
+        The rows, and the number of messages that were decoded.
     """
     parts: list[Part] = []
     numbers: list[int] = []
     tables: list[pa.Table] = []
-    streams = _Streams()
+    streams = _Streams(schema, limits)
+    taken = total = 0
     for number, payload in zip(at.tolist(), _payloads(data), strict=True):
         try:
-            table = streams.table(payload)
-        except (pa.ArrowException, OSError, ValueError, EOFError) as error:
-            errors.append((number, 0, _no_arrow(error)))
+            table, size = streams.table(payload)
+        except MemoryError:
+            raise
+        # A stranger's octets may fail in any way.
+        except Exception as error:
+            errors.append((number, 0, _reason(error)))
+            taken += 1
             continue
+        if taken and total + size > limits.batch_bytes_max:
+            break
+        taken += 1
+        total += size
         if tables and not (
             table.schema is tables[-1].schema or table.schema.equals(tables[-1].schema)
         ):
@@ -66,7 +92,7 @@ def decode_arrow(
         tables.append(table)
     if tables:
         parts += _part(numbers, tables, schema, missing, errors)
-    return parts
+    return parts, taken
 
 
 def _payloads(data: Array) -> list[pa.Buffer]:
@@ -79,30 +105,84 @@ def _payloads(data: Array) -> list[pa.Buffer]:
 class _Streams:
     """Reader of streams, which remembers the schema of the last one."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: pa.Schema, limits: MessageLimits) -> None:
+        self._wanted = schema
+        self._limits = limits
+        self._row_bytes = row_bytes(schema) + width(pa.int64())
         #: The first frame of a stream, and the schema in it; empty for none.
         self._frame = b""
         self._schema: pa.Schema | None = None
+        #: Whether the wanted columns of the last schema are never longer than their buffers.
+        self._is_bounded: tuple[pa.Schema | None, bool] = None, False
 
-    def table(self, payload: pa.Buffer) -> pa.Table:
-        """The table in a stream; its buffers are not validated yet."""
+    def table(self, payload: pa.Buffer) -> tuple[pa.Table, int]:
+        """The table in a stream, and the bytes of its rows; its buffers may not be validated yet.
+
+        Raises:
+            _UnreadableError: it is beyond the limits; other errors: it is malformed.
+        """
         octets = memoryview(payload).cast("B")
-        if not self._frame or octets[: len(self._frame)] != self._frame:
+        is_known = bool(self._frame) and octets[: len(self._frame)] == self._frame
+        batches, size = self._batches(payload.slice(len(self._frame)) if is_known else payload)
+        if is_known:
+            assert self._schema is not None
+            read = [pa.ipc.read_record_batch(batch, self._schema) for batch in batches]
+            table = pa.Table.from_batches(read, self._schema)
+        else:
             with pa.ipc.open_stream(payload) as stream:
                 self._remember(octets, stream.schema)
-                return stream.read_all()
-        source = arrow.BufferReader(payload.slice(len(self._frame)))
-        batches: list[pa.RecordBatch] = []
-        assert self._schema is not None
+                table = stream.read_all()
+        size += table.num_rows * self._row_bytes
+        self._check(table.num_rows, size)
+        if not self._may_repeat(table.schema):
+            return table, size
+        size = self._converted_bytes(table)
+        self._check(table.num_rows, size)
+        return table, size
+
+    def _batches(self, payload: pa.Buffer) -> tuple[list[Any], int]:
+        """The messages of a stream, which should be batches; their bytes after decompression."""
+        source = arrow.BufferReader(payload)
+        batches: list[Any] = []
+        size = 0
         while source.tell() < source.size():
-            if source.size() - source.tell() == len(_END) and bytes(octets[-len(_END) :]) == _END:
+            rest = source.size() - source.tell()
+            if rest == len(_END) and payload.slice(source.tell()).to_pybytes() == _END:
                 break
             try:
                 message = pa.ipc.read_message(source)
             except EOFError:
                 break  # The stream has an end marker.
-            batches.append(pa.ipc.read_record_batch(message, self._schema))
-        return pa.Table.from_batches(batches, self._schema)
+            size += decompressed_bytes(message) or len(message.body or b"")
+            self._check(0, size)
+            batches.append(message)
+        return batches, size
+
+    def _check(self, events: int, size: int) -> None:
+        reason = self._limits.reason(events, size)
+        if reason is not None:
+            raise _UnreadableError(reason)
+
+    def _may_repeat(self, given: pa.Schema) -> bool:
+        """Whether rows may be larger than the buffers that they are made of."""
+        known, is_all_bounded = self._is_bounded
+        if known is not given:
+            is_all_bounded = all(
+                is_bounded(given.field(n).type)
+                for n, name in enumerate(given.names)
+                if name in self._wanted.names
+            )
+            self._is_bounded = given, is_all_bounded
+        return not is_all_bounded
+
+    def _converted_bytes(self, table: pa.Table) -> int:
+        names = [name for name in self._wanted.names if name in table.column_names]
+        table.select(names).validate(full=True)
+        return table.num_rows * self._row_bytes + sum(
+            converted_bytes(chunk, self._wanted.field(name).type)
+            for name in names
+            for chunk in table.column(name).chunks
+        )
 
     def _remember(self, octets: memoryview, schema: pa.Schema) -> None:
         self._frame = b""
@@ -122,7 +202,9 @@ def _has_dictionary(field: Any) -> bool:
     return pa.types.is_dictionary(field.type) or any(inside)
 
 
-def _no_arrow(error: Exception) -> str:
+def _reason(error: Exception) -> str:
+    if isinstance(error, _UnreadableError):
+        return str(error)
     lines = str(error).splitlines()
     return f"not an Arrow stream: {lines[0] if lines else 'empty'}"
 
@@ -136,7 +218,10 @@ def _part(
 ) -> list[Part]:
     try:
         rows, times = _rows(pa.concat_tables(tables), schema, missing)
-    except _UnreadableError as error:
+    except MemoryError:
+        raise
+    # A stranger's octets may fail in any way.
+    except Exception as error:
         if len(tables) > 1:
             # One bad message must not affect its neighbours.
             middle = len(tables) // 2
@@ -144,7 +229,7 @@ def _part(
                 *_part(numbers[:middle], tables[:middle], schema, missing, errors),
                 *_part(numbers[middle:], tables[middle:], schema, missing, errors),
             ]
-        errors.append((numbers[0], 0, str(error)))
+        errors.append((numbers[0], 0, _reason(error)))
         return []
     counts = np.fromiter((table.num_rows for table in tables), np.int64, len(tables))
     message = np.repeat(np.array(numbers, np.int64), counts)
@@ -161,7 +246,7 @@ def _rows(table: pa.Table, schema: pa.Schema, missing: str) -> tuple[pa.RecordBa
         chosen = table.select(present)
         chosen.validate(full=True)
     except (pa.ArrowException, KeyError, ValueError) as error:
-        raise _UnreadableError(_no_arrow(error)) from error
+        raise _UnreadableError(_reason(error)) from error
     columns: list[Array] = []
     for field in schema:
         if field.name in present:
@@ -201,7 +286,7 @@ def _as(array: Array, kind: DataType, missing: str, path: str) -> Array:
         return _as(kernels.run_end_decode(array), kind, missing, path)
     if types.is_struct(kind) and types.is_struct(given):
         return _as_struct(array, kind, missing, path)
-    if types.is_list(kind) and (_is_list(given)):
+    if types.is_list(kind) and is_list(given):
         lists = array.cast(pa.list_(given.value_type))
         items = _as(lists.values, kind.value_type, missing, f"{path}[]")
         return _rebuilt(lists, kind, [items])
@@ -235,17 +320,6 @@ def _checked(array: Array) -> Array:
     if pa.types.is_timestamp(array.type):
         return text_columns.checked_times(array)
     return text_columns.checked_days(array) if pa.types.is_date(array.type) else array
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    return (
-        types.is_list(kind)
-        or types.is_large_list(kind)
-        or types.is_fixed_size_list(kind)
-        or types.is_list_view(kind)
-        or types.is_large_list_view(kind)
-    )
 
 
 def _as_struct(array: Array, kind: pa.DataType, missing: str, path: str) -> Array:

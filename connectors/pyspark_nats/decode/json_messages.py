@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from pyspark_nats.arrow import arrow, kernels
-from pyspark_nats.decode import json_layout, rules, text_columns
+from pyspark_nats.decode import json_layout, json_text, rules, text_columns
+from pyspark_nats.decode.limits import row_bytes
 from pyspark_nats.decode.result import part
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pyspark_nats.arrow import Array, DataType
+    from pyspark_nats.decode.limits import MessageLimits
     from pyspark_nats.decode.result import Ints, Part, Unreadable
 
     Flags = npt.NDArray[np.bool_]
@@ -46,7 +48,12 @@ _BLOCK_BYTES_MAX: Final = 64 << 20
 
 
 def decode_json(
-    data: Array, at: Ints, schema: pa.Schema, missing: str, errors: list[Unreadable]
+    data: Array,
+    at: Ints,
+    schema: pa.Schema,
+    missing: str,
+    errors: list[Unreadable],
+    limits: MessageLimits,
 ) -> list[Part]:
     """Decode JSON messages.
 
@@ -56,40 +63,40 @@ def decode_json(
         schema: the attributes.
         missing: "error" or "null".
         errors: receives what can't be read.
+        limits: of one message.
     """
     parts: list[Part] = []
     odd: list[Ints] = []
     if len(schema) and all(_is_parsed(field.type) for field in schema):
         blocks = _Blocks(schema, missing == "error", at, parts, odd)
-        for first, last in _stretches(data):
-            blocks.decode_stretch(data.slice(first, last - first), np.arange(first, last))
+        texts, places = data, np.arange(len(data))
+        may_be_beyond = np.diff(json_text.bounds_of(data)) > _bytes_within(limits, schema)
+        if may_be_beyond.any():
+            odd.append(places[may_be_beyond])
+            texts, places = data.filter(pa.array(~may_be_beyond)), places[~may_be_beyond]
+        for first, last in _stretches(texts):
+            blocks.decode_stretch(texts.slice(first, last - first), places[first:last])
     else:
         odd.append(np.arange(len(data)))
     if odd:
         left = np.sort(np.concatenate(odd))
         chosen = data if len(left) == len(data) else data.take(pa.array(left))
         read = rules.reader_of_json(schema)
-        parts += rules.decode_each(chosen, at[left], schema, missing, errors, read)
+        parts += rules.decode_each(chosen, at[left], schema, missing, errors, read, limits)
     return parts
+
+
+def _bytes_within(limits: MessageLimits, schema: pa.Schema) -> int:
+    """Size of a payload whose events are within the limits, even if each is ``{}`` on a line."""
+    return 3 * min(limits.events_max, limits.bytes_max // row_bytes(schema))
 
 
 def _stretches(texts: Array) -> list[tuple[int, int]]:
     """Slices (first, last + 1) of bounded size."""
-    bounds = _bounds(texts)
+    bounds = json_text.bounds_of(texts)
     cuts = np.flatnonzero(np.diff((bounds[1:] - bounds[0]) // _BLOCK_BYTES_MAX)) + 1
     edges = [0, *cuts.tolist(), len(texts)]
     return list(pairwise(edges))
-
-
-def _bounds(texts: Array) -> Ints:
-    """Start of each text in the buffer, and the end of the last one."""
-    ends = np.frombuffer(texts.buffers()[1], np.int32)
-    return ends[texts.offset :][: len(texts) + 1].astype(np.int64)
-
-
-def _octets(texts: Array) -> npt.NDArray[np.uint8]:
-    buffer = texts.buffers()[2]
-    return np.frombuffer(buffer, np.uint8) if buffer is not None else np.zeros(0, np.uint8)
 
 
 class _Blocks:
@@ -114,7 +121,7 @@ class _Blocks:
         """Decode texts with a common layout by that, and the rest with the parser."""
         left: list[int] = []
         skipped = 0
-        bounds = _bounds(texts)
+        bounds = json_text.bounds_of(texts)
         mean = max(1, int(bounds[-1] - bounds[0]) // max(1, len(texts)))
         together = max(1, _ALIKE_BYTES // mean)
         for first in range(0, len(texts) if self._may_be_alike else 0, together):
@@ -139,12 +146,12 @@ class _Blocks:
         if len(texts) == 0:
             return
         parent = None
-        is_plain = _are_plain(texts)
+        is_plain = json_text.are_plain(texts)
         rows = self._parsed(texts) if is_plain.all() else None
         lines = texts
-        if rows is None and _has_line_feed(texts):
-            lines, parent = _lines(texts)
-            rows = self._parsed(lines) if _are_plain(lines).all() else None
+        if rows is None and json_text.has_line_feed(texts):
+            lines, parent = json_text.lines_of(texts)
+            rows = self._parsed(lines) if json_text.are_plain(lines).all() else None
         if rows is not None:
             # A message of blank lines has none left, and can't be read.
             if parent is not None:
@@ -152,7 +159,7 @@ class _Blocks:
             self._keep(rows, lines, parent, places)
         elif len(texts) <= _TEXTS_MIN:
             self._odd.append(places)
-        elif not is_plain.all() and not _has_line_feed(texts):
+        elif not is_plain.all() and not json_text.has_line_feed(texts):
             self._odd.append(places[~is_plain])
             self.decode(texts.filter(pa.array(is_plain)), places[is_plain])
         else:
@@ -164,7 +171,7 @@ class _Blocks:
         """One row for each text; None if the parser does not accept them all."""
         joined = kernels.binary_join(_as_one_list(texts), b"\n")
         text = joined.buffers()[2]
-        if text is None or not _is_utf8(joined):
+        if text is None or not json_text.is_utf8(joined):
             return None
         table = None
         if not self._has_more:
@@ -176,7 +183,7 @@ class _Blocks:
                 self._has_more = True
         if table is None:
             # Ignored attributes are not read, and Arrow's parser accepts words that JSON does not.
-            if _may_hold_words(text):
+            if json_text.may_hold_words(text):
                 return None
             try:
                 table = _read(text, self._read_schema, "ignore")
@@ -232,65 +239,6 @@ class _Blocks:
 
 def _as_one_list(texts: Array) -> Array:
     return arrow.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
-
-
-def _are_plain(texts: Array) -> Flags:
-    """Mask of the texts that start with ``{`` and end with ``}``, or ``}`` and a CR."""
-    if len(texts) == 0:
-        return np.zeros(0, bool)
-    octets, bounds = _octets(texts), _bounds(texts)
-    long = np.diff(bounds) >= 2
-    if not long.all():
-        flags = np.zeros(len(texts), bool)
-        if long.any():
-            flags[long] = _are_plain(texts.filter(pa.array(long)))
-        return flags
-    last: npt.NDArray[np.uint8] = octets[bounds[1:] - 1]
-    is_cut = last == ord("\r")
-    if is_cut.any():
-        last = np.where(is_cut, octets[bounds[1:] - 2], last)
-    flags = (octets[bounds[:-1]] == ord("{")) & (last == ord("}"))
-    return np.asarray(flags, bool)
-
-
-def _has_line_feed(texts: Array) -> bool:
-    bounds = _bounds(texts)
-    return bool((_octets(texts)[bounds[0] : bounds[-1]] == ord("\n")).any())
-
-
-def _lines(texts: Array) -> tuple[Array, Ints]:
-    """The lines that are not blank, and the text of each."""
-    split = kernels.split_pattern(texts, b"\n")
-    offsets = split.offsets.to_numpy()
-    lines = split.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-    parent = np.repeat(np.arange(len(texts)), np.diff(offsets))
-    is_blank = kernels.match_substring_regex(lines, r"^[ \t\r]*$").to_numpy(zero_copy_only=False)
-    if is_blank.any():
-        lines, parent = lines.filter(pa.array(~is_blank)), parent[~is_blank]
-    return lines, parent
-
-
-def _is_utf8(joined: Array) -> bool:
-    try:
-        joined.cast(pa.string())
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _may_hold_words(text: pa.Buffer) -> bool:
-    """Whether NaN or Inf appears at the position of a value."""
-    octets = np.frombuffer(memoryview(text), np.uint8)
-    for first, second, third in (b"NaN", b"Inf"):
-        at = np.flatnonzero(octets[:-2] == first)
-        at = at[(octets[at + 1] == second) & (octets[at + 2] == third)]
-        if np.isin(octets[at - 1], _BEFORE_VALUES).any():
-            return True
-    return False
-
-
-#: Octets after which a value may start; a text starts with a brace.
-_BEFORE_VALUES: Final = np.frombuffer(b":,[- \t\r\n", np.uint8)
 
 
 def _read(text: pa.Buffer, schema: pa.Schema, unexpected: Literal["error", "ignore"]) -> pa.Table:

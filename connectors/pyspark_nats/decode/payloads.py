@@ -3,10 +3,14 @@
 A message holds one event or many.  An unreadable event is reported with its reason and does not
 affect the other events.  ``decode.rules`` and ``decode.values`` define readability;
 ``json_messages`` and ``arrow_messages`` read whole blocks by the same rules.
+
+No message raises an error.  Where the decoder of a block fails in a way that its rules do not know,
+the block is halved until the message is found.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,10 +21,14 @@ from pyspark_nats.decode import rules
 from pyspark_nats.decode.arrow_messages import EVENT_TIME as EVENT_TIME
 from pyspark_nats.decode.arrow_messages import decode_arrow
 from pyspark_nats.decode.json_messages import decode_json
+from pyspark_nats.decode.limits import USUAL
+from pyspark_nats.decode.limits import MessageLimits as MessageLimits
 from pyspark_nats.decode.result import DecodeResult as DecodeResult
 from pyspark_nats.decode.result import assembled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark_nats.arrow import Array
     from pyspark_nats.decode.result import Ints, Part, Unreadable
 
@@ -31,18 +39,25 @@ MISSING: Final = ("error", "null")
 
 
 def decode_messages(
-    data: Array, content_type: Array, schema: pa.Schema, *, missing: str = "error"
+    data: Array,
+    content_type: Array,
+    schema: pa.Schema,
+    *,
+    missing: str = "error",
+    limits: MessageLimits = USUAL,
 ) -> DecodeResult:
-    """Decode messages into rows of ``schema``.
+    """Decode messages into rows of ``schema``, from the first on while memory allows.
 
     Args:
         data: length n, binary; null counts as empty.
         content_type: length n, string; null means JSON.
         schema: fields of the types in ``decode.values``; all are nullable.
         missing: the meaning of a missing attribute, "error" or "null"; also inside of structs.
+        limits: of one message; one beyond them is unreadable.
 
     Returns:
-        Every readable event, and an error for every unreadable one.
+        Every readable event, and an error for every unreadable one, of the first ``taken``
+        messages.  They are all unless Arrow messages claim more than ``limits.batch_bytes_max``.
 
     Raises:
         ValueError: ``data`` and ``content_type`` differ in length.
@@ -55,16 +70,66 @@ def decode_messages(
         data = kernels.fill_null(data, b"")
     errors: list[Unreadable] = []
     parts: list[Part] = []
-    for kind, at in _by_kind(content_type, errors):
+    taken = len(data)
+    # Arrow comes first: it decides how many messages are taken.
+    for kind, at in sorted(_by_kind(content_type, errors)):
+        at = _small_enough(data, at[at < taken], limits, errors)
         chosen = data if len(at) == len(data) else data.take(pa.array(at))
-        if kind == JSON:
-            parts += decode_json(chosen, at, schema, missing, errors)
-        elif kind == ARROW:
-            parts += decode_arrow(chosen, at, schema, missing, errors)
+        if kind == ARROW:
+            parts, count = decode_arrow(chosen, at, schema, missing, errors, limits)
+            taken = int(at[count]) if count < len(at) else taken
+        elif kind == JSON:
+            read = partial(decode_json, schema=schema, missing=missing, limits=limits)
+            parts += _guarded(read, chosen, at, errors)
         else:
-            read = rules.events_of_msgpack
-            parts += rules.decode_each(chosen, at, schema, missing, errors, read)
-    return assembled(parts, schema, errors)
+            read = partial(
+                rules.decode_each,
+                schema=schema,
+                missing=missing,
+                events_of=rules.events_of_msgpack,
+                limits=limits,
+            )
+            parts += _guarded(read, chosen, at, errors)
+    return assembled(parts, schema, [error for error in errors if error[0] < taken], taken)
+
+
+def _small_enough(data: Array, at: Ints, limits: MessageLimits, errors: list[Unreadable]) -> Ints:
+    """The messages ``at`` whose payloads are within the limits; an error for each of the others."""
+    if data.nbytes <= limits.bytes_max:
+        return at
+    sizes: Ints = kernels.binary_length(data).to_numpy(zero_copy_only=False)[at]
+    for number, size in zip(at.tolist(), sizes.tolist(), strict=True):
+        reason = limits.reason(0, size)
+        if reason is not None:
+            errors.append((number, 0, reason))
+    small: Ints = at[sizes <= limits.bytes_max]
+    return small
+
+
+def _guarded(
+    decode: Callable[..., list[Part]], data: Array, at: Ints, errors: list[Unreadable]
+) -> list[Part]:
+    """The parts by ``decode``; if it fails, an error for the messages that make it fail."""
+    found: list[Unreadable] = []
+    try:
+        parts = decode(data, at, errors=found)
+    except MemoryError:
+        # The limits bound the memory for a message, so this says nothing about it.
+        raise
+    # A stranger's octets may fail in any way.
+    except Exception as error:
+        if len(at) == 1:
+            lines = str(error).splitlines()
+            said = f"{type(error).__name__}: {lines[0] if lines else ''}"
+            errors.append((int(at[0]), 0, f"the message can't be decoded: {said}"))
+            return []
+        middle = len(at) // 2
+        return [
+            *_guarded(decode, data.slice(0, middle), at[:middle], errors),
+            *_guarded(decode, data.slice(middle), at[middle:], errors),
+        ]
+    errors += found
+    return parts
 
 
 def _by_kind(content_type: Array, errors: list[Unreadable]) -> list[tuple[str, Ints]]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from pyspark_nats.arrow import concat_batches, rows_at
+from pyspark_nats.decode.limits import ERRORS_MAX, REASON_MAX
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,8 +35,10 @@ class DecodeResult:
     index: Ints
     #: int64, ms since 1970; null unless an Arrow message carries the events' own times.
     event_time_ms: Array
-    #: In order of message and index.
+    #: In order of message and index; of a message with many, the last stands for the rest.
     errors: list[Unreadable]
+    #: Number of messages that were decoded; the caller decodes the others next.
+    taken: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +56,36 @@ def part(rows: pa.RecordBatch, message: Ints, index: Ints) -> Part:
     return Part(rows, message, index, pa.nulls(rows.num_rows, pa.int64()))
 
 
-def assembled(parts: list[Part], schema: pa.Schema, errors: list[Unreadable]) -> DecodeResult:
-    """The parts as one, in order."""
+def bounded(errors: list[Unreadable]) -> list[Unreadable]:
+    """Errors in order, at most ``ERRORS_MAX`` of a message, with reasons of bounded length."""
     errors.sort(key=lambda error: error[:2])
+    kept: list[Unreadable] = []
+    for _, group in groupby(errors, key=itemgetter(0)):
+        of_message = list(group)
+        some = [(number, index, _cut(reason)) for number, index, reason in of_message[:ERRORS_MAX]]
+        more = len(of_message) - len(some)
+        if more:
+            number, index, reason = some[-1]
+            some[-1] = number, index, f"{reason} (and {more} more events of the message)"
+        kept += some
+    return kept
+
+
+def _cut(reason: str) -> str:
+    """The reason as UTF-8 text of bounded length."""
+    text = reason if len(reason) <= REASON_MAX else reason[: REASON_MAX - 3] + "..."
+    return text.encode(errors="replace").decode()
+
+
+def assembled(
+    parts: list[Part], schema: pa.Schema, errors: list[Unreadable], taken: int
+) -> DecodeResult:
+    """The parts as one, in order."""
+    errors = bounded(errors)
     if not parts:
         none = np.zeros(0, np.int64)
         empty = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
-        return DecodeResult(empty, none, none, pa.nulls(0, pa.int64()), errors)
+        return DecodeResult(empty, none, none, pa.nulls(0, pa.int64()), errors, taken)
     if len(parts) == 1:
         only = parts[0]
         rows, message, index, times = only.rows, only.message, only.index, only.event_time_ms
@@ -71,4 +99,4 @@ def assembled(parts: list[Part], schema: pa.Schema, errors: list[Unreadable]) ->
         order = np.lexsort((index, message))
         rows, times = rows.take(rows_at(order)), times.take(rows_at(order))
         message, index = message[order], index[order]
-    return DecodeResult(rows, message, index, times, errors)
+    return DecodeResult(rows, message, index, times, errors, taken)

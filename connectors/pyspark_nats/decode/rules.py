@@ -17,14 +17,17 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from pyspark_nats.arrow import kernels
 from pyspark_nats.decode import columns
+from pyspark_nats.decode.limits import row_bytes
 from pyspark_nats.decode.result import part
 from pyspark_nats.decode.values import WrongValueError, reader_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark_nats.arrow import Array
+    from pyspark_nats.decode.limits import MessageLimits
     from pyspark_nats.decode.result import Ints, Part, Unreadable
 
 #: (attribute, rule of its values).
@@ -32,6 +35,8 @@ Rule = tuple[str, "Callable[[Any], Any]"]
 
 #: Payloads that are converted to columns together: enough for speed, few enough for the cache.
 _TOGETHER = 4096
+#: Bytes of payloads that are converted together; as Python values they are up to 60 times as many.
+_TOGETHER_BYTES = 4 << 20
 
 
 def kind_of(content_type: str) -> str:
@@ -51,6 +56,7 @@ def decode_each(
     missing: str,
     errors: list[Unreadable],
     events_of: Callable[[bytes], list[Any]],
+    limits: MessageLimits,
 ) -> list[Part]:
     """Decode message by message, by the rules themselves.
 
@@ -61,15 +67,22 @@ def decode_each(
         missing: "error" or "null".
         errors: receives what can't be read.
         events_of: a payload's events, a string for an unreadable one.
+        limits: of one message.
     """
     parts: list[Part] = []
-    for first in range(0, len(data), _TOGETHER):
+    row_size = row_bytes(schema)
+    for first, last in _together(data):
         events: list[Any] = []
         message: list[int] = []
         index: list[int] = []
-        payloads = data.slice(first, _TOGETHER).to_pylist()
-        for number, payload in zip(at[first : first + _TOGETHER].tolist(), payloads, strict=True):
-            for place, event in enumerate(events_of(payload)):
+        payloads = data.slice(first, last - first).to_pylist()
+        for number, payload in zip(at[first:last].tolist(), payloads, strict=True):
+            found = events_of(payload)
+            reason = limits.reason(len(found), len(found) * row_size)
+            if reason is not None:
+                errors.append((number, 0, reason))
+                continue
+            for place, event in enumerate(found):
                 if isinstance(event, str):
                     errors.append((number, place, event))
                     continue
@@ -79,6 +92,19 @@ def decode_each(
         if events:
             parts += _rows(events, message, index, schema, missing, errors)
     return parts
+
+
+def _together(data: Array) -> Iterator[tuple[int, int]]:
+    """Slices (first, last + 1) of bounded length and size, of at least one payload."""
+    count = len(data)
+    ends = np.cumsum(kernels.binary_length(data).to_numpy(zero_copy_only=False).astype(np.int64))
+    first = 0
+    while first < count:
+        before = int(ends[first - 1]) if first else 0
+        last = int(np.searchsorted(ends, before + _TOGETHER_BYTES, side="right"))
+        last = max(first + 1, min(last, first + _TOGETHER, count))
+        yield first, last
+        first = last
 
 
 def _rows(
@@ -92,7 +118,10 @@ def _rows(
     numbers, places = np.array(message, np.int64), np.array(index, np.int64)
     try:
         found = columns.columns(events, list(schema), missing)
-    except (WrongValueError, pa.ArrowInvalid):
+    except MemoryError:
+        raise
+    # The rules name the event that fails here, in whatever way.
+    except Exception:
         rows = rules(schema, missing)
         values: list[Sequence[Any]] = []
         good: list[int] = []
@@ -163,7 +192,8 @@ def events_of_msgpack(payload: bytes) -> list[Any]:
     """The events of a MessagePack payload, a map or an array of maps; strings as in JSON."""
     try:
         value = msgpack.unpackb(payload, raw=False, strict_map_key=False)
-    except (ValueError, msgpack.exceptions.UnpackException) as error:
+    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
+        # A TypeError: a map or an array is the key of a map.
         return [f"not MessagePack: {error or type(error).__name__}"]
     if isinstance(value, list):
         return [_object(item) for item in value]
@@ -192,6 +222,8 @@ def row_of(event: dict[str, Any], rows: list[Rule], missing: str) -> tuple[Any, 
                 value = read(value)
             except WrongValueError as wrong:
                 return wrong.reason(name)
+            except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+                return f'attribute "{name}" can\'t be read: {type(error).__name__}'
         values.append(value)
     return tuple(values)
 

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import binascii
 import re
+import reprlib
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -121,12 +122,19 @@ def article(name: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as JSON, shortened."""
+    """A value as JSON, shortened; any value, however deep."""
     try:
         text = orjson.dumps(value, default=_plain).decode()
-    except (TypeError, ValueError):
-        text = repr(value)
+    except (TypeError, ValueError, RecursionError):
+        try:
+            text = _BOUNDED.repr(value)
+        except (ArithmeticError, RuntimeError, ValueError):
+            text = type(value).__name__
     return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
+
+
+_BOUNDED: Final = reprlib.Repr()
+_BOUNDED.maxstring = _BOUNDED.maxother = _BOUNDED.maxlong = _SHOWN_MAX + 1
 
 
 def _plain(value: Any) -> Any:

@@ -140,11 +140,11 @@ class Frames:
             starts = layout.line + len("MSG ")
             behind = np.minimum(starts + length, layout.line_end)
             if (np.frombuffer(self._buffer, np.uint8)[behind] == ord(" ")).all():
-                texts = _slices(self._buffer, starts, behind, pa.string())
+                texts = as_text(_slices(self._buffer, starts, behind, pa.binary()))
                 if not kernels.any(kernels.match_substring(texts, " ")).as_py():
                     return texts
         values, bounds = self._words
-        return values.take(rows_at(bounds[:-1] + 1)).cast(pa.string())
+        return as_text(values.take(rows_at(bounds[:-1] + 1)).cast(pa.binary()))
 
     @cached_property
     def sid(self) -> Ints:
@@ -271,12 +271,14 @@ _NONE = np.zeros(0, np.int64)
 _EMPTY = _Layout(_NONE, _NONE, _NONE, _NONE, np.zeros(0, bool))
 
 
-def header_values(headers: Array, name: str) -> Array:
+def header_values(headers: Array, name: str, *, is_servers: bool = False) -> Array:
     """The first value of header ``name`` in each header block.
 
     Args:
         headers: length n, binary; null or empty where a message has no headers.
         name: in its spelling on the wire.
+        is_servers: take the last value instead.  The server appends its own headers to those of the
+            publisher, who may have written the same names.
 
     Returns:
         Length n, string, without surrounding spaces; null where the header is absent.
@@ -287,11 +289,13 @@ def header_values(headers: Array, name: str) -> Array:
     texts = pa.nulls(len(headers), pa.string())
     if len(at) == 0:
         return texts
-    halves = kernels.split_pattern(headers.take(pa.array(at)), key, max_splits=1)
+    halves = kernels.split_pattern(
+        headers.take(pa.array(at)), key, max_splits=1, reverse=is_servers
+    )
     behind = halves.values.take(pa.array(halves.offsets.to_numpy()[:-1] + 1))
     cut = kernels.split_pattern(behind, _CRLF, max_splits=1)
     found = cut.values.take(cut.offsets[:-1])
-    trimmed = kernels.utf8_trim_whitespace(found.cast(pa.string(), safe=False))
+    trimmed = kernels.utf8_trim_whitespace(as_text(found))
     if len(at) == len(headers):
         return trimmed
     place = np.zeros(len(headers), np.int64)
@@ -299,6 +303,17 @@ def header_values(headers: Array, name: str) -> Array:
     absent = np.ones(len(headers), bool)
     absent[at] = False
     return trimmed.take(pa.array(place, mask=absent))
+
+
+def as_text(octets: Array) -> Array:
+    """Binary as string; octets that are no UTF-8, which a publisher may write, are replaced."""
+    try:
+        return octets.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [
+            None if one is None else one.decode(errors="replace") for one in octets.to_pylist()
+        ]
+        return pa.array(texts, pa.string())
 
 
 def header_block(headers: Mapping[str, str]) -> bytes:

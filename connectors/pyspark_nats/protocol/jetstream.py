@@ -193,9 +193,9 @@ def _stored(reply: Reply, stream: str) -> Stored | None:
     )
 
 
-def purge(connection: Connection, stream: str, subject: str) -> None:
-    """Delete the messages of ``subject`` (wildcards allowed)."""
-    query = json.dumps({"filter": subject}).encode()
+def purge(connection: Connection, stream: str, subject: str, *, keep: int = 0) -> None:
+    """Delete the messages of ``subject`` (wildcards allowed) but the last ``keep``."""
+    query = json.dumps({"filter": subject, **({"keep": keep} if keep else {})}).encode()
     answered(connection.requests([(connection.api(f"STREAM.PURGE.{stream}"), query)])[0], stream)
 
 

@@ -41,6 +41,8 @@ _ACK_TIMEOUT_S = 5.0
 #: Most batches with sent rows and a missing ack.  The server accepts fifty in a stream, from all
 #: its writers.
 _AHEAD_MAX = 3
+#: Markers of a producer that a process writes before it purges the older ones.
+_MARKERS_MAX = 256
 #: The server drops a batch that receives nothing for ten seconds.
 _STAGED_S = 5.0
 _BATCH_INCOMPLETE = 10176
@@ -94,6 +96,7 @@ class ExactlyOncePublisher:
         if self._origin.batch_id is not None:
             for state in self._states.values():
                 producer_state.check_whole(state, self._origin.batch_id)
+        self._purge_markers()
 
     def out(self, pair: Pair) -> int:
         """The position up to which ``pair`` is published, according to the stream's leader."""
@@ -291,6 +294,7 @@ class ExactlyOncePublisher:
             state.marker = stored
         state.sequence, state.is_verified = sequence, True
         self._cache.markers[state.pair] = stored
+        self._cache.written[state.pair] += 1
 
     def _refused(self, batch: PendingBatch, error: RefusedError) -> None:
         """Handle a refused batch: it will be sent again, or the error is raised."""
@@ -335,6 +339,21 @@ class ExactlyOncePublisher:
         self._cache.markers.pop(state.pair, None)
 
     # --- markers and streams
+
+    def _purge_markers(self) -> None:
+        """Purge old markers once there are many; they cost space only, so this may fail."""
+        written = self._cache.written
+        due = [pair for pair in self._states if written[pair] >= _MARKERS_MAX]
+        if not due or not self._cache.may_purge:
+            return
+        for pair in due:
+            del written[pair]
+        try:
+            markers.purge(self._connection, self._options.marker_prefix, due)
+        except RefusedError:
+            self._cache.may_purge = False
+        except (DisconnectedError, OSError):
+            return
 
     def _read_markers(self, wanted: list[ProducerState]) -> None:
         """Read the markers of ``wanted``; errors as for ``check_marker``."""

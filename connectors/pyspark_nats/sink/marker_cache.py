@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,10 @@ class MarkerCache:
     markers: dict[Pair, Marker] = field(default_factory=dict)
     #: Streams with checked configuration.
     streams: dict[str, StreamInfo] = field(default_factory=dict)
+    #: Markers written since the older ones were purged.
+    written: Counter[Pair] = field(default_factory=Counter)
+    #: Whether purging was never refused.
+    may_purge: bool = True
 
 
 def cache_for(options: SinkOptions) -> MarkerCache:

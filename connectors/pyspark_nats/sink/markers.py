@@ -2,7 +2,11 @@
 
 A marker is the last message of every atomic batch that the sink publishes.  Its payload holds the
 position of the last row, the writer's epoch, and the run and task of the writer.  If positions are
-counted, it also holds digests of the last batches.  Only the newest marker of a producer is kept.
+counted, it also holds digests of the last batches.
+
+The newest marker of a producer counts.  The sink purges the older ones now and then, with a call of
+the API.  A marker does not replace them itself (``Nats-Rollup``): a stream that allows this allows
+any publisher to delete all of its messages.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ def payload(marker: Marker) -> bytes:
 
 
 def header(batch_id: str, number: int, sequence: int) -> bytes:
-    """The header block of a marker: ends an atomic batch, and replaces older markers.
+    """The header block of a marker: ends an atomic batch, after one certain older marker.
 
     Args:
         batch_id: the atomic batch's name.
@@ -52,7 +56,6 @@ def header(batch_id: str, number: int, sequence: int) -> bytes:
             "Nats-Batch-Sequence": str(number),
             "Nats-Batch-Commit": "1",
             "Nats-Expected-Last-Subject-Sequence": str(sequence),
-            "Nats-Rollup": "sub",
         }
     )
 
@@ -104,6 +107,16 @@ def read(
         "reading markers", lambda: jetstream.last_messages(connection, asked)
     )
     return {pair: parse(stored) for pair, stored in zip(pairs, found, strict=True)}
+
+
+def purge(connection: Connection, prefix: str, wanted: Sequence[tuple[str, str]]) -> None:
+    """Delete all markers of (stream, producer) pairs but the newest.
+
+    Raises:
+        RefusedError: it is not permitted; DisconnectedError, OSError: no answer.
+    """
+    for stream, producer in wanted:
+        jetstream.purge(connection, stream, subject(prefix, stream, producer), keep=1)
 
 
 def positions(
@@ -182,12 +195,7 @@ def _put(connection: Connection, calls: Sequence[tuple[str, bytes, int]]) -> Non
                 where,
                 data,
                 reply=reply,
-                header=frames.header_block(
-                    {
-                        "Nats-Expected-Last-Subject-Sequence": str(sequence),
-                        "Nats-Rollup": "sub",
-                    }
-                ),
+                header=frames.header_block({"Nats-Expected-Last-Subject-Sequence": str(sequence)}),
             )
             for (where, data, sequence), reply in zip(calls, replies, strict=True)
         )

@@ -46,8 +46,9 @@ SCHEMA: Final = arrow.schema(
 
 NO_ROWS: Final = pa.RecordBatch.from_pylist([], schema=SCHEMA)
 
-#: Headers that are instructions to the server for one message, and wrong for another.
-_ORDERS: Final = ("nats-batch-", "nats-expected-")
+#: Beginning of headers that are instructions to the server (purge, delay, expire, deduplicate), or
+#: its own: a publisher of the message that is copied must not give any to the target.
+_SERVERS: Final = "nats-"
 
 
 def with_schema_columns(
@@ -103,7 +104,7 @@ def with_schema_columns(
 
 
 def header_lines(headers: Array, *, replaced: Collection[str] = ()) -> Array:
-    """Header maps as lines.
+    """Header maps as lines, without any ``Nats-`` header.
 
     Args:
         headers: length n, map of string to string or to a list of strings; null for none.
@@ -127,7 +128,7 @@ def header_lines(headers: Array, *, replaced: Collection[str] = ()) -> Array:
 def _lines(headers: list[tuple[str, str | list[str] | None]], left_out: set[str]) -> bytes:
     lines: list[str] = []
     for name, values in headers:
-        if name.lower() in left_out or name.lower().startswith(_ORDERS):
+        if name.lower() in left_out or name.lower().startswith(_SERVERS):
             continue
         for value in [values] if isinstance(values, str) else values or ():
             if not name or any(c in name for c in ":\r\n ") or any(c in value for c in "\r\n"):

@@ -33,7 +33,7 @@ _BYTES_MAX = 32 << 20
 class RowLayout:
     """Layout of rows: their schema and the function that converts messages to them."""
 
-    to_batch: Callable[[Messages], pa.RecordBatch]
+    to_batches: Callable[[Messages], Iterable[pa.RecordBatch]]
     has_markers: bool
     #: The columns with the stream and the time of a message.
     places: tuple[str, ...] = ()
@@ -43,8 +43,16 @@ class RowLayout:
 class _WithRangeMarkers:
     event_time_header: str
 
-    def __call__(self, part: Messages) -> pa.RecordBatch:
-        return rows.marked(part, self.event_time_header)
+    def __call__(self, part: Messages) -> Iterator[pa.RecordBatch]:
+        yield rows.marked(part, self.event_time_header)
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    include_headers: bool
+
+    def __call__(self, part: Messages) -> Iterator[pa.RecordBatch]:
+        yield rows.raw(part) if self.include_headers else rows.raw_without_headers(part)
 
 
 def row_layout(options: SourceOptions, schema: StructType) -> RowLayout:
@@ -64,8 +72,7 @@ def row_layout(options: SourceOptions, schema: StructType) -> RowLayout:
         )
     if options.range_markers:
         return RowLayout(_WithRangeMarkers(options.event_time_header), True)
-    to_batch = rows.raw if options.include_headers else rows.raw_without_headers
-    return RowLayout(to_batch, False, tuple(own.names))
+    return RowLayout(_Raw(options.include_headers), False, tuple(own.names))
 
 
 def read(
@@ -111,9 +118,7 @@ def shaped(
     if shape.has_markers:
         yield rows.range_markers(rows.RANGE_START, ranges)
     for part in parts:
-        batch = shape.to_batch(part)
-        if batch.num_rows:
-            yield batch
+        yield from (batch for batch in shape.to_batches(part) if batch.num_rows)
     if shape.has_markers:
         yield rows.range_markers(rows.RANGE_END, ranges)
 

@@ -135,17 +135,20 @@ def in_order(messages: Messages) -> Messages:
 def of_direct_get(stream: str, found: frames.Frames) -> Messages:
     """Messages from Direct Get, which carries their positions in headers."""
 
+    def value(name: str) -> Array:
+        return frames.header_values(found.header, name, is_servers=True)
+
     def time_ns() -> Ints:
-        texts = frames.header_values(found.header, "Nats-Time-Stamp")
+        texts = value("Nats-Time-Stamp")
         times = kernels.cast(kernels.cast(texts, pa.timestamp("ns", "UTC")), pa.int64())
         return np.asarray(times.to_numpy(zero_copy_only=False), np.int64)
 
     return Messages(
         stream,
-        int64s(frames.header_values(found.header, "Nats-Sequence")),
+        int64s(value("Nats-Sequence")),
         lambda: found.data,
         lambda: found.header,
-        lambda: frames.header_values(found.header, "Nats-Subject"),
+        lambda: value("Nats-Subject"),
         time_ns,
     )
 

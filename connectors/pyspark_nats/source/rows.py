@@ -58,6 +58,10 @@ MARKED: Final = arrow.schema(
 )
 
 _HEADERS_AT: Final = 2
+#: Names of headers that a publisher can write only as octets of its own.
+_NO_NAME: Final = r"[ \r\n]|^$"
+#: Digits of a time; no plausible one has more.
+_DIGITS_MAX: Final = 18
 
 #: Headers that the server and the sink add to stored messages; not headers of the publisher.
 _BOOKKEEPING: Final = (
@@ -83,13 +87,18 @@ def _without(columns: list[str]) -> list[str]:
 
 
 def event_times(messages: Messages, header: str) -> Array:
-    """The event times in ``header``: int64 ms since 1970, null if absent or not a number."""
+    """The event times in ``header``: int64 ms since 1970, null if absent or not a number.
+
+    A number of more than 18 digits is the greatest, or least, of 18: no time either way.
+    """
     if not header:
         return pa.nulls(len(messages), pa.int64())
     texts = frames.header_values(messages.header, header)
     if texts.null_count == len(texts):
         return pa.nulls(len(messages), pa.int64())
     # A foreign publisher may write any text; 18 digits always fit.
+    if kernels.max(kernels.binary_length(texts)).as_py() > _DIGITS_MAX:
+        texts = kernels.replace_substring_regex(texts, r"^(-?)[0-9]{19,}$", r"\1" + "9" * 18)
     is_number = kernels.match_substring_regex(texts, r"^-?[0-9]{1,18}$")
     return kernels.cast(kernels.if_else(is_number, texts, None), pa.int64())
 
@@ -170,24 +179,31 @@ def header_maps(headers: Array) -> Array:
         headers: length n, binary; null or empty for a message without headers.
 
     Returns:
-        Length n, ``HEADERS``, no nulls; without the headers of the server and the sink.
+        Length n, ``HEADERS``, no nulls; without the headers of the server and the sink, and without
+        those whose name no sink could write.  A line break in a value is a space.
     """
     if len(headers) == 0 or not kernels.max(kernels.binary_length(headers)).as_py():
         return _maps(np.zeros(len(headers) + 1, np.int64), pa.array([], pa.string()), _no_lists())
     lines = kernels.split_pattern(kernels.fill_null(headers, b""), b"\r\n")
     message = np.repeat(np.arange(len(headers)), np.diff(lines.offsets.to_numpy()))
-    texts = _as_text(lines.flatten())
+    texts = frames.as_text(lines.flatten())
     pairs = kernels.split_pattern(texts, ":", max_splits=1)
     # The first line is the version, the last two are empty: none of them has a colon.
     bounds = pairs.offsets.to_numpy()
     at = np.flatnonzero(np.diff(bounds) == 2)
     parts = pairs.flatten()
     names = parts.take(rows_at(bounds[at].astype(np.int64) - int(bounds[0])))
-    own = ~kernels.is_in(names, value_set=_bookkeeping()).to_numpy(zero_copy_only=False)
+    left_out = kernels.or_(
+        kernels.is_in(names, value_set=_bookkeeping()),
+        kernels.match_substring_regex(names, _NO_NAME),
+    )
+    own = ~left_out.to_numpy(zero_copy_only=False)
     at, names = at[own], names.filter(pa.array(own))
     values = kernels.utf8_trim_whitespace(
         parts.take(rows_at(bounds[at].astype(np.int64) - int(bounds[0]) + 1))
     )
+    if kernels.any(kernels.match_substring_regex(values, r"[\r\n]")).as_py():
+        values = kernels.replace_substring_regex(values, r"[\r\n]+", " ")
     # Values of one name are grouped, at the index of the first of them.
     message = message[at]
     code = names.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -205,14 +221,6 @@ def header_maps(headers: Array) -> Array:
 
 def _maps(offsets: np.ndarray, names: Array, lists: Array) -> Array:
     return arrow.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), names, lists)
-
-
-def _as_text(lines: Array) -> Array:
-    try:
-        return lines.cast(pa.string())
-    except pa.ArrowInvalid:
-        # A publisher may write any bytes.
-        return pa.array([line.decode(errors="replace") for line in lines.to_pylist()], pa.string())
 
 
 # Not at the top of the module: the first array that pyarrow creates from Python values imports

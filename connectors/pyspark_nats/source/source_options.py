@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark_nats.decode.limits import EVENTS_CEILING, USUAL, MessageLimits
 from pyspark_nats.errors import OptionError
 from pyspark_nats.options import OptionReader, nearest, parsed
 from pyspark_nats.protocol import connection_options
@@ -23,7 +24,7 @@ NAMES: Final = (
     "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition",
     "failOnDataLoss", "includeHeaders", "format", "schema", "metadata", "corrupt", "missing",
     "eventTimeHeader", "blockSize", "blockIndex", "blockCount", "rangeMarkers", "wakeupPath",
-    "haltPath", "idleWaitMs",
+    "haltPath", "idleWaitMs", "maxEventsPerMessage", "maxBytesPerMessage", "maxEventTimeAheadMs",
 )  # fmt: skip
 
 FORMATS: Final = ("raw", "json", "msgpack", "arrow", "auto")
@@ -118,6 +119,8 @@ class SourceOptions:
     wakeup_path: str
     halt_path: str
     idle_wait_ms: int
+    #: Limits of one message.
+    message: MessageLimits = USUAL
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -168,6 +171,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         wakeup_path=read.text("wakeupPath"),
         halt_path=read.text("haltPath"),
         idle_wait_ms=read.integer("idleWaitMs", 500, least=0),
+        message=_message_limits(read),
     )
     _check_together(options)
     return options
@@ -327,6 +331,19 @@ def _time_ms(name: str, text: str) -> int:
         ) from error
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1000)
+
+
+def _message_limits(read: OptionReader) -> MessageLimits:
+    events_max = read.integer("maxEventsPerMessage", USUAL.events_max, least=1)
+    if events_max > EVENTS_CEILING:
+        raise OptionError(f'option "maxEventsPerMessage" is {events_max}, above {EVENTS_CEILING}')
+    return MessageLimits(
+        events_max,
+        read.integer("maxBytesPerMessage", USUAL.bytes_max, least=1),
+        read.integer("maxEventTimeAheadMs", 0, least=0)
+        if read.text("maxEventTimeAheadMs")
+        else None,
+    )
 
 
 def _limits(read: OptionReader) -> Limits:

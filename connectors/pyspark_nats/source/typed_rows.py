@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -10,13 +11,16 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pyspark_nats import decode
-from pyspark_nats.arrow import concat_batches, kernels, rows_at
+from pyspark_nats.arrow import kernels, rows_at
 from pyspark_nats.decode import values
+from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.errors import CorruptError, SchemaError
 from pyspark_nats.protocol import frames
 from pyspark_nats.source import rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql.types import StructType
 
     from pyspark_nats.arrow import Array
@@ -66,84 +70,120 @@ class Typed:
     event_time_header: str
     #: The meaning of a missing attribute: "error" or "null".
     missing: str = "error"
+    limits: MessageLimits = USUAL
 
-    def __call__(self, messages: Messages) -> pa.RecordBatch:
+    def __call__(self, messages: Messages) -> Iterator[pa.RecordBatch]:
         """The rows of ``messages``, and rows for unreadable ones if requested.
 
         Raises:
             CorruptError: a message can't be read and ``corrupt`` is "fail".
         """
-        count = len(messages)
+        while len(messages):
+            decoded = self._decoded(messages)
+            if decoded.errors and self.corrupt == "fail":
+                message, index, reason = decoded.errors[0]
+                raise CorruptError(
+                    f'message {messages.sequence[message]} of stream "{messages.stream}" '
+                    f"can't be read: {reason}",
+                    detail=f"It is event {index} of the message; "
+                    f"{len(decoded.errors)} in this batch.",
+                    hint='Set option "corrupt" to "drop", or to "column" for rows with the reason.',
+                )
+            yield from self._bounded(messages, decoded)
+            if decoded.taken == len(messages):
+                return
+            messages = messages.take(np.arange(len(messages)) >= decoded.taken)
+
+    def _decoded(self, messages: Messages) -> DecodeResult:
         if self.content_type:
-            content_type: Array = rows.constant(self.content_type, count)
+            content_type: Array = rows.constant(self.content_type, len(messages))
         else:
             content_type = frames.header_values(messages.header, "Content-Type")
         decoded = decode.decode_messages(
-            messages.data, content_type, self.schema, missing=self.missing
+            messages.data, content_type, self.schema, missing=self.missing, limits=self.limits
         )
-        if decoded.errors and self.corrupt == "fail":
-            message, index, reason = decoded.errors[0]
-            raise CorruptError(
-                f'message {messages.sequence[message]} of stream "{messages.stream}" '
-                f"can't be read: {reason}",
-                detail=f"It is event {index} of the message; {len(decoded.errors)} in this batch.",
-                hint='Set option "corrupt" to "drop", or to "column" for rows with the reason.',
-            )
-        good = self._good(messages, decoded)
-        if not decoded.errors or self.corrupt == "drop":
-            return good
-        bad = self._bad(messages, decoded)
-        order = np.lexsort(
-            (
-                np.concatenate((decoded.index, [e[1] for e in decoded.errors])),
-                np.concatenate((decoded.message, [e[0] for e in decoded.errors])),
-            )
-        )
-        return concat_batches([good, bad]).take(rows_at(order))
+        if "_event_time_ms" not in self.output.names:
+            return decoded
+        own_ms = rows.event_times(messages, self.event_time_header)
+        broker_ms = messages.time_ns // 1_000_000
+        return decode.with_event_times(decoded, own_ms, broker_ms, self.limits)
 
-    def _good(self, messages: Messages, decoded: DecodeResult) -> pa.RecordBatch:
+    def _bounded(self, messages: Messages, decoded: DecodeResult) -> Iterator[pa.RecordBatch]:
+        """All rows in order, in batches of bounded size: events repeat their message's metadata."""
         columns = {name: decoded.rows.column(name) for name in self.schema.names}
-        times = decoded.event_time_ms
-        return self._output(columns, messages, decoded.message, decoded.index, times)
+        columns["_event_time_ms"] = decoded.event_time_ms
+        message, index = decoded.message, decoded.index
+        if decoded.errors and self.corrupt == "column":
+            columns, message, index = self._with_errors(messages, decoded, columns)
+        cuts = self._cuts(messages, message)
+        for first, last in pairwise((0, *cuts, len(message))):
+            some = columns
+            if cuts:
+                some = {name: column.slice(first, last - first) for name, column in columns.items()}
+            yield self._output(some, messages, message[first:last], index[first:last])
 
-    def _bad(self, messages: Messages, decoded: DecodeResult) -> pa.RecordBatch:
-        message = np.array([error[0] for error in decoded.errors], np.int64)
-        index = np.array([error[1] for error in decoded.errors], np.int64)
-        columns = {field.name: pa.nulls(len(message), field.type) for field in self.schema}
-        columns["_error"] = pa.array([error[2] for error in decoded.errors], pa.string())
+    def _with_errors(
+        self, messages: Messages, decoded: DecodeResult, columns: dict[str, Array]
+    ) -> tuple[dict[str, Array], Ints, Ints]:
+        """The columns of events and of unreadable ones; the message and the index of each row."""
+        numbers, places, reasons = zip(*decoded.errors, strict=True)
+        message = np.concatenate((decoded.message, np.array(numbers, np.int64)))
+        index = np.concatenate((decoded.index, np.array(places, np.int64)))
+        order = np.lexsort((index, message))
+        good, bad = decoded.rows.num_rows, len(numbers)
+        found = {
+            name: _joined(column, pa.nulls(bad, column.type)) for name, column in columns.items()
+        }
+        found["_error"] = _joined(pa.nulls(good, pa.string()), pa.array(reasons, pa.string()))
         if "_data" in self.output.names:
-            columns["_data"] = messages.data.take(pa.array(message))
-        times = pa.nulls(len(message), pa.int64())
-        return self._output(columns, messages, message, index, times)
+            # The payload may be large, and its events many: the first of them has it.
+            is_first = np.diff(np.array(numbers), prepend=-1) > 0
+            at = pa.array(np.array(numbers), mask=~is_first)
+            found["_data"] = _joined(pa.nulls(good, pa.binary()), messages.data.take(at))
+        at = rows_at(order)
+        return (
+            {name: column.take(at) for name, column in found.items()},
+            message[order],
+            index[order],
+        )
+
+    def _cuts(self, messages: Messages, message: Ints) -> list[int]:
+        """Rows at which to begin another batch, so that metadata of many events stay bounded."""
+        repeated = []
+        if "_headers" in self.output.names:
+            repeated.append(messages.header)
+        if "_subject" in self.output.names:
+            repeated.append(messages.subject)
+        if not repeated or len(message) <= len(messages):
+            return []
+        sizes = np.zeros(len(messages), np.int64)
+        for column in repeated:
+            lengths = kernels.fill_null(kernels.binary_length(column), 0)
+            sizes += lengths.to_numpy(zero_copy_only=False)
+        total = np.cumsum(sizes[message])
+        if total[-1] <= self.limits.batch_bytes_max:
+            return []
+        return [*(np.flatnonzero(np.diff(total // self.limits.batch_bytes_max)) + 1).tolist()]
 
     def _output(
-        self,
-        columns: dict[str, Array],
-        messages: Messages,
-        message: Ints,
-        index: Ints,
-        event_time_ms: Array,
+        self, columns: dict[str, Array], messages: Messages, message: Ints, index: Ints
     ) -> pa.RecordBatch:
         """The columns of the events, and the requested metadata."""
         is_one_each = len(message) == len(messages) and not index.any()
+        found: list[Array] = []
         for field in self.output:
             name = field.name
             if name in columns:
-                continue
-            if name == "_index":
-                columns[name] = pa.array(index)
+                found.append(columns[name])
+            elif name == "_index":
+                found.append(pa.array(index))
             elif name in _ERROR_COLUMNS:
-                columns[name] = pa.nulls(len(message), field.type)
+                found.append(pa.nulls(len(message), field.type))
             else:
                 column = self._metadata(name, messages)
                 # Mostly a message is one event.
-                column = column if is_one_each else column.take(rows_at(message))
-                if name == "_event_time_ms" and event_time_ms.null_count < len(event_time_ms):
-                    column = kernels.coalesce(event_time_ms, column)
-                columns[name] = column
-        return pa.RecordBatch.from_arrays(
-            [columns[name] for name in self.output.names], schema=self.output
-        )
+                found.append(column if is_one_each else column.take(rows_at(message)))
+        return pa.RecordBatch.from_arrays(found, schema=self.output)
 
     def _metadata(self, name: str, messages: Messages) -> Array:
         """A metadata column with one value for each message."""
@@ -157,9 +197,12 @@ class Typed:
             return rows.header_maps(messages.header)
         if name == "_timestamp":
             return rows.timestamps(messages)
-        if name == "_timestamp_ms":
-            return pa.array(messages.time_ns // 1_000_000)
-        return rows.event_times(messages, self.event_time_header)
+        assert name == "_timestamp_ms"
+        return pa.array(messages.time_ns // 1_000_000)
+
+
+def _joined(good: Array, bad: Array) -> Array:
+    return pa.concat_arrays([good, bad])
 
 
 def typed(options: SourceOptions, schema: StructType) -> Typed:
@@ -194,6 +237,7 @@ def typed(options: SourceOptions, schema: StructType) -> Typed:
         corrupt=options.corrupt,
         event_time_header=options.event_time_header,
         missing=options.missing,
+        limits=options.message,
     )
 
 

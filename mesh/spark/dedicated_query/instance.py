@@ -134,6 +134,7 @@ class DedicatedInstance:
             run,
             nats=self._options.nats,
             batch_rows_max=self._options.batch_rows_max,
+            message=self._options.message,
             offsets=offsets,
             restored=restored,
         )

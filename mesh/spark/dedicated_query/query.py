@@ -18,6 +18,7 @@ from mesh.spark.instance_io import (
 from mesh.spark.partition_task import PartitionTask
 from mesh.spark.session import UNLOGGED
 from mesh.spark.stateless_task import input_tasks
+from pyspark_nats.decode.limits import USUAL, MessageLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,6 +45,7 @@ def start(
     batch_rows_max: int,
     offsets: Mapping[str, Mapping[str, int]] | None,
     restored: frozenset[int],
+    message: MessageLimits = USUAL,
 ) -> tuple[StreamingQuery, tuple[Path, ...]]:
     """Start the query of an instance.
 
@@ -55,6 +57,7 @@ def start(
         batch_rows_max: most messages a batch takes from one JetStream stream.
         offsets: start offsets by JetStream stream; None for the beginning.
         restored: partitions whose state was restored.
+        message: limits of one message.
 
     Returns:
         The query, and the ``haltPath`` of each of its sources.
@@ -64,7 +67,7 @@ def start(
         **nats,
         "startingOffsets": orjson.dumps(offsets).decode() if offsets else "earliest",
     }
-    limits = BatchLimits(batch_rows_max, BATCH_BYTES)
+    limits = BatchLimits(batch_rows_max, BATCH_BYTES, message)
     if io.group.stateful:
         rows = _stateful(session, io, directory, common, limits, restored, halts)
     else:
@@ -119,7 +122,8 @@ def _stateful(
     parts = [str(partition) for partition in io.partitions]
     options = source_options(io, parts, common, limits, wakeup)
     source = session.readStream.format("nats").options(**options, haltPath=halts.next()).load()
-    return source.mapInArrow(PartitionTask(io, str(directory), restored), SINK_SCHEMA)
+    task = PartitionTask(io, str(directory), restored, limits=limits.message)
+    return source.mapInArrow(task, SINK_SCHEMA)
 
 
 def _stateless(

@@ -247,6 +247,7 @@ class SharedInstance:
             starts=starts,
             restored=restored,
             until=self._until,
+            message=self._given.options.message,
         )
         with self._lock:
             # An instance that has never run has nothing to drain.

@@ -17,6 +17,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 from mesh.model import names
 from mesh.spark.instance_io import BatchLimits, InstanceIO, source_options, typed_schema
 from mesh.spark.shared_query import pacing
+from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.sink.sink_options import SinkOptions, sink_options
 from pyspark_nats.source import batches, rows
 from pyspark_nats.source.source_options import SourceOptions
@@ -89,6 +90,7 @@ def member(
     starts: Mapping[str, Offsets],
     restored: frozenset[str],
     until: Mapping[str, int] | None = None,
+    message: MessageLimits = USUAL,
 ) -> Member:
     """An instance as a member.
 
@@ -100,13 +102,14 @@ def member(
         starts: start positions by key; parts not named start at their first message.
         restored: keys of parts with state in their directory.
         until: see ``Member``.
+        message: limits of one message.
     """
     patient = {"timeoutS": _PATIENCE_S, **nats}
     parts = tuple(
         InputPartition(
             key,
             number,
-            *_source(io, key, patient),
+            *_source(io, key, patient, message),
             _subjects(io, key),
             starts.get(key),
             _is_foreign(io, key),
@@ -148,10 +151,10 @@ def _is_foreign(io: InstanceIO, key: str) -> bool:
 
 
 def _source(
-    io: InstanceIO, key: str, nats: Mapping[str, str]
+    io: InstanceIO, key: str, nats: Mapping[str, str], message: MessageLimits
 ) -> tuple[SourceOptions, batches.RowLayout]:
     """Options and row layout of the source that reads one part."""
-    limits = BatchLimits(pacing.ROWS_MAX, _BYTES_MAX)
+    limits = BatchLimits(pacing.ROWS_MAX, _BYTES_MAX, message)
     options = parsed_options(source_options(io, (key,), nats, limits))
     if io.group.stateful:
         # For a stream with a schema of its own, only the names count.

@@ -147,7 +147,8 @@ def _with_state(
     member: Member, part: InputPartition, rows: Iterator[pa.RecordBatch], done: PartRun
 ) -> Iterator[pa.RecordBatch]:
     restored = frozenset([int(part.key)]) if part.is_restored else frozenset[int]()
-    task = _KeepingTask(member.io, member.directory, restored)
+    limits = part.options.message
+    task = _KeepingTask(member.io, member.directory, restored, limits=limits)
 
     def counted() -> Iterator[pa.RecordBatch]:
         for batch in rows:

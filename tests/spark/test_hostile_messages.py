@@ -1,0 +1,170 @@
+"""Hostile messages amid good ones, through the tasks of a shared query and a real server."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pytest
+
+from mesh.model import error_entry, names
+from mesh.spark.shared_query.work import WORK
+from pyspark_nats.decode import MessageLimits
+from pyspark_nats.protocol import frames
+from tests.support.shared_query import Instances, admitted, begun
+
+if TYPE_CHECKING:
+    from tests.support.shared_query import Hand
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
+
+ARROW, MSGPACK = "application/vnd.apache.arrow.stream", "application/msgpack"
+
+
+def publish(hand: Hand, payload: bytes, headers: bytes = b"") -> None:
+    """Store one message of ``Numbers``, with header lines as they are."""
+    block = b"NATS/1.0\r\n" + headers + b"\r\n" if headers else b""
+
+    def send() -> None:
+        (reply,) = hand.broker.reply_subjects(1)
+        hand.broker.send(frames.publish("mesh.A.Numbers", payload, reply=reply, header=block))
+        assert "seq" in hand.broker.replies([reply])[0].json()
+
+    hand.broker.retry_while_unavailable("publishing", send)
+
+
+def errors(hand: Hand) -> list[dict[str, Any]]:
+    """The entries of the app's error stream."""
+    found: list[dict[str, Any]] = []
+    at = 1
+    while True:
+        query = json.dumps({"seq": at, "next_by_subj": names.error_subject("A")}).encode()
+        call = f"$JS.API.STREAM.MSG.GET.{names.error_js_stream('A')}"
+        answer = json.loads(hand.ask((call, query)))
+        if "message" not in answer:
+            return found
+        at = answer["message"]["seq"] + 1
+        found.append(error_entry.from_json(base64.b64decode(answer["message"]["data"])))
+
+
+def run(hand: Hand) -> None:
+    """Run batches until nothing is left; no instance fails."""
+    while told := hand.step(0.3):
+        assert {kind for kind, _ in told} == {WORK}
+
+
+def stream(values: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    batch = pa.RecordBatch.from_arrays([values], names=["n"])
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+HOSTILE = [
+    (b"\x81\x90\x01", b"Content-Type: application/msgpack\r\n"),
+    (b"\x91" * 1020 + b"\x01", b"Content-Type: application/msgpack\r\n"),
+    (b"[" * 1000 + b"]" * 1000, b""),
+    (b'{"n":1}', b"Content-Type: \xff\r\n"),
+    (stream(pa.nulls(20_000_000)), f"Content-Type: {ARROW}\r\n".encode()),
+    (b'{"n":"\xff"}' + b"x" * 900_000, b""),
+]
+
+
+def test_each_hostile_message_is_recorded_once_and_all_others_are_processed(hand: Hand) -> None:
+    begun(hand, "A")
+    hand.publish("A", 1)
+    for number, (payload, headers) in enumerate(HOSTILE, 2):
+        publish(hand, payload, headers)
+        hand.publish("A", number)
+    last = len(HOSTILE) + 1
+    run(hand)
+    assert hand.rows("A", "Large") == [[n * 10] for n in range(2, last + 1)]
+    sums = [[sum(range(max(1, n - 2), n + 1))] for n in range(1, last + 1)]
+    assert hand.rows("A", "Sums") == sums
+    recorded = errors(hand)
+    assert [entry["sequence"] for entry in recorded] == [2 * n for n in range(1, last)]
+    assert "data_bytes" in recorded[-1]
+    assert error_entry.event_of(recorded[-1]) is None
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"Nats-Sequence: x", b"Nats-Sequence: 4", b"Nats-Sequence: 99999", b"Nats-Time-Stamp: x",
+     b"Nats-Time-Stamp: 2001-01-01T00:00:00Z", b"Nats-Subject: mesh.A.Other",
+     b"Mesh-Timestamp: \xff"],
+)  # fmt: skip
+def test_an_event_with_forged_headers_is_an_event_at_its_place(hand: Hand, header: bytes) -> None:
+    begun(hand, "A")
+    hand.publish("A", 2)
+    publish(hand, b'{"n":3}', header + b"\r\n")
+    hand.publish("A", 4, 5)
+    run(hand)
+    assert hand.rows("A", "Large") == [[20], [30], [40], [50]]
+    assert hand.rows("A", "Sums") == [[2], [5], [9], [12]]
+    assert errors(hand) == []
+
+
+def test_many_bad_events_of_a_message_are_recorded_by_a_few_entries(hand: Hand) -> None:
+    begun(hand, "A")
+    publish(hand, orjson.dumps([{"n": 2}, *["word"] * 50_000, {"n": 3}]))
+    publish(hand, b'{"n":4}\n{"n":"much"}\n{"n":5}')
+    run(hand)
+    assert hand.rows("A", "Large") == [[20], [30], [40], [50]]
+    recorded = errors(hand)
+    assert len(recorded) == 101
+    assert recorded[99]["reason"].endswith("(and 49900 more events of the message)")
+    # Each has its own event, and not the whole message.
+    assert {entry["data"] for entry in recorded[:100]} == {'"word"'}
+    assert error_entry.event_of(recorded[100]) == b'{"n":"much"}'
+    assert [entry["index"] for entry in recorded[:3]] == [1, 2, 3]
+
+
+def test_a_message_that_can_t_be_divided_is_recorded_with_its_first_event(hand: Hand) -> None:
+    begun(hand, "A")
+    payload = b"\xdc\x01\x00" + b"\xa1x" * 256
+    publish(hand, payload, f"Content-Type: {MSGPACK}\r\n".encode())
+    run(hand)
+    recorded = errors(hand)
+    assert len(recorded) == 100
+    assert base64.b64decode(recorded[0]["data_base64"]) == payload
+    assert not any({"data", "data_base64"} & set(entry) for entry in recorded[1:])
+
+
+def test_a_message_of_more_events_than_positions_loses_no_other(hand: Hand) -> None:
+    begun(hand, "A")
+    flags = stream(pa.array(np.ones(1_100_000, bool)))
+    publish(hand, flags, f"Content-Type: {ARROW}\r\n".encode())
+    hand.publish("A", 7)
+    run(hand)
+    assert hand.rows("A", "Large") == [[70]]
+    assert [entry["reason"] for entry in errors(hand)] == [
+        "the message holds 1100000 events, more than 1000000"
+    ]
+
+
+AHEAD_MS = 86_400_000
+
+
+@pytest.mark.parametrize("time_ms", ["999999999999999999", "9" * 40, "-1"])
+def test_an_event_of_the_far_future_is_recorded_and_moves_no_clock(
+    hand: Hand, time_ms: str
+) -> None:
+    app = Instances(hand, "A", message=MessageLimits(event_time_ahead_ms=AHEAD_MS))
+    admitted(hand, app)
+    hand.publish("A", 2)
+    publish(hand, b'{"n":3}', f"Mesh-Timestamp: {time_ms}\r\n".encode())
+    hand.publish("A", 4)
+    run(hand)
+    assert hand.rows("A", "Large") == [[20], [40]]
+    assert hand.rows("A", "Sums") == [[2], [6]]
+    while len(hand.rows("A", "Late")) < 2:
+        hand.step()
+    (entry,) = errors(hand)
+    assert entry["reason"].startswith("event time ")
+    assert error_entry.own_time_of(entry) is None
+    assert error_entry.event_of(entry) == b'{"n":3}'
