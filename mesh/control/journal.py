@@ -123,10 +123,16 @@ def _of_assignment(
     )
 
 
-def of_failure(action: Action, lease_revision: int, why: str) -> JournalEntry:
+def of_refusal(action: Action, lease_revision: int, why: str) -> JournalEntry:
     """Entry of a leader whose ``action`` was not performed."""
     entry = of_action(action, lease_revision)
     return replace(entry, text=f"was refused: it would have {entry.text}", cause=why)
+
+
+def of_failure(action: Action, lease_revision: int, error: str) -> JournalEntry:
+    """Entry of a leader whose ``action`` failed, and is tried again later."""
+    entry = of_action(action, lease_revision)
+    return replace(entry, text=f"failed: it would have {entry.text}", cause=error)
 
 
 def of_report(status: InstanceStatus) -> JournalEntry:

@@ -64,6 +64,11 @@ class ClusterView:
         await end(self._tasks)
 
     @property
+    def tasks(self) -> dict[str, asyncio.Task[None]]:
+        """The tasks that read the buckets, by their names."""
+        return {f"view of {b}": task for b, task in zip(_BUCKETS, self._tasks, strict=False)}
+
+    @property
     def version(self) -> int:
         """Grows with each change, so that a waiter notices missed changes."""
         return self._records.version
