@@ -165,7 +165,7 @@ class JetStreamSnapshots:
                 return None
             values = orjson.loads(entry.value or b"{}")
             if values["epoch"] > self._epoch:
-                raise _taken_over(self._key)
+                raise _taken_over(self._key, values["epoch"])
             known.objects = dict(values["objects"])
             claimed = orjson.dumps({**values, "epoch": self._epoch})
             try:
@@ -209,11 +209,19 @@ class JetStreamSnapshots:
             else:
                 known.revision = await self._first(manifests, part, value)
         except KeyWrongLastSequenceError as error:
-            raise _taken_over(self._key) from error
+            raise _taken_over(self._key, await self._epoch_of(manifests, part)) from error
         gone = set(known.objects.values()) - set(wanted.values())
         known.objects = wanted
         for stored in gone:
             await self._pieces.delete(stored)
+
+    async def _epoch_of(self, manifests: KeyValue, part: str) -> int:
+        """The epoch of the stored manifest; 0 if there is none any more."""
+        try:
+            entry = await manifests.get(f"{self._key}.{part}")
+        except KeyNotFoundError:
+            return 0
+        return int(orjson.loads(entry.value or b"{}")["epoch"])
 
     async def _first(self, manifests: KeyValue, part: str, value: bytes) -> int:
         """Store a manifest where there was none to claim; its revision.
@@ -262,10 +270,10 @@ async def purge(js: JetStreamContext, pieces: BlobStore, incarnation: str, group
     await pieces.drop(start)
 
 
-def _taken_over(key: str) -> MeshError:
+def _taken_over(key: str, epoch: int) -> MeshError:
     return MeshError(
         "MESH-S110",
-        f"snapshot of {key} belongs to a newer epoch",
+        f"snapshot of {key} belongs to a newer writer, of epoch {epoch}",
         detail="The instance was placed again while this worker was cut off. [MESH-S110]",
     )
 

@@ -109,7 +109,11 @@ class DesiredState:
         if revision is None:
             revision = self._view.revision(names.APPS_BUCKET, key)
         data = codec.encode(record)
-        written = await kv.write(self._js, names.APPS_BUCKET, key, data, revision=revision)
+        try:
+            written = await kv.write(self._js, names.APPS_BUCKET, key, data, revision=revision)
+        except kv.RevisionConflict:
+            await self._view.check(names.APPS_BUCKET, key)
+            raise
         self._view.took_write(names.APPS_BUCKET, key, record, written)
         return written
 

@@ -172,6 +172,7 @@ class Manager:
                 data = codec.encode(asked.record)
                 taken = await kv.write(js, bucket, key, data, revision=asked.revision)
         except kv.RevisionConflict:
+            await self.view.check(bucket, key)
             return LeaseRefused()
         except UNREACHABLE as error:
             log.debug("lease not written", extra=fields(error=error))
@@ -186,6 +187,7 @@ class Manager:
             await apply.apply(action, self.client, self.view, lease_revision)
         except kv.RevisionConflict as conflict:
             log.info("decision is obsolete", extra=fields(conflict=conflict))
+            await self.view.check(names.CONTROL_BUCKET, names.LEASE_KEY)
             return ActionRefused(Refusal.REFUSED)
         except UNREACHABLE as error:
             extra = fields(action=target_of(action), error=error)
@@ -210,6 +212,8 @@ class Manager:
             await removal.remove(asked.action, js, self.view, self.pieces, may_remove)
         except (kv.RevisionConflict, removal.DeposedError) as error:
             log.info("removal is obsolete", extra={**extra, **fields(error=error)})
+            key = names.app_key(asked.action.app.spec.name)
+            await self.view.check(names.APPS_BUCKET, key)
             why = Refusal.REFUSED
         except UNREACHABLE as error:
             log.warning("removal not completed", extra={**extra, **fields(error=error)})
