@@ -233,6 +233,58 @@ def test_a_standby_tells_what_it_holds_and_drops_it(
     asyncio.run(scene())
 
 
+def test_nothing_is_left_of_deleted_pieces(nats_server: NatsServer, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with store_of(nats_server, JETSTREAM) as have:
+            snapshots = have.snapshots(1)
+            await restore(snapshots, tmp_path / "a")
+            for number in range(5):
+                await save(snapshots, tmp_path / "b", number, {f"p/{number}": b"x" * 200_000})
+            # A description and two chunks of the last one.
+            assert await messages(have.js) == 3
+            await have.pieces.put("i2/g/0/1-a/p", b"of another app")
+            await have.pieces.drop("i1/")
+            assert await messages(have.js) == 2
+            await have.pieces.delete("i2/g/0/1-a/p")
+            await have.pieces.delete("i2/g/0/1-a/p")
+            assert await messages(have.js) == 0
+
+    asyncio.run(scene())
+
+
+def test_a_tombstone_of_an_earlier_version_is_removed_with_its_app(
+    nats_server: NatsServer,
+) -> None:
+    async def scene() -> None:
+        async with store_of(nats_server, JETSTREAM) as have:
+            await have.pieces.put("i1/g/0/1-a/p", b"x")
+            await (await have.js.object_store(names.STATE_BUCKET)).delete("i1/g/0/1-a/p")
+            assert await messages(have.js) == 1
+            await have.pieces.drop("i1/")
+            assert await messages(have.js) == 0
+
+    asyncio.run(scene())
+
+
+async def messages(js: JetStreamContext) -> int:
+    return (await js.stream_info(f"OBJ_{names.STATE_BUCKET}")).state.messages
+
+
+def test_a_refused_snapshot_leaves_no_pieces(nats_server: NatsServer, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with store_of(nats_server, JETSTREAM) as have:
+            old, new = have.snapshots(1), have.snapshots(2)
+            await restore(old, tmp_path / "a")
+            await save(old, tmp_path / "b", 1, {"p": b"x"})
+            await restore(new, tmp_path / "c")
+            before = await messages(have.js)
+            with pytest.raises(MeshError, match="S110"):
+                await save(old, tmp_path / "d", 2, {"p": b"x", "q": b"y"})
+            assert await messages(have.js) == before
+
+    asyncio.run(scene())
+
+
 def test_a_store_that_can_not_be_used_is_named(nats_server: NatsServer, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
 

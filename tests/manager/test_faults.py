@@ -82,6 +82,43 @@ def test_a_removal_that_fails_keeps_nothing_else_from_being_done(
 
 
 @pytest.mark.nats
+def test_a_long_removal_holds_up_neither_the_lease_nor_other_apps(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with running(settings_of(nats_server)) as (manager, service):
+            may_end, began, drop = asyncio.Event(), asyncio.Event(), manager.pieces.drop
+            await service.deploy(text("Slow"))
+            await service.deploy(text("Other"))
+            slow = service.record("Slow")
+            assert slow is not None
+
+            async def wait(prefix: str) -> None:
+                if prefix == f"{slow.incarnation}/":
+                    began.set()
+                    await may_end.wait()
+                await drop(prefix)
+
+            monkeypatch.setattr(manager.pieces, "drop", wait)
+            await service.undeploy("Slow")
+            await began.wait()
+            before = manager.view.revision(names.CONTROL_BUCKET, names.LEASE_KEY)
+            await service.undeploy("Other")
+            await until(manager, lambda: service.record("Other") is None)
+
+            def is_renewed() -> bool:
+                return manager.view.revision(names.CONTROL_BUCKET, names.LEASE_KEY) > before
+
+            await until(manager, is_renewed)
+            assert manager.leads
+            assert service.record("Slow") is not None
+            may_end.set()
+            await until(manager, lambda: service.record("Slow") is None)
+
+    asyncio.run(run())
+
+
+@pytest.mark.nats
 def test_a_write_that_fails_keeps_no_other_from_being_done(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
