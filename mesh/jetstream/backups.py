@@ -164,7 +164,7 @@ async def restore_snapshots(
 async def delete(client: Client, pieces: BlobStore, of: BackupRecord) -> None:
     """Drop a backup."""
     key = names.backup_key(of.app, of.revision)
-    # A deleted key would leave its message for ever.
+    # A deleted key would leave its message behind without end.
     await client.jetstream().purge_stream(
         f"KV_{names.BACKUPS_BUCKET}", subject=kv.subject(names.BACKUPS_BUCKET, key)
     )
