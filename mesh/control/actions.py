@@ -38,6 +38,7 @@ class Discard:
 
     instance: str
     cause: str
+    app: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class RemoveStandby:
 
     instance: str
     cause: str
+    app: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def target_of(action: Action) -> str:
     match action:
         case Place(made, _) | Withdraw(made, _):
             key = names.assignment_key(made.instance)
-        case Discard(instance, _):
+        case Discard(instance, _, _):
             key = names.assignment_key(instance)
         case WriteGroupForm(form, _):
             key = names.form_key(form.app, form.group)
@@ -123,7 +125,7 @@ def target_of(action: Action) -> str:
             key = names.form_key(app, group)
         case AssignStandby(standby, _):
             key = names.standby_key(standby.instance)
-        case RemoveStandby(instance, _):
+        case RemoveStandby(instance, _, _):
             key = names.standby_key(instance)
         case ForgetNode(role, node, _):
             key = names.node_key(role, node)

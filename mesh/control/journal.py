@@ -71,8 +71,7 @@ def of_action(action: Action, lease_revision: int) -> JournalEntry:
         case DropForm(app_name, group, cause):
             text = f"deleted group {group}"
             return JournalEntry(text, cause, app=app_name, lease_revision=lease_revision)
-        case Discard(instance, cause):
-            app = instance.rsplit("-", 2)[0]
+        case Discard(instance, cause, app):
             text = f"deleted the assignment of {instance}"
             return JournalEntry(
                 text, cause, app=app, instance=instance, lease_revision=lease_revision
@@ -86,8 +85,7 @@ def of_action(action: Action, lease_revision: int) -> JournalEntry:
                 worker=standby.worker,
                 lease_revision=lease_revision,
             )
-        case RemoveStandby(instance, cause):
-            app = instance.rsplit("-", 2)[0]
+        case RemoveStandby(instance, cause, app):
             text = f"removed the standby of {instance}"
             return JournalEntry(
                 text, cause, app=app, instance=instance, lease_revision=lease_revision

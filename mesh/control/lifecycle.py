@@ -167,6 +167,17 @@ def _view(group: str, instance: str, app: AppRecord, found: ClusterState) -> Ins
             instance, group, assignment.worker, assignment.epoch, STOPPING, reason=reason
         )
     if assignment is None or waiting is not None:
+        wanted = found.wanted.get(instance)
+        if wanted is not None and wanted.app.incarnation != app.incarnation:
+            return InstanceView(
+                instance,
+                group,
+                None,
+                None,
+                UNPLACED,
+                reason=f"app {wanted.app.spec.name} has an instance of this name",
+                cure="rename the app or its group, and deploy it again",
+            )
         if waiting is None:
             target = found.placement.where.get(instance)
             reason = f"a manager is about to place it on {target}" if target else None

@@ -133,7 +133,7 @@ def _unwanted(found: ClusterState, lease_revision: int) -> Iterator[Action]:
         held = found.held_apps.get(assignment.app)
         cause = held or f"app {assignment.app} no longer wants it"
         if found.is_over(assignment):
-            yield Discard(name, cause)
+            yield Discard(name, cause, assignment.app)
         elif not assignment.stop:
             yield _withdraw(assignment, None, lease_revision, cause)
 

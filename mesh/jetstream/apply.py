@@ -65,14 +65,14 @@ async def apply(
         case DropForm(app_name, group, cause):
             await writer.write(names.form_key(app_name, group), None)
             log.info("group revision deleted", extra=fields(app=app_name, group=group, cause=cause))
-        case Discard(instance, cause):
+        case Discard(instance, cause, _):
             await writer.write(names.assignment_key(instance), None)
             log.info("assignment deleted", extra=fields(instance=instance, cause=cause))
         case AssignStandby(standby, cause):
             await writer.write(names.standby_key(standby.instance), standby)
             what = fields(instance=standby.instance, worker=standby.worker, cause=cause)
             log.info("standby chosen", extra=what)
-        case RemoveStandby(instance, cause):
+        case RemoveStandby(instance, cause, _):
             await writer.write(names.standby_key(instance), None)
             await delete_status(js, view, names.standby_key(instance))
             log.info("standby removed", extra=fields(instance=instance, cause=cause))

@@ -126,7 +126,7 @@ class JetStreamBlobStore:
     async def _purge(self, subject: str) -> None:
         """Remove the chunks and the description of an object, with the message of a deletion.
 
-        nats-py's deletion would leave a description that says so; as names are unique, it would stay.
+        nats-py's deletion leaves a description that says so.  Names are unique, so it would stay.
         """
         stream = f"OBJ_{names.STATE_BUCKET}"
         try:

@@ -131,6 +131,8 @@ class ManagerService:
             record = self._desired.get(app).value
             if record.deleting:
                 raise MeshError("MESH-A409", f'app "{app}" is still being undeployed')
+            if record.held:
+                raise MeshError("MESH-A409", f'app "{app}" does not run now: {record.held}')
             spec = scaled(record.spec, group, parallel)
             made = replace(record, spec=spec, scaled={**record.scaled, group: parallel})
             return None if made == record else made

@@ -232,11 +232,11 @@ class Manager(Node):
                 yield Write(control, names.form_key(form.app, form.group), form, fence, WRITE_S)
             case DropForm(app_name, group_name, _):
                 yield Write(control, names.form_key(app_name, group_name), None, fence, WRITE_S)
-            case Discard(instance, _):
+            case Discard(instance, _, _):
                 yield Write(control, names.assignment_key(instance), None, fence, WRITE_S)
             case AssignStandby(standby, _):
                 yield Write(control, names.standby_key(standby.instance), standby, fence, WRITE_S)
-            case RemoveStandby(instance, _):
+            case RemoveStandby(instance, _, _):
                 yield Write(control, names.standby_key(instance), None, fence, WRITE_S)
             case ForgetNode(role, node, _):
                 yield Write(control, names.node_key(role, node), None, fence, WRITE_S)
