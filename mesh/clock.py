@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+#: Linux's monotonic clock stands still while the machine is suspended: a lease or a term that was
+#: over long ago would seem valid.
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
@@ -22,8 +26,8 @@ class SystemClock:
     """The machine's clocks."""
 
     def monotonic_s(self) -> float:
-        """Seconds on the machine's monotonic clock."""
-        return time.monotonic()
+        """Seconds on the machine's monotonic clock, those in which it was suspended too."""
+        return time.clock_gettime(_CLOCK)
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970 on the machine's wall clock."""

@@ -7,7 +7,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine
+    from collections.abc import Collection
 
 
 async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
@@ -27,8 +27,8 @@ async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
             task.exception()
 
 
-async def signalled(task: asyncio.Future[Any]) -> None:
-    """Wait until ``task`` ends or a signal arrives; after a signal, ``task`` continues.
+async def signalled(task: asyncio.Future[Any] | None = None) -> None:
+    """Wait until a signal arrives, or ``task`` ends; after a signal, ``task`` continues.
 
     Raises:
         BaseException: what ``task`` raised, when it ended first.
@@ -37,19 +37,11 @@ async def signalled(task: asyncio.Future[Any]) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if task is None:
+        await stop.wait()
+        return
     waiter = asyncio.create_task(stop.wait())
     await asyncio.wait((task, waiter), return_when=asyncio.FIRST_COMPLETED)
     waiter.cancel()
     if task.done():
         task.result()
-
-
-async def until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Do ``work`` until it ends or a signal comes; it is cancelled then.
-
-    Raises:
-        BaseException: what ``work`` raised, when it ended first.
-    """
-    task = asyncio.create_task(work)
-    await signalled(task)
-    await end([task])

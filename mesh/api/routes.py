@@ -59,6 +59,7 @@ EDITS: Final = {
     "MESH-C120": HTTPStatus.CONFLICT,
     "MESH-C121": HTTPStatus.CONFLICT,
     "MESH-C122": HTTPStatus.BAD_REQUEST,
+    "MESH-C123": HTTPStatus.CONFLICT,
 }
 #: Orders for a worker, and its admission then.
 ORDERS: Final = {"cordon": "cordoned", "uncordon": "open", "drain": "draining"}

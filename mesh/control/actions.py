@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mesh.model import names
 from mesh.model.cluster import AppRecord, Assignment, GroupForm, Standby
 
 
@@ -37,6 +38,7 @@ class Discard:
 
     instance: str
     cause: str
+    app: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class RemoveStandby:
 
     instance: str
     cause: str
+    app: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,8 @@ class Retire:
     cause: str
 
 
-Action = (
+#: Actions of one or two writes.
+RecordAction = (
     Place
     | Withdraw
     | WriteGroupForm
@@ -102,6 +106,29 @@ Action = (
     | AssignStandby
     | RemoveStandby
     | ForgetNode
-    | RemoveApp
-    | Retire
 )
+#: Actions that delete streams and stored states; they may take minutes.
+Removal = RemoveApp | Retire
+Action = RecordAction | Removal
+
+
+def target_of(action: Action) -> str:
+    """The kind of an action and the key of its record; the same for each attempt."""
+    match action:
+        case Place(made, _) | Withdraw(made, _):
+            key = names.assignment_key(made.instance)
+        case Discard(instance, _, _):
+            key = names.assignment_key(instance)
+        case WriteGroupForm(form, _):
+            key = names.form_key(form.app, form.group)
+        case DropForm(app, group, _):
+            key = names.form_key(app, group)
+        case AssignStandby(standby, _):
+            key = names.standby_key(standby.instance)
+        case RemoveStandby(instance, _, _):
+            key = names.standby_key(instance)
+        case ForgetNode(role, node, _):
+            key = names.node_key(role, node)
+        case RemoveApp(record, _, _) | Retire(record, _, _):
+            key = names.app_key(record.spec.name)
+    return f"{type(action).__name__} {key}"

@@ -237,6 +237,8 @@ class AgentState:
             self._do(events.Reject(record.pid, was_member=True))
             return
         self.revision = revision
+        # The bucket may have gone back: later revisions will not come for long.
+        self._rejoined_revision = min(self._rejoined_revision, revision + 1)
         self._rest(now_s)
 
     def _leave_if_done(self, view: View, now_s: float) -> None:

@@ -245,6 +245,9 @@ def _wanted(
             labels = frozenset(group.node)
             is_receiver = group.kind is GroupKind.RECEIVER or bool(group.sources)
             for index, name in enumerate(group.instances, 1):
+                if name in found:
+                    # Another app has the name: two managers have accepted them at the same time.
+                    continue
                 need = Need(name, group.app, group.name, labels, is_receiver)
                 found[name] = Wanted(app.value, form, index, need, becomes)
     return found

@@ -75,10 +75,14 @@ def decide(lease: Seen[LeaseRecord | None] | None, me: str, now_s: float, ttl_s:
     return Renew(lease.revision, record.term) if now_s >= renew_at_s else StandBy(renew_at_s)
 
 
+def leader_of(snapshot: ClusterSnapshot, ttl_s: float) -> str | None:
+    """The manager that leads; None if the lease was given up or not renewed within its term."""
+    lease = snapshot.lease
+    if lease is None or lease.value is None or snapshot.now_s >= lease.seen_at_s + ttl_s:
+        return None
+    return lease.value.holder
+
+
 def holds(snapshot: ClusterSnapshot, me: str, ttl_s: float) -> bool:
     """Whether ``me`` may act as leader: it holds the lease and has renewed it within its term."""
-    lease = snapshot.lease
-    if lease is None:
-        return False
-    record = lease.value
-    return record is not None and record.holder == me and snapshot.now_s < lease.seen_at_s + ttl_s
+    return leader_of(snapshot, ttl_s) == me

@@ -71,8 +71,7 @@ def of_action(action: Action, lease_revision: int) -> JournalEntry:
         case DropForm(app_name, group, cause):
             text = f"deleted group {group}"
             return JournalEntry(text, cause, app=app_name, lease_revision=lease_revision)
-        case Discard(instance, cause):
-            app = instance.rsplit("-", 2)[0]
+        case Discard(instance, cause, app):
             text = f"deleted the assignment of {instance}"
             return JournalEntry(
                 text, cause, app=app, instance=instance, lease_revision=lease_revision
@@ -86,8 +85,7 @@ def of_action(action: Action, lease_revision: int) -> JournalEntry:
                 worker=standby.worker,
                 lease_revision=lease_revision,
             )
-        case RemoveStandby(instance, cause):
-            app = instance.rsplit("-", 2)[0]
+        case RemoveStandby(instance, cause, app):
             text = f"removed the standby of {instance}"
             return JournalEntry(
                 text, cause, app=app, instance=instance, lease_revision=lease_revision
@@ -123,10 +121,16 @@ def _of_assignment(
     )
 
 
-def of_failure(action: Action, lease_revision: int, why: str) -> JournalEntry:
+def of_refusal(action: Action, lease_revision: int, why: str) -> JournalEntry:
     """Entry of a leader whose ``action`` was not performed."""
     entry = of_action(action, lease_revision)
     return replace(entry, text=f"was refused: it would have {entry.text}", cause=why)
+
+
+def of_failure(action: Action, lease_revision: int, error: str) -> JournalEntry:
+    """Entry of a leader whose ``action`` failed, and is tried again later."""
+    entry = of_action(action, lease_revision)
+    return replace(entry, text=f"failed: it would have {entry.text}", cause=error)
 
 
 def of_report(status: InstanceStatus) -> JournalEntry:

@@ -155,6 +155,21 @@ def _change(desired: GroupSpec, views: tuple[InstanceView, ...], found: ClusterS
     return f"{describe_change(old, desired)}{waits}"
 
 
+def _unplaced(group: str, instance: str, app: AppRecord, found: ClusterState) -> InstanceView:
+    """An instance without a place, and why."""
+    waiting, wanted = found.placement.waiting.get(instance), found.wanted.get(instance)
+    target = found.placement.where.get(instance)
+    reason = cure = None
+    if wanted is not None and wanted.app.incarnation != app.incarnation:
+        reason = f"app {wanted.app.spec.name} has an instance of this name"
+        cure = "rename the app or its group, and deploy it again"
+    elif waiting is not None:
+        reason, cure = waiting.reason, waiting.cure
+    elif target is not None:
+        reason = f"a manager is about to place it on {target}"
+    return InstanceView(instance, group, None, None, UNPLACED, reason=reason, cure=cure)
+
+
 def _view(group: str, instance: str, app: AppRecord, found: ClusterState) -> InstanceView:
     assignment = found.assignments.get(instance)
     if assignment is not None and assignment.app_incarnation != app.incarnation:
@@ -167,13 +182,7 @@ def _view(group: str, instance: str, app: AppRecord, found: ClusterState) -> Ins
             instance, group, assignment.worker, assignment.epoch, STOPPING, reason=reason
         )
     if assignment is None or waiting is not None:
-        if waiting is None:
-            target = found.placement.where.get(instance)
-            reason = f"a manager is about to place it on {target}" if target else None
-            return InstanceView(instance, group, None, None, UNPLACED, reason=reason)
-        return InstanceView(
-            instance, group, None, None, UNPLACED, reason=waiting.reason, cure=waiting.cure
-        )
+        return _unplaced(group, instance, app, found)
     if assignment.stop:
         return InstanceView(
             instance, group, None, assignment.epoch, STOPPING, reason="it is placed next"

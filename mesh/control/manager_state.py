@@ -4,6 +4,9 @@ There is no I/O, no clock and no asyncio.  A shell passes each event with its pr
 performs the instructions in order; the last one, and only that, has an event as its result.  The
 shells are ``mesh.manager.manager`` and the simulator's ``nodes``.
 
+A removal of streams and states may take minutes.  It runs beside the loop, so that the lease is
+renewed meanwhile, and its end is not an event: the shell calls ``removal_ended``.
+
     WATCHING -> ELECTING -> WATCHING              another manager leads
     WATCHING -> ELECTING -> ACTING -> WATCHING    it leads; ELECTING is skipped without a write
 """
@@ -16,11 +19,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from mesh.control import election, reconcile
-from mesh.control.journal import JournalEntry, of_action, of_failure
+from mesh.control.actions import RemoveApp, Retire, target_of
+from mesh.control.failed_actions import FailedActions
+from mesh.control.journal import JournalEntry, of_action, of_failure, of_refusal
 from mesh.model.cluster import LeaseRecord
 
 if TYPE_CHECKING:
-    from mesh.control.actions import Action
+    from mesh.control.actions import Action, RecordAction, Removal
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.settings import Settings
 
@@ -43,8 +48,8 @@ class Phase(StrEnum):
     ACTING = "acting"
 
 
-class Failure(StrEnum):
-    """The reason why an action was not performed; text for the journal."""
+class Refusal(StrEnum):
+    """The reason why an action, and the rest of its decision, lapsed; text for the journal."""
 
     #: Not even tried: ``ManagerState.may_write`` was false.
     LAPSED = "its lease had lapsed"
@@ -81,13 +86,28 @@ class ActionPerformed:
 
 
 @dataclass(frozen=True, slots=True)
+class ActionRefused:
+    """The action was not performed, and the decision is obsolete."""
+
+    why: Refusal
+
+
+@dataclass(frozen=True, slots=True)
 class ActionFailed:
-    """The action was not performed, or not to its end."""
+    """The action failed, which says nothing about the others."""
 
-    why: Failure
+    error: str
 
 
-Event = Looked | LeaseWritten | LeaseRefused | LeaseUnanswered | ActionPerformed | ActionFailed
+Event = (
+    Looked
+    | LeaseWritten
+    | LeaseRefused
+    | LeaseUnanswered
+    | ActionPerformed
+    | ActionRefused
+    | ActionFailed
+)
 
 # --- instructions
 
@@ -108,8 +128,23 @@ class Perform:
     Check ``ManagerState.may_write`` right before: the process may have been paused since.
     """
 
-    action: Action
+    action: RecordAction
     lease_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartRemoval:
+    """Start this removal beside the loop, and call ``ManagerState.removal_ended`` at its end.
+
+    Check ``ManagerState.may_remove`` right before each deletion of a stream.
+    """
+
+    action: Removal
+    #: Of the lease under which it was decided.
+    lease_revision: int
+    term: int
+    #: Wall clock, for the journal, milliseconds.
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +155,7 @@ class Wait:
 
 
 #: An ``Entry`` is for the journal.
-Instruction = WriteLease | Perform | Wait | JournalEntry
+Instruction = WriteLease | Perform | StartRemoval | Wait | JournalEntry
 
 
 class ManagerState:
@@ -146,6 +181,10 @@ class ManagerState:
         self._actions: deque[Action] = deque()
         #: Revision of the lease under which it was decided.
         self._fence = 0
+        self._term = 0
+        self._failed = FailedActions()
+        #: Targets of the removals under way.
+        self._removing: set[str] = set()
         #: Wall clock when the action under way began, milliseconds.
         self._began_ms = 0
         self._instructions: list[Instruction] = []
@@ -161,6 +200,32 @@ class ManagerState:
         other manager has acquired it.
         """
         return election.holds(snapshot, self.name, self.settings.manager.lease_ttl_s)
+
+    def may_remove(self, asked: StartRemoval, snapshot: ClusterSnapshot) -> bool:
+        """Whether this manager has held the lease without a gap since it decided this removal."""
+        lease = snapshot.lease
+        record = lease.value if lease is not None else None
+        return record is not None and record.term == asked.term and self.may_write(snapshot)
+
+    def removal_ended(
+        self, asked: StartRemoval, why: Refusal | str | None, now_s: float
+    ) -> list[JournalEntry]:
+        """Record the end of a removal; returns the journal's entries about it.
+
+        Args:
+            asked: the removal.
+            why: the reason why it ended early, an error's text among them; None for a success.
+            now_s: the manager's monotonic clock.
+        """
+        action, revision = asked.action, asked.lease_revision
+        self._removing.discard(target_of(action))
+        if why is None:
+            self._failed.record_success(action)
+            return [replace(of_action(action, revision), at_ms=asked.at_ms)]
+        is_new = self._failed.record_failure(action, now_s, str(why))
+        if not is_new:
+            return []
+        return [(of_refusal if isinstance(why, Refusal) else of_failure)(action, revision, why)]
 
     def handle(
         self, event: Event, snapshot: ClusterSnapshot, wall_ms: int = 0
@@ -190,13 +255,20 @@ class ManagerState:
             case ActionPerformed():
                 self._expect(event, Phase.ACTING)
                 # The watch may deliver its consequences before its own answer arrives.
-                done = of_action(self._actions.popleft(), self._fence)
-                self._do(replace(done, at_ms=self._began_ms))
+                action = self._actions.popleft()
+                self._failed.record_success(action)
+                self._do(replace(of_action(action, self._fence), at_ms=self._began_ms))
                 self._act(snapshot, wall_ms)
-            case ActionFailed(why):
+            case ActionRefused(why):
                 self._expect(event, Phase.ACTING)
-                self._do(of_failure(self._actions[0], self._fence, why))
+                self._do(of_refusal(self._actions[0], self._fence, why))
                 self._actions.clear()
+                self._act(snapshot, wall_ms)
+            case ActionFailed(error):
+                self._expect(event, Phase.ACTING)
+                action = self._actions.popleft()
+                if self._failed.record_failure(action, snapshot.now_s, error):
+                    self._do(of_failure(action, self._fence, error))
                 self._act(snapshot, wall_ms)
         return self._instructions
 
@@ -224,16 +296,26 @@ class ManagerState:
             self._do(JournalEntry(text, lease_revision=self._lease_revision))
         if leads:
             assert snapshot.lease is not None
-            self._fence = snapshot.lease.revision
-            self._actions.extend(reconcile.decide(snapshot, self.settings))
+            assert snapshot.lease.value is not None
+            self._fence, self._term = snapshot.lease.revision, snapshot.lease.value.term
+            decided = reconcile.decide(snapshot, self.settings)
+            self._actions.extend(self._failed.select_due(decided, snapshot.now_s))
         self._act(snapshot, wall_ms)
 
     def _act(self, snapshot: ClusterSnapshot, wall_ms: int) -> None:
         """Perform the next action, or wait for the next deadline."""
-        if self._actions:
-            self.phase, self._began_ms = Phase.ACTING, wall_ms
-            self._do(Perform(self._actions[0], self._fence))
-            return
+        while self._actions:
+            match self._actions[0]:
+                case RemoveApp() | Retire() as removal:
+                    self._actions.popleft()
+                    target = target_of(removal)
+                    if target not in self._removing:
+                        self._removing.add(target)
+                        self._do(StartRemoval(removal, self._fence, self._term, wall_ms))
+                case write:
+                    self.phase, self._began_ms = Phase.ACTING, wall_ms
+                    self._do(Perform(write, self._fence))
+                    return
         self.phase = Phase.WATCHING
         if self.leads:
             deadline_s = reconcile.next_deadline_s(snapshot, self.settings)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from mesh.control.cluster_state import ClusterState, Wanted
     from mesh.control.snapshot import ClusterSnapshot
-    from mesh.model.cluster import GroupForm
+    from mesh.model.cluster import GroupForm, InstanceStatus
     from mesh.settings import Settings
 
 #: A node's record is kept this long after the node is gone, for operators.
@@ -53,6 +53,8 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
     """
     assert snapshot.lease is not None, "only a leader decides"
     found = cluster_state_of(snapshot, settings)
+    if behind := list(_behind(found, snapshot, settings.worker.ttl_s)):
+        return behind
     actions: list[Action] = [*_unwanted(found, snapshot.lease.revision)]
     actions += _forms(found, snapshot)
     actions += _moves(found, snapshot, settings)
@@ -93,6 +95,36 @@ def next_deadline_s(snapshot: ClusterSnapshot, settings: Settings) -> float:
     return min((end for end in ends if end > snapshot.now_s), default=snapshot.now_s + 60.0)
 
 
+def _behind(found: ClusterState, snapshot: ClusterSnapshot, ttl_s: float) -> Iterator[Action]:
+    """Write assignments again whose epochs are behind, in later ones; nothing else meanwhile.
+
+    That can only be if NATS has lost writes: a report, a marker or a snapshot has a later epoch.  A
+    view that lags shows the same for a moment, hence the wait of ``ttl_s``, but for a worker that
+    runs the instance in a later epoch, which it may begin again at once.
+    """
+    assert snapshot.lease is not None, "only a leader decides"
+    lease_revision = snapshot.lease.revision
+    for seen in snapshot.statuses:
+        status = seen.value
+        made = found.assignments.get(status.instance)
+        if made is None or found.is_over(made):
+            continue
+        is_refused = status.epoch == made.epoch and status.newer_epoch >= made.epoch
+        if not is_refused and status.epoch <= made.epoch:
+            continue
+        runs_later = not is_refused and status.worker == made.worker
+        if runs_later or snapshot.now_s - seen.seen_at_s >= ttl_s:
+            epoch = max(lease_revision, _epoch_above(status))
+            cause = "NATS has lost writes, its epoch was behind"
+            after = replace(made, epoch=epoch, lease_revision=lease_revision, cause=cause)
+            yield Withdraw(after, cause) if made.stop else Place(after, cause)
+
+
+def _epoch_above(status: InstanceStatus) -> int:
+    """An epoch greater than all that a report has seen."""
+    return max(status.epoch, status.newer_epoch) + 1
+
+
 def _unwanted(found: ClusterState, lease_revision: int) -> Iterator[Action]:
     """Stop the instances that are not desired, and delete their assignments afterwards."""
     for name, assignment in found.assignments.items():
@@ -101,7 +133,7 @@ def _unwanted(found: ClusterState, lease_revision: int) -> Iterator[Action]:
         held = found.held_apps.get(assignment.app)
         cause = held or f"app {assignment.app} no longer wants it"
         if found.is_over(assignment):
-            yield Discard(name, cause)
+            yield Discard(name, cause, assignment.app)
         elif not assignment.stop:
             yield _withdraw(assignment, None, lease_revision, cause)
 
@@ -148,7 +180,8 @@ def _changes(found: ClusterState, lease_revision: int) -> Iterator[Action]:
                 yield _place(found, wanted, worker, before, lease_revision, until)
         if not change.left:
             epochs = [a.epoch for a in found.assignments.values() if (a.app, a.group) == at]
-            epochs += [s.epoch for n, s in found.statuses.items() if n in change.stops]
+            statuses = [s for n, s in found.statuses.items() if n in change.stops]
+            epochs += [e for s in statuses for e in (s.epoch, s.newer_epoch)]
             epoch = max([change.form.epoch, *epochs]) + 1
             shape = group_revisions.next_revision(
                 change.form, change.becomes, change.stops, epoch, cause
@@ -252,11 +285,12 @@ def _place(
     instance = wanted.need.instance
     form = wanted.form
     # An epoch is greater than every earlier one, also of a placement that was deleted since: lease
-    # revisions only grow, and an instance that ran has reported.
+    # revisions grow, and an instance that ran has reported.  If NATS loses both, the marker of the
+    # earlier epoch refuses the instance; see ``_behind``.
     epoch = max(lease_revision, form.epoch, before.epoch + 1 if before is not None else 0)
     status = found.statuses.get(instance)
     if status is not None:
-        epoch = max(epoch, status.epoch + 1)
+        epoch = max(epoch, _epoch_above(status))
     cause = _why_placed(found, form, before, worker)
     if until is not None:
         cause = "to reach the position of the rest of its group" if until else "to store its state"

@@ -1,5 +1,9 @@
 """A view of the cluster's records, built by one observer from the changes that it receives.
 
+Revisions of a bucket grow, so an older one that arrives late is ignored.  They go back if NATS has
+lost the bucket's last writes, or its stream was restored or made again.  So an observer that reads
+a bucket from its start compares what it knows with what it has read, and forgets the rest.
+
 Every record has its revision and the time at which this observer first saw it, on its own monotonic
 clock.  The age of a heartbeat or of the lease is measured from there, so clocks of two machines are
 never compared.  This module has no clock and no socket: the caller passes the time.
@@ -7,10 +11,11 @@ never compared.  This module has no clock and no socket: the caller passes the t
 
 from __future__ import annotations
 
-from dataclasses import fields
+import math
+from dataclasses import fields, replace
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh.control.snapshot import ClusterSnapshot, Seen
 from mesh.model import names
@@ -26,7 +31,10 @@ from mesh.model.cluster import (
     StandbyStatus,
 )
 
-#: (bucket, start of the key) to the current record.
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Bucket and key, or start of the key up to its first dot, to the current record.
 _KINDS: Final[tuple[tuple[str, str, type[Any]], ...]] = (
     (names.CONTROL_BUCKET, names.LEASE_KEY, LeaseRecord),
     (names.CONTROL_BUCKET, "node.", NodeRecord),
@@ -43,7 +51,10 @@ _KINDS: Final[tuple[tuple[str, str, type[Any]], ...]] = (
 @lru_cache(10_000)
 def kind_of(bucket: str, key: str) -> type[Any] | None:
     """The type of the record under a key; None for other keys."""
-    return next((k for b, start, k in _KINDS if b == bucket and key.startswith(start)), None)
+    for at, start, kind in _KINDS:
+        if at == bucket and (key.startswith(start) if start.endswith(".") else key == start):
+            return kind
+    return None
 
 
 class Records:
@@ -90,6 +101,55 @@ class Records:
     def revision(self, bucket: str, key: str) -> int:
         """The revision of a key's last write, a deletion too; 0 for one never written."""
         return self._revisions.get((bucket, key), 0)
+
+    def last_revision(self, bucket: str) -> int:
+        """The highest known revision of any key of a bucket; 0 for none."""
+        return max((r for (b, _), r in self._revisions.items() if b == bucket), default=0)
+
+    def take_all(
+        self, bucket: str, found: Mapping[str, tuple[Any, int]], upto: float, now_s: float
+    ) -> None:
+        """Apply a whole bucket that was read from its start.
+
+        Args:
+            bucket: the bucket.
+            found: each key with its record, None for a deletion, and its revision.
+            upto: what is known above this revision stays: it was written after the read; infinity
+                if the bucket is known to have gone back.
+            now_s: the observer's clock.
+        """
+        for (at, key), revision in list(self._revisions.items()):
+            if at != bucket or revision > upto:
+                continue
+            value, there = found.get(key, (None, 0))
+            # Another history may have written another record at the same revision.
+            is_same = there == revision and value == self._value(bucket, key)
+            if upto == math.inf or not (there > revision or is_same):
+                self._forget(bucket, key)
+        for key, (value, revision) in found.items():
+            self.take(bucket, key, value, revision, now_s)
+        if self._lease is not None and names.LEASE_KEY in found:
+            # It may have been renewed at the revision that an earlier one had.
+            self._lease = replace(self._lease, seen_at_s=now_s)
+
+    def _value(self, bucket: str, key: str) -> Any:
+        kind = kind_of(bucket, key)
+        if kind is LeaseRecord:
+            return self._lease.value if self._lease is not None else None
+        seen = self._seen[kind].get(key) if kind is not None else None
+        return seen.value if seen is not None else None
+
+    def _forget(self, bucket: str, key: str) -> None:
+        """Drop a record and its revision."""
+        del self._revisions[bucket, key]
+        kind = kind_of(bucket, key)
+        self.version += 1
+        self.news += 1
+        if kind is LeaseRecord:
+            self._lease = None
+        elif kind is not None:
+            self._seen[kind].pop(key, None)
+            self._tuples.pop(kind, None)
 
     def hear(self, now_s: float) -> None:
         """Record that a message of the control bucket arrived.

@@ -49,6 +49,22 @@ def choose(
     return max(found, key=lambda record: record.revision, default=None)
 
 
+def superseded(
+    records: Sequence[BackupRecord], made: BackupRecord, kept: int
+) -> Sequence[BackupRecord]:
+    """The backups to delete after one was made, oldest first.
+
+    Revisions are times of managers' clocks.  One that is ahead must not cost the new backup.
+
+    Args:
+        records: all backups of the app, oldest first.
+        made: the new one.
+        kept: how many to keep; 0 for all.
+    """
+    earlier = [record for record in records if record.revision != made.revision]
+    return earlier[: max(0, len(earlier) - kept + 1)] if kept else ()
+
+
 def with_start_positions_of(record: AppRecord, written: Iterable[Seen[GroupForm]]) -> AppRecord:
     """An app's record that begins where the revisions of its groups begin.
 

@@ -96,12 +96,11 @@ def decide(found: ClusterState, lease_revision: int) -> Iterator[Action]:
         )
         if before is None or _substance(before) != _substance(made):
             yield AssignStandby(made, made.cause)
-    for name in found.standbys:
+    for name, before in found.standbys.items():
         if name not in chosen:
             is_wanted = name in found.wanted and found.wanted[name].form.spec.standby
-            yield RemoveStandby(
-                name, "no worker can be the standby" if is_wanted else "no standby is wanted"
-            )
+            cause = "no worker can be the standby" if is_wanted else "no standby is wanted"
+            yield RemoveStandby(name, cause, before.app)
 
 
 @dataclass(frozen=True, slots=True)

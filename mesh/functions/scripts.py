@@ -122,6 +122,14 @@ def _code(script: Script, file: str) -> Any:
         assert isinstance(function, ast.FunctionDef)
         function.body = found.body or function.body
         return compile(shell, file, "exec")
+    except (RecursionError, MemoryError, ValueError) as error:
+        raise MeshError(
+            "MESH-L228",
+            f'function "{script.name}" is no Python: {str(error) or type(error).__name__}',
+            detail="It is nested too deeply, or holds a character that Python does not read.",
+            hint="Divide its expressions.",
+            position=script.position,
+        ) from error
     except SyntaxError as error:
         place, line = script.position, error.lineno or 1
         position = place

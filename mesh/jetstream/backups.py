@@ -164,7 +164,10 @@ async def restore_snapshots(
 async def delete(client: Client, pieces: BlobStore, of: BackupRecord) -> None:
     """Drop a backup."""
     key = names.backup_key(of.app, of.revision)
-    await kv.put(client.jetstream(), names.BACKUPS_BUCKET, key, None)
+    # A deleted key would leave its message behind without end.
+    await client.jetstream().purge_stream(
+        f"KV_{names.BACKUPS_BUCKET}", subject=kv.subject(names.BACKUPS_BUCKET, key)
+    )
     await pieces.drop(_prefix(of.app, of.revision))
 
 

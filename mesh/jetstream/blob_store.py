@@ -11,10 +11,12 @@ Directories are those of ``pyarrow.fs``: a path that all workers reach, or a URI
 from __future__ import annotations
 
 import asyncio
+import base64
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
 
-from nats.js.errors import NotFoundError, ObjectNotFoundError
+import orjson
+from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
 from mesh.model import names
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 JETSTREAM: Final = "jetstream"
 #: Pieces fetched from a directory at once: on S3 each has a latency of its own.
 _FETCHES: Final = 16
+#: Objects deleted at once.
+_DELETIONS: Final = 16
+#: Timeout of a list of objects, seconds.
+_LIST_S: Final = 20.0
 
 
 class BlobMissingError(Exception):
@@ -99,21 +105,50 @@ class JetStreamBlobStore:
 
     async def delete(self, name: str) -> None:
         """See ``Pieces.delete``."""
-        try:
-            await (await self._js.object_store(names.STATE_BUCKET)).delete(name)
-        except ObjectNotFoundError:
-            return
+        encoded = base64.urlsafe_b64encode(name.encode()).decode()
+        await self._purge(f"$O.{names.STATE_BUCKET}.M.{encoded}")
 
     async def drop(self, prefix: str) -> None:
         """See ``Pieces.drop``."""
-        store = await self._js.object_store(names.STATE_BUCKET)
+        gate = asyncio.Semaphore(_DELETIONS)
+        start = f"$O.{names.STATE_BUCKET}.M."
+
+        async def purge(subject: str) -> None:
+            async with gate:
+                await self._purge(subject)
+
+        async with asyncio.TaskGroup() as deletions:
+            for subject in await self._subjects(f"{start}>"):
+                name = base64.urlsafe_b64decode(subject.removeprefix(start))
+                if name.startswith(prefix.encode()):
+                    deletions.create_task(purge(subject))
+
+    async def _purge(self, subject: str) -> None:
+        """Remove the chunks and the description of an object, with the message of a deletion.
+
+        nats-py's deletion leaves a description that says so.  Names are unique, so it would stay.
+        """
+        stream = f"OBJ_{names.STATE_BUCKET}"
         try:
-            entries = await store.list(ignore_deletes=True)
+            described = await self._js.get_last_msg(stream, subject)
         except NotFoundError:
             return
-        for entry in entries:
-            if entry.name and entry.name.startswith(prefix):
-                await self.delete(entry.name)
+        chunks = orjson.loads(described.data or b"{}")["nuid"]
+        await self._js.purge_stream(stream, subject=f"$O.{names.STATE_BUCKET}.C.{chunks}")
+        await self._js.purge_stream(stream, subject=subject)
+
+    async def _subjects(self, wanted: str) -> list[str]:
+        """The subjects of the object store's messages; the server gives 100,000 at a time."""
+        found: list[str] = []
+        while True:
+            query = orjson.dumps({"subjects_filter": wanted, "offset": len(found)})
+            info = await self._js._api_request(
+                f"$JS.API.STREAM.INFO.OBJ_{names.STATE_BUCKET}", query, timeout=_LIST_S
+            )
+            some = info["state"].get("subjects") or {}
+            found += some
+            if not some or len(found) >= info.get("total", 0):
+                return found
 
 
 class DirectoryBlobStore:

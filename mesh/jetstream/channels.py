@@ -25,7 +25,7 @@ from mesh.logs import fields
 from mesh.model import names
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 
     from nats.aio.client import Client
     from nats.js import JetStreamContext
@@ -208,22 +208,50 @@ async def _create(client: Client, config: dict[str, Any]) -> None:
         )
 
 
-async def delete_retired(js: JetStreamContext, spec: AppSpec, retired: Retired) -> None:
-    """Delete the streams that an app has no more, with all they hold, if they were made for it."""
+async def _unchecked() -> None:
+    """Allow a deletion."""
+
+
+async def delete_retired(
+    js: JetStreamContext,
+    spec: AppSpec,
+    retired: Retired,
+    check: Callable[[], Awaitable[None]] = _unchecked,
+) -> None:
+    """Delete the streams that an app has no more, with all they hold, if they were made for it.
+
+    Args:
+        js: the connection.
+        spec: the app as it is now.
+        retired: what it has no more.
+        check: called right before each deletion; raises if there must be none.
+    """
     if not spec.creates_channels:
         return
     for channel in retired.channels:
         for partition in range(channel.partitions):
+            await check()
             with contextlib.suppress(NotFoundError):
                 await js.delete_stream(channel.js_stream(partition))
 
 
-async def delete_channels(js: JetStreamContext, spec: AppSpec) -> None:
-    """Delete an app's streams with all they hold, but for those that were not made for it."""
+async def delete_channels(
+    js: JetStreamContext,
+    spec: AppSpec,
+    check: Callable[[], Awaitable[None]] = _unchecked,
+) -> None:
+    """Delete an app's streams with all they hold, but for those that were not made for it.
+
+    Args:
+        js: the connection.
+        spec: the app.
+        check: called right before each deletion; raises if there must be none.
+    """
     errors = names.error_js_stream(spec.name)
     for name, _subject in js_streams(spec):
         if not spec.creates_channels and name != errors:
             continue
+        await check()
         with contextlib.suppress(NotFoundError):
             await js.delete_stream(name)
 

@@ -69,12 +69,14 @@ def _unreachable(url: str, reason: object) -> MeshError:
     )
 
 
-async def connect(settings: NatsSettings, name: str) -> Client:
+async def connect(settings: NatsSettings, name: str, *, keeps_requests: bool = True) -> Client:
     """Connect, and stay connected: the client reconnects without limit.
 
     Args:
         settings: servers and credentials.
         name: shown by the server in its list of connections.
+        keeps_requests: whether messages that are published while no server is connected are sent
+            later, even if their callers have given up; otherwise they fail at once.
 
     Raises:
         MeshError: MESH-N110 when no server can be reached or it refuses us.
@@ -88,6 +90,8 @@ async def connect(settings: NatsSettings, name: str) -> Client:
 
     async def on_disconnected() -> None:
         log.info("nats connection lost", extra=fields(name=name))
+        if not keeps_requests:
+            client._pending, client._pending_data_size = [], 0
         tell(is_connected=False)
 
     async def on_reconnected() -> None:
@@ -126,6 +130,8 @@ async def connect(settings: NatsSettings, name: str) -> Client:
         "disconnected_cb": on_disconnected,
         "reconnected_cb": on_reconnected,
     }
+    if not keeps_requests:
+        options["pending_size"] = 0
     options |= _login(settings)
     try:
         # Endless attempts are for later: the first connection fails within the time given.

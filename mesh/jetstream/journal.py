@@ -88,6 +88,11 @@ class Journal:
         self._all_stored.clear()
         self._noted.set()
 
+    @property
+    def tasks(self) -> dict[str, asyncio.Task[None]]:
+        """The task that stores, by its name."""
+        return {"journal": self._task} if self._task is not None else {}
+
     async def stored(self) -> None:
         """Wait until all queued entries are stored."""
         await self._all_stored.wait()

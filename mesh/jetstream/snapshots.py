@@ -165,7 +165,7 @@ class JetStreamSnapshots:
                 return None
             values = orjson.loads(entry.value or b"{}")
             if values["epoch"] > self._epoch:
-                raise _taken_over(self._key)
+                raise _taken_over(self._key, values["epoch"])
             known.objects = dict(values["objects"])
             claimed = orjson.dumps({**values, "epoch": self._epoch})
             try:
@@ -195,9 +195,12 @@ class JetStreamSnapshots:
         manifests = await self._js.key_value(names.SNAPSHOTS_BUCKET)
         known = self._parts[part]
         wanted = {piece: known.objects[piece] for piece in pieces if piece in known.objects}
+        added = {
+            piece: f"{self._prefix}/{part}/{self._epoch}-{known.run}/{piece}" for piece in contents
+        }
+        wanted |= added
         for piece, data in contents.items():
-            wanted[piece] = f"{self._prefix}/{part}/{self._epoch}-{known.run}/{piece}"
-            await self._pieces.put(wanted[piece], data)
+            await self._pieces.put(added[piece], data)
         value = orjson.dumps(
             {"epoch": self._epoch, "objects": wanted, "manifest": orjson.loads(manifest)}
         )
@@ -209,11 +212,23 @@ class JetStreamSnapshots:
             else:
                 known.revision = await self._first(manifests, part, value)
         except KeyWrongLastSequenceError as error:
-            raise _taken_over(self._key) from error
+            raise await self._give_up(manifests, part, added.values()) from error
         gone = set(known.objects.values()) - set(wanted.values())
         known.objects = wanted
         for stored in gone:
             await self._pieces.delete(stored)
+
+    async def _give_up(self, manifests: KeyValue, part: str, added: Collection[str]) -> MeshError:
+        """Delete the pieces of a refused manifest; returns MESH-S110."""
+        try:
+            entry = await manifests.get(f"{self._key}.{part}")
+            stored = orjson.loads(entry.value or b"{}")
+        except KeyNotFoundError:
+            stored = {"epoch": 0, "objects": {}}
+        # The stored manifest is our own if the answer to an earlier attempt was lost.
+        for name in set(added) - set(stored["objects"].values()):
+            await self._pieces.delete(name)
+        return _taken_over(self._key, int(stored["epoch"]))
 
     async def _first(self, manifests: KeyValue, part: str, value: bytes) -> int:
         """Store a manifest where there was none to claim; its revision.
@@ -262,10 +277,10 @@ async def purge(js: JetStreamContext, pieces: BlobStore, incarnation: str, group
     await pieces.drop(start)
 
 
-def _taken_over(key: str) -> MeshError:
+def _taken_over(key: str, epoch: int) -> MeshError:
     return MeshError(
         "MESH-S110",
-        f"snapshot of {key} belongs to a newer epoch",
+        f"snapshot of {key} belongs to a newer writer, of epoch {epoch}",
         detail="The instance was placed again while this worker was cut off. [MESH-S110]",
     )
 

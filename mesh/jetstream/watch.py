@@ -1,21 +1,30 @@
-"""A local view of the cluster's buckets, kept up to date by watching their streams."""
+"""A local view of the cluster's buckets, kept up to date by watching their streams.
+
+A watch reads its bucket from the start, and again whenever it breaks.  A bucket that lost its last
+writes, or was restored, breaks the watches of all its readers, since consumers are in memory.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import math
 from typing import TYPE_CHECKING, Any, Final
+
+from nats.js.errors import NotFoundError
 
 from mesh.control.records import Records, kind_of
 from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE
-from mesh.jetstream.kv import OPERATION
+from mesh.jetstream.kv import OPERATION, subject
 from mesh.logs import fields
 from mesh.model import codec, names
 from mesh.signals import end
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
@@ -48,6 +57,10 @@ class ClusterView:
         self._records = Records(clock.monotonic_s(), quiet_s)
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        #: Bucket to its messages; None has it read again.
+        self._queues: dict[str, asyncio.Queue[Msg | None]] = {b: asyncio.Queue() for b in _BUCKETS}
+        #: Bucket to the time at which its stream was made.
+        self._created: dict[str, datetime | None] = {}
 
     async def start(self) -> None:
         """Read the buckets and follow them; returns when the view is complete."""
@@ -62,6 +75,11 @@ class ClusterView:
     async def stop(self) -> None:
         """Stop reading."""
         await end(self._tasks)
+
+    @property
+    def tasks(self) -> dict[str, asyncio.Task[None]]:
+        """The tasks that read the buckets, by their names."""
+        return {f"view of {b}": task for b, task in zip(_BUCKETS, self._tasks, strict=False)}
 
     @property
     def version(self) -> int:
@@ -103,6 +121,21 @@ class ClusterView:
         """Apply our own write at once, so that the next decision sees it before the watch does."""
         self._take(bucket, key, value, revision)
 
+    async def check(self, bucket: str, key: str) -> None:
+        """Read a key back after a refused write, and the whole bucket if it has gone back."""
+        known = self.revision(bucket, key)
+        stream, stored = f"KV_{bucket}", 0
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                stored = (await self._js.get_last_msg(stream, subject(bucket, key))).seq or 0
+        except NotFoundError:
+            log.debug("refused key is not there", extra=fields(bucket=bucket, key=key))
+        except UNREACHABLE as error:
+            log.debug("refused key not read", extra=fields(bucket=bucket, key=key, error=error))
+            return
+        if stored < known:
+            self._queues[bucket].put_nowait(None)
+
     async def _follow(self, bucket: str, complete: asyncio.Event) -> None:
         """Read a bucket from its start, and again whenever the watch breaks."""
         while True:
@@ -114,13 +147,17 @@ class ClusterView:
 
     async def _read(self, bucket: str, complete: asyncio.Event) -> None:
         # A queue of our own: cancelling a wait in nats-py's next_msg does not always end it.
-        messages: asyncio.Queue[Msg] = asyncio.Queue()
+        messages = self._queues[bucket] = asyncio.Queue()
         subscription = await self._js.subscribe(
             f"$KV.{bucket}.>", stream=f"KV_{bucket}", ordered_consumer=True, cb=messages.put
         )
         try:
             info = await subscription.consumer_info()
+            #: Key to record and revision; None once the whole bucket was read.
+            found: dict[str, tuple[Any, int]] | None = {}
+            upto = info.delivered.stream_seq if info.delivered else 0
             if not info.num_pending and not (info.delivered and info.delivered.consumer_seq):
+                found = await self._take_all(bucket, {}, upto)
                 complete.set()
             while True:
                 try:
@@ -131,27 +168,54 @@ class ClusterView:
                     async with asyncio.timeout(ANSWER_S):
                         await subscription.consumer_info()
                     continue
-                self._receive(bucket, message)
+                if message is None:
+                    log.warning("bucket has gone back, read again", extra=fields(bucket=bucket))
+                    return
+                read = self._record(bucket, message)
+                if found is None:
+                    if read is not None:
+                        self._take(bucket, *read)
+                    continue
+                if read is not None:
+                    found[read[0]] = read[1], read[2]
                 if message.metadata.num_pending == 0:
+                    found = await self._take_all(bucket, found, message.metadata.sequence.stream)
                     complete.set()
         finally:
             with contextlib.suppress(*UNREACHABLE):
                 await subscription.unsubscribe()
 
-    def _receive(self, bucket: str, message: Msg) -> None:
+    async def _take_all(
+        self, bucket: str, found: dict[str, tuple[Any, int]], upto: float
+    ) -> dict[str, tuple[Any, int]] | None:
+        """Apply a bucket that was read up to a sequence; returns None."""
+        # Before the request: a write that is acknowledged meanwhile is not ahead of the stream.
+        known = self._records.last_revision(bucket)
+        info = await self._js.stream_info(f"KV_{bucket}")
+        was_made_again = info.created != self._created.setdefault(bucket, info.created)
+        if info.state.last_seq < known or was_made_again:
+            extra = fields(bucket=bucket, known=known, last=info.state.last_seq)
+            log.warning("bucket has lost writes, or was made again", extra=extra)
+            self._created[bucket], upto = info.created, math.inf
+        self._records.take_all(bucket, found, upto, self._clock.monotonic_s())
+        self._changed.set()
+        return None
+
+    def _record(self, bucket: str, message: Msg) -> tuple[str, Any, int] | None:
+        """The key, record and revision of a message; None for a record that can't be read."""
         if bucket == names.CONTROL_BUCKET:
             self._records.hear(self._clock.monotonic_s())
         key = message.subject.removeprefix(f"$KV.{bucket}.")
         deleted = (message.headers or {}).get(OPERATION) in ("DEL", "PURGE")
         kind = kind_of(bucket, key)
         if kind is None:
-            return
+            return None
         try:
             value = None if deleted else codec.decode(kind, message.data)
         except MeshError as error:
             log.warning("record skipped", extra=fields(bucket=bucket, key=key, error=error.detail))
-            return
-        self._take(bucket, key, value, message.metadata.sequence.stream)
+            return None
+        return key, value, message.metadata.sequence.stream
 
     def _take(self, bucket: str, key: str, value: Any, revision: int) -> None:
         if self._records.take(bucket, key, value, revision, self._clock.monotonic_s()):

@@ -6,15 +6,18 @@ app reads the input since the backup again, and emits its output since then agai
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+import anyio
 
 from mesh.control import restoring
 from mesh.control.cluster_state import cluster_state_of
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
-from mesh.jetstream import backups, channels, snapshots, stream_positions
+from mesh.jetstream import backups, channels, kv, snapshots, stream_positions
 from mesh.language.parser import parse
 from mesh.language.syntax import find
 from mesh.manager.desired_state import refusals
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 #: Time for the instances of an app to stop for a restore.
 STOP_S: Final = 60.0
+#: Time for the return to the app as it was, when a restore fails or is cancelled.
+UNDO_S: Final = 10.0
 
 
 class Backups:
@@ -79,10 +84,8 @@ class Backups:
             made = await backups.make(
                 self._client, self._pieces, record, self._clock.wall_ms(), by, is_unchanged
             )
-            kept = self._settings.state.backups_kept
-            for old in (
-                (await backups.list_backups(self._client, app))[: -kept or None] if kept else ()
-            ):
+            found = await backups.list_backups(self._client, app)
+            for old in restoring.superseded(found, made, self._settings.state.backups_kept):
                 await backups.delete(self._client, self._pieces, old)
         self._note(JournalEntry(f"backed app {app} up as {made.revision}", by=_user(by), app=app))
         return made
@@ -152,6 +155,8 @@ class Backups:
         return done
 
     async def _into_other(self, backup: Backup, other: str, by: str) -> Restored:
+        # The revision of what is looked at: the app may be deployed while its state is stored.
+        revision = self._desired.revision(other)
         if self._desired.record(other) is not None:
             raise MeshError(
                 "MESH-A409",
@@ -159,13 +164,13 @@ class Backups:
                 hint="Choose another name, or undeploy it first.",
             )
         spec = renamed(backup.record.spec, other)
-        return await self._anew(backup, spec, by)
+        return await self._anew(backup, spec, by, revision)
 
     async def _in_place(self, backup: Backup, replay: bool, by: str) -> Restored:
         app = backup.record.spec.name
         hint = "Restore it in a moment."
         await until_removed(self._view, self._clock, app, STOP_S, hint)
-        before = self._desired.record(app)
+        revision, before = self._desired.revision(app), self._desired.record(app)
         if before is not None and before.deleting:
             raise MeshError("MESH-A409", f'app "{app}" is being undeployed')
         if replay:
@@ -179,21 +184,33 @@ class Backups:
                     "on with what comes next.",
                 )
         if before is None:
-            return await self._anew(backup, backup.record.spec, by)
+            return await self._anew(backup, backup.record.spec, by, revision)
         told = f"it is restored from revision {backup.revision}"
-        await self._desired.write_app(replace(before, held=told))
-        incarnation = secrets.token_hex(4)
+        # Each write replaces the one before it, and nothing that another user has written since.
+        revision = await self._desired.write_app(replace(before, held=told), revision)
+        incarnation = secrets.token_hex(8)
         try:
             await self._wait_stopped(app)
             await self._stage(backup, incarnation, replay)
         except BaseException:
-            await self._desired.write_app(before)
+            with anyio.move_on_after(UNDO_S, shield=True):
+                await self._drop(incarnation)
+                with contextlib.suppress(kv.RevisionConflict):
+                    await self._desired.write_app(before, revision)
             raise
         # From here on the old incarnation can't continue: if this fails, the app stays held.
         record, done = await self._commit(backup, before, incarnation, replay, by)
-        await self._desired.write_app(record)
-        await snapshots.purge(self._client.jetstream(), self._pieces, before.incarnation)
+        try:
+            await self._desired.write_app(record, revision)
+        except kv.RevisionConflict:
+            await self._drop(incarnation)
+            raise
+        await self._drop(before.incarnation)
         return done
+
+    async def _drop(self, incarnation: str) -> None:
+        """Delete the snapshots of an incarnation that no record has."""
+        await snapshots.purge(self._client.jetstream(), self._pieces, incarnation)
 
     async def _stage(self, backup: Backup, incarnation: str, replay: bool) -> None:
         """Store the backup's snapshots as those of the new incarnation."""
@@ -234,8 +251,15 @@ class Backups:
         behind = restoring.messages_to_replay(backup, states) if replay else 0
         return record, Restored(spec.name, backup.revision, replay, behind, len(backup.parts))
 
-    async def _anew(self, backup: Backup, spec: AppSpec, by: str) -> Restored:
-        """Deploy ``spec`` with the state of the backup and empty channels."""
+    async def _anew(self, backup: Backup, spec: AppSpec, by: str, revision: int) -> Restored:
+        """Deploy ``spec`` with the state of the backup and empty channels.
+
+        Args:
+            backup: the backup.
+            spec: the app.
+            by: the user.
+            revision: what the last revision of the app's record must be.
+        """
         await channels.ensure_channels(self._client, spec, self._settings.channels)
         old = [stream for stream, _ in channels.js_streams(backup.record.spec)]
         new = [stream for stream, _ in channels.js_streams(spec)]
@@ -245,7 +269,7 @@ class Backups:
         texts = {
             a.text: b.text for a, b in zip(backup.record.spec.groups, spec.groups, strict=True)
         }
-        incarnation = secrets.token_hex(4)
+        incarnation = secrets.token_hex(8)
         manifests = [restoring.manifest_at(part.manifest, lasts, texts) for part in backup.parts]
         await backups.restore_snapshots(self._client, self._pieces, backup, incarnation, manifests)
         record = replace(
@@ -259,7 +283,11 @@ class Backups:
             skips=(),
             retired=None,
         )
-        await self._desired.write_app(record)
+        try:
+            await self._desired.write_app(record, revision)
+        except (kv.RevisionConflict, MeshError):
+            await self._drop(incarnation)
+            raise
         return Restored(spec.name, backup.revision, False, 0, len(backup.parts))
 
     async def _states(self, backup: Backup, spec: AppSpec) -> dict[str, StreamState]:

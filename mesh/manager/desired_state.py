@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nats.errors import Error as NatsError
 
+from mesh.control.collisions import collision_of
 from mesh.errors import MeshError
 from mesh.jetstream import kv
 from mesh.manager.waiting import until
@@ -92,7 +93,24 @@ class DesiredState:
         return self._view.revision(names.APPS_BUCKET, names.app_key(app))
 
     async def write_app(self, record: AppRecord, revision: int | None = None) -> int:
-        """Write the record of an app; see ``write``."""
+        """Write the record of an app; see ``write``.
+
+        Raises:
+            MeshError: MESH-C123 when instances of a group that the app gets would have the names of
+                another app's.
+        """
+        apps = [seen.value.spec for seen in self._view.snapshot().apps]
+        before = self.record(record.spec.name)
+        found = collision_of(record.spec, before.spec if before is not None else None, apps)
+        if found is not None:
+            raise MeshError(
+                "MESH-C123",
+                f'instances of group "{found.group}" of app "{record.spec.name}" would have the '
+                "names of another app's",
+                detail=f'App "{found.other_app}" has a group "{found.other_group}", and instances '
+                "are named APP-GROUP-NUMBER.",
+                hint="Rename the app or the group.",
+            )
         return await self.write(names.app_key(record.spec.name), record, revision)
 
     async def write(
@@ -109,7 +127,11 @@ class DesiredState:
         if revision is None:
             revision = self._view.revision(names.APPS_BUCKET, key)
         data = codec.encode(record)
-        written = await kv.write(self._js, names.APPS_BUCKET, key, data, revision=revision)
+        try:
+            written = await kv.write(self._js, names.APPS_BUCKET, key, data, revision=revision)
+        except kv.RevisionConflict:
+            await self._view.check(names.APPS_BUCKET, key)
+            raise
         self._view.took_write(names.APPS_BUCKET, key, record, written)
         return written
 

@@ -12,6 +12,7 @@ but never because the folder itself, or the whole disk, is gone.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from dataclasses import dataclass
@@ -194,11 +195,8 @@ class AppsFolder:
                 ):
                     yield
             except OSError:
-                # The folder is gone; this waits like the notification does.
-                async for _ in awatch(
-                    self._folder.parent, rust_timeout=LOOK_MS, yield_on_timeout=True
-                ):
-                    break
+                # The folder is gone, or the system has no more notifications to give.
+                await asyncio.sleep(LOOK_MS / 1000)
                 yield
 
     async def _carry_out(self, step: Deploy | Undeploy | Leave, look: FolderContents) -> bool:
@@ -216,6 +214,10 @@ class AppsFolder:
             text, name = look.texts.get(step.app), f"{step.app}{SUFFIX}"
             self._tell(step.app, "\n".join(one.render(text, name) for one in all_errors(error)))
             return error.code != "MESH-A503"
+        # A file that no check has foreseen must not keep the others from being deployed.
+        except Exception as error:
+            log.exception("file of an app failed", extra=fields(app=step.app))
+            self._tell(step.app, f"{type(error).__name__}: {error}")
         return True
 
     async def _deploy(self, app: str, text: str) -> None:

@@ -14,28 +14,35 @@ import secrets
 import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from mesh import machine
 from mesh.clock import SystemClock
 from mesh.control import membership
+from mesh.control.actions import target_of
 from mesh.control.journal import JournalEntry
 from mesh.control.manager_state import (
     ActionFailed,
     ActionPerformed,
+    ActionRefused,
     Event,
-    Failure,
     LeaseRefused,
     LeaseUnanswered,
     LeaseWritten,
     Looked,
     ManagerState,
     Perform,
+    Refusal,
+    StartRemoval,
     Wait,
     WriteLease,
 )
-from mesh.jetstream import apply, channels, kv
+from mesh.errors import MeshError
+from mesh.jetstream import apply, channels, kv, removal
 from mesh.jetstream.advisories import Advisories
 from mesh.jetstream.blob_store import BlobStore, open_blob_store
 from mesh.jetstream.connection import UNREACHABLE, close, connect, connector_options
@@ -44,17 +51,19 @@ from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
 from mesh.manager.folder import AppsFolder
 from mesh.manager.service import ManagerService
+from mesh.manager.supervision import supervised
 from mesh.model import codec, names
 from mesh.model.cluster import NodeRecord, Role
-from mesh.signals import end, until_signal
+from mesh.signals import signalled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
+    from anyio.abc import TaskGroup
     from nats.aio.client import Client
 
     from mesh.clock import Clock
-    from mesh.control.actions import Action
+    from mesh.control.actions import RecordAction
     from mesh.settings import Settings
 
     Serve = Callable[[ManagerService, Callable[[str], None]], Coroutine[Any, Any, None]]
@@ -112,6 +121,10 @@ class Manager:
 
     async def lead(self) -> None:
         """Compete for the lease, and act while holding it, without end."""
+        async with anyio.create_task_group() as removals:
+            await self._lead(removals)
+
+    async def _lead(self, removals: TaskGroup) -> None:
         news = self.view.news
         event: Event = Looked()
         while True:
@@ -129,6 +142,8 @@ class Manager:
                         event = await self._write_lease(instruction)
                     case Perform(action, lease_revision):
                         event = await self._perform(action, lease_revision)
+                    case StartRemoval():
+                        removals.start_soon(self._remove, instruction)
                     case Wait(until_s):
                         wait_s = until_s - self.clock.monotonic_s()
                         await self.view.news_after(news, max(0.0, wait_s))
@@ -157,6 +172,7 @@ class Manager:
                 data = codec.encode(asked.record)
                 taken = await kv.write(js, bucket, key, data, revision=asked.revision)
         except kv.RevisionConflict:
+            await self.view.check(bucket, key)
             return LeaseRefused()
         except UNREACHABLE as error:
             log.debug("lease not written", extra=fields(error=error))
@@ -164,18 +180,56 @@ class Manager:
         self.view.took_write(bucket, key, asked.record, taken)
         return LeaseWritten()
 
-    async def _perform(self, action: Action, lease_revision: int) -> Event:
+    async def _perform(self, action: RecordAction, lease_revision: int) -> Event:
         if not self.state.may_write(self.view.snapshot()):
-            return ActionFailed(Failure.LAPSED)
+            return ActionRefused(Refusal.LAPSED)
         try:
-            await apply.apply(action, self.client, self.view, lease_revision, self.pieces)
+            await apply.apply(action, self.client, self.view, lease_revision)
         except kv.RevisionConflict as conflict:
             log.info("decision is obsolete", extra=fields(conflict=conflict))
-            return ActionFailed(Failure.REFUSED)
+            await self.view.check(names.CONTROL_BUCKET, names.LEASE_KEY)
+            return ActionRefused(Refusal.REFUSED)
         except UNREACHABLE as error:
-            log.warning("action not performed", extra=fields(action=action, error=error))
-            return ActionFailed(Failure.UNANSWERED)
+            extra = fields(action=target_of(action), error=error)
+            log.warning("action not performed", extra=extra)
+            return ActionRefused(Refusal.UNANSWERED)
+        # A fault that concerns this action alone must not stop the others.
+        except Exception as error:
+            log.exception("action failed", extra=fields(action=target_of(action)))
+            return ActionFailed(_text(error))
         return ActionPerformed()
+
+    async def _remove(self, asked: StartRemoval) -> None:
+        """Perform a removal to its end, whichever that is."""
+        why: Refusal | str | None = None
+        extra = fields(action=target_of(asked.action))
+
+        def may_remove() -> bool:
+            return self.state.may_remove(asked, self.view.snapshot())
+
+        try:
+            js = self.client.jetstream()
+            await removal.remove(asked.action, js, self.view, self.pieces, may_remove)
+        except (kv.RevisionConflict, removal.DeposedError) as error:
+            log.info("removal is obsolete", extra={**extra, **fields(error=error)})
+            key = names.app_key(asked.action.app.spec.name)
+            await self.view.check(names.APPS_BUCKET, key)
+            why = Refusal.REFUSED
+        except UNREACHABLE as error:
+            log.warning("removal not completed", extra={**extra, **fields(error=error)})
+            why = Refusal.UNANSWERED
+        except Exception as error:
+            log.exception("removal failed", extra=extra)
+            why = _text(error)
+        for entry in self.state.removal_ended(asked, why, self.clock.monotonic_s()):
+            self.journal.note(entry)
+
+
+def _text(error: Exception) -> str:
+    """An error in one line, for the journal."""
+    if isinstance(error, MeshError):
+        return f"{error} {error.detail}" if error.detail else str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 @asynccontextmanager
@@ -183,7 +237,8 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
     """A manager at work, with the service that an API offers."""
     clock = SystemClock()
     name = settings.manager.id or f"{socket.gethostname()}-{os.getpid()}"
-    client = await connect(settings.nats, f"mesh manager {name}")
+    # A deletion that was asked for must not be sent when another manager may have led meanwhile.
+    client = await connect(settings.nats, f"mesh manager {name}", keeps_requests=False)
     await channels.ensure_buckets(client.jetstream(), settings.channels)
     view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
     await view.start()
@@ -196,14 +251,14 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
     service = ManagerService(client, view, settings, clock, name=name, notes=journal)
     advisories = Advisories(client, view, journal, lambda: manager.leads)
     await advisories.start()
-    tasks = [asyncio.create_task(manager.beat()), asyncio.create_task(manager.lead())]
+    works = {"heartbeats": manager.beat, "leadership": manager.lead}
     if settings.manager.apps_dir:
         folder = AppsFolder(Path(settings.manager.apps_dir), service, journal.note, name)
-        tasks.append(asyncio.create_task(folder.watch()))
+        works["folder of apps"] = folder.watch
     try:
-        yield manager, service
+        async with supervised(works, {**view.tasks, **journal.tasks}):
+            yield manager, service
     finally:
-        await end(tasks)
         await advisories.stop()
         await manager.resign()
         await journal.stop()
@@ -217,10 +272,14 @@ async def run(settings: Settings, serve: Serve) -> None:
     Args:
         settings: all of them.
         serve: serves the API; given the service and what to call with the address once it listens.
+
+    Raises:
+        MeshError: of the API's start; MESH-C111 when one of the manager's tasks ended unasked.
     """
     async with running(settings) as (manager, service):
 
         def announce(address: str) -> None:
             manager.address = address
 
-        await until_signal(serve(service, announce))
+        async with supervised({"API": partial(serve, service, announce)}):
+            await signalled()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mesh.control import election
 from mesh.control.candidates import candidates
 from mesh.control.membership import heartbeat_status
 from mesh.model.cluster import Role
@@ -46,7 +47,7 @@ class NodeView:
 def node_views(snapshot: ClusterSnapshot, settings: Settings) -> list[NodeView]:
     """Managers and workers, by role and name."""
     worker = settings.worker
-    holder = snapshot.lease.value.holder if snapshot.lease and snapshot.lease.value else None
+    leader = election.leader_of(snapshot, settings.manager.lease_ttl_s)
     seen = sorted(snapshot.nodes, key=lambda n: (n.value.role, n.value.id))
     workers = {host.name: host for host in candidates(snapshot, settings)}
     return [
@@ -54,7 +55,7 @@ def node_views(snapshot: ClusterSnapshot, settings: Settings) -> list[NodeView]:
             id=node.value.id,
             role=node.value.role.value,
             presence=heartbeat_status(node, snapshot.ages_s, worker.ttl_s, worker.margin_s).value,
-            leads=node.value.role is Role.MANAGER and node.value.id == holder,
+            leads=node.value.role is Role.MANAGER and node.value.id == leader,
             ready=node.value.ready,
             address=node.value.address,
             pid=node.value.pid,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from mesh.control import election
 from mesh.control.cluster_state import cluster_state_of
 from mesh.control.journal import JournalEntry, story
 from mesh.control.lifecycle import AppState, AppStatus, app_status
@@ -102,9 +103,8 @@ class ManagerService:
 
     async def leadership(self) -> Leadership:
         """The current leader."""
-        lease = self._view.snapshot().lease
-        holder = lease.value.holder if lease is not None and lease.value is not None else None
-        return Leadership(self._name, holder)
+        ttl_s = self._settings.manager.lease_ttl_s
+        return Leadership(self._name, election.leader_of(self._view.snapshot(), ttl_s))
 
     async def undeploy(self, app: str) -> None:
         """Mark ``app`` for removal; the leader stops it and deletes its channels and state."""
@@ -131,6 +131,8 @@ class ManagerService:
             record = self._desired.get(app).value
             if record.deleting:
                 raise MeshError("MESH-A409", f'app "{app}" is still being undeployed')
+            if record.held:
+                raise MeshError("MESH-A409", f'app "{app}" does not run now: {record.held}')
             spec = scaled(record.spec, group, parallel)
             made = replace(record, spec=spec, scaled={**record.scaled, group: parallel})
             return None if made == record else made

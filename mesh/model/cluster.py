@@ -280,6 +280,8 @@ class InstanceStatus:
     #: When it is started again while it is retrying, milliseconds since 1970; None where that is
     #: not known, as it is not when its session has ended.
     retry_at_ms: int | None = None
+    #: Epoch of the marker or snapshot that has refused it; 0 if it was not refused.
+    newer_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -14,8 +15,16 @@ if TYPE_CHECKING:
     from mesh.model.cluster import InstanceState
     from mesh.spark.instance_context import InstanceContext
 
+#: The end of the messages of ``StaleWriterError`` and MESH-S110.
+_NEWER: Final = re.compile(r"of epoch (\d+) \[(?:PYSPARK-NATS-FENCED|MESH-S110)\]")
 #: Number of batches in the reported median duration.
 _BATCHES: Final = 100
+
+
+def newer_epoch(error: str | None) -> int:
+    """The epoch of the writer that has replaced this one, from an error's text; 0 for none."""
+    found = _NEWER.search(error or "")
+    return int(found[1]) if found is not None else 0
 
 
 class InstanceMetrics:
@@ -90,6 +99,7 @@ class InstanceMetrics:
             settled=settled is not None,
             position=settled or {},
             retry_at_ms=None if rest_s is None else at_ms + round(rest_s * 1000),
+            newer_epoch=newer_epoch(error),
         )
 
     def report(

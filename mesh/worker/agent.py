@@ -17,6 +17,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from nats.js.errors import NotFoundError
+
 from mesh import machine, scratch
 from mesh.clock import SystemClock
 from mesh.control import membership
@@ -293,6 +295,9 @@ class Agent:
             record = None if is_deleted else codec.decode(NodeRecord, message.data or b"")
             has_ended = record is not None and machine.has_ended(record)
             event = RecordRead(message.seq or 0, record, has_ended)
+        except NotFoundError:
+            # The bucket has lost the record; the next heartbeat is the first again.
+            event = RecordRead(0, None)
         except UNREACHABLE as error:
             log.debug("heartbeat not read", extra=fields(error=error))
         self._events.put_nowait(event)

@@ -104,6 +104,8 @@ class Ticker:
         #: Markers that this ticker has written.
         self._written = 0
         self._ticks = 0
+        #: Of the marker that has refused this one; 0 for none.
+        self._newer_epoch = 0
 
     def __repr__(self) -> str:
         assignment = self.io.assignment
@@ -195,6 +197,7 @@ class Ticker:
         values: Any = orjson.loads(stored.data or b"{}")
         found = _Marker(values["start_ms"], values["position"], values["epoch"], stored.seq or 0)
         if found.epoch > self.io.assignment.epoch:
+            self._newer_epoch = found.epoch
             raise _TakenOverError
         return found
 
@@ -258,6 +261,7 @@ class Ticker:
                 rows_out=self._ticks,
                 settled=state is InstanceState.STOPPED,
                 retry_at_ms=None if rest_s is None else at_ms + round(rest_s * 1000),
+                newer_epoch=self._newer_epoch,
             )
         )
 

@@ -98,11 +98,11 @@ def run_reconcile(line: str) -> str:
                 shown.append(f"shape {which} as {made_form.number} from {made_form.epoch}: {cause}")
             case DropForm(name, dropped, cause):
                 shown.append(f"drop form {name}-{dropped}: {cause}")
-            case Discard(instance, cause):
+            case Discard(instance, cause, _):
                 shown.append(f"discard {instance}: {cause}")
             case AssignStandby(told, cause):
                 shown.append(f"standby {told.worker} for {told.instance}: {cause}")
-            case RemoveStandby(instance, cause):
+            case RemoveStandby(instance, cause, _):
                 shown.append(f"dismiss {instance}: {cause}")
             case ForgetNode(role, name, cause):
                 shown.append(f"forget {role} {name}: {cause}")

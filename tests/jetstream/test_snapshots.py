@@ -19,6 +19,7 @@ from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets, purge
 from mesh.model import names
 from mesh.model.cluster import Standby, StandbyStatus
 from mesh.settings import NatsSettings
+from mesh.spark.instance_metrics import newer_epoch
 from tests.support.backups import Blind
 
 if TYPE_CHECKING:
@@ -137,10 +138,13 @@ def test_an_older_epoch_can_neither_save_nor_restore(
             await restore(old, tmp_path / "a")
             await save(old, tmp_path / "b", 1, FIRST)
             await restore(new, tmp_path / "c")
-            with pytest.raises(MeshError, match="S110"):
-                await save(old, tmp_path / "d", 2, SECOND)
-            with pytest.raises(MeshError, match="S110"):
-                await restore(have.snapshots(1), tmp_path / "e")
+            for refused in (
+                save(old, tmp_path / "d", 2, SECOND),
+                restore(have.snapshots(1), tmp_path / "e"),
+            ):
+                with pytest.raises(MeshError, match="S110") as caught:
+                    await refused
+                assert newer_epoch(str(caught.value)) == 2
             # The pieces that the old one would have dropped still exist.
             assert await restore(have.snapshots(3), tmp_path / "f") == (
                 {"number": 1}, on_disk(FIRST),
@@ -225,6 +229,58 @@ def test_a_standby_tells_what_it_holds_and_drops_it(
             assert (told[-1].snapshots, told[-1].bytes) == (1, 4)
             await mirror.drop()
             assert not mirror.directory.exists()
+
+    asyncio.run(scene())
+
+
+def test_nothing_is_left_of_deleted_pieces(nats_server: NatsServer, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with store_of(nats_server, JETSTREAM) as have:
+            snapshots = have.snapshots(1)
+            await restore(snapshots, tmp_path / "a")
+            for number in range(5):
+                await save(snapshots, tmp_path / "b", number, {f"p/{number}": b"x" * 200_000})
+            # A description and two chunks of the last one.
+            assert await messages(have.js) == 3
+            await have.pieces.put("i2/g/0/1-a/p", b"of another app")
+            await have.pieces.drop("i1/")
+            assert await messages(have.js) == 2
+            await have.pieces.delete("i2/g/0/1-a/p")
+            await have.pieces.delete("i2/g/0/1-a/p")
+            assert await messages(have.js) == 0
+
+    asyncio.run(scene())
+
+
+def test_a_tombstone_of_an_earlier_version_is_removed_with_its_app(
+    nats_server: NatsServer,
+) -> None:
+    async def scene() -> None:
+        async with store_of(nats_server, JETSTREAM) as have:
+            await have.pieces.put("i1/g/0/1-a/p", b"x")
+            await (await have.js.object_store(names.STATE_BUCKET)).delete("i1/g/0/1-a/p")
+            assert await messages(have.js) == 1
+            await have.pieces.drop("i1/")
+            assert await messages(have.js) == 0
+
+    asyncio.run(scene())
+
+
+async def messages(js: JetStreamContext) -> int:
+    return (await js.stream_info(f"OBJ_{names.STATE_BUCKET}")).state.messages
+
+
+def test_a_refused_snapshot_leaves_no_pieces(nats_server: NatsServer, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with store_of(nats_server, JETSTREAM) as have:
+            old, new = have.snapshots(1), have.snapshots(2)
+            await restore(old, tmp_path / "a")
+            await save(old, tmp_path / "b", 1, {"p": b"x"})
+            await restore(new, tmp_path / "c")
+            before = await messages(have.js)
+            with pytest.raises(MeshError, match="S110"):
+                await save(old, tmp_path / "d", 2, {"p": b"x", "q": b"y"})
+            assert await messages(have.js) == before
 
     asyncio.run(scene())
 

@@ -225,6 +225,8 @@ def test_so_many_are_kept_and_each_can_be_deleted(nats_server: NatsServer, tmp_p
                 await calls.delete("Pair", made[1].revision)
             await calls.restore("Pair", before_ms=made[2].at_ms)
             assert await calls.delete("Pair", None) == 1
+            js = have.client.jetstream()
+            assert (await js.stream_info(f"KV_{names.BACKUPS_BUCKET}")).state.messages == 0
             with pytest.raises(MeshError, match="A404"):
                 await calls.known("Nobody")
 

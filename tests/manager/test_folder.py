@@ -194,3 +194,49 @@ def test_what_nats_did_not_answer_is_tried_again(tmp_path: Path) -> None:
         assert list(apps.records) == ["A"]
 
     asyncio.run(run())
+
+
+def test_a_file_that_breaks_the_compiler_keeps_no_other_from_being_deployed(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        deep = "-" * 5000
+        (tmp_path / "A.siddhi").write_text(
+            "@App:name('A') define stream S (a int);\n"
+            f"define function f[python] return int {{return {deep}1}};\n"
+            "from S select f(a) as b insert into T;"
+        )
+        (tmp_path / "B.siddhi").write_text(text("B"))
+        apps = FakeApps()
+        noted: list[JournalEntry] = []
+        folder = AppsFolder(tmp_path, apps, noted.append, "m1")
+        await folder.follow()
+        assert list(apps.records) == ["B"]
+        assert [(entry.app, "MESH-L228" in entry.cause) for entry in noted] == [("A", True)]
+
+    asyncio.run(run())
+
+
+def test_a_file_that_nobody_foresaw_keeps_no_other_from_being_deployed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        for app in "AB":
+            (tmp_path / f"{app}.siddhi").write_text(text(app))
+        apps = FakeApps()
+        update = apps.update
+
+        async def failing(text: str, *, by: str = "") -> None:
+            if "'A'" in text:
+                raise ZeroDivisionError("by zero")
+            await update(text, by=by)
+
+        monkeypatch.setattr(apps, "update", failing)
+        noted: list[JournalEntry] = []
+        folder = AppsFolder(tmp_path, apps, noted.append, "m1")
+        await folder.follow()
+        await folder.follow()
+        assert list(apps.records) == ["B"]
+        assert [entry.cause for entry in noted] == ["ZeroDivisionError: by zero"]
+
+    asyncio.run(run())

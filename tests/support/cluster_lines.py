@@ -152,11 +152,15 @@ def assignment(instance: str, where: str, seen_at_s: float = 0.0) -> Seen[Assign
 
 def report(instance: str, worker: str, epoch: int, state: str) -> Seen[InstanceStatus]:
     name = instance.rsplit("-", 2)[0]
-    """``settled7``: stopped, and settled at sequence 7."""
+    """``settled7``: stopped, and settled at sequence 7; ``refused57``: by a writer of epoch 57."""
+    state, _, newer = state.partition("refused")
     error = "boom" if state == "retrying" else None
     state, settled, position = state.partition("settled")
     known = InstanceState(state or "stopped")
-    made = InstanceStatus(instance, name, worker, epoch, known, 0, error, restarts=3 * bool(error))
+    made = InstanceStatus(
+        instance, name, worker, epoch, known, 0, error, restarts=3 * bool(error),
+        newer_epoch=int(newer or 0),
+    )  # fmt: skip
     if settled:
         made = replace(made, settled=True, position={"S": int(position)})
     return Seen(made, 3, 0.0)

@@ -6,13 +6,14 @@ import re
 import subprocess
 import sys
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.control import membership
+from mesh.control import membership, reconcile
 from mesh.control.cluster_state import ClusterState
 from mesh.control.manager_state import ManagerState
+from mesh.control.records import Records
 from mesh.testing.simulator import run
 from mesh.testing.simulator.scenario import draw, read
 from mesh.testing.simulator.store import Store
@@ -116,6 +117,33 @@ def test_invariants_hold_under_faults(seed: int) -> None:
     assert total.counts["forms"]
     assert total.counts["refused writes"]
     assert total.events["fail"]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_cluster_comes_to_rest_after_nats_has_lost_writes(seed: int) -> None:
+    total, failure = run.play_many(
+        seed * 1000, hours=6, life_hours=2, bursts_per_hour=8, loses=True
+    )
+    assert failure is None, f"{failure.violation}\n{run.shrink(failure).scenario}"
+    assert total.events["lose"]
+
+
+def test_a_view_that_never_goes_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take_all(
+        self: Records, bucket: str, found: dict[str, tuple[Any, int]], upto: float, now_s: float
+    ) -> None:
+        for key, (value, revision) in found.items():
+            self.take(bucket, key, value, revision, now_s)
+
+    monkeypatch.setattr(Records, "take_all", take_all)
+    _, failure = run.play_many(1, hours=6, life_hours=2, bursts_per_hour=8, loses=True)
+    assert failure is not None
+
+
+def test_epochs_that_are_never_raised_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconcile, "_behind", lambda found, snapshot, ttl_s: ())
+    _, failure = run.play_many(1, hours=20, life_hours=2, bursts_per_hour=8, loses=True)
+    assert failure is not None
 
 
 @pytest.mark.parametrize("name", FOUND)

@@ -149,6 +149,8 @@ def test_an_older_epoch_that_wakes_up_publishes_nothing(nats_server: server.Nats
         await stage.state(InstanceState.RUNNING, 2)
         stage.clock.now_ms += 500
         await stage.state(InstanceState.STOPPED, 1)
+        # The leader places it above that epoch, should it be the one that is meant to run.
+        assert [r.newer_epoch for r in stage.reports if r.state is InstanceState.STOPPED] == [2]
         stage.clock.now_ms += 500
         assert await stage.times("Often", 10) == [START_MS + 100 * n for n in range(1, 11)]
         newer.stop()

@@ -172,8 +172,9 @@ def fenced(
             for (stream, producer), marker in found.items():
                 if marker.epoch > epoch:
                     raise StaleWriterError(
-                        f'producer "{producer}" of stream "{stream}" has a newer writer',
-                        detail=f"Its epoch is {marker.epoch}, ours is {epoch}.",
+                        f'producer "{producer}" of stream "{stream}" has a newer writer, '
+                        f"of epoch {marker.epoch}",
+                        detail=f"Our epoch is {epoch}.",
                         hint="This writer was replaced; it must stop.",
                     )
             if not older:

@@ -74,8 +74,9 @@ def check_marker(pair: Pair, marker: Marker, epoch: int, ours: Origin) -> None:
     stream, producer = pair
     if marker.epoch > epoch:
         raise StaleWriterError(
-            f'producer "{producer}" of stream "{stream}" has a newer writer',
-            detail=f"Its epoch is {marker.epoch}, ours is {epoch}.",
+            f'producer "{producer}" of stream "{stream}" has a newer writer, '
+            f"of epoch {marker.epoch}",
+            detail=f"Our epoch is {epoch}.",
             hint="This writer was replaced; it must stop.",
         )
     if ours.run and marker.run == ours.run and marker.task != ours.task:

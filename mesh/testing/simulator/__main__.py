@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=1000, help="simulated hours in all")
     parser.add_argument("--life", type=float, default=20, help="simulated hours of each cluster")
     parser.add_argument("--bursts", type=float, default=2, help="bursts of faults an hour")
+    parser.add_argument("--loses", action="store_true", help="NATS loses acknowledged writes too")
     parser.add_argument("--scenario", type=Path, help="play this one, with --seed")
     given = parser.parse_args()
     started_s = time.process_time()
@@ -29,7 +30,9 @@ def main() -> int:
         outcome = run.play(read(given.scenario.read_text()), given.seed)
         total, failure = outcome.tally, outcome if outcome.violation else None
     else:
-        total, failure = run.play_many(given.seed, given.hours, given.life, given.bursts)
+        total, failure = run.play_many(
+            given.seed, given.hours, given.life, given.bursts, loses=given.loses
+        )
     took_s = time.process_time() - started_s
     sys.stdout.write(run.describe(total, took_s) + "\n")
     if failure is None:

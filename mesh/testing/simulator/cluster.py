@@ -21,7 +21,7 @@ from mesh.testing.simulator.flows import Flows
 from mesh.testing.simulator.invariants import Invariants, Violation
 from mesh.testing.simulator.nodes import Manager, Node
 from mesh.testing.simulator.session import Session
-from mesh.testing.simulator.store import Store
+from mesh.testing.simulator.store import HISTORY_S, Store
 from mesh.testing.simulator.workers import Worker
 from mesh.testing.simulator.world import Process, World, Write
 
@@ -34,6 +34,8 @@ REST_S = 240.0
 #: Remaining part of a quiet time when the cluster is at rest; the rest of it is skipped, because
 #: only heartbeats would happen in it.
 QUIET_S = 3.0
+#: Time after a loss of writes in which instances may run twice until they are placed again.
+RECOVERY_S = 60.0
 
 
 @dataclass
@@ -233,6 +235,8 @@ class Cluster:
             case "outage", (lasts,):
                 for name in self.nodes:
                     self._cut(name, "both", float(lasts))
+            case "lose", (lasts, *spans):
+                self._lose(float(lasts), [float(span) for span in spans])
             case "flaky", (name, lasts):
                 self.nodes[name].process.link.flaky_s = self._trouble(name, float(lasts))
             case "kill", (name, lasts):
@@ -286,6 +290,20 @@ class Cluster:
             link.down_cut_s = until_s
             if node.process.is_up and node.process.life + 1 and hasattr(node, "watch"):
                 node.watch.cut(until_s)
+
+    def _lose(self, lasts_s: float, spans_s: list[float]) -> None:
+        """NATS is away, and has lost the last writes of its buckets when it is back."""
+        for name in self.nodes:
+            self._cut(name, "both", lasts_s)
+        buckets = (names.CONTROL_BUCKET, names.APPS_BUCKET, names.STATUS_BUCKET)
+        for bucket, span_s in zip(buckets, spans_s, strict=True):
+            if span_s:
+                # No user of the simulator deploys lost apps again.
+                is_apps = bucket == names.APPS_BUCKET
+                self.store.lose(bucket, min(span_s, HISTORY_S) if is_apps else span_s)
+        self.invariants.lose()
+        for name in self.nodes:
+            self._trouble(name, lasts_s + RECOVERY_S)
 
     def _kill(self, name: str, again_s: float) -> None:
         node = self.nodes[name]

@@ -72,6 +72,8 @@ class Flows:
         self.on_open: Callable[[Running], None] = lambda _: None
         #: Duplicate outputs.
         self.doubled: list[str] = []
+        #: Apps whose group revisions NATS has lost a part of; see ``Invariants``.
+        self.incomplete: set[str] = set()
 
     def writer(self, running: Running) -> tuple[int, str]:
         """The highest epoch that has opened a part of ``running``, and the worker."""
@@ -122,6 +124,8 @@ class Flows:
 
         ``is_troubled``: some worker is cut off, and may continue although it was given up.
         """
+        if new.app_incarnation in self.incomplete:
+            return None
         if new.number == old.number:
             return None if new == old else "a form was changed under its number"
         parts = {
@@ -161,7 +165,8 @@ class Flows:
                 # The output ends at ``until``, that of this instance or of an earlier one.
                 end = until.get(STREAM, 0)
             form, last = part.sealed
-            if part.writer.assignment.form <= form and end > last:
+            is_sealed = part.writer.assignment.app_incarnation not in self.incomplete
+            if is_sealed and part.writer.assignment.form <= form and end > last:
                 name = part.writer.assignment.instance
                 self.doubled.append(f"{name} of form {form} goes on to {end}, behind {last}")
             part.out = max(part.out, end)

@@ -1,6 +1,6 @@
 """Nodes, and managers: a shell of ``mesh.control.manager_state`` in simulated time.
 
-The writes of an action follow ``mesh/jetstream/apply.py``.
+The writes of an action follow ``mesh/jetstream/apply.py`` and ``removal.py``.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from mesh.control.actions import (
 )
 from mesh.control.journal import JournalEntry
 from mesh.control.manager_state import (
-    ActionFailed,
     ActionPerformed,
+    ActionRefused,
     Event,
-    Failure,
     LeaseRefused,
     LeaseUnanswered,
     LeaseWritten,
     Looked,
     ManagerState,
     Perform,
+    Refusal,
+    StartRemoval,
     Wait,
     WriteLease,
 )
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from typing import Any
 
-    from mesh.control.actions import Action
+    from mesh.control.actions import RecordAction, Removal
     from mesh.model.cluster import LeaseRecord
     from mesh.settings import Settings
 
@@ -170,6 +171,8 @@ class Manager(Node):
                         event = yield from self._write_lease(record, revision, limit_s)
                     case Perform(action, lease_revision):
                         event = yield from self._act(state, action, lease_revision)
+                    case StartRemoval():
+                        self.begin(self._remove(state, instruction))
                     case Wait(until_s):
                         yield Sleep(until_s, news)
                         news, event = records.news, _LOOKED
@@ -188,7 +191,7 @@ class Manager(Node):
         return LeaseWritten()
 
     def _act(
-        self, state: ManagerState, action: Action, lease_revision: int
+        self, state: ManagerState, action: RecordAction, lease_revision: int
     ) -> Generator[Sleep | Write, Any, Event]:
         records = self.watch.records
         for asked in self._writes(action, (names.LEASE_KEY, lease_revision)):
@@ -197,15 +200,29 @@ class Manager(Node):
                 self.stall_s = 0.0
                 yield Sleep(self.now_s)
             if not state.may_write(records.snapshot(self.now_s)):
-                return ActionFailed(Failure.LAPSED)
+                return ActionRefused(Refusal.LAPSED)
             answer = yield asked
             if answer in (CONFLICT, TIMEOUT):
                 is_refused = answer == CONFLICT
-                return ActionFailed(Failure.REFUSED if is_refused else Failure.UNANSWERED)
+                return ActionRefused(Refusal.REFUSED if is_refused else Refusal.UNANSWERED)
             records.take(asked.bucket, asked.key, asked.value, answer, self.now_s)
         return ActionPerformed()
 
-    def _writes(self, action: Action, fence: tuple[str, int]) -> Iterator[Write]:
+    def _remove(self, state: ManagerState, asked: StartRemoval) -> Work:
+        records = self.watch.records
+        why: Refusal | None = None
+        for write in self._removal_writes(asked.action):
+            if not state.may_remove(asked, records.snapshot(self.now_s)):
+                why = Refusal.REFUSED
+                break
+            answer = yield write
+            if answer in (CONFLICT, TIMEOUT):
+                why = Refusal.REFUSED if answer == CONFLICT else Refusal.UNANSWERED
+                break
+            records.take(write.bucket, write.key, write.value, answer, self.now_s)
+        state.removal_ended(asked, why, self.now_s)
+
+    def _writes(self, action: RecordAction, fence: tuple[str, int]) -> Iterator[Write]:
         control = names.CONTROL_BUCKET
         match action:
             case Place(made, _) | Withdraw(made, _):
@@ -215,14 +232,17 @@ class Manager(Node):
                 yield Write(control, names.form_key(form.app, form.group), form, fence, WRITE_S)
             case DropForm(app_name, group_name, _):
                 yield Write(control, names.form_key(app_name, group_name), None, fence, WRITE_S)
-            case Discard(instance, _):
+            case Discard(instance, _, _):
                 yield Write(control, names.assignment_key(instance), None, fence, WRITE_S)
             case AssignStandby(standby, _):
                 yield Write(control, names.standby_key(standby.instance), standby, fence, WRITE_S)
-            case RemoveStandby(instance, _):
+            case RemoveStandby(instance, _, _):
                 yield Write(control, names.standby_key(instance), None, fence, WRITE_S)
             case ForgetNode(role, node, _):
                 yield Write(control, names.node_key(role, node), None, fence, WRITE_S)
+
+    def _removal_writes(self, action: Removal) -> Iterator[Write]:
+        match action:
             case Retire(app, revision, _):
                 key = names.app_key(app.spec.name)
                 done = replace(app, retired=None)

@@ -38,13 +38,16 @@ def play(scenario: Scenario, seed: int) -> Outcome:
 
 
 def play_many(
-    seed: int, hours: float, life_hours: float, bursts_per_hour: float
+    seed: int, hours: float, life_hours: float, bursts_per_hour: float, *, loses: bool = False
 ) -> tuple[Tally, Outcome | None]:
-    """Play clusters from ``seed`` on until ``hours`` have been simulated, or one fails."""
+    """Play clusters from ``seed`` on until ``hours`` have been simulated, or one fails.
+
+    With ``loses``, NATS also loses acknowledged writes.
+    """
     total = Tally()
     while total.simulated_s < hours * 3600:
         left_hours = min(life_hours, hours - total.simulated_s / 3600)
-        outcome = play(draw(Random(seed), left_hours, bursts_per_hour), seed)
+        outcome = play(draw(Random(seed), left_hours, bursts_per_hour, loses=loses), seed)
         total.add(outcome.tally)
         if outcome.violation is not None:
             return total, outcome

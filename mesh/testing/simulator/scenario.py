@@ -9,7 +9,8 @@
 An app's groups are ``name*parallel`` with ``+label`` for each required label.  Marks: ``!``
 receiver, ``%`` divided by key, ``&`` reads blocks of its stream in turn, ``~`` with standbys;
 ``/2`` is the version of its text.  ``reform`` replaces groups of an app.  Times are simulated
-seconds; an event that lasts has a duration.
+seconds; an event that lasts has a duration.  ``lose`` has a duration in which NATS is away, and the
+seconds of writes that the buckets of control, apps and status have lost then.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from mesh.testing.simulator.flows import STREAM
 from mesh.testing.simulator.workers import WorkerKind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from random import Random
 
 #: Faults and requests, with the weight of each in the draw.
@@ -44,6 +46,8 @@ KINDS: Final = {
     "drain": 1,
     "uncordon": 3,
 }
+#: Losses of acknowledged writes; drawn only where that is asked for.
+LOSSES: Final = {"lose": 6}
 LABELS: Final = ("gpu", "big")
 #: Of groups that are divided by key.
 PARTITIONS: Final = 4
@@ -88,7 +92,7 @@ def read(text: str) -> Scenario:
                 workers.append((name, _kind(dict(o.split("=", 1) for o in options))))
             case ["app", name, *groups]:
                 apps.append((name, tuple(groups)))
-            case ["at", at_s, kind, *arguments] if kind in KINDS:
+            case ["at", at_s, kind, *arguments] if kind in KINDS | LOSSES:
                 events.append(Event(float(at_s), kind, tuple(arguments)))
             case []:
                 continue
@@ -97,8 +101,16 @@ def read(text: str) -> Scenario:
     return Scenario(tuple(managers), tuple(workers), tuple(apps), tuple(events))
 
 
-def draw(random: Random, hours: float, bursts_per_hour: float) -> Scenario:
-    """A random scenario: faults occur in bursts, with quiet times between."""
+def draw(random: Random, hours: float, bursts_per_hour: float, *, loses: bool = False) -> Scenario:
+    """A random scenario: faults occur in bursts, with quiet times between.
+
+    Args:
+        random: the source of chance.
+        hours: the simulated time.
+        bursts_per_hour: of faults.
+        loses: whether NATS also loses acknowledged writes.
+    """
+    kinds = KINDS | (LOSSES if loses else {})
     managers = tuple(f"m{i}" for i in range(1, random.choice((1, 2, 2, 3)) + 1))
     workers = tuple(
         (f"w{i}", _draw_kind(random)) for i in range(1, random.choice((1, 2, 3, 3, 4)) + 1)
@@ -109,7 +121,8 @@ def draw(random: Random, hours: float, bursts_per_hour: float) -> Scenario:
     while (at_s := at_s + random.expovariate(bursts_per_hour / 3600)) < hours * 3600:
         for _ in range(random.choice((1, 1, 2, 2, 3, 5))):
             at_s += random.uniform(0.0, random.choice((0.5, 3.0, 8.0)))
-            events.append(_draw_event(random, at_s, managers, [name for name, _ in workers]))
+            names = [name for name, _ in workers]
+            events.append(_draw_event(random, at_s, managers, names, kinds))
     return Scenario(managers, workers, apps, tuple(events))
 
 
@@ -200,9 +213,13 @@ def _draw_groups(random: Random) -> tuple[str, ...]:
 
 
 def _draw_event(
-    random: Random, at_s: float, managers: tuple[str, ...], workers: list[str]
+    random: Random,
+    at_s: float,
+    managers: tuple[str, ...],
+    workers: list[str],
+    kinds: Mapping[str, int],
 ) -> Event:
-    (kind,) = random.choices(list(KINDS), list(KINDS.values()))
+    (kind,) = random.choices(list(kinds), list(kinds.values()))
     anybody, worker = random.choice((*managers, *workers)), random.choice(workers)
     lasts = f"{random.uniform(0.1, random.choice((1.0, 3.0, 8.0, 30.0))):.1f}"
     match kind:
@@ -217,6 +234,10 @@ def _draw_event(
             arguments = (worker, lasts)
         case "outage":
             arguments = (lasts,)
+        case "lose":
+            # Each bucket is a stream of its own, and loses another part.
+            spans = ("0", "0", "0.5", "0.5", "5", "5", "60", "60", "120", "inf")
+            arguments = (lasts, *random.choices(spans, k=3))
         case "deploy":
             arguments = (random.choice("ABCD"), *_draw_groups(random))
         case "undeploy":

@@ -119,7 +119,8 @@ class Session:
                     self._next(self._world.random.uniform(0.1, 5.0), reach)
             else:
                 del self.running[assignment.instance]
-                self._say(assignment, InstanceState.RETRYING)
+                newer_epoch, _ = self._flows.writer(running)
+                self._say(assignment, InstanceState.STOPPED, newer_epoch=newer_epoch)
 
         def reach() -> None:
             if self.running.get(assignment.instance) is running:
@@ -176,7 +177,11 @@ class Session:
         worker.process.soon(self._world.now_s, lambda: worker.take(SessionReady()))
 
     def _say(
-        self, assignment: Assignment, state: InstanceState, settled_at: int | None = None
+        self,
+        assignment: Assignment,
+        state: InstanceState,
+        settled_at: int | None = None,
+        newer_epoch: int = 0,
     ) -> None:
         worker = self._worker
         assert worker is not None
@@ -190,6 +195,7 @@ class Session:
             restarts=self._restarts(assignment),
             settled=settled_at is not None,
             position={STREAM: settled_at} if settled_at is not None else {},
+            newer_epoch=newer_epoch,
         )
         worker.process.soon(self._world.now_s, lambda: worker.take(InstanceReported(status)))
 

@@ -24,6 +24,8 @@ TIMEOUT = "timeout"
 HOP_S = 0.001
 #: Maximum time until a broken watch is created again, seconds.
 WATCH_S = 2.0
+#: Writes of this time can be lost, seconds.
+HISTORY_S = 150.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Store:
         self.on_stored: Callable[[Stored], None] = lambda _: None
         self.refused = 0
         self.taken = 0
+        #: Time of each write of a bucket, and the key's write before it.
+        self._history: dict[str, deque[tuple[float, Stored, Stored | None]]] = {}
 
     def get(self, bucket: str, key: str) -> Stored | None:
         """The last write of a key."""
@@ -70,15 +74,40 @@ class Store:
         number = self._sequences[asked.bucket]
         stored = Stored(asked.bucket, asked.key, asked.value, number, by)
         self.on_stored(stored)
+        history = self._history.setdefault(asked.bucket, deque())
+        history.append((self._world.now_s, stored, self._last.get((asked.bucket, asked.key))))
+        while history[0][0] < self._world.now_s - HISTORY_S:
+            history.popleft()
         self._last[asked.bucket, asked.key] = stored
         self.taken += 1
         for watch in self._watchers.values():
             watch.send(stored)
         return number
 
+    def last_revision(self, bucket: str) -> int:
+        """The sequence of a bucket's last write."""
+        return self._sequences[bucket]
+
+    def lose(self, bucket: str, seconds: float) -> None:
+        """Lose the last writes of a bucket, as in a power failure; infinity empties it."""
+        if math.isinf(seconds):
+            self._last = {at: one for at, one in self._last.items() if at[0] != bucket}
+            self._sequences[bucket] = 0
+            self._history.pop(bucket, None)
+        history = self._history.get(bucket, deque())
+        while history and history[-1][0] > self._world.now_s - seconds:
+            _, lost, before = history.pop()
+            self._sequences[bucket] = lost.revision - 1
+            if before is None:
+                del self._last[bucket, lost.key]
+            else:
+                self._last[bucket, lost.key] = before
+        for watch in self._watchers.values():
+            watch.lose(bucket)
+
     def watch(self, process: Process, quiet_s: float, on_news: Callable[[], None]) -> Watch:
         """Watch all buckets from their present state on; replaces the process's earlier watch."""
-        watch = Watch(self._world, process, quiet_s, on_news)
+        watch = Watch(self._world, process, quiet_s, on_news, self)
         for stored in self.all():
             watch.records.take(
                 stored.bucket, stored.key, stored.value, stored.revision, process.clock_s()
@@ -103,18 +132,23 @@ class Watch:
     process: Process
     quiet_s: float
     on_news: Callable[[], None]
+    store: Store
     records: Records = field(init=False)
     _pending: dict[str, deque[tuple[float, Stored]]] = field(default_factory=dict)
     _beats: dict[str, tuple[float, NodeRecord]] = field(default_factory=dict)
     _came_s: dict[str, float] = field(default_factory=dict)
     #: Arrival of the next pending message, simulated seconds.
     _next_s: float = math.inf
+    #: Buckets that are not followed: the server has forgotten the consumer.
+    _lost: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.records = Records(self.process.clock_s(), self.quiet_s)
 
     def send(self, stored: Stored) -> None:
         """A write is on its way to this watch."""
+        if stored.bucket in self._lost:
+            return
         world, link = self.world, self.process.link
         came_s = world.now_s + world.delay_s(HOP_S)
         if link.down_cut_s > world.now_s:
@@ -136,6 +170,35 @@ class Watch:
             if held:
                 self._came_s[bucket] = held[-1][0]
                 self.process.soon(held[-1][0], self._look)
+
+    def lose(self, bucket: str) -> None:
+        """Stop following a bucket; it is read again in a while."""
+        self._lost.add(bucket)
+        self._pending.pop(bucket, None)
+        self._came_s.pop(bucket, None)
+        self._beats.clear()
+        self._read_later(bucket)
+
+    def _read_later(self, bucket: str) -> None:
+        after_s = max(self.world.now_s, self.process.link.down_cut_s)
+        again_s = after_s + self.world.random.uniform(0.1, WATCH_S)
+        self.process.soon(again_s, lambda: self._read(bucket))
+
+    def _read(self, bucket: str) -> None:
+        """Read a bucket from its start, and follow it from there; as ``mesh.jetstream.watch``."""
+        if bucket not in self._lost:
+            return
+        if self.process.link.down_cut_s > self.world.now_s:
+            self._read_later(bucket)
+            return
+        self._lost.discard(bucket)
+        found = {s.key: (s.value, s.revision) for s in self.store.all() if s.bucket == bucket}
+        last, clock_s = self.store.last_revision(bucket), self.process.clock_s()
+        upto = last if last >= self.records.last_revision(bucket) else math.inf
+        if bucket == names.CONTROL_BUCKET:
+            self.records.hear(clock_s)
+        self.records.take_all(bucket, found, upto, clock_s)
+        self.on_news()
 
     def catch_up(self) -> Records:
         """Deliver the messages that have arrived by now."""

@@ -1,0 +1,140 @@
+"""Removal of apps, and of channels and groups that only an earlier text of an app had.
+
+JetStream has no condition for the deletion of a stream, and an app that is deployed again has
+streams of the same names.  So before each deletion the record of the app is read from the server,
+and it must be the one that the leader decided about.  After the answer, and right before the
+request, the manager must still hold the lease without a gap since then: only a leader completes a
+removal, so no other app can have the name.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from nats.js.errors import NotFoundError
+
+from mesh.control.actions import RemoveApp, Retire
+from mesh.jetstream import channels, kv, snapshots
+from mesh.jetstream.apply import delete_status
+from mesh.logs import fields
+from mesh.model import codec, names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nats.js import JetStreamContext
+
+    from mesh.control.actions import Removal
+    from mesh.jetstream.blob_store import BlobStore
+    from mesh.jetstream.watch import ClusterView
+    from mesh.model.cluster import AppRecord
+
+log = logging.getLogger(__name__)
+
+
+class DeposedError(Exception):
+    """This manager no longer leads, or did not for a while: nothing more may be deleted."""
+
+
+async def remove(
+    action: Removal,
+    js: JetStreamContext,
+    view: ClusterView,
+    pieces: BlobStore,
+    may_remove: Callable[[], bool],
+) -> None:
+    """Perform a removal.
+
+    Args:
+        action: the removal.
+        js: the connection; it must not keep requests while it is not connected.
+        view: receives the records that are written.
+        pieces: the store of snapshots.
+        may_remove: whether the manager still leads, by its own clock.
+
+    Raises:
+        RevisionConflict: the app's record has changed.
+        DeposedError: ``may_remove`` was false.
+        Exception: of the store.
+    """
+    name = action.app.spec.name
+    work = _Work(js, view, pieces, may_remove, names.app_key(name), action.revision)
+    match action:
+        case RemoveApp(app, _, cause):
+            await work.remove(app)
+            log.info("app removed", extra=fields(app=name, cause=cause))
+        case Retire(app, _, _):
+            await work.retire(app)
+            log.info("rest of earlier texts removed", extra=fields(app=name))
+
+
+@dataclass(slots=True)
+class _Work:
+    """One removal."""
+
+    js: JetStreamContext
+    view: ClusterView
+    pieces: BlobStore
+    may_remove: Callable[[], bool]
+    #: Of the app's record, and the revision that it must have.
+    key: str
+    revision: int
+
+    async def remove(self, app: AppRecord) -> None:
+        """Delete channels, snapshots and reports of an app, and last its record."""
+        await channels.delete_channels(self.js, app.spec, self.check)
+        if app.retired is not None:
+            await channels.delete_retired(self.js, app.spec, app.retired, self.check)
+        await snapshots.purge(self.js, self.pieces, app.incarnation)
+        # Reports of instances that the app had once are among them.
+        for status in self.view.snapshot().statuses:
+            if status.value.app == app.spec.name:
+                await self.delete_status(status.value.instance)
+        await self.write(None)
+
+    async def retire(self, app: AppRecord) -> None:
+        """Remove what earlier texts had.
+
+        The record says so first, so that no edit reuses it meanwhile, and again at the end.
+        """
+        retired = app.retired
+        assert retired is not None, "there is something to remove"
+        if not retired.removing:
+            await self.write(replace(app, retired=replace(retired, removing=True)))
+        for group in retired.groups:
+            await snapshots.purge(self.js, self.pieces, app.incarnation, group)
+            for status in self.view.snapshot().statuses:
+                instance = status.value.instance
+                start = f"{names.group_name(app.spec.name, group)}-"
+                is_ours = status.value.app == app.spec.name and instance.startswith(start)
+                if is_ours and instance.removeprefix(start).isdigit():
+                    await self.delete_status(instance)
+        await channels.delete_retired(self.js, app.spec, retired, self.check)
+        await self.write(replace(app, retired=None))
+
+    async def check(self) -> None:
+        """Return if the next request may be a deletion of the app's."""
+        try:
+            bucket = names.APPS_BUCKET
+            stored = await self.js.get_last_msg(f"KV_{bucket}", kv.subject(bucket, self.key))
+            revision = stored.seq
+        except NotFoundError:
+            revision = None
+        if revision != self.revision:
+            raise kv.RevisionConflict(f"{self.key} is not at revision {self.revision}")
+        # After the answer, for which it may have waited for long.
+        if not self.may_remove():
+            raise DeposedError
+
+    async def delete_status(self, instance: str) -> None:
+        await self.check()
+        await delete_status(self.js, self.view, names.status_key(instance))
+
+    async def write(self, record: AppRecord | None) -> None:
+        """Write or delete the app's record."""
+        bucket, data = names.APPS_BUCKET, None if record is None else codec.encode(record)
+        made = await kv.write(self.js, bucket, self.key, data, revision=self.revision)
+        self.view.took_write(bucket, self.key, record, made)
+        self.revision = made

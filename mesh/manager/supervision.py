@@ -1,0 +1,77 @@
+"""Supervision of long-running tasks: one that ends unasked ends the process, with an error."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from mesh.errors import MeshError
+from mesh.logs import fields
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def supervised(
+    works: Mapping[str, Callable[[], Awaitable[Any]]],
+    tasks: Mapping[str, asyncio.Task[Any]] | None = None,
+) -> AsyncIterator[None]:
+    """Run tasks beside the body; when one of them ends, the body is cancelled.
+
+    Args:
+        works: functions to run, by name; they are cancelled when the body ends.
+        tasks: tasks that run already, by name; they are not cancelled.
+
+    Raises:
+        MeshError: what a task raised, or MESH-C111 if it ended otherwise; what the body raised.
+    """
+    try:
+        async with anyio.create_task_group() as group:
+            for name, work in works.items():
+                group.start_soon(_run, name, work)
+            for name, task in (tasks or {}).items():
+                group.start_soon(_watch, name, task)
+            yield
+            group.cancel_scope.cancel()
+    except BaseExceptionGroup as failures:
+        raise _first(failures) from failures
+
+
+async def _run(name: str, work: Callable[[], Awaitable[Any]]) -> None:
+    try:
+        await work()
+    except Exception as failure:
+        raise _error(name, _first(failure)) from failure
+    raise _error(name, None)
+
+
+async def _watch(name: str, task: asyncio.Task[Any]) -> None:
+    await asyncio.wait([task])
+    raise _error(name, None if task.cancelled() else task.exception())
+
+
+def _error(name: str, failure: BaseException | None) -> MeshError:
+    """The error that ends the process; the log has the whole of ``failure``."""
+    log.error("task ended", extra=fields(task=name), exc_info=failure)
+    if isinstance(failure, MeshError):
+        return failure
+    reason = "It returned." if failure is None else f"{type(failure).__name__}: {failure}."
+    return MeshError(
+        "MESH-C111",
+        f'the manager\'s task "{name}" has ended',
+        detail=reason,
+        hint="The process ends, so that its service manager starts it again; the log has more.",
+    )
+
+
+def _first(failure: BaseException) -> BaseException:
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure

@@ -1,0 +1,122 @@
+"""Removal of an app's streams by a leader that another one has overtaken."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from nats.errors import OutboundBufferLimitError
+
+from mesh.clock import SystemClock
+from mesh.control.actions import RemoveApp
+from mesh.jetstream import channels, kv, removal
+from mesh.jetstream.blob_store import open_blob_store
+from mesh.jetstream.connection import close, connect, listen
+from mesh.jetstream.watch import ClusterView
+from mesh.model import codec, names
+from mesh.model.cluster import AppRecord
+from mesh.plan.build import plan
+from mesh.settings import ChannelSettings, NatsSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from nats.js import JetStreamContext
+
+    from mesh.jetstream.server import NatsServer
+
+pytestmark = pytest.mark.nats
+
+TEXT = "@App:name('A') define stream S (a int); from S[a > 1] select a insert into T;"
+#: The streams of the app's channels, and of its errors.
+STREAMS = {"mesh-A-S", "mesh-A-T", "mesh-A-errors-"}
+
+
+class Scene:
+    """An app that is to be removed."""
+
+    def __init__(self, js: JetStreamContext, view: ClusterView, url: str) -> None:
+        self.js = js
+        self.view = view
+        self.pieces = open_blob_store(js, "jetstream", {"servers": url})
+        self.record = AppRecord(plan(TEXT).spec, "i1", 0, deleting=True)
+
+    async def store(self, record: AppRecord) -> int:
+        data = codec.encode(record)
+        return await kv.put(self.js, names.APPS_BUCKET, names.app_key("A"), data)
+
+    async def remove(self, revision: int, may_remove: Callable[[], bool]) -> None:
+        action = RemoveApp(self.record, revision, "undeployed")
+        await removal.remove(action, self.js, self.view, self.pieces, may_remove)
+
+    async def streams(self) -> set[str]:
+        return {i.config.name or "" for i in await self.js.streams_info()} & STREAMS
+
+
+@asynccontextmanager
+async def an_app(nats: NatsServer) -> AsyncIterator[Scene]:
+    client = await connect(NatsSettings(url=nats.url), "test")
+    js = client.jetstream()
+    await channels.ensure_buckets(js, ChannelSettings())
+    view = ClusterView(client, SystemClock())
+    await view.start()
+    scene = Scene(js, view, nats.url)
+    await channels.ensure_channels(client, scene.record.spec, ChannelSettings())
+    try:
+        yield scene
+    finally:
+        await view.stop()
+        await close(client)
+
+
+def test_a_leader_removes_the_app(nats_server: NatsServer) -> None:
+    async def run() -> None:
+        async with an_app(nats_server) as scene:
+            await scene.remove(await scene.store(scene.record), lambda: True)
+            assert await scene.streams() == set()
+            assert scene.view.snapshot().apps == ()
+
+    asyncio.run(run())
+
+
+def test_streams_of_an_app_that_has_the_name_now_are_left(nats_server: NatsServer) -> None:
+    async def run() -> None:
+        async with an_app(nats_server) as scene:
+            old = await scene.store(scene.record)
+            await scene.store(replace(scene.record, incarnation="i2", deleting=False))
+            with pytest.raises(kv.RevisionConflict):
+                await scene.remove(old, lambda: True)
+            assert await scene.streams() == STREAMS
+
+    asyncio.run(run())
+
+
+def test_a_leader_that_was_paused_between_two_deletions_deletes_no_more(
+    nats_server: NatsServer,
+) -> None:
+    async def run() -> None:
+        async with an_app(nats_server) as scene:
+            answers = iter([True, False])
+            with pytest.raises(removal.DeposedError):
+                await scene.remove(await scene.store(scene.record), lambda: next(answers))
+            assert len(await scene.streams()) == len(STREAMS) - 1
+            assert scene.view.snapshot().apps
+
+    asyncio.run(run())
+
+
+def test_nothing_is_kept_for_a_server_that_is_away(nats_server: NatsServer) -> None:
+    async def run() -> None:
+        lost = asyncio.Event()
+        client = await connect(NatsSettings(url=nats_server.url), "test", keeps_requests=False)
+        listen(client, lambda is_connected: lost.set())
+        nats_server.stop()
+        await lost.wait()
+        with pytest.raises(OutboundBufferLimitError):
+            await client.jetstream().delete_stream("mesh-A-S")
+        await close(client)
+
+    asyncio.run(run())

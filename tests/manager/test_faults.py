@@ -1,0 +1,250 @@
+"""Faults inside of a manager: an action that fails, a task that ends, a clock that stood still."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh import clock
+from mesh.control import election
+from mesh.control.actions import RemoveApp
+from mesh.control.failed_actions import FIRST_S, MOST_S, FailedActions
+from mesh.control.snapshot import ClusterSnapshot, Seen
+from mesh.errors import MeshError
+from mesh.jetstream import apply
+from mesh.manager.manager import Manager, running
+from mesh.manager.nodes import node_views
+from mesh.manager.supervision import supervised
+from mesh.model import names
+from mesh.model.cluster import AppRecord, LeaseRecord, NodeRecord, Role
+from mesh.plan.build import plan
+from mesh.settings import ManagerSettings, NatsSettings, Settings, StateSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+    from tests.support.agents import Cluster
+
+
+def text(app: str) -> str:
+    return f"@App:name('{app}') define stream S (a int); from S[a > 1] select a insert into T;"
+
+
+def settings_of(nats: NatsServer, store: str = "jetstream") -> Settings:
+    return Settings(
+        nats=NatsSettings(url=nats.url),
+        manager=ManagerSettings(id="m1"),
+        state=StateSettings(store=store),
+    )
+
+
+async def until(manager: Manager, holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():
+            version = manager.view.version
+            if not holds():
+                await manager.view.changed(version, 0.2)
+
+
+@pytest.mark.nats
+def test_a_removal_that_fails_keeps_nothing_else_from_being_done(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+
+    async def run() -> None:
+        async with running(settings_of(nats_server, store=str(store))) as (manager, service):
+            await service.deploy(text("Broken"))
+            await service.deploy(text("Other"))
+            incarnation = service.record("Broken")
+            assert incarnation is not None
+            # A file where the directory of the app's snapshots would be.
+            store.mkdir(exist_ok=True)
+            (store / incarnation.incarnation).write_text("x")
+            await service.undeploy("Broken")
+            await service.undeploy("Other")
+            await until(manager, lambda: service.record("Other") is None)
+            assert service.record("Broken") is not None
+            assert manager.leads
+            await manager.journal.stored()
+            told = [e for e in await service.story("Broken") if "failed: it would" in e.text]
+            # Once, however often it is tried.
+            assert ["MESH-S120" in one.cause for one in told] == [True]
+            (store / incarnation.incarnation).unlink()
+            await until(manager, lambda: service.record("Broken") is None)
+
+    asyncio.run(run())
+
+
+@pytest.mark.nats
+def test_a_long_removal_holds_up_neither_the_lease_nor_other_apps(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with running(settings_of(nats_server)) as (manager, service):
+            may_end, began, drop = asyncio.Event(), asyncio.Event(), manager.pieces.drop
+            await service.deploy(text("Slow"))
+            await service.deploy(text("Other"))
+            slow = service.record("Slow")
+            assert slow is not None
+
+            async def wait(prefix: str) -> None:
+                if prefix == f"{slow.incarnation}/":
+                    began.set()
+                    await may_end.wait()
+                await drop(prefix)
+
+            monkeypatch.setattr(manager.pieces, "drop", wait)
+            await service.undeploy("Slow")
+            await began.wait()
+            before = manager.view.revision(names.CONTROL_BUCKET, names.LEASE_KEY)
+            await service.undeploy("Other")
+            await until(manager, lambda: service.record("Other") is None)
+
+            def is_renewed() -> bool:
+                return manager.view.revision(names.CONTROL_BUCKET, names.LEASE_KEY) > before
+
+            await until(manager, is_renewed)
+            assert manager.leads
+            assert service.record("Slow") is not None
+            may_end.set()
+            await until(manager, lambda: service.record("Slow") is None)
+
+    asyncio.run(run())
+
+
+@pytest.mark.nats
+def test_a_write_that_fails_keeps_no_other_from_being_done(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = apply._LeaderWriter.write
+
+    async def write(self: Any, key: str, record: Any) -> None:
+        if key.startswith(names.form_key("First", "")):
+            raise ValueError("not this one")
+        await real(self, key, record)
+
+    monkeypatch.setattr(apply._LeaderWriter, "write", write)
+
+    async def run() -> None:
+        async with running(settings_of(nats_server)) as (manager, service):
+            await service.deploy(text("First"))
+            await service.deploy(text("Second"))
+
+            def forms() -> set[str]:
+                return {form.value.app for form in manager.view.snapshot().forms}
+
+            await until(manager, lambda: forms() == {"Second"})
+
+    asyncio.run(run())
+
+
+@pytest.mark.nats
+def test_a_task_that_ends_ends_the_manager_with_an_error(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def beat(self: Manager) -> None:
+        await asyncio.sleep(0)
+        raise RuntimeError("no heart")
+
+    monkeypatch.setattr(Manager, "beat", beat)
+
+    async def run() -> None:
+        async with running(settings_of(nats_server)):
+            await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(MeshError, match='"heartbeats" has ended') as caught:
+        asyncio.run(run())
+    assert caught.value.code == "MESH-C111"
+    assert "no heart" in (caught.value.detail or "")
+
+
+@pytest.mark.nats
+def test_a_view_that_ends_ends_the_process_visibly(cluster: Cluster) -> None:
+    cluster.start(
+        "m1",
+        "from mesh.jetstream import watch\n"
+        "async def read(self, bucket, complete):\n"
+        "    complete.set()\n"
+        "    raise ZeroDivisionError\n"
+        "watch.ClusterView._read = read\n"
+        "import asyncio\n"
+        "from mesh import settings\n"
+        "from mesh.manager import run\n"
+        "async def serve(service, announce):\n"
+        "    await asyncio.get_running_loop().create_future()\n"
+        "asyncio.run(run(settings.load(), serve))\n",
+    )
+    assert cluster.processes["m1"].wait(30) == 1
+    assert "MESH-C111" in cluster.logs()
+
+
+def test_an_api_that_returns_ends_the_process_with_an_error() -> None:
+    async def serve() -> None:
+        return
+
+    async def run() -> None:
+        async with supervised({"API": serve}):
+            await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(MeshError, match='"API" has ended'):
+        asyncio.run(run())
+
+
+def test_works_end_with_the_body() -> None:
+    ended = []
+
+    async def work() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append("work")
+
+    async def run() -> None:
+        async with supervised({"work": work}):
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert ended == ["work"]
+
+
+def test_a_failed_action_rests_longer_and_longer() -> None:
+    failed, now_s, rests = FailedActions(), 0.0, []
+    action = RemoveApp(AppRecord(plan(text("A")).spec, "i1", 0), 1, "undeployed")
+    for _ in range(7):
+        failed.record_failure(action, now_s, "x")
+        begun_s = now_s
+        while not failed.select_due([action], now_s):
+            now_s += 0.5
+        rests.append(now_s - begun_s)
+    assert rests[:3] == [FIRST_S, 2 * FIRST_S, 4 * FIRST_S]
+    assert rests[-1] == MOST_S
+    failed.record_failure(action, now_s, "x")
+    # Another decision forgets it.
+    failed.select_due([], now_s)
+    assert failed.select_due([action], now_s) == [action]
+
+
+def test_nobody_leads_with_a_lease_that_was_not_renewed() -> None:
+    settings = Settings()
+    lease: Seen[LeaseRecord | None] = Seen(LeaseRecord("m1", 3), 8, 100.0)
+    node = Seen(NodeRecord("m1", Role.MANAGER, "i", "", 1), 9, 100.0)
+    for now_s, leads in ((100.5, True), (100.0 + settings.manager.lease_ttl_s, False)):
+        snapshot = ClusterSnapshot(now_s, lease, nodes=(node,))
+        assert [one.leads for one in node_views(snapshot, settings)] == [leads]
+        leader = election.leader_of(snapshot, settings.manager.lease_ttl_s)
+        assert (leader == "m1") is leads
+
+
+def test_the_clock_counts_time_in_which_the_machine_was_suspended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = {time.CLOCK_BOOTTIME: 500.0, time.CLOCK_MONOTONIC: 100.0}
+    monkeypatch.setattr(time, "clock_gettime", read.__getitem__)
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    assert clock.SystemClock().monotonic_s() == 500.0
