@@ -108,7 +108,9 @@ class WorkerSettings:
     takes_receivers: bool = setting(True, "Accept groups with their own sources.")
     takes_queries: bool = setting(True, "Accept all other groups.")
     state_dir: str = setting(
-        "", "Directory of local state, empty for one in the system's temporary directory."
+        "",
+        "Directory in which the worker makes one for local state, empty for the system's "
+        "temporary directory.",
     )
     snapshot_interval_s: float = setting(2.0, "Interval of snapshots to the state store, seconds.")
     retry_s: float = setting(1.0, "Rest of a failed instance before its next start, seconds.")

@@ -199,7 +199,7 @@ def _mesh(name: str, arguments: list[str], config: Path, directory: Path) -> Chi
     # The file includes the environment's values; the children must not read them twice.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
     environment[_PARENT_VARIABLE] = str(os.getpid())
-    environment["MESH_WORKER_STATE_DIR"] = str(directory / "state" / name)
+    environment["MESH_WORKER_STATE_DIR"] = str(directory / "state")
     command = [sys.executable, "-m", "mesh.cli", *arguments, "--config", str(config)]
     return _start_child(name, command, environment, directory / f"{name}.log")
 

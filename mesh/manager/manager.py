@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import secrets
-import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -182,7 +181,7 @@ class Manager:
 async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerService]]:
     """A manager at work, with the service that an API offers."""
     clock = SystemClock()
-    name = settings.manager.id or f"{socket.gethostname()}-{os.getpid()}"
+    name = machine.node_name(settings.manager.id)
     client = await connect(settings.nats, f"mesh manager {name}")
     await channels.ensure_buckets(client.jetstream(), settings.channels)
     view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)

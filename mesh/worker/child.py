@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -16,6 +16,7 @@ import psutil
 from mesh import scratch
 from mesh.jetstream.server import die_with_parent
 from mesh.model import codec
+from mesh.worker import state_directory
 from mesh.worker.protocol import (
     CONFIG_VARIABLE,
     Ready,
@@ -122,6 +123,6 @@ class SessionProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
         # One that was killed has left its scratch files.
-        await asyncio.to_thread(shutil.rmtree, self._config.directory, ignore_errors=True)
+        await asyncio.to_thread(state_directory.remove_ended, Path(self._config.directory))
         await asyncio.to_thread(scratch.sweep)
         self._process = None

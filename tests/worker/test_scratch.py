@@ -91,9 +91,10 @@ SESSION = """
 import os, pathlib, sys
 from mesh import scratch
 from mesh.model import codec
+from mesh.worker import state_directory
 from mesh.worker.protocol import CONFIG_VARIABLE, Ready, SessionConfig, to_line
 config = codec.decode(SessionConfig, os.environ[CONFIG_VARIABLE].encode())
-directory = pathlib.Path(config.directory)
+directory = state_directory.for_session(pathlib.Path(config.directory))
 scratch.redirect(directory / "tmp")
 (directory / "tmp" / "file").touch()
 (scratch.for_process("s") / "socket").touch()
@@ -124,7 +125,8 @@ def test_nothing_is_left_of_a_session(system: Path, end: str) -> None:
             assert [reply async for reply in first(session)] == [Ready("4", 0.1)]
             assert len(inside(system)) == 2
             await session.kill()
-        assert inside(system) == []
+        assert inside(system) == [system / "state"]
+        assert inside(system / "state") == []
 
     asyncio.run(scene())
 
