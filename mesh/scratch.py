@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
 _PREFIX: Final = "mesh-"
@@ -130,6 +130,41 @@ def private(path: Path) -> Path:
         raise PermissionError(f"{path} belongs to another user")
     if found.st_mode & 0o077:
         path.chmod(0o700)
+    return path
+
+
+def user_cache(environment: Mapping[str, str] = os.environ) -> Path:
+    """The user's directory of programs and compiled code that are kept between runs.
+
+    That is ``CACHE_DIRECTORY``, which systemd sets for a unit, or ``mesh`` below ``XDG_CACHE_HOME``
+    or ``~/.cache``.
+
+    Raises:
+        OSError: it can't be created or written, or it is not safe (``trusted``).
+    """
+    named = environment.get("CACHE_DIRECTORY", "").partition(":")[0]
+    below = environment.get("XDG_CACHE_HOME") or Path("~", ".cache").expanduser()
+    path = trusted(Path(named) if named else Path(below, "mesh"))
+    with tempfile.TemporaryFile(dir=path):
+        return path
+
+
+def trusted(path: Path, *, writers: int = 0) -> Path:
+    """A directory whose content may be executed: no other user can write to it; made if missing.
+
+    Args:
+        path: the directory.
+        writers: bits of the mode that are accepted, of those that let others write.
+
+    Raises:
+        OSError: it can't be created, belongs to another user, or others may write to it.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.stat()
+    if found.st_uid not in (0, os.getuid()):
+        raise PermissionError(f"{path} belongs to another user")
+    if found.st_mode & 0o022 & ~writers:
+        raise PermissionError(f"other users may write to {path}")
     return path
 
 
