@@ -144,6 +144,9 @@ class SparkSettings:
         100000, "Most messages that a micro-batch reads from one channel."
     )
     ui: bool = setting(False, "Run the Spark web UI.")
+    ui_host: str = setting(
+        "127.0.0.1", "Address that the web UI listens on; it has no login and shows data."
+    )
     shared_query: bool = setting(
         True, "Run a worker's instances in one shared streaming query instead of one each."
     )
