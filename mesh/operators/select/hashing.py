@@ -3,7 +3,7 @@
 A table uses open addressing: ``slots[h]`` is a number plus one, or 0 if empty.  It is never more
 than half full, so a search ends soon; entries are never removed, the table is rebuilt instead.
 
-Hashes depend on a random seed of the process, so that no client can send keys that all have one hash.
+Hashes depend on a random seed of the process, so that no client can send keys that collide.
 Numbers, and all that is stored, depend on the order of the keys alone.
 """
 
