@@ -226,8 +226,8 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
 
     Raises:
         MeshError: MESH-U100 for a file that is no YAML mapping, MESH-U101 for a setting that does
-            not exist, MESH-U102 for a value of the wrong type, MESH-U103 for a number that is out
-            of bounds, MESH-U104 for two logins to NATS.
+            not exist, MESH-U102 for a value of the wrong type, MESH-U103 for a number beyond
+            its bounds, MESH-U104 for two logins to NATS.
     """
     given = _read(path) if path is not None else {}
     environment = os.environ if environment is None else environment

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 STOP_S = 8.0
 
 
+def _environment() -> dict[str, str]:
+    """This process's environment without the login of NATS: apps may run Python in the session."""
+    return {name: v for name, v in os.environ.items() if not name.startswith("MESH_NATS_")}
+
+
 class SessionProcess:
     """Starts and restarts the session; at most one runs at a time."""
 
@@ -56,7 +61,7 @@ class SessionProcess:
             *self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, CONFIG_VARIABLE: codec.encode(self._config).decode()},
+            env={**_environment(), CONFIG_VARIABLE: codec.encode(self._config).decode()},
             # Its own group, so that its JVM and Python workers can be killed with it.
             start_new_session=True,
             preexec_fn=die_with_parent(),

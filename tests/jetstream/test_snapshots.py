@@ -6,7 +6,6 @@ import asyncio
 import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -25,6 +24,7 @@ from tests.support.backups import Blind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
+    from pathlib import Path
 
     from nats.js import JetStreamContext
 
@@ -273,10 +273,10 @@ def test_a_file_of_an_earlier_version_is_read(
 def test_a_file_is_on_disk_before_its_manifest_is_written(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[str] = []
+    synced: list[int] = []
 
     def sync(descriptor: int) -> None:
-        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        synced.append(os.fstat(descriptor).st_ino)
 
     # A power failure can't be had here.
     monkeypatch.setattr(os, "fsync", sync)
@@ -286,7 +286,9 @@ def test_a_file_is_on_disk_before_its_manifest_is_written(
             await have.pieces.put("a/b", b"content")
 
     asyncio.run(scene())
-    assert synced == ["b.tmp", "a", "shared", tmp_path.name]
+    shared = tmp_path / "shared"
+    stored = (shared / "a" / "b", shared / "a", shared, tmp_path)
+    assert synced == [path.stat().st_ino for path in stored]
 
 
 def test_a_store_that_can_not_be_used_is_named(nats_server: NatsServer, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -13,7 +14,10 @@ from pathlib import Path
 import pytest
 
 from mesh.errors import MeshError
+from mesh.settings import Settings
 from mesh.worker import state_directory
+from mesh.worker.child import SessionProcess
+from mesh.worker.protocol import CONFIG_VARIABLE, Ready, SessionConfig
 
 OWNER = """
 import pathlib, sys
@@ -118,3 +122,34 @@ def test_what_could_not_be_removed_is_found_by_the_next_sweep(
     monkeypatch.undo()
     state_directory.remove_ended(tmp_path)
     assert not session.exists()
+
+
+ENVIRONMENT = """
+import os, sys
+from mesh.worker.protocol import Ready, to_line
+found = [name for name in os.environ if name.startswith("MESH_")]
+sys.stdout.buffer.write(to_line(Ready(" ".join(sorted(found)), 0.1)))
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
+def test_a_session_does_not_inherit_the_login_of_nats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MESH_NATS_PASSWORD", "secret")
+    monkeypatch.setenv("MESH_LOG_LEVEL", "INFO")
+    config = SessionConfig("w", str(tmp_path), Settings())
+
+    async def scene() -> str:
+        session = SessionProcess(config, (sys.executable, "-c", ENVIRONMENT))
+        await session.start()
+        said = ""
+        async for reply in session.replies():
+            assert isinstance(reply, Ready)
+            said = reply.spark_version
+            await session.kill()
+            break
+        return said
+
+    assert asyncio.run(scene()).split() == ["MESH_LOG_LEVEL", CONFIG_VARIABLE]
