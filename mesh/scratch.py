@@ -89,7 +89,8 @@ def sweep(parent: Path | None = None, prefix: str = _PREFIX) -> None:
     """
     for lock in (parent or SYSTEM).glob(f"{glob.escape(prefix)}*/{_LOCK}"):
         with suppress(OSError):
-            if lock.stat(follow_symlinks=False).st_uid == os.getuid():
+            # Another user could exchange a directory of theirs while it is removed.
+            if all(one.lstat().st_uid == os.getuid() for one in (lock, lock.parent)):
                 _remove_if_free(lock)
 
 

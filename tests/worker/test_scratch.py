@@ -87,6 +87,28 @@ def test_directories_of_others_stay(system: Path) -> None:
     assert {path.name for path in system.iterdir()} == {"mesh-test-1", "other"}
 
 
+def test_a_directory_of_another_user_stays_even_with_a_lock_of_ours(
+    system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = system / "mesh-test-1"
+    foreign.mkdir()
+    (foreign / ".mesh-owner").touch()
+    lstat = Path.lstat
+
+    def lstat_of(path: Path) -> os.stat_result:
+        found = lstat(path)
+        of_others = os.stat_result((*found[:4], os.getuid() + 1, *found[5:]))
+        return of_others if path == foreign else found
+
+    monkeypatch.setattr(Path, "lstat", lstat_of)
+    scratch.sweep()
+    assert foreign.exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(scratch, "SYSTEM", system)
+    scratch.sweep()
+    assert not foreign.exists()
+
+
 SESSION = """
 import os, pathlib, sys
 from mesh import scratch
