@@ -140,14 +140,11 @@ def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
 def _cache(environment: Mapping[str, str], given: Path | None) -> Path:
     if given is not None:
         return given
-    below = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    cache = Path(below, "mesh")
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        return scratch.user_cache(environment)
     except OSError:
         # A home directory that can't be written: one of its own for this process.
         return scratch.for_process("java")
-    return cache
 
 
 def _ask(executable: Path, *flags: str) -> str | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
+from mesh.errors import MeshError
+from mesh.model import names
 from mesh.model.cluster import NodeMetrics
 
 if TYPE_CHECKING:
@@ -59,6 +62,23 @@ class Load:
             return [self._own, root, *root.children(recursive=True)]
         except psutil.Error:
             return [self._own]
+
+
+def node_name(given: str) -> str:
+    """The name of a manager or worker: ``given``, or the host's name and the process id.
+
+    Raises:
+        MeshError: MESH-C112 for a name that can't be part of a key.
+    """
+    found = given or f"{socket.gethostname()}-{os.getpid()}"
+    if not names.is_node_name(found):
+        raise MeshError(
+            "MESH-C112",
+            f"{found!r} can't be the name of a manager or worker",
+            detail="A name has up to 100 letters, digits and the characters _ - and . inside.",
+            hint="Give another one with --id.",
+        )
+    return found
 
 
 @cache

@@ -8,9 +8,10 @@ test compares it with this file.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -23,9 +24,40 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def setting(default: Any, help: str) -> Any:
-    """A setting's default and its one sentence."""
-    return field(default=default, metadata={"help": help})
+def setting(
+    default: Any,
+    help: str,
+    *,
+    least: float = 0,
+    most: float = math.inf,
+    is_positive: bool = False,
+) -> Any:
+    """A setting's default, its one sentence, and the bounds of a number."""
+    bounds = Bounds(least, most, is_positive)
+    return field(default=default, metadata={"help": help, "bounds": bounds})
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The accepted values of a setting that is a number."""
+
+    least: float
+    most: float
+    is_positive: bool
+
+    def __str__(self) -> str:
+        if self.is_positive:
+            return "above 0"
+        return (
+            f"{self.least:g} or more"
+            if math.isinf(self.most)
+            else f"{self.least:g} to {self.most:g}"
+        )
+
+    def hold(self, value: float) -> bool:
+        """Whether the setting may have this value; neither infinity nor NaN."""
+        is_positive = value > 0 or not self.is_positive
+        return math.isfinite(value) and self.least <= value <= self.most and is_positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +71,13 @@ class NatsSettings:
     tls_ca: str = setting(
         "", "Path of the certificate authority's PEM file, empty for the system's."
     )
-    connect_timeout_s: float = setting(5.0, "Time limit of one connection attempt, seconds.")
+    connect_timeout_s: float = setting(
+        5.0, "Time limit of one connection attempt, seconds.", is_positive=True
+    )
     ping_interval_s: float = setting(
         0.5,
         "Interval of connection checks; three unanswered checks mean a lost connection.",
+        is_positive=True,
     )
 
 
@@ -50,11 +85,13 @@ class NatsSettings:
 class ChannelSettings:
     """Creation of channels."""
 
-    replicas: int = setting(1, "Copies of each JetStream stream and bucket, 1 to 5.")
+    replicas: int = setting(
+        1, "Copies of each JetStream stream and bucket, 1 to 5.", least=1, most=5
+    )
     max_age_s: float = setting(
         604800.0, "Retention of a channel's messages, seconds; 0 for no limit."
     )
-    partitions: int = setting(8, "Virtual partitions of a keyed channel.")
+    partitions: int = setting(8, "Virtual partitions of a keyed channel.", least=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +100,7 @@ class ManagerSettings:
 
     id: str = setting("", "Name of this manager, empty for the host name and a number.")
     host: str = setting("127.0.0.1", "Address that the REST API listens on.")
-    port: int = setting(9543, "Port of the REST API, 0 for a free one.")
+    port: int = setting(9543, "Port of the REST API, 0 for a free one.", most=65535)
     tls_cert: str = setting("", "Path of the certificate's PEM file, empty for plain HTTP.")
     tls_key: str = setting("", "Path of the certificate's key.")
     users_file: str = setting("", "Path of the users file, which 'mesh user add' writes.")
@@ -73,10 +110,14 @@ class ManagerSettings:
     anonymous: bool = setting(
         False, "Accept REST requests without a user; only on a loopback address."
     )
-    lease_ttl_s: float = setting(1.5, "Validity of the leader's lease without renewal, seconds.")
+    lease_ttl_s: float = setting(
+        1.5, "Validity of the leader's lease without renewal, seconds.", is_positive=True
+    )
     min_workers: int = setting(1, "Number of ready workers below which no new instance is placed.")
     moves_at_once: int = setting(
-        2, "Most instances that move at once to even out the load or to empty a worker."
+        2,
+        "Most instances that move at once to even out the load or to empty a worker.",
+        least=1,
     )
     hold_s: float = setting(
         20.0, "Time that instances wait for their worker's next Spark session, seconds."
@@ -89,7 +130,7 @@ class WorkerSettings:
 
     id: str = setting("", "Name of this worker, empty for the host name and a number.")
     ttl_s: float = setting(
-        1.5, "Time without a heartbeat after which a worker is suspect, seconds."
+        1.5, "Time without a heartbeat after which a worker is suspect, seconds.", is_positive=True
     )
     margin_s: float = setting(
         0.5, "Further time after which a suspect worker is gone and its instances move, seconds."
@@ -98,7 +139,9 @@ class WorkerSettings:
         10.0, "Time that a worker waits for its instances to move when it ends, seconds."
     )
     stop_s: float = setting(
-        30.0, "Time limit for an instance to stop; then its session is killed, seconds."
+        30.0,
+        "Time limit for an instance to stop; then its session is killed, seconds.",
+        is_positive=True,
     )
     settle_s: float = setting(
         5.0, "Part of stop_s for finishing the batch and storing the state, seconds."
@@ -108,13 +151,20 @@ class WorkerSettings:
     takes_receivers: bool = setting(True, "Accept groups with their own sources.")
     takes_queries: bool = setting(True, "Accept all other groups.")
     state_dir: str = setting(
-        "", "Directory of local state, empty for one in the system's temporary directory."
+        "",
+        "Directory in which the worker makes one for local state, empty for the system's "
+        "temporary directory.",
     )
-    snapshot_interval_s: float = setting(2.0, "Interval of snapshots to the state store, seconds.")
-    retry_s: float = setting(1.0, "Rest of a failed instance before its next start, seconds.")
+    snapshot_interval_s: float = setting(
+        2.0, "Interval of snapshots to the state store, seconds.", is_positive=True
+    )
+    retry_s: float = setting(
+        1.0, "Rest of a failed instance before its next start, seconds.", is_positive=True
+    )
     retry_max_s: float = setting(
         30.0,
         "Longest rest; each is twice the last, until the instance has run for this time, seconds.",
+        is_positive=True,
     )
 
 
@@ -139,7 +189,7 @@ class SparkSettings:
     master: str = setting("local[2]", "Spark master URL; the worker is the driver.")
     driver_memory: str = setting("1g", "Heap of the driver's Java process.")
     trigger_rows_max: int = setting(
-        100000, "Most messages that a micro-batch reads from one channel."
+        100000, "Most messages that a micro-batch reads from one channel.", least=1
     )
     message_events_max: int = setting(
         1_000_000, "Most events in a message, below 2^20; others go to the error stream."
@@ -152,6 +202,9 @@ class SparkSettings:
         "How far an event's own time may be after the time at which NATS stored it, seconds.",
     )
     ui: bool = setting(False, "Run the Spark web UI.")
+    ui_host: str = setting(
+        "127.0.0.1", "Address that the web UI listens on; it has no login and shows data."
+    )
     shared_query: bool = setting(
         True, "Run a worker's instances in one shared streaming query instead of one each."
     )
@@ -183,7 +236,8 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
 
     Raises:
         MeshError: MESH-U100 for a file that is no YAML mapping, MESH-U101 for a setting that does
-            not exist, MESH-U102 for a value of the wrong type.
+            not exist, MESH-U102 for a value of the wrong type, MESH-U103 for a number beyond
+            its bounds, MESH-U104 for two logins to NATS.
     """
     given = _read(path) if path is not None else {}
     environment = os.environ if environment is None else environment
@@ -206,8 +260,15 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
                 # A password of digits is text; only numbers and booleans are read as YAML.
                 is_text = isinstance(getattr(current, name), str)
                 values[name] = text if is_text else _value(variable, text)
-        checked = {n: _check(f"{section}.{n}", v, getattr(current, n)) for n, v in values.items()}
+        known_fields = {f.name: f for f in fields(current)}
+        checked = {n: _check(f"{section}.{n}", v, known_fields[n]) for n, v in values.items()}
         settings = replace(settings, **{section: replace(current, **checked)})
+    if settings.nats.creds and (settings.nats.user or settings.nats.password):
+        raise MeshError(
+            "MESH-U104",
+            "settings nats.creds and nats.user contradict each other",
+            hint="Set one login: a credentials file, or user and password.",
+        )
     return settings
 
 
@@ -253,16 +314,23 @@ def _unknown(name: str, known: set[str]) -> MeshError:
     )
 
 
-def _check(name: str, value: Any, default: Any) -> Any:
+def _check(name: str, value: Any, of: Field[Any]) -> Any:
+    default = of.default
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        value = float(value)
     if type(value) is not type(default):
+        # A text may be a password, and YAML reads one of digits as a number.
+        is_text = isinstance(default, str)
+        shown = _KINDS.get(type(value), "something else") if is_text else repr(value)
         raise MeshError(
             "MESH-U102",
-            f'setting "{name}" takes {_KINDS[type(default)]}, not {value!r}',
+            f'setting "{name}" takes {_KINDS[type(default)]}, not {shown}',
             # YAML reads 0123 as 83, so a number is never taken for the text it was written as.
-            hint="Put the value in quotes." if isinstance(default, str) else None,
+            hint="Put the value in quotes." if is_text else None,
         )
+    bounds: Bounds = of.metadata["bounds"]
+    if isinstance(value, int | float) and not bounds.hold(value):
+        raise MeshError("MESH-U103", f'setting "{name}" is {value:g}; it has to be {bounds}')
     return value
 
 

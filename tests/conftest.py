@@ -13,7 +13,7 @@ from mesh.jetstream import server
 from tests.support.groups import GroupScheduling, rank_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from xdist.remote import Producer
@@ -54,6 +54,24 @@ def nats_server(tmp_path: Path) -> Iterator[server.NatsServer]:
     running = server.start(tmp_path / "nats")
     yield running
     running.stop()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[[str], server.NatsServer]]:
+    """Start a server with a configuration; all end with the test."""
+    running: list[server.NatsServer] = []
+
+    def start(configuration: str) -> server.NatsServer:
+        directory = tmp_path / f"nats{len(running)}"
+        directory.mkdir()
+        path = directory / "nats.conf"
+        path.write_text(configuration)
+        running.append(server.start(directory, arguments=["-c", str(path)]))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.stop()
 
 
 @pytest.fixture

@@ -7,15 +7,23 @@ owner may read it.
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import stat
 import tempfile
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
 
 import orjson
 
+from mesh import settings
 from mesh.errors import MeshError
+from mesh.settings import NatsSettings
+
+#: What says who the user is; it belongs to the server of its source.
+_WHO: Final = ("user", "password", "ca", "insecure")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +33,37 @@ class Context:
     #: ``https://host:port`` of any manager.
     server: str = ""
     user: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
     #: Path of the certificate that the manager's is signed with; empty for the system's.
     ca: str = ""
     #: Accept any certificate.
     insecure: bool = False
     #: ``nats://host:port``, for publish and tap.
     nats: str = ""
+    nats_user: str = ""
+    nats_password: str = field(default="", repr=False)
+    #: Paths of a credentials file, and of the certificate authority.
+    nats_creds: str = ""
+    nats_tls_ca: str = ""
+
+    @property
+    def nats_settings(self) -> NatsSettings:
+        """The settings of a connection to NATS."""
+        return NatsSettings(
+            url=self.nats,
+            user=self.nats_user,
+            password=self.nats_password,
+            creds=self.nats_creds,
+            tls_ca=self.nats_tls_ca,
+        )
+
+    @property
+    def nats_url(self) -> str:
+        """The URL of NATS with user and password, for any client."""
+        if not self.nats_user:
+            return self.nats
+        login = f"{quote(self.nats_user, safe='')}:{quote(self.nats_password, safe='')}"
+        return self.nats.replace("//", f"//{login}@")
 
 
 def config_path() -> Path:
@@ -44,20 +76,56 @@ def find(given: dict[str, Any], file: Path | None = None) -> Context:
     """The context; values that are None in ``given`` are read from the context file.
 
     The file is ``file`` if named, else ``MESH_CONTEXT``, else ``.mesh/dev/context.json`` here or
-    the user's.
+    the user's.  The file here counts only if it is of a cluster on this machine, which ``mesh dev``
+    started, and if no credentials are given: a foreign directory must not choose who gets them.
+
+    Credentials are those of the source that names the server: of ``given`` and the environment, or
+    of the file.  User and password in ``given`` also apply to the server of the user's own file.
 
     Raises:
         MeshError: MESH-U130 if the named file doesn't exist or can't be read.
     """
     named = file or (Path(os.environ["MESH_CONTEXT"]) if os.environ.get("MESH_CONTEXT") else None)
-    candidates = [named] if named else [Path(".mesh", "dev", "context.json"), config_path()]
     values = {name: value for name, value in given.items() if value is not None}
     base = Context()
-    # The user and certificate of the context file belong to its own server only.
-    if "server" not in values or named:
-        found = next((c for c in candidates if c.exists()), named)
-        base = _read(found) if found else base
+    if named:
+        base = _read(named)
+    elif "server" not in values:
+        base = _here(values) or (_read(config_path()) if config_path().exists() else base)
+    if values.get("server", base.server) != base.server:
+        base = replace(base, **{name: getattr(Context(), name) for name in _WHO})
+    if values.get("nats", base.nats) != base.nats:
+        nats = settings.load().nats
+        base = replace(
+            base,
+            nats_user=nats.user,
+            nats_password=nats.password,
+            nats_creds=nats.creds,
+            nats_tls_ca=nats.tls_ca,
+        )
     return replace(base, **values)
+
+
+def _here(values: dict[str, Any]) -> Context | None:
+    """The context of a cluster that ``mesh dev`` runs in this directory."""
+    path = Path(".mesh", "dev", "context.json")
+    if not path.exists() or any(name in values for name in _WHO):
+        return None
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        return None
+    context = _read(path)
+    is_local = all(_is_loopback(url) for url in (context.server, *context.nats.split(",")))
+    return context if is_local else None
+
+
+def _is_loopback(url: str) -> bool:
+    """Whether a URL, which may be empty, leads to this machine."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return not url or host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def write(context: Context, path: Path) -> None:

@@ -68,7 +68,7 @@ class Demo:
             self.view.say(
                 f"{cluster.plan.workers} workers are ready after {self.elapsed_s():.1f} s."
             )
-            async with wire.connected(cluster.context.nats) as nats:
+            async with wire.connected(cluster.context) as nats:
                 js = nats.jetstream(publish_async_max_pending=2 * _WINDOW)
                 deployed_s = time.monotonic()
                 done = await asyncio.to_thread(client.deploy, text)

@@ -61,7 +61,7 @@ async def _run(plan: LocalPlan) -> None:
     async with running(plan, typer.echo) as cluster:
         at = cluster.context
         typer.echo(f"data and logs  {cluster.plan.directory.absolute()}")
-        typer.echo(f"NATS           {at.nats}")
+        typer.echo(f"NATS           {at.nats_url}")
         typer.echo(f"REST API       {at.server}  (certificate {at.ca})")
         typer.echo(f"user           {at.user}  password {at.password}")
         await wait_until_up(cluster)

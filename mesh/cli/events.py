@@ -138,7 +138,7 @@ async def _publish(at: Context, app: str, stream: str, events: Iterator[bytes], 
 
     subject = _subject(app, stream)
     sent = 0
-    async with wire.connected(_nats(at)) as client:
+    async with wire.connected(_checked(at)) as client:
         js = client.jetstream(publish_async_max_pending=_WINDOW)
         pending: set[asyncio.Future[Any]] = set()
         try:
@@ -173,14 +173,14 @@ def _time(data: bytes, name: str) -> str:
         ) from error
 
 
-def _nats(at: Context) -> str:
+def _checked(at: Context) -> Context:
     if not at.nats:
         raise MeshError(
             "MESH-U111",
             "no NATS named",
             hint="--nats or MESH_NATS_URL names it; 'mesh dev' writes it into the context file.",
         )
-    return at.nats
+    return at
 
 
 async def _tap(
@@ -192,7 +192,7 @@ async def _tap(
 
     subject = _subject(app, stream)
     left = count or sys.maxsize
-    async with wire.connected(_nats(at)) as client:
+    async with wire.connected(_checked(at)) as client:
         messages: asyncio.Queue[Msg] = asyncio.Queue()
         js = client.jetstream()
         for js_stream, own in await wire.holders(client, app, stream):

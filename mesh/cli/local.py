@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: The user of NATS for all clients of the cluster.
+_NATS_USER = "dev"
 _PARENT_VARIABLE = "MESH_PARENT_PID"
 #: A child that ends sooner than this after its start is not started again.
 _RESTART_AFTER_S = 5.0
@@ -136,10 +138,11 @@ def start(plan: LocalPlan) -> LocalCluster:
     directory = plan.directory.absolute()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = _lock(directory)
-    nats = server.start(directory / "nats", port=plan.nats_port)
+    nats_password = secrets.token_urlsafe(24)
+    nats = _start_nats(directory, plan.nats_port, nats_password)
     started: list[Child] = []
     try:
-        settings = _settings(plan, nats.url, directory)
+        settings = _settings(plan, nats.url, nats_password, directory)
         config = directory / "mesh.yaml"
         _write_private(config, to_yaml(settings))
         # A cold Spark session needs 7 to 14 s, so the workers start first.
@@ -160,6 +163,8 @@ def start(plan: LocalPlan) -> LocalCluster:
         password=password,
         ca=settings.manager.tls_cert,
         nats=nats.url,
+        nats_user=_NATS_USER,
+        nats_password=nats_password,
     )
     return LocalCluster(plan, nats, made, started, lock)
 
@@ -178,11 +183,24 @@ def watch_parent() -> None:
     threading.Thread(target=look, name="watch-parent", daemon=True).start()
 
 
-def _settings(plan: LocalPlan, nats_url: str, directory: Path) -> Settings:
+def _start_nats(directory: Path, port: int, password: str) -> server.NatsServer:
+    """Start NATS for one user: any client may deploy code, and other users of the machine connect.
+
+    The password is in a file, as arguments of a process can be read by all users.
+    """
+    (directory / "nats").mkdir(exist_ok=True, mode=0o700)
+    config = directory / "nats" / "nats.conf"
+    _write_private(config, f'authorization {{ user: "{_NATS_USER}", password: "{password}" }}\n')
+    return server.start(directory / "nats", port=port, arguments=["-c", str(config)])
+
+
+def _settings(plan: LocalPlan, nats_url: str, nats_password: str, directory: Path) -> Settings:
     given = plan.settings
     return replace(
         given,
-        nats=replace(given.nats, url=nats_url),
+        nats=replace(
+            given.nats, url=nats_url, user=_NATS_USER, password=nats_password, creds="", tls_ca=""
+        ),
         manager=replace(
             given.manager,
             host="127.0.0.1",
@@ -199,7 +217,7 @@ def _mesh(name: str, arguments: list[str], config: Path, directory: Path) -> Chi
     # The file includes the environment's values; the children must not read them twice.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
     environment[_PARENT_VARIABLE] = str(os.getpid())
-    environment["MESH_WORKER_STATE_DIR"] = str(directory / "state" / name)
+    environment["MESH_WORKER_STATE_DIR"] = str(directory / "state")
     command = [sys.executable, "-m", "mesh.cli", *arguments, "--config", str(config)]
     return _start_child(name, command, environment, directory / f"{name}.log")
 

@@ -7,42 +7,49 @@ import csv
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import nats
 import nats.errors
 import orjson
 
 from mesh.errors import MeshError
+from mesh.jetstream import connection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 
     from nats.aio.client import Client
 
+    from mesh.cli.context import Context
+
 
 @asynccontextmanager
-async def connected(url: str, user: str = "", password: str = "") -> AsyncIterator[Client]:
+async def connected(context: Context) -> AsyncIterator[Client]:
     """A connection that fails at once without an answer, with MESH-N110."""
 
-    async def quiet(_: Exception) -> None:
-        """Ignore the error: the call that it belongs to raises it."""
+    async def quiet(error: Exception) -> None:
+        """Keep the error: the call that it belongs to raises another one."""
+        problems.append(str(error) or type(error).__name__)
 
-    options: dict[str, Any] = {"user": user, "password": password} if user else {}
+    problems: list[str] = []
+    settings = context.nats_settings
+    client = connection.new_client(settings)
+    options: dict[str, Any] = {
+        "servers": connection.servers_of(settings),
+        "allow_reconnect": False,
+        # Also for the first connection, which is otherwise retried for two minutes.
+        "max_reconnect_attempts": 1,
+        "reconnect_time_wait": 0.1,
+        "connect_timeout": 5,
+        "error_cb": quiet,
+    }
     try:
-        client = await nats.connect(
-            url.split(","),
-            allow_reconnect=False,
-            # Also for the first connection, which is otherwise retried for two minutes.
-            max_reconnect_attempts=1,
-            reconnect_time_wait=0.1,
-            connect_timeout=5,
-            error_cb=quiet,
-            **options,
-        )
+        await client.connect(**options, **connection.login(settings))
     except (OSError, nats.errors.Error, TimeoutError) as error:
+        await connection.close(client)
+        reason = problems[-1] if problems else str(error) or type(error).__name__
         raise MeshError(
             "MESH-N110",
-            f"NATS at {url} can't be reached",
-            detail=f"{str(error) or type(error).__name__}.",
+            f"NATS at {connection.without_login(settings.url)} can't be reached",
+            detail=f"{reason}.",
             hint="--nats or MESH_NATS_URL says where it is.",
         ) from error
     try:

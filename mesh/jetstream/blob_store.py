@@ -5,13 +5,18 @@ makes pieces a snapshot.  It is in a key-value bucket, wherever the pieces are: 
 refuses a writer that was overtaken.
 
 Directories are those of ``pyarrow.fs``: a path that all workers reach, or a URI such as
-``file:///mnt/state``, ``s3://bucket/state`` or ``hdfs://host/state``.
+``file:///mnt/state``, ``s3://bucket/state`` or ``hdfs://host/state``.  Their files begin with a
+checksum, and local ones are on disk when ``put`` returns: a manifest never names a piece that a
+power failure may take.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
 
@@ -22,8 +27,7 @@ from mesh.errors import MeshError
 from mesh.model import names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from nats.js import JetStreamContext
 
@@ -35,6 +39,11 @@ _FETCHES: Final = 16
 _DELETIONS: Final = 16
 #: Timeout of a list of objects, seconds.
 _LIST_S: Final = 20.0
+#: A file begins with this and the SHA-256 of its content.
+_MAGIC: Final = b"MESHPIECE1\n"
+_HEAD: Final = len(_MAGIC) + 32
+#: First byte of the files of earlier versions, which were Arrow files and JSON.
+_UNCHECKED: Final = (b"A", b"{")
 
 
 class BlobMissingError(Exception):
@@ -167,6 +176,7 @@ class DirectoryBlobStore:
         except (ArrowException, OSError, ValueError) as error:
             raise _unusable(where, error) from error
         self._where = where
+        self._is_local = isinstance(self._files, fs.LocalFileSystem)
 
     async def put(self, name: str, data: bytes) -> None:
         """See ``Pieces.put``."""
@@ -213,20 +223,68 @@ class DirectoryBlobStore:
 
     def _put(self, name: str, data: bytes) -> None:
         path = self._path(name)
+        head = _MAGIC + hashlib.sha256(data).digest()
+        if self._is_local:
+            put_durably(Path(path), (head, data))
+            return
         self._files.create_dir(path.rpartition("/")[0], recursive=True)
         # A file is complete or absent, where the file system can rename.
         temporary = f"{path}.tmp"
         with self._files.open_output_stream(temporary) as out:
+            out.write(head)
             out.write(data)
         self._files.move(temporary, path)
 
     def _fetch(self, name: str, path: Path) -> None:
         with self._files.open_input_file(self._path(name)) as source:
-            path.write_bytes(source.read_buffer())
+            path.write_bytes(checked(name, source.read_buffer()))
 
     def _path(self, name: str) -> str:
         parts = (quote(part, safe="") for part in name.split("/"))
         return "/".join((self._root, *parts))
+
+
+def checked(name: str, stored: Any) -> memoryview:
+    """The content of a stored file.
+
+    Args:
+        name: of the piece.
+        stored: the file's bytes; files of earlier versions have no checksum.
+
+    Raises:
+        MeshError: MESH-S103 if the file is cut off or damaged.
+    """
+    view = memoryview(stored)
+    if bytes(view[:1]) in _UNCHECKED:
+        return view
+    data = view[_HEAD:]
+    if bytes(view[:_HEAD]) != _MAGIC + hashlib.sha256(data).digest():
+        raise MeshError(
+            "MESH-S103",
+            f'piece "{name}" of a snapshot differs from the stored one',
+            detail=f"Its file has {len(view)} bytes and another checksum.",
+        )
+    return data
+
+
+def put_durably(path: Path, parts: Sequence[bytes]) -> None:
+    """Write a file that a power failure leaves complete, or absent until this returns."""
+    made = [one for one in path.parents if not one.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("wb") as out:
+        for part in parts:
+            out.write(part)
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(path)
+    # A directory's entry is stored with the directory that holds it.
+    for directory in (path.parent, *(one.parent for one in made)):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _unusable(where: str, error: Exception) -> MeshError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import ssl
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -36,6 +37,24 @@ RECONNECT_S: Final = 0.2
 CLOSE_S = 3.0
 
 
+class TlsClient(Client):
+    """A client that sends no credentials without TLS, if TLS is demanded.
+
+    nats-py starts TLS only if the server requires it, whatever the URL is.
+    """
+
+    demands_tls = False
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """Take what the server says of itself; the client's CONNECT follows."""
+        if initial_connection and self.demands_tls and not info.get("tls_required"):
+            if not info.get("tls_available"):
+                raise NatsError("the server offers no TLS")
+            # nats-py starts TLS then.
+            info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
+
+
 async def close(client: Client) -> None:
     """Close a connection, with a limit to the wait."""
     with contextlib.suppress(*UNREACHABLE):
@@ -48,7 +67,7 @@ def listen(client: Client, changed: Callable[[bool], None]) -> None:
     _listeners.setdefault(client, []).append(changed)
 
 
-def _login(settings: NatsSettings) -> dict[str, Any]:
+def login(settings: NatsSettings) -> dict[str, Any]:
     """Options of the client for user, credentials and TLS."""
     options: dict[str, Any] = {}
     if settings.user:
@@ -60,10 +79,28 @@ def _login(settings: NatsSettings) -> dict[str, Any]:
     return options
 
 
+def new_client(settings: NatsSettings) -> Client:
+    """A client that is not connected; it demands TLS for a ``tls://`` URL or an authority."""
+    client = TlsClient()
+    urls = servers_of(settings)
+    client.demands_tls = bool(settings.tls_ca) or any(url.startswith("tls://") for url in urls)
+    return client
+
+
+def servers_of(settings: NatsSettings) -> list[str]:
+    """The URLs of the servers."""
+    return [server.strip() for server in settings.url.split(",")]
+
+
+def without_login(urls: str) -> str:
+    """Comma-separated URLs without user and password, for messages."""
+    return ",".join(re.sub(r"//.*@", "//", url) for url in urls.split(","))
+
+
 def _unreachable(url: str, reason: object) -> MeshError:
     return MeshError(
         "MESH-N110",
-        f'NATS at "{url}" can\'t be reached',
+        f'NATS at "{without_login(url)}" can\'t be reached',
         detail=f"{reason}.",
         hint="Is nats-server running there?  'mesh dev' starts one of its own.",
     )
@@ -103,7 +140,7 @@ async def connect(settings: NatsSettings, name: str, *, keeps_requests: bool = T
         for changed in _listeners.get(client, ()):
             changed(is_connected)
 
-    client = Client()
+    client = new_client(settings)
 
     def left() -> str:
         server = client._current_server
@@ -115,7 +152,7 @@ async def connect(settings: NatsSettings, name: str, *, keeps_requests: bool = T
     timeout_s = settings.connect_timeout_s
     turns = ServerSelection(left, wait, timeout_s=timeout_s, pause_s=RECONNECT_S)
     options: dict[str, Any] = {
-        "servers": [server.strip() for server in settings.url.split(",")],
+        "servers": servers_of(settings),
         "name": name,
         "connect_timeout": timeout_s,
         "allow_reconnect": True,
@@ -132,7 +169,7 @@ async def connect(settings: NatsSettings, name: str, *, keeps_requests: bool = T
     }
     if not keeps_requests:
         options["pending_size"] = 0
-    options |= _login(settings)
+    options |= login(settings)
     try:
         # Endless attempts are for later: the first connection fails within the time given.
         await client.connect(**{**options, "max_reconnect_attempts": 1})
@@ -146,5 +183,11 @@ async def connect(settings: NatsSettings, name: str, *, keeps_requests: bool = T
 
 def connector_options(nats: NatsSettings) -> dict[str, str]:
     """Connection options of source and sink."""
-    options = {"servers": nats.url, "user": nats.user, "password": nats.password}
+    options = {
+        "servers": nats.url,
+        "user": nats.user,
+        "password": nats.password,
+        "credentials": nats.creds,
+        "tlsCa": nats.tls_ca,
+    }
     return {name: value for name, value in options.items() if value}

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import secrets
-import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -236,7 +235,7 @@ def _text(error: Exception) -> str:
 async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerService]]:
     """A manager at work, with the service that an API offers."""
     clock = SystemClock()
-    name = settings.manager.id or f"{socket.gethostname()}-{os.getpid()}"
+    name = machine.node_name(settings.manager.id)
     # A deletion that was asked for must not be sent when another manager may have led meanwhile.
     client = await connect(settings.nats, f"mesh manager {name}", keeps_requests=False)
     await channels.ensure_buckets(client.jetstream(), settings.channels)

@@ -29,11 +29,17 @@ LEASE_KEY: Final = "lease"
 EVENT_TIME_HEADER: Final = "Mesh-Timestamp"
 
 _APP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
+_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\Z")
 
 
 def is_app_name(name: str) -> bool:
     """Whether ``name`` is valid in subjects, JetStream names and keys."""
     return _APP_NAME.match(name) is not None
+
+
+def is_node_name(name: str) -> bool:
+    """Whether ``name`` is valid as the end of a key and as a part of a path; dots are valid."""
+    return len(name) <= 100 and _NODE_NAME.match(name) is not None
 
 
 def subject(app: str, stream: str) -> str:

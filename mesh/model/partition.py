@@ -18,6 +18,8 @@ _kernels: Any = pyarrow.compute
 
 _OFFSET = np.uint32(2166136261)
 _PRIME = np.uint32(16777619)
+#: Below this number of rows a loop over the bytes of each is faster than array operations.
+_FEW = 100
 
 
 def partitions(keys: Sequence[Any], count: int) -> npt.NDArray[np.int64]:
@@ -45,7 +47,11 @@ def partitions(keys: Sequence[Any], count: int) -> npt.NDArray[np.int64]:
 
 
 def fnv1a_32(values: Any) -> npt.NDArray[np.uint32]:
-    """FNV-1a of each value, byte position by byte position over all rows at once."""
+    """FNV-1a of each value.
+
+    It goes byte position by byte position over all rows at once, while there are many; then row by
+    row.  So one long key does not cost a pass over arrays for each of its bytes.
+    """
     n = len(values)
     offsets = np.frombuffer(values.buffers()[1], np.int32, n + 1, values.offset * 4)
     data = np.frombuffer(values.buffers()[2] or b"", np.uint8)
@@ -56,9 +62,26 @@ def fnv1a_32(values: Any) -> npt.NDArray[np.uint32]:
     starts = offsets[:-1][by_length]
     sorted_lengths = lengths[by_length]
     current = hashes[by_length]
+    longest = int(lengths.max(initial=0))
+    place, alive = 0, n
     with np.errstate(over="ignore"):
-        for place in range(int(lengths.max(initial=0))):
+        while place < longest:
             alive = int(np.searchsorted(-sorted_lengths, -place, side="left"))
+            if alive < _FEW:
+                break
             current[:alive] = (current[:alive] ^ data[starts[:alive] + place]) * _PRIME
+            place += 1
+    if place < longest:
+        for row in range(alive):
+            rest = data[starts[row] + place : starts[row] + sorted_lengths[row]].tobytes()
+            current[row] = _hash_on(int(current[row]), rest)
     hashes[by_length] = current
     return hashes
+
+
+def _hash_on(hashed: int, data: bytes) -> int:
+    """FNV-1a of more bytes after those with the hash ``hashed``."""
+    prime = int(_PRIME)
+    for byte in data:
+        hashed = (hashed ^ byte) * prime & 0xFFFFFFFF
+    return hashed

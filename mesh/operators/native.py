@@ -9,6 +9,7 @@ every file that one of these imports functions or constants from.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import tempfile
@@ -19,6 +20,8 @@ import numba
 from numba import types as types
 
 from mesh import scratch
+
+log = logging.getLogger(__name__)
 
 HERE: Final = Path(__file__).parent
 #: Directory for compiled code that the user chose; beside the sources otherwise.
@@ -59,36 +62,46 @@ def _digest() -> str:
     return found.hexdigest()
 
 
-def _home() -> Path:
-    """A directory that can be written to."""
+def _cache() -> Path:
+    """The directory of this version's compiled code, to which no other user can write.
+
+    Numba unpickles and runs what it finds there.  It is in the directory that the user named,
+    beside the sources, in the user's cache, or in a directory of this process.
+    """
+    name = f"native-{_digest()}"
+    for home in (_named, _beside, scratch.user_cache):
+        try:
+            found = home()
+            # A user who may write to the sources may also write beside them.
+            writers = HERE.stat().st_mode if found == HERE / "__pycache__" else 0
+            return scratch.trusted(scratch.trusted(found, writers=writers) / name, writers=writers)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            level = logging.WARNING if home is _named else logging.DEBUG
+            log.log(level, "compiled code is kept elsewhere: %s", error)
+    made = scratch.for_process("native")
+    # Processes that this one starts use it too.
+    os.environ[DIRECTORY_VARIABLE] = str(made)
+    return scratch.trusted(made / name)
+
+
+def _named() -> Path:
     named = os.environ.get(DIRECTORY_VARIABLE)
-    if named:
-        return Path(named)
+    if not named:
+        raise FileNotFoundError(DIRECTORY_VARIABLE)
+    return Path(named)
+
+
+def _beside() -> Path:
     beside = HERE / "__pycache__"
-    try:
-        beside.mkdir(exist_ok=True)
-        with tempfile.TemporaryFile(dir=beside):
-            return beside
-    except OSError:
-        return _home_elsewhere()
-
-
-def _home_elsewhere() -> Path:
-    """The user's cache; where that can't be written to either, a directory of this process."""
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mesh")
-    try:
-        user.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=user):
-            return user
-    except OSError:
-        made = scratch.for_process("native")
-        # Processes that this one starts use it too.
-        os.environ[DIRECTORY_VARIABLE] = str(made)
-        return made
+    beside.mkdir(exist_ok=True)
+    with tempfile.TemporaryFile(dir=beside):
+        return beside
 
 
 #: Directory of this version's compiled code.
-CACHE: Final = _home() / f"native-{_digest()}"
+CACHE: Final = _cache()
 
 
 def njit(*arguments: Any, **options: Any) -> Any:

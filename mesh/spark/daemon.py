@@ -48,6 +48,8 @@ def prepare(names: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
+    # Processes write states, which only this user may read.
+    os.umask(0o077)
     if _TASKS in sys.argv[1:]:
         prepare((*_CONNECTOR, *(_OPERATORS if os.environ.get(FUNCTIONS_VARIABLE) else ())))
     daemon.manager()

@@ -377,16 +377,14 @@ def bound_group(group: GroupSpec) -> BoundApp:
 
 #: States after the last batches in this process, so that the next batch need not load them.
 _LIVE: dict[tuple[str, str, int], tuple[Position, Partition]] = {}
-#: Above this number the states of ended instances are removed.
-_LIVE_MANY = 64
 _frozen = False
 
 
 def drop_ended_states() -> None:
-    """Drop the states of ended instances: a process that serves many lives long."""
-    if len(_LIVE) <= _LIVE_MANY or len(_LIVE) % _LIVE_MANY:
-        return
-    for key in [key for key in _LIVE if not Path(key[0]).exists()]:
+    """Drop the states of ended instances, whose directories are gone; they may be large."""
+    directories = {key[0] for key in _LIVE}
+    ended = {directory for directory in directories if not Path(directory).exists()}
+    for key in [key for key in _LIVE if key[0] in ended]:
         del _LIVE[key]
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from mesh.settings import SparkSettings
 
+#: Names of settings and options whose values are not shown: those of Spark's default and ours.
+_SECRETS: Final = "secret|password|passwd|token|access[.]?key|credential|seed|nats"
 #: Settings for short batches in addition to the connector's (pyspark_nats.tuning).
 OWN_CONF: Final[dict[str, str]] = {
     # SiddhiQL's arithmetic is Java's: it wraps around and yields null where ANSI SQL raises.
@@ -36,6 +38,10 @@ OWN_CONF: Final[dict[str, str]] = {
     # A stopped query must not wait for a planner process that waits for the server.
     "spark.sql.streaming.stopTimeout": "10s",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # Options of our sources hold the login of NATS; the web UI shows plans and settings.
+    "spark.redaction.regex": f"(?i){_SECRETS}",
+    "spark.sql.redaction.options.regex": f"(?i){_SECRETS}|url|user",
+    "spark.ui.killEnabled": "false",
     # A batch is a few tasks with no shuffle, and the tasks of many apps run in turn.
     "spark.sql.shuffle.partitions": "2",
     "spark.scheduler.mode": "FAIR",
@@ -86,6 +92,8 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
     os.environ["TMPDIR"] = str(temporary)
     # It would override ``spark.local.dir``.
     os.environ.pop("SPARK_LOCAL_DIRS", None)
+    # The address of the web UI; Spark's own default is all addresses.
+    os.environ["SPARK_LOCAL_IP"] = settings.ui_host
     # For the short-lived JVM that builds the command line.
     os.environ["SPARK_LAUNCHER_OPTS"] = _NO_FILES
     # The path stays the same if possible, because a class archive is for one class path.

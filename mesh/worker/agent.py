@@ -12,14 +12,13 @@ import contextlib
 import logging
 import os
 import secrets
-import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nats.js.errors import NotFoundError
 
-from mesh import machine, scratch
+from mesh import machine
 from mesh.clock import SystemClock
 from mesh.control import membership
 from mesh.control.agent_events import (
@@ -59,6 +58,7 @@ from mesh.logs import fields
 from mesh.model import codec, names
 from mesh.model.cluster import InstanceStatus, NodeRecord, Role, StandbyStatus
 from mesh.signals import end, signalled
+from mesh.worker import state_directory
 from mesh.worker.child import SessionProcess
 from mesh.worker.protocol import (
     HoldState,
@@ -333,12 +333,17 @@ def _rejection(name: str, pid: int, *, was_member: bool) -> MeshError:
 
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
-    """A running worker; before the end of the body its task ends only by an error."""
+    """A running worker; before the end of the body its task ends only by an error.
+
+    Raises:
+        MeshError: MESH-C112 for an invalid name; MESH-S130 for an unusable ``worker.state_dir``;
+            MESH-C110 when another process of this name sends heartbeats.
+    """
     clock = SystemClock()
-    name = settings.worker.id or f"{socket.gethostname()}-{os.getpid()}"
-    root = settings.worker.state_dir or str(scratch.for_process("worker"))
-    settings = replace(settings, worker=replace(settings.worker, id=name, state_dir=root))
-    session = SessionProcess(SessionConfig(name, root, settings))
+    name = machine.node_name(settings.worker.id)
+    settings = replace(settings, worker=replace(settings.worker, id=name))
+    directory = state_directory.for_worker(settings.worker.state_dir, name)
+    session = SessionProcess(SessionConfig(name, str(directory), settings))
     # Spark needs the longest to start, so it starts first.
     await session.start()
     client = await connect(settings.nats, f"mesh worker {name}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -16,6 +16,7 @@ import psutil
 from mesh import scratch
 from mesh.jetstream.server import die_with_parent
 from mesh.model import codec
+from mesh.worker import state_directory
 from mesh.worker.protocol import (
     CONFIG_VARIABLE,
     Ready,
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 
 #: Time for a session to stop its queries before it is killed.
 STOP_S = 8.0
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment without the login of NATS: apps may run Python in the session."""
+    return {name: v for name, v in os.environ.items() if not name.startswith("MESH_NATS_")}
 
 
 class SessionProcess:
@@ -55,7 +61,7 @@ class SessionProcess:
             *self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, CONFIG_VARIABLE: codec.encode(self._config).decode()},
+            env={**_environment(), CONFIG_VARIABLE: codec.encode(self._config).decode()},
             # Its own group, so that its JVM and Python workers can be killed with it.
             start_new_session=True,
             preexec_fn=die_with_parent(),
@@ -122,6 +128,6 @@ class SessionProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
         # One that was killed has left its scratch files.
-        await asyncio.to_thread(shutil.rmtree, self._config.directory, ignore_errors=True)
+        await asyncio.to_thread(state_directory.remove_ended, Path(self._config.directory))
         await asyncio.to_thread(scratch.sweep)
         self._process = None

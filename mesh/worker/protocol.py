@@ -27,7 +27,7 @@ class SessionConfig:
     """Configuration of a session, as JSON by ``mesh.model.codec``."""
 
     worker: str
-    #: Directory for state and Spark's scratch files; the session empties it when it starts.
+    #: Directory in which each session makes one for state and Spark's scratch files.
     directory: str
     settings: Settings
 

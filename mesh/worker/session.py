@@ -37,6 +37,7 @@ from mesh.spark.instance_context import InstanceContext, InstanceOptions
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.shared_query.instance import SharedInstance
 from mesh.spark.shared_query.query import SharedQuery
+from mesh.worker import state_directory, warmup_channels
 from mesh.worker.protocol import (
     CONFIG_VARIABLE,
     HoldState,
@@ -305,7 +306,8 @@ async def warm_up(
     directory: Path,
 ) -> None:
     """Run an app through the session, and remove all traces of it."""
-    app = warmup.app(f"warmup-{config.worker}-{os.getpid()}")
+    await warmup_channels.delete_left_over(client)
+    app = warmup.app(warmup_channels.app_name())
     js = client.jetstream()
     await channels.ensure_channels(client, app, config.settings.channels)
     try:
@@ -325,10 +327,7 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     started_s = clock.monotonic_s()
     # A thread that waits for an instance's end must not occupy a thread that the end needs.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
-    # The last processes of a killed session may still write to its directory.
-    shutil.rmtree(config.directory, ignore_errors=True)
-    directory = Path(config.directory) / f"session-{os.getpid()}"
-    directory.mkdir(parents=True)
+    directory = state_directory.for_session(Path(config.directory))
     scratch.redirect(directory / "tmp")
     os.environ["JAVA_HOME"] = str(java.java_home())
 
@@ -360,11 +359,12 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     await session.stop_all()
     await close(client)
     spark_session.stop(spark)
-    shutil.rmtree(config.directory, ignore_errors=True)
 
 
 def main() -> None:
     """Entry point of the process."""
+    # Its files hold events and credentials; the JVM and the Python processes inherit this.
+    os.umask(0o077)
     config = codec.decode(SessionConfig, os.environ.pop(CONFIG_VARIABLE).encode())
     logs.configure(config.settings.log.level, config.settings.log.style)
     asyncio.run(run(config, Replies()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +13,9 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from mesh.cli import context, demo_run, demo_view, local, wire
+from mesh.cli import demo_run, demo_view, local, wire
 from mesh.cli.client import Client
 from mesh.cli.commands import app
-from mesh.cli.context import Context
 from mesh.errors import MeshError
 from mesh.settings import Settings
 from tests.support.paths import EXAMPLE
@@ -139,33 +137,6 @@ def test_a_user_is_added_with_the_password_of_the_environment(alone: Path) -> No
         assert said.exit_code == 0
         assert words in said.output
     assert (alone / "u").read_text().startswith("ada:$argon2id$")
-
-
-def test_the_context_file_is_found_and_is_its_owners(alone: Path) -> None:
-    written = Context(server="https://localhost:1", user="dev", password="p", nats="nats://x:1")
-    context.write(written, context.config_path())
-    assert stat.S_IMODE(context.config_path().stat().st_mode) == 0o600
-    assert context.find({}) == written
-    assert context.find({"nats": "nats://y:2", "server": None}).nats == "nats://y:2"
-    # Another server gets neither the user nor the password of this one.
-    assert context.find({"server": "https://other:1"}) == Context(server="https://other:1")
-
-
-def test_the_context_of_this_directory_comes_before_the_users(alone: Path) -> None:
-    context.write(Context(server="https://user"), context.config_path())
-    context.write(Context(server="https://here"), Path(".mesh", "dev", "context.json"))
-    assert context.find({}).server == "https://here"
-
-
-def test_a_context_file_is_removed_only_by_who_wrote_it(alone: Path) -> None:
-    path = alone / "context.json"
-    mine, another = Context(server="https://mine"), Context(server="https://another")
-    context.write(another, path)
-    context.remove(mine, path)
-    assert path.exists()
-    context.remove(another, path)
-    assert not path.exists()
-    context.remove(another, path)
 
 
 def test_messages_are_decoded_by_their_content_type() -> None:

@@ -19,7 +19,7 @@ from tests.support import jwts
 from tests.support.certificates import Authority
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
@@ -28,24 +28,6 @@ if TYPE_CHECKING:
 
 #: A refusal is known at once; a longer time means that it was tried again.
 AT_ONCE_S = 3.0
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Start a server with a configuration."""
-    running: list[NatsServer] = []
-
-    def start(configuration: str) -> NatsServer:
-        directory = tmp_path / f"nats{len(running)}"
-        directory.mkdir()
-        path = directory / "nats.conf"
-        path.write_text(configuration)
-        running.append(server.start(directory, arguments=["-c", str(path)]))
-        return running[-1]
-
-    yield start
-    for one in running:
-        one.stop()
 
 
 def use(servers: str, **given: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from mesh.spark.instance_metrics import newer_epoch
 from tests.support.backups import Blind
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from nats.js import JetStreamContext
@@ -283,6 +284,67 @@ def test_a_refused_snapshot_leaves_no_pieces(nats_server: NatsServer, tmp_path: 
             assert await messages(have.js) == before
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda b: b[:-1],
+        lambda b: b"",
+        lambda _: b"\0" * 300,
+        lambda b: b[:-1] + b"y",
+        lambda b: b[:9],
+    ],
+    ids=["cut off", "empty", "zeros", "changed", "no checksum"],
+)
+def test_a_damaged_file_is_refused(
+    nats_server: NatsServer, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    async def scene() -> None:
+        async with store_of(nats_server, str(tmp_path / "shared")) as have:
+            await have.pieces.put("a/b", b"content" * 40)
+            (file,) = (tmp_path / "shared" / "a").iterdir()
+            file.write_bytes(damage(file.read_bytes()))
+            with pytest.raises(MeshError, match="S103"):
+                await have.pieces.fetch({"a/b": tmp_path / "piece"})
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("data", [b"ARROW1\0\0", b'{"a": 1}'])
+def test_a_file_of_an_earlier_version_is_read(
+    nats_server: NatsServer, tmp_path: Path, data: bytes
+) -> None:
+    (tmp_path / "shared" / "a").mkdir(parents=True)
+    (tmp_path / "shared" / "a" / "b").write_bytes(data)
+
+    async def scene() -> None:
+        async with store_of(nats_server, str(tmp_path / "shared")) as have:
+            await have.pieces.fetch({"a/b": tmp_path / "piece"})
+
+    asyncio.run(scene())
+    assert (tmp_path / "piece").read_bytes() == data
+
+
+def test_a_file_is_on_disk_before_its_manifest_is_written(
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+
+    def sync(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+
+    # A power failure can't be had here.
+    monkeypatch.setattr(os, "fsync", sync)
+
+    async def scene() -> None:
+        async with store_of(nats_server, str(tmp_path / "shared")) as have:
+            await have.pieces.put("a/b", b"content")
+
+    asyncio.run(scene())
+    shared = tmp_path / "shared"
+    stored = (shared / "a" / "b", shared / "a", shared, tmp_path)
+    assert synced == [path.stat().st_ino for path in stored]
 
 
 def test_a_store_that_can_not_be_used_is_named(nats_server: NatsServer, tmp_path: Path) -> None:

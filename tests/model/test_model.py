@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -86,6 +89,32 @@ def fnv1a_byte_by_byte(data: bytes) -> int:
 def test_hashes_equal_the_definition(values: list[bytes]) -> None:
     hashes = fnv1a_32(pa.array(values, pa.binary()))
     assert hashes.tolist() == [fnv1a_byte_by_byte(value) for value in values]
+
+
+@given(st.lists(st.binary(max_size=40), max_size=10))
+def test_hashes_of_many_values_equal_the_definition(values: list[bytes]) -> None:
+    # Array operations work on this many.
+    many = [*values, *(b"x" * (number % 7) for number in range(200))]
+    hashes = fnv1a_32(pa.array(many, pa.binary()))
+    assert hashes.tolist() == [fnv1a_byte_by_byte(value) for value in many]
+
+
+def test_one_long_key_does_not_cost_array_operations_for_each_byte(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches = 0
+    search = np.searchsorted
+
+    def counted(*given: Any, **named: Any) -> Any:
+        nonlocal searches
+        searches += 1
+        return search(*given, **named)
+
+    monkeypatch.setattr(np, "searchsorted", counted)
+    long = b"x" * 20_000
+    hashes = fnv1a_32(pa.array([b"short", long, *[b"seven.."] * 300], pa.binary()))
+    assert hashes[1] == fnv1a_byte_by_byte(long)
+    assert searches < 20
 
 
 @given(st.lists(st.text(max_size=10), min_size=1), st.integers(0, 5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,14 @@ def test_text_from_the_environment_stays_as_it_is() -> None:
         ("manager: {port: '1'}\n", "MESH-U102", "a whole number"),
         ("nats: {password: 0123}\n", "MESH-U102", "takes text"),
         ("manager: {port: true}\n", "MESH-U102", "a whole number"),
+        ("manager: {lease_ttl_s: .nan}\n", "MESH-U103", "is nan; it has to be above 0"),
+        ("manager: {lease_ttl_s: 0}\n", "MESH-U103", "is 0; it has to be above 0"),
+        ("worker: {ttl_s: -1}\n", "MESH-U103", "is -1; it has to be above 0"),
+        ("worker: {leave_s: .inf}\n", "MESH-U103", "is inf; it has to be 0 or more"),
+        ("channels: {replicas: 6}\n", "MESH-U103", "is 6; it has to be 1 to 5"),
+        ("channels: {partitions: 0}\n", "MESH-U103", "is 0; it has to be 1 or more"),
+        ("manager: {port: 65536}\n", "MESH-U103", "it has to be 0 to 65535"),
+        ("nats: {creds: a.creds, user: b}\n", "MESH-U104", "contradict"),
     ],
 )
 def test_a_file_that_says_something_else_is_refused(
@@ -62,6 +71,23 @@ def test_a_file_that_says_something_else_is_refused(
         settings.load(path, {})
     assert error.value.code == code
     assert words in error.value.message
+
+
+@pytest.mark.parametrize("password", ["12345678", "-1.5", "2026-01-01", "[a, b]"])
+def test_a_password_that_is_no_text_is_not_shown(tmp_path: Path, password: str) -> None:
+    path = tmp_path / "mesh.yaml"
+    path.write_text(f"nats: {{password: {password}}}\n")
+    with pytest.raises(MeshError, match="U102") as error:
+        settings.load(path, {})
+    assert password not in error.value.render()
+
+
+def test_every_default_is_within_its_bounds() -> None:
+    for section in fields(settings.Settings()):
+        values = getattr(settings.Settings(), section.name)
+        for one in fields(values):
+            value = getattr(values, one.name)
+            assert isinstance(value, str) or one.metadata["bounds"].hold(value), one.name
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

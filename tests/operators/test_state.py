@@ -109,3 +109,24 @@ def test_what_is_cut_is_joined_again_and_a_change_stays_in_its_piece() -> None:
         assert len(set(fewer) - set(pieces)) <= 1
 
     holds()
+
+
+PURGED = """@App:name('Purged')
+define stream S (k string, v int);
+@purge(enable='true', interval='1 sec', idle.period='1 sec')
+partition with (k of S) begin
+  from S#window.length(2) select k, sum(v) as t insert into O;
+end;
+"""
+
+
+def test_a_piece_with_the_name_of_an_earlier_one_has_its_content() -> None:
+    executor = Executor(bind(parse(PURGED)), ["O"])
+    seen: dict[str, Any] = {}
+    # Key a is purged, and b is used as much later as a was.
+    for sequence, (time_ms, key) in enumerate([(1000, "a"), (2000, "b"), (3000, "b")], 1):
+        rows = pa.RecordBatch.from_pydict({"k": [key], "v": pa.array([1], pa.int32())})
+        given = InputRun("S", np.array([sequence]), np.array([time_ms]), rows)
+        executor.run([given], {"S": time_ms})
+        for name, piece in executor.snapshot().pieces.items():
+            assert seen.setdefault(name, piece).equals(piece), name

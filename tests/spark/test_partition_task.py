@@ -66,6 +66,17 @@ def test_a_state_takes_only_what_it_has_not_taken_yet(tmp_path: Path, is_live: b
     assert not last.ahead
 
 
+def test_the_state_of_an_ended_instance_goes_with_the_next_task(tmp_path: Path) -> None:
+    partition_task._LIVE.clear()
+    ended, running = Batches(tmp_path / "ended"), Batches(tmp_path / "running")
+    ended.run(1000, 1)
+    running.run(1000, 1)
+    assert len(partition_task._LIVE) == 2
+    shutil.rmtree(tmp_path / "ended")
+    running.run(1000, 2)
+    assert [key[0] for key in partition_task._LIVE] == [str(tmp_path / "running")]
+
+
 JOINED = """@App:name('Beats')
 define stream Beats (n int);
 define stream Words (n int);

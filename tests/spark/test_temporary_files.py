@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import stat
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +44,9 @@ def test_nothing_is_left_after_a_calm_end_and_after_a_kill(
 ) -> None:
     # A long path: sockets go elsewhere.
     state = tmp_path / "state" / ("long" * 20)
-    config = SessionConfig("w", str(state), Settings(nats=NatsSettings(url=nats_server.url)))
+    # A host's name with its domain is a worker's name too.
+    settings = Settings(nats=NatsSettings(url=nats_server.url))
+    config = SessionConfig("w.example.com", str(state), settings)
     seen: set[Path] = set()
 
     async def scene() -> None:
@@ -51,6 +54,9 @@ def test_nothing_is_left_after_a_calm_end_and_after_a_kill(
         await _start(session)
         seen.update(_inside(system))
         assert _inside(state)
+        # Others can't read it, whatever the umask of the worker is.
+        modes = {stat.S_IMODE(one.stat().st_mode) for own in _inside(state) for one in _inside(own)}
+        assert not any(mode & 0o077 for mode in modes)
         assert not _counters(session)
         await session.stop()
         assert _inside(system) == []

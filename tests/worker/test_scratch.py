@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +20,6 @@ from mesh.worker.protocol import Ready, SessionConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from mesh.worker.protocol import Reply
 
@@ -87,13 +87,36 @@ def test_directories_of_others_stay(system: Path) -> None:
     assert {path.name for path in system.iterdir()} == {"mesh-test-1", "other"}
 
 
+def test_a_directory_of_another_user_stays_even_with_a_lock_of_ours(
+    system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = system / "mesh-test-1"
+    foreign.mkdir()
+    (foreign / ".mesh-owner").touch()
+    lstat = Path.lstat
+
+    def lstat_of(path: Path) -> os.stat_result:
+        found = lstat(path)
+        of_others = os.stat_result((*found[:4], os.getuid() + 1, *found[5:]))
+        return of_others if path == foreign else found
+
+    monkeypatch.setattr(Path, "lstat", lstat_of)
+    scratch.sweep()
+    assert foreign.exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(scratch, "SYSTEM", system)
+    scratch.sweep()
+    assert not foreign.exists()
+
+
 SESSION = """
 import os, pathlib, sys
 from mesh import scratch
 from mesh.model import codec
+from mesh.worker import state_directory
 from mesh.worker.protocol import CONFIG_VARIABLE, Ready, SessionConfig, to_line
 config = codec.decode(SessionConfig, os.environ[CONFIG_VARIABLE].encode())
-directory = pathlib.Path(config.directory)
+directory = state_directory.for_session(pathlib.Path(config.directory))
 scratch.redirect(directory / "tmp")
 (directory / "tmp" / "file").touch()
 (scratch.for_process("s") / "socket").touch()
@@ -124,7 +147,8 @@ def test_nothing_is_left_of_a_session(system: Path, end: str) -> None:
             assert [reply async for reply in first(session)] == [Ready("4", 0.1)]
             assert len(inside(system)) == 2
             await session.kill()
-        assert inside(system) == []
+        assert inside(system) == [system / "state"]
+        assert inside(system / "state") == []
 
     asyncio.run(scene())
 
@@ -143,13 +167,54 @@ def test_native_code_is_kept_in_the_users_cache_or_goes_with_the_process(
     system: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path_factory.mktemp("home")
+    _install_for_all(home, monkeypatch)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    assert native._cache().parent == home / "mesh"
+    monkeypatch.setenv("CACHE_DIRECTORY", f"{home / 'unit'}:{home / 'other'}")
+    assert native._cache().parent == home / "unit"
+    assert list(system.iterdir()) == []
+    monkeypatch.setenv("CACHE_DIRECTORY", str(home / "file"))
+    made = native._cache()
+    assert made.parent.parent == system
+    assert os.environ[native.DIRECTORY_VARIABLE] == str(made.parent)
+    # A process that this one starts uses it too.
+    assert native._cache() == made
+
+
+@pytest.mark.parametrize("place", ["home", "cache"])
+@pytest.mark.parametrize("owner", ["another user", "this user"])
+def test_native_code_is_not_loaded_from_a_directory_that_others_may_write_to(
+    system: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    owner: str,
+) -> None:
+    home = tmp_path_factory.mktemp("home")
+    _install_for_all(home, monkeypatch)
+    monkeypatch.setenv(native.DIRECTORY_VARIABLE, str(home / "named"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    cache = native._cache()
+    planted = cache if place == "cache" else cache.parent
+    if owner == "this user":
+        planted.chmod(0o777)
+    else:
+        stranger = os.getuid() + 1
+        stat = Path.stat
+
+        def stat_of(path: Path, **given: bool) -> os.stat_result:
+            found = stat(path, **given)
+            of_others = os.stat_result((*found[:4], stranger, *found[5:]))
+            return of_others if path == planted else found
+
+        monkeypatch.setattr(Path, "stat", stat_of)
+    assert native._cache().parent == home / "mesh"
+
+
+def _install_for_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation that its users can't write to."""
     (home / "file").touch()
     monkeypatch.setenv(native.DIRECTORY_VARIABLE, "")
     monkeypatch.setattr(native, "HERE", home / "file")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-    assert native._home() == home / "mesh"
-    assert list(system.iterdir()) == []
-    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "file"))
-    made = native._home()
-    assert made.parent == system
-    assert os.environ[native.DIRECTORY_VARIABLE] == str(made)
+    monkeypatch.delenv("CACHE_DIRECTORY", raising=False)
+    monkeypatch.setattr(native, "_digest", lambda: "0")

@@ -30,6 +30,7 @@ from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.failures import FAILED, failure_events, faulted
 from mesh.operators.frame import Frame
 from mesh.operators.native import bare
+from mesh.operators.state.range_pieces import named
 from mesh.operators.total_order import is_same_cause
 
 if TYPE_CHECKING:
@@ -276,7 +277,8 @@ class KeyRouter:
                 "used_ms": pa.array([self._used_ms.get(n) for n in numbers], pa.int64()),
             }
         )
-        name = f"keys-{self._instances.next}-{sum(self._used_ms.values())}"
+        # A stored piece is never written again, so its name has to identify its content.
+        name = named("keys", keys)
         return State({name: keys}, own | {"keys": name})
 
     def restore(self, state: State) -> None:

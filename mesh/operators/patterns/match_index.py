@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from mesh.operators.native import njit
 from mesh.operators.patterns.memory_layout import (
     ALIKE,
@@ -24,21 +26,22 @@ from mesh.operators.patterns.memory_layout import (
     BUCKETS,
     MOST_ALIKE,
     NONE,
+    SEED,
     UNLINKED,
     PatternMemory,
 )
+from mesh.operators.select.hashing import scatter
 
-# Odd numbers that spread close values, as in splitmix64 and xxhash.
-_SPREAD: Final = -7046029254386353131
-_SPREAD_LIST: Final = -4417276706812531889
+# An odd number that spreads close values, as in xxhash.
+_SPREAD: Final = -4417276706812531889
 
 
 @njit
 def bucket_of(w: PatternMemory, of: int, key: int, is_made: bool) -> int:
     """The bucket of a list's matches with ``key``; ``NONE`` or, on request, a new one."""
     mask = len(w.hashes) - 1
-    mixed = key * _SPREAD + of * _SPREAD_LIST
-    at = (mixed ^ (mixed >> 29)) & mask
+    mixed = scatter((key ^ w.scalars[SEED]) + of * _SPREAD)
+    at = np.int64(mixed & np.uint64(mask))
     while True:
         bucket = w.hashes[at]
         if bucket == NONE:

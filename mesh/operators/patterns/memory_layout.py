@@ -49,7 +49,9 @@ JOURNALS, SERIAL, ENTERED, LEFT, NEED_ENTERED, NEED_LEFT = range(27, 33)
 #: may make without answers, how many end a run, the event of the first without an answer, and for
 #: how many room is needed: see ``requests``.
 REQUESTS, PREDICATES, LOOKAHEAD, MOST_REQUESTS, FIRST_UNANSWERED, NEED_REQUESTS = range(33, 39)
-SCALARS: Final = 39
+#: Seed of the hashes of ``match_index``, for this process.
+SEED: Final = 39
+SCALARS: Final = 40
 
 # Columns of ``nodes``; ``TAIL`` and ``LENGTH`` are those of a chain, at its first node.
 EVENT, TIME, FORWARD, BACK, TAIL, LENGTH = range(6)

@@ -12,6 +12,7 @@ import numpy as np
 from mesh.language.syntax import StateKind
 from mesh.operators.patterns import memory_layout, program
 from mesh.operators.patterns.memory_layout import PatternMemory
+from mesh.operators.select import hashing
 
 if TYPE_CHECKING:
     from mesh.operators.patterns.events import EventStore
@@ -50,6 +51,7 @@ def empty_memory(
     scalars[[memory_layout.LAST_ORDER, memory_layout.LAST_CLOCK]] = memory_layout.NEVER
     scalars[memory_layout.CLOCK_MS] = np.iinfo(np.int64).min
     scalars[memory_layout.SERIAL] = 1
+    scalars[memory_layout.SEED] = hashing.SEED.astype(np.int64)
     stack = np.zeros(program.STACK_SIZE, dtype=np.int64)
     lists = np.full(
         (memory_layout.SCRATCH, memory_layout.LIST_COLUMNS), memory_layout.NONE, dtype=np.int64

@@ -2,11 +2,15 @@
 
 A table uses open addressing: ``slots[h]`` is a number plus one, or 0 if empty.  It is never more
 than half full, so a search ends soon; entries are never removed, the table is rebuilt instead.
+
+Hashes depend on a random seed of the process, so that no client can send keys that collide.
+Numbers, and all that is stored, depend on the order of the keys alone.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import secrets
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +21,14 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs
 
 _SLOTS_MIN = 1024
+#: Most bytes of the texts of an array with 32-bit offsets.
+_BYTES_MAX: Final = 2**31 - 1
+#: Seed of all hashes of this process, and of those that it forks.
+SEED: Final = np.uint64(secrets.randbits(64))
 
 
 @bare
-def _scatter(number: Any) -> Any:
+def scatter(number: Any) -> Any:
     """The bits of a whole number, each of which depends on all of them."""
     mixed = np.uint64(number)
     mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
@@ -29,17 +37,18 @@ def _scatter(number: Any) -> Any:
 
 
 @bare
-def _hash_row(rows: Any, at: int) -> Any:
-    mixed = np.uint64(0)
+def _hash_row(rows: Any, at: int, seed: Any) -> Any:
+    mixed = seed
     for column in range(rows.shape[1]):
-        mixed = _scatter(np.uint64(rows[at, column]) + mixed * np.uint64(31))
+        mixed = scatter(np.uint64(rows[at, column]) + mixed * np.uint64(31))
     return mixed
 
 
 @bare
 def _number_rows(
-    rows: Any, skip: Any, slots: Any, keys: Any, count: int, free: Any, freed: int, out: Any
-) -> Any:
+    rows: Any, skip: Any, seed: Any, slots: Any, keys: Any, count: int, free: Any, freed: int,
+    out: Any,
+) -> Any:  # fmt: skip
     """Number every row of ``rows`` that is not to be skipped; -1 for the others.
 
     New rows get the number freed last, or the next one.  Returns the counts of numbers and of
@@ -51,7 +60,7 @@ def _number_rows(
         if skip[at]:
             out[at] = -1
             continue
-        slot = _hash_row(rows, at) & mask
+        slot = _hash_row(rows, at, seed) & mask
         while True:
             number: Any = np.int64(slots[slot]) - 1
             if number < 0:
@@ -79,21 +88,22 @@ def _number_rows(
 
 @bare
 def _number_longs(
-    values: Any, skip: Any, slots: Any, keys: Any, count: int, free: Any, freed: int, out: Any
-) -> Any:
+    values: Any, skip: Any, seed: Any, slots: Any, keys: Any, count: int, free: Any, freed: int,
+    out: Any,
+) -> Any:  # fmt: skip
     """As ``_number_rows`` for rows of zeros that end in a value."""
     mask = np.uint64(len(slots) - 1)
     last = keys.shape[1] - 1
-    before = np.uint64(0)
+    before = seed
     for _ in range(last):
-        before = _scatter(before * np.uint64(31))
+        before = scatter(before * np.uint64(31))
     before = before * np.uint64(31)
     for at in range(len(values)):
         if skip[at]:
             out[at] = -1
             continue
         value = values[at]
-        slot = _scatter(np.uint64(value) + before) & mask
+        slot = scatter(np.uint64(value) + before) & mask
         while True:
             number: Any = np.int64(slots[slot]) - 1
             if number < 0:
@@ -119,12 +129,12 @@ def _number_longs(
 
 
 @bare
-def _enter_rows(slots: Any, keys: Any, live: Any) -> None:
+def _enter_rows(slots: Any, keys: Any, live: Any, seed: Any) -> None:
     """Put the numbers of the ``live`` rows of ``keys`` into an empty table."""
     mask = np.uint64(len(slots) - 1)
     for number in range(len(live)):
         if live[number]:
-            slot = _hash_row(keys, number) & mask
+            slot = _hash_row(keys, number, seed) & mask
             while slots[slot]:
                 slot = (slot + np.uint64(1)) & mask
             slots[slot] = number + 1
@@ -179,7 +189,7 @@ class Rows:
             self._build(needed)
         out = np.empty(len(given), dtype=np.int64)
         self.count, self._freed = loop(
-            given, skip, self._slots, self.keys, self.count, self._free, self._freed, out
+            given, skip, SEED, self._slots, self.keys, self.count, self._free, self._freed, out
         )
         return out
 
@@ -209,31 +219,31 @@ class Rows:
 
     def _build(self, room: int) -> None:
         self._slots = slots_for(room)
-        _enter_rows(self._slots, self.keys, self.live())
+        _enter_rows(self._slots, self.keys, self.live(), SEED)
 
 
 @bare
-def _hash_bytes(data: Any, start: Any, stop: Any) -> Any:
-    mixed = np.uint64(stop - start)
+def _hash_bytes(data: Any, start: Any, stop: Any, seed: Any) -> Any:
+    mixed = np.uint64(stop - start) + seed
     word = np.uint64(0)
     for at in range(start, stop):
         word = (word << np.uint64(8)) | np.uint64(data[at])
         if (at - start) & 7 == 7:
-            mixed = _scatter(mixed * np.uint64(31) + word)
+            mixed = scatter(mixed * np.uint64(31) + word)
             word = np.uint64(0)
-    return _scatter(mixed * np.uint64(31) + word)
+    return scatter(mixed * np.uint64(31) + word)
 
 
 @bare
 def _number_texts(
-    data: Any, offsets: Any, first: int, length: int, slots: Any, ends: Any, arena: Any, count: int,
-    out: Any,
+    data: Any, offsets: Any, first: int, length: int, seed: Any, slots: Any, ends: Any, arena: Any,
+    count: int, out: Any,
 ) -> Any:  # fmt: skip
     """Number each text; new ones are appended to ``arena``."""
     mask = np.uint64(len(slots) - 1)
     for row in range(length):
         start, stop = np.int64(offsets[first + row]), np.int64(offsets[first + row + 1])
-        slot = _hash_bytes(data, start, stop) & mask
+        slot = _hash_bytes(data, start, stop, seed) & mask
         while True:
             number: Any = np.int64(slots[slot]) - 1
             if number < 0:
@@ -260,10 +270,10 @@ def _number_texts(
 
 
 @bare
-def _enter_texts(slots: Any, ends: Any, arena: Any, count: Any) -> None:
+def _enter_texts(slots: Any, ends: Any, arena: Any, count: Any, seed: Any) -> None:
     mask = np.uint64(len(slots) - 1)
     for number in range(count):
-        slot = _hash_bytes(arena, ends[number], ends[number + 1]) & mask
+        slot = _hash_bytes(arena, ends[number], ends[number + 1], seed) & mask
         while slots[slot]:
             slot = (slot + np.uint64(1)) & mask
         slots[slot] = number + 1
@@ -296,17 +306,22 @@ class Texts:
         self._arena = more_rows(self._arena, int(self._ends[self._count]) + size)
         if len(self._slots) < 2 * needed:
             self._slots = slots_for(needed)
-            _enter_texts(self._slots, self._ends, self._arena, self._count)
+            _enter_texts(self._slots, self._ends, self._arena, self._count, SEED)
         out = np.empty(len(texts), dtype=np.int64)
         self._count = _number_texts(
-            letters, starts, first, len(texts), self._slots, self._ends, self._arena,
+            letters, starts, first, len(texts), SEED, self._slots, self._ends, self._arena,
             self._count, out,
         )  # fmt: skip
         return out
 
     def take(self, numbers: pa.Array[Any]) -> pa.Array[Any]:
-        """The texts of ``numbers``, null for null."""
-        ends: Any = self._ends[: self._count + 1].astype(np.int32)
+        """The texts of ``numbers``, null for null; ArrowInvalid if they exceed 2 GB."""
+        ends: Any = self._ends[: self._count + 1]
         used: Any = self._arena[: int(ends[-1])]
-        texts = pa.StringArray.from_buffers(self._count, pa.py_buffer(ends), pa.py_buffer(used))
-        return texts.take(numbers)
+        # 32-bit offsets would wrap around.
+        is_large = int(ends[-1]) > _BYTES_MAX
+        kind: Any = pa.LargeStringArray if is_large else pa.StringArray
+        buffer = pa.py_buffer(ends if is_large else ends.astype(np.int32))
+        texts = kind.from_buffers(self._count, buffer, pa.py_buffer(used))
+        found: pa.Array[Any] = texts.take(numbers).cast(pa.string())
+        return found

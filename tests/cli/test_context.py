@@ -1,0 +1,137 @@
+"""Address and credentials of the cluster for commands: which source they are taken from."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mesh.cli import context, local, wire
+from mesh.cli.context import Context
+from mesh.errors import MeshError
+
+HERE = Path(".mesh", "dev", "context.json")
+LOCAL = Context(server="https://localhost:1", user="dev", password="p", nats="nats://127.0.0.1:1")
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A directory and an environment without a cluster's context."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("SERVER", "USER", "PASSWORD", "CA", "NATS_URL", "CONTEXT"):
+        monkeypatch.delenv(f"MESH_{name}", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_context_file_is_found_and_is_its_owners(alone: Path) -> None:
+    context.write(LOCAL, context.config_path())
+    assert stat.S_IMODE(context.config_path().stat().st_mode) == 0o600
+    assert context.find({}) == LOCAL
+    assert context.find({"nats": "nats://y:2", "server": None}).nats == "nats://y:2"
+    # Another server gets neither the user nor the password of this one.
+    assert context.find({"server": "https://other:1"}) == Context(server="https://other:1")
+    named = context.find({"server": "https://other:1"}, context.config_path())
+    assert named == Context(server="https://other:1", nats=LOCAL.nats)
+    # The user may be another user of the same cluster.
+    assert context.find({"user": "ann", "password": "q"}) == replace(
+        LOCAL, user="ann", password="q"
+    )
+
+
+def test_the_context_of_this_directory_comes_before_the_users(alone: Path) -> None:
+    context.write(Context(server="https://user"), context.config_path())
+    context.write(LOCAL, HERE)
+    assert context.find({}) == LOCAL
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        Context(server="https://evil.example:9543", insecure=True),
+        Context(server="https://127.0.0.1.evil.example:9543"),
+        Context(server="https://10.0.0.1:9543"),
+        replace(LOCAL, nats="nats://127.0.0.1:1,nats://evil.example:4222"),
+        replace(LOCAL, server="https://localhost@evil.example"),
+    ],
+    ids=lambda found: f"{found.server} {found.nats}",
+)
+def test_the_context_of_this_directory_can_not_lead_to_another_machine(
+    alone: Path, foreign: Context
+) -> None:
+    own = Context(server="https://user")
+    context.write(own, context.config_path())
+    context.write(foreign, HERE)
+    assert context.find({}) == own
+
+
+def test_credentials_that_are_given_do_not_go_to_the_server_of_this_directory(alone: Path) -> None:
+    own = Context(server="https://user", user="ann", password="q")
+    context.write(own, context.config_path())
+    context.write(LOCAL, HERE)
+    assert context.find({"user": "ann", "password": "q"}) == own
+    context.config_path().unlink()
+    assert context.find({"user": "ann", "password": "q"}).server == ""
+
+
+def test_a_context_of_this_directory_that_others_may_write_does_not_count(alone: Path) -> None:
+    context.write(LOCAL, HERE)
+    HERE.chmod(0o666)
+    assert context.find({}) == Context()
+
+
+def test_a_context_of_this_directory_that_is_a_link_does_not_count(alone: Path) -> None:
+    context.write(LOCAL, alone / "context.json")
+    HERE.parent.mkdir(parents=True)
+    HERE.symlink_to(alone / "context.json")
+    assert context.find({}) == Context()
+
+
+def test_a_server_of_nats_gets_the_login_of_its_own_source(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context.write(replace(LOCAL, nats_user="dev", nats_password="n"), context.config_path())
+    monkeypatch.setenv("MESH_NATS_USER", "ann")
+    monkeypatch.setenv("MESH_NATS_PASSWORD", "secret")
+    monkeypatch.setenv("MESH_NATS_TLS_CA", "ca.pem")
+    assert context.find({}).nats_settings.user == "dev"
+    found = context.find({"nats": "tls://n1:4222"}).nats_settings
+    assert (found.user, found.password, found.tls_ca) == ("ann", "secret", "ca.pem")
+
+
+def test_a_context_file_is_removed_only_by_who_wrote_it(alone: Path) -> None:
+    path = alone / "context.json"
+    mine, another = Context(server="https://mine"), Context(server="https://another")
+    context.write(another, path)
+    context.remove(mine, path)
+    assert path.exists()
+    context.remove(another, path)
+    assert not path.exists()
+    context.remove(another, path)
+
+
+@pytest.mark.nats
+def test_nats_of_mesh_dev_takes_its_user_only(tmp_path: Path) -> None:
+    nats = local._start_nats(tmp_path, 0, "p-ass_word1")
+    assert stat.S_IMODE((tmp_path / "nats" / "nats.conf").stat().st_mode) == 0o600
+    right = Context(nats=nats.url, nats_user="dev", nats_password="p-ass_word1")
+
+    async def connect(at: Context) -> None:
+        async with wire.connected(at) as client:
+            await client.flush()
+
+    try:
+        # Other users of the machine see the arguments.
+        assert "p-ass_word1" not in str(nats.process.args)
+        asyncio.run(connect(right))
+        # The URL that it prints is enough for any client.
+        asyncio.run(connect(Context(nats=right.nats_url)))
+        for wrong in (replace(right, nats_user=""), replace(right, nats_password="x")):
+            with pytest.raises(MeshError, match="N110") as error:
+                asyncio.run(connect(wrong))
+            assert "Authorization" in str(error.value.detail)
+    finally:
+        nats.stop()

@@ -1,0 +1,127 @@
+"""Connections with credentials and TLS, of the agents and of what Spark's processes use."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.errors import MeshError
+from mesh.jetstream import connection
+from mesh.jetstream.blob_store import JETSTREAM, open_blob_store
+from mesh.jetstream.snapshots import ensure_buckets
+from mesh.settings import NatsSettings
+from tests.support import jwts
+from tests.support.certificates import Authority
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+
+    Serve = Callable[[str], NatsServer]
+
+pytestmark = pytest.mark.nats
+
+
+def use(settings: NatsSettings, path: Path) -> None:
+    """Store a piece as an agent does, and fetch it as Spark's processes do."""
+
+    async def scene() -> None:
+        client = await connection.connect(settings, "test")
+        js = client.jetstream()
+        await ensure_buckets(js, 1)
+        pieces = open_blob_store(js, JETSTREAM, connection.connector_options(settings))
+        await pieces.put("a/b", b"content")
+        await pieces.fetch({"a/b": path})
+        await connection.close(client)
+
+    asyncio.run(scene())
+    assert path.read_bytes() == b"content"
+
+
+def test_a_credentials_file_holds_for_all(serve: Serve, tmp_path: Path) -> None:
+    operator, user = jwts.Operator(), jwts.key("user")
+    url = serve(operator.configuration()).url
+    path = jwts.creds(tmp_path / "ann.creds", operator.user_jwt(user), user.seed)
+    use(NatsSettings(url=url, creds=str(path)), tmp_path / "piece")
+
+
+@pytest.mark.parametrize("scheme", ["nats", "tls"])
+def test_an_authority_of_our_own_holds_for_all(serve: Serve, tmp_path: Path, scheme: str) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("server", hosts=("127.0.0.1",))
+    url = serve(f'tls {{ cert_file: "{pair.cert}", key_file: "{pair.key}" }}').url
+    settings = NatsSettings(url=url.replace("nats", scheme), tls_ca=str(authority.cert))
+    use(settings, tmp_path / "piece")
+
+
+def test_a_server_that_only_offers_tls_is_used_with_it(serve: Serve, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("server", hosts=("127.0.0.1",))
+    url = serve(
+        f'tls {{ cert_file: "{pair.cert}", key_file: "{pair.key}" }}\nallow_non_tls: true'
+    ).url
+
+    async def scene() -> object:
+        settings = NatsSettings(url=url, tls_ca=str(authority.cert))
+        client = await connection.connect(settings, "test")
+        transport = client._transport._io_writer.transport  # type: ignore[union-attr]  # of TCP
+        found = transport.get_extra_info("ssl_object")
+        await connection.close(client)
+        return found
+
+    assert isinstance(asyncio.run(scene()), ssl.SSLObject)
+
+
+def test_a_server_without_tls_is_refused(serve: Serve, tmp_path: Path) -> None:
+    url = serve('authorization { user: ann, password: "pw" }').url
+    authority = Authority(tmp_path)
+    known = NatsSettings(url=url, user="ann", password="pw")
+    asyncio.run(_connected(known))
+    for settings in (
+        replace(known, url=url.replace("nats://", "tls://")),
+        replace(known, tls_ca=str(authority.cert)),
+    ):
+        with pytest.raises(MeshError, match="N110") as error:
+            asyncio.run(_connected(settings))
+        assert "offers no TLS" in str(error.value.detail)
+
+
+def test_nothing_is_sent_to_a_server_that_hides_its_tls() -> None:
+    received = []
+
+    async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"x","version":"2.14.0","max_payload":1000000}\r\n')
+        received.append(await reader.read(1000))
+        writer.close()
+
+    async def scene() -> None:
+        between = await asyncio.start_server(pretend, "127.0.0.1", 0)
+        port = between.sockets[0].getsockname()[1]
+        settings = NatsSettings(url=f"tls://127.0.0.1:{port}", user="ann", password="hunter2")
+        with pytest.raises(MeshError, match="N110"):
+            await _connected(settings)
+        between.close()
+        await between.wait_closed()
+
+    asyncio.run(scene())
+    assert received
+    assert set(received) == {b""}
+
+
+def test_a_message_does_not_hold_the_password_of_a_url() -> None:
+    settings = NatsSettings(url="nats://ann:hunter2@127.0.0.1:1,nats://t0ken@127.0.0.1:1")
+    with pytest.raises(MeshError, match="N110") as error:
+        asyncio.run(_connected(settings))
+    assert 'NATS at "nats://127.0.0.1:1,nats://127.0.0.1:1"' in error.value.message
+    assert "hunter2" not in error.value.render()
+    assert "t0ken" not in error.value.render()
+
+
+async def _connected(settings: NatsSettings) -> None:
+    await connection.close(await connection.connect(settings, "test"))

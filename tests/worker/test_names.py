@@ -1,0 +1,74 @@
+"""Names of workers and managers, and the channels of a worker's warm-up."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh import machine
+from mesh.errors import MeshError
+from mesh.jetstream import channels
+from mesh.jetstream.connection import close, connect
+from mesh.model import names
+from mesh.settings import ChannelSettings, NatsSettings
+from mesh.spark import warmup
+from mesh.worker import warmup_channels
+
+if TYPE_CHECKING:
+    from mesh.jetstream.server import NatsServer
+
+
+@pytest.mark.parametrize("name", ["w1", "host.example.com", "a_b-c", "host-1.example.com-17"])
+def test_a_name_may_be_that_of_a_host(name: str) -> None:
+    assert machine.node_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", ".", "..", "a..b", "a.", "*", "w>", "é", "x" * 101])
+def test_a_name_that_can_not_be_a_key_is_refused(name: str) -> None:
+    with pytest.raises(MeshError, match="C112"):
+        machine.node_name(name)
+
+
+def test_a_warm_up_does_not_depend_on_the_workers_name() -> None:
+    first, second = warmup_channels.app_name(), warmup_channels.app_name()
+    assert first != second
+    for channel, _ in channels.js_streams(warmup.app(first)):
+        assert warmup_channels.app_of(channel) == first
+
+
+@pytest.mark.parametrize(
+    "js_stream", ["mesh-Shop-Orders", "mesh-warmup-Orders", "mesh-warmup-w1-7-Events", "KV_x"]
+)
+def test_streams_of_apps_are_not_those_of_a_warm_up(js_stream: str) -> None:
+    assert warmup_channels.app_of(js_stream) is None
+
+
+def test_a_warm_up_may_take_a_while() -> None:
+    created = "2026-01-01T00:00:00.123456789Z"
+    assert not warmup_channels.is_left_over(created, "2026-01-01T00:30:00Z")
+    assert warmup_channels.is_left_over(created, "2026-01-01T01:00:01.2Z")
+
+
+@pytest.mark.nats
+def test_channels_of_a_killed_warm_up_are_deleted_and_no_others(nats_server: NatsServer) -> None:
+    left, deployed = warmup_channels.app_name(), warmup_channels.app_name()
+
+    async def scene() -> set[str]:
+        client = await connect(NatsSettings(url=nats_server.url), "test")
+        js, settings = client.jetstream(), ChannelSettings()
+        await channels.ensure_buckets(js, settings)
+        for name in (left, deployed, "Shop"):
+            await channels.ensure_channels(client, warmup.app(name), settings)
+        await (await js.key_value(names.APPS_BUCKET)).put(names.app_key(deployed), b"{}")
+        await warmup_channels.delete_left_over(client)
+        before = {info.config.name for info in await js.streams_info()}
+        assert {name for name, _ in channels.js_streams(warmup.app(left))} < before
+        await warmup_channels.delete_left_over(client, timedelta(0))
+        after = {info.config.name for info in await js.streams_info()}
+        await close(client)
+        return {str(name) for name in before - after}
+
+    assert asyncio.run(scene()) == {name for name, _ in channels.js_streams(warmup.app(left))}
