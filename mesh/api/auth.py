@@ -106,11 +106,11 @@ class Guard:
 
     async def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        if origin is not None and _netloc(origin) != headers.get("host"):
             return _answer(403, f"request comes from a page of {origin}")
         users = self._access.users
         if users is None:
-            host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+            host = _hostname(headers.get("host", ""))
             return None if is_loopback(host) else _answer(403, f'host "{host}" is not this machine')
         given = parse_basic(headers.get("authorization", ""))
         if given is None:
@@ -126,6 +126,21 @@ class Guard:
         if wanted not in users.may(given.user):
             return _answer(403, f'user "{given.user}" lacks the permission "{wanted}"')
         return None
+
+
+def _netloc(origin: str) -> str | None:
+    """Host and port of an origin; None for text that is no URL, like ``http://[``."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
+
+
+def _hostname(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _answer(status: int, message: str) -> Response:

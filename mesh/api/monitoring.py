@@ -19,9 +19,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from mesh.api.metrics import CONTENT_TYPE, exposition, statistics
+from mesh.api.paths import route
 from mesh.api.responses import Json, parameter, values_of
 from mesh.language.parser import parse
 from mesh.plan.app_elements import elements
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from starlette.requests import Request
+    from starlette.routing import Route
 
     from mesh.api.service import Service
 
@@ -60,7 +61,7 @@ class Monitoring:
             "/nodes": self.nodes,
             "/metrics": self.metrics,
         }
-        return [Route(path, method, methods=["GET"]) for path, method in found.items()]
+        return [route(path, method, "GET") for path, method in found.items()]
 
     async def statistics(self, request: Request) -> Response:
         """Statistics of each app since its instances were placed."""

@@ -174,7 +174,7 @@ class Service(Protocol):
         """
         ...
 
-    async def undeploy(self, app: str) -> None:
+    async def undeploy(self, app: str, *, by: str) -> None:
         """Mark ``app`` for removal."""
         ...
 

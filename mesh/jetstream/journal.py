@@ -138,6 +138,8 @@ class Journal:
 
 async def read(js: JetStreamContext, app: str) -> list[JournalEntry]:
     """The entries of ``app`` and of the cluster, in the order they were stored."""
+    if not names.is_app_name(app):
+        return []
     found: list[tuple[int, JournalEntry]] = []
     for subject in (names.journal_subject(app), names.journal_subject("")):
         subscription = await js.subscribe(

@@ -80,10 +80,12 @@ class Backups:
                 self._client, self._pieces, record, self._clock.wall_ms(), by, is_unchanged
             )
             kept = self._settings.state.backups_kept
-            for old in (
-                (await backups.list_backups(self._client, app))[: -kept or None] if kept else ()
-            ):
+            found = await backups.list_backups(self._client, app) if kept else []
+            for old in found[:-kept]:
                 await backups.delete(self._client, self._pieces, old)
+                text = f"deleted backup {old.revision} of app {app}"
+                cause = f"state.backups_kept is {kept}"
+                self._note(JournalEntry(text, cause, app=app))
         self._note(JournalEntry(f"backed app {app} up as {made.revision}", by=_user(by), app=app))
         return made
 
@@ -105,6 +107,8 @@ class Backups:
         with refusals():
             for one in chosen:
                 await backups.delete(self._client, self._pieces, one)
+                text = f"deleted backup {one.revision} of app {app}"
+                self._note(JournalEntry(text, by=_user(by), app=app))
         return len(chosen)
 
     async def restore(

@@ -129,7 +129,7 @@ class Deployments:
         self,
         text: str,
         *,
-        undeploy: Callable[[str], Any],
+        undeploy: Callable[..., Any],
         by: str = "",
         replace: bool = False,
         reset: Collection[str] = (),
@@ -142,7 +142,7 @@ class Deployments:
 
         Args:
             text: SiddhiQL.
-            undeploy: removes the app of a name; awaited.
+            undeploy: removes the app of a name for the user ``by``; awaited.
             by: the user.
             replace: whether the old app may be removed.
             reset: the groups that lose their state, without ``replace``.
@@ -169,7 +169,7 @@ class Deployments:
                         "removes the old one first.",
                     )
                 return await self._edit(spec, by, reset)
-            await undeploy(spec.name)
+            await undeploy(spec.name, by=by)
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)
         done = await self._deploy(spec, by, begin)
         return Deployed(done.app, is_new=known is None and done.is_new, replaced=known is not None)

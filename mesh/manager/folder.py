@@ -52,7 +52,7 @@ class FolderTarget(Protocol):
         """Deploy ``text``, in place of the app of its name."""
         ...
 
-    async def undeploy(self, app: str) -> None:
+    async def undeploy(self, app: str, *, by: str = "") -> None:
         """Remove an app."""
         ...
 
@@ -208,7 +208,7 @@ class AppsFolder:
                 case Deploy(app):
                     await self._deploy(app, look.texts[app])
                 case Undeploy(app):
-                    await self._apps.undeploy(app)
+                    await self._apps.undeploy(app, by=self.by)
                     log.info("undeployed, its file was removed", extra=fields(app=app))
                 case Leave(app, why):
                     self._tell(app, f"left unchanged: {why}")

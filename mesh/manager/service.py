@@ -106,7 +106,7 @@ class ManagerService:
         holder = lease.value.holder if lease is not None and lease.value is not None else None
         return Leadership(self._name, holder)
 
-    async def undeploy(self, app: str) -> None:
+    async def undeploy(self, app: str, *, by: str = "") -> None:
         """Mark ``app`` for removal; the leader stops it and deletes its channels and state."""
 
         def removed() -> AppRecord | None:
@@ -114,7 +114,7 @@ class ManagerService:
             return None if known.deleting else replace(known, deleting=True)
 
         if at_ms := await self._desired.change(names.app_key(app), removed, UNDEPLOY_S):
-            self._note(f"asked for app {app} to be undeployed", at_ms, app=app)
+            self._note(f"asked for app {app} to be undeployed", at_ms, by, app=app)
 
     async def scale(self, app: str, group: str, parallel: int, *, by: str = "") -> AppStatus:
         """Set the desired number of instances of a group.

@@ -158,7 +158,7 @@ class FakeApps:
         spec = plan(text).spec
         self.records[spec.name] = AppRecord(spec, "i1", 0, by)
 
-    async def undeploy(self, app: str) -> None:
+    async def undeploy(self, app: str, *, by: str = "") -> None:
         del self.records[app]
 
 

@@ -145,7 +145,7 @@ class FakeService:
     async def leadership(self) -> Leadership:
         return Leadership("m1", "m1")
 
-    async def undeploy(self, app: str) -> None:
+    async def undeploy(self, app: str, *, by: str = "") -> None:
         self._text(app)
         del self.texts[app]
 
