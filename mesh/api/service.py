@@ -186,6 +186,10 @@ class Service(Protocol):
         """The plan of an app."""
         ...
 
+    async def plan_view(self, app: str, form: str) -> Any:
+        """The plan of an app as ``json`` values, as ``elements``, in ``svg`` or ``dot``."""
+        ...
+
     async def status(self, app: str) -> Any:
         """The app's state, its reason, and its instances."""
         ...

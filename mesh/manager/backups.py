@@ -15,12 +15,9 @@ from mesh.control.cluster_state import cluster_state_of
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
 from mesh.jetstream import backups, channels, snapshots, stream_positions
-from mesh.language.parser import parse
-from mesh.language.syntax import find
 from mesh.manager.desired_state import refusals
 from mesh.manager.waiting import until, until_removed
 from mesh.model.backup import Restored
-from mesh.plan.build import plan
 from mesh.plan.edits import still_retired
 
 if TYPE_CHECKING:
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.blob_store import BlobStore
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.desired_state import DesiredState
+    from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
     from mesh.model.backup import Backup, BackupRecord
     from mesh.model.cluster import AppRecord
@@ -55,6 +53,7 @@ class Backups:
         settings: Settings,
         clock: Clock,
         note: Callable[[JournalEntry], None],
+        planner: Planner,
     ) -> None:
         self._client = client
         self._view = view
@@ -63,6 +62,7 @@ class Backups:
         self._settings = settings
         self._clock = clock
         self._note = note
+        self._planner = planner
 
     async def make(self, app: str, *, by: str = "") -> BackupRecord:
         """Back ``app`` up while it runs; older backups than are kept are deleted."""
@@ -162,7 +162,7 @@ class Backups:
                 f'app "{other}" is there already',
                 hint="Choose another name, or undeploy it first.",
             )
-        spec = renamed(backup.record.spec, other)
+        spec = await self._planner.renamed(backup.record.spec, other)
         return await self._anew(backup, spec, by)
 
     async def _in_place(self, backup: Backup, replay: bool, by: str) -> Restored:
@@ -309,43 +309,6 @@ class Backups:
         if found.value.held:
             raise MeshError("MESH-A409", f'app "{app}" is being restored')
         return found
-
-
-def renamed(spec: AppSpec, other: str) -> AppSpec:
-    """An app as it would be planned under another name; MESH-P102 for a name that can't be used.
-
-    Raises:
-        MeshError: MESH-A409 when it is planned otherwise today.
-    """
-    tree = parse(spec.text)
-    named = find(tree.annotations, "App:name")
-    annotations = tuple(
-        replace(one, elements=((None, other),)) if one is named else one for one in tree.annotations
-    )
-    partitions = max((c.partitions for c in spec.channels), default=1)
-    made = plan(replace(tree, annotations=annotations), partitions=max(1, partitions)).spec
-    if _shape(made) != _shape(spec):
-        raise MeshError(
-            "MESH-A409",
-            f'app "{spec.name}" would be planned otherwise today, and its state would not fit',
-            hint="Restore it under its own name.",
-        )
-    return made
-
-
-def _shape(spec: AppSpec) -> object:
-    """The parts of a plan that snapshots depend on: groups, instances and channels."""
-    return (
-        [(c.stream.name, c.key_name, c.partitions) for c in spec.channels],
-        [
-            (
-                group.name,
-                group.parallel,
-                [(i.channel.stream.name, i.channel.key_name, i.strategy) for i in group.inputs],
-            )
-            for group in spec.groups
-        ],
-    )
 
 
 def _user(by: str) -> str:

@@ -15,11 +15,8 @@ from mesh.manager.desired_state import refusals
 from mesh.manager.waiting import until_removed
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import AppRecord
-from mesh.plan.build import plan
-from mesh.plan.changes import changes_between
-from mesh.plan.edits import edit_app, still_retired, with_start_positions
+from mesh.plan.edits import still_retired, with_start_positions
 from mesh.plan.explain_changes import changes_to_values, explain_changes
-from mesh.plan.scale import as_scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
     from mesh.clock import Clock
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.desired_state import DesiredState
+    from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
     from mesh.settings import Settings
@@ -62,6 +60,7 @@ class Deployments:
         settings: partitions and channels.
         clock: the time of records and deadlines.
         note: writes a journal entry: text, time in milliseconds, user, app and cause.
+        planner: computes plans.
     """
 
     def __init__(
@@ -72,6 +71,7 @@ class Deployments:
         settings: Settings,
         clock: Clock,
         note: Callable[..., None],
+        planner: Planner,
     ) -> None:
         self._client = client
         self._view = view
@@ -79,6 +79,7 @@ class Deployments:
         self._settings = settings
         self._clock = clock
         self._note = note
+        self._planner = planner
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """Plan ``text``, make its channels and write it as desired state.
@@ -87,7 +88,7 @@ class Deployments:
             MeshError: MESH-L*, MESH-P* for faults of the text; MESH-A409 when an app of the same
                 name is deployed that has another plan.
         """
-        return await self._deploy(self._plan(text), by, begin)
+        return await self._deploy(await self._planner.plan(text), by, begin)
 
     async def _deploy(self, spec: AppSpec, by: str, begin: StartPosition) -> Deployed:
         known = self._desired.find(spec.name)
@@ -95,8 +96,7 @@ class Deployments:
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)
             known = None
         if known is not None:
-            spec, before = as_scaled(spec, known.value.scaled), known.value.spec
-            if before.fingerprint == spec.fingerprint or changes_between(before, spec).is_same:
+            if await self._planner.is_same(known.value.spec, spec, known.value.scaled):
                 return Deployed(spec.name, is_new=False)
             raise MeshError(
                 "MESH-A409",
@@ -154,11 +154,11 @@ class Deployments:
                 app runs, MESH-C122 for a group that doesn't exist; MESH-A409 when another user
                 changed the app at the same time.
         """
-        spec = self._plan(text)
+        spec = await self._planner.plan(text)
         known = self._desired.find(spec.name)
         if known is not None and not known.value.deleting:
-            same = changes_between(known.value.spec, as_scaled(spec, known.value.scaled)).is_same
-            if same and not reset:
+            before = known.value
+            if not reset and await self._planner.is_same(before.spec, spec, before.scaled):
                 return Deployed(spec.name, is_new=False)
             if not replace:
                 if begin != EARLIEST:
@@ -174,9 +174,6 @@ class Deployments:
         done = await self._deploy(spec, by, begin)
         return Deployed(done.app, is_new=known is None and done.is_new, replaced=known is not None)
 
-    def _plan(self, text: str) -> AppSpec:
-        return plan(text, partitions=self._settings.channels.partitions).spec
-
     async def _edit(self, spec: AppSpec, by: str, reset: Collection[str]) -> Deployed:
         """Give a running app another plan."""
         name = spec.name
@@ -190,8 +187,8 @@ class Deployments:
                 f'app "{name}" is being restored',
                 hint="Deploy it again when it runs.",
             )
-        spec = as_scaled(spec, before.scaled)
-        made = edit_app(before.spec, spec, before.edits + 1, reset)
+        number = before.edits + 1
+        spec, made = await self._planner.edit(before.spec, spec, before.scaled, number, reset)
         conflict = MeshError(
             "MESH-A409",
             f'app "{name}" was changed by another user just now',
@@ -204,7 +201,7 @@ class Deployments:
             record = replace(
                 before,
                 spec=made.begun(ends),
-                edits=before.edits + 1,
+                edits=number,
                 retired=still_retired(before.retired, made.retired, spec),
             )
             at_ms = self._clock.wall_ms()

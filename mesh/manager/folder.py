@@ -21,10 +21,8 @@ from watchfiles import awatch
 
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError, all_errors
-from mesh.language.parser import parse_app
 from mesh.language.substitution import substitute, variables_for
 from mesh.logs import fields
-from mesh.plan.groups import app_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -46,6 +44,10 @@ class FolderTarget(Protocol):
 
     def record(self, app: str) -> AppRecord | None:
         """The desired state of an app."""
+        ...
+
+    async def name_of(self, text: str) -> str:
+        """The name of the app of a text."""
         ...
 
     async def update(self, text: str, *, by: str = "") -> object:
@@ -220,7 +222,7 @@ class AppsFolder:
 
     async def _deploy(self, app: str, text: str) -> None:
         whole = substitute(text, variables_for(text))
-        named = app_name(parse_app(whole))
+        named = await self._apps.name_of(whole)
         if named != app:
             raise MeshError(
                 "MESH-A106",

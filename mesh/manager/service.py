@@ -6,7 +6,7 @@ The leader acts on what is written; a manager that doesn't lead serves all the s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh.control.cluster_state import cluster_state_of
 from mesh.control.journal import JournalEntry, story
@@ -20,6 +20,7 @@ from mesh.manager.deployments import UNDEPLOY_S, Deployments
 from mesh.manager.desired_state import DesiredState, refusals
 from mesh.manager.events import Events
 from mesh.manager.nodes import NodeView, node_views
+from mesh.manager.planning import Planner
 from mesh.manager.waiting import until
 from mesh.model import names
 from mesh.model.begin import EARLIEST
@@ -77,10 +78,15 @@ class ManagerService:
         self._notes = notes
         self._name = name
         self._desired = DesiredState(self._js, view, clock)
-        self._deployments = Deployments(client, view, self._desired, settings, clock, self._note)
+        self._planner = planner = Planner(settings)
+        self._deployments = Deployments(
+            client, view, self._desired, settings, clock, self._note, planner
+        )
         self.events = Events(self._js, self._desired.spec, self._take, clock.wall_ms)
         pieces = open_blob_store(self._js, settings.state.store, connector_options(settings.nats))
-        self.backups = Backups(client, view, self._desired, pieces, settings, clock, self._take)
+        self.backups = Backups(
+            client, view, self._desired, pieces, settings, clock, self._take, planner
+        )
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """See ``Deployments.deploy``."""
@@ -150,6 +156,14 @@ class ManagerService:
     async def app(self, app: str) -> AppSpec:
         """The plan of an app; MESH-A404 if it is not deployed."""
         return self._desired.spec(app)
+
+    async def plan_view(self, app: str, form: str) -> Any:
+        """The plan of an app as ``json`` values, as ``elements``, in ``svg`` or ``dot``."""
+        return await self._planner.view(self._desired.spec(app), form)
+
+    async def name_of(self, text: str) -> str:
+        """The name of the app of a text; MESH-L*."""
+        return await self._planner.name(text)
 
     def record(self, app: str) -> AppRecord | None:
         """The desired state of an app; None if it is not deployed."""

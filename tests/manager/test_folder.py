@@ -152,6 +152,9 @@ class FakeApps:
     def record(self, app: str) -> AppRecord | None:
         return self.records.get(app)
 
+    async def name_of(self, text: str) -> str:
+        return plan(text).spec.name
+
     async def update(self, text: str, *, by: str = "") -> None:
         if self.is_away:
             raise MeshError("MESH-A503", "NATS did not answer")
