@@ -55,13 +55,10 @@ async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettin
     """Make the streams that aren't there yet; those of an app that makes none must be there.
 
     Raises:
-        MeshError: MESH-N120 when the server refuses one; MESH-N121 for an app with
-            ``@App:transportChannelCreationEnabled('false')`` when one is missing, or holds another
-            subject; MESH-N122 when the stream of a source is missing.
+        MeshError: MESH-N120 when the server refuses one; MESH-N121 and MESH-N122 as
+            ``expect_streams``.
     """
-    await _expect_foreign(client.jetstream(), spec)
-    if not spec.creates_channels:
-        await _expect(client.jetstream(), spec)
+    await expect_streams(client.jetstream(), spec)
     errors = names.error_js_stream(spec.name)
     for name, subject in js_streams(spec):
         if not spec.creates_channels and name != errors:
@@ -82,6 +79,19 @@ async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettin
             "allow_atomic": True,
         }
         await _create(client, config)
+
+
+async def expect_streams(js: JetStreamContext, spec: AppSpec) -> None:
+    """Check the streams that an app needs and that are not made for it.
+
+    Raises:
+        MeshError: MESH-N121 for an app with ``@App:transportChannelCreationEnabled('false')`` when
+            one is missing, or holds another subject; MESH-N122 when the stream of a source is
+            missing.
+    """
+    await _expect_foreign(js, spec)
+    if not spec.creates_channels:
+        await _expect(js, spec)
 
 
 async def _expect_foreign(js: JetStreamContext, spec: AppSpec) -> None:

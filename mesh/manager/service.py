@@ -77,7 +77,7 @@ class ManagerService:
         self._clock = clock
         self._notes = notes
         self._name = name
-        self._desired = DesiredState(self._js, view, clock)
+        self._desired = DesiredState(client, view, clock)
         self._planner = planner = Planner(settings)
         self._deployments = Deployments(
             client, view, self._desired, settings, clock, self._note, planner
