@@ -73,6 +73,10 @@ class ManagerSettings:
     anonymous: bool = setting(
         False, "Accept REST requests without a user; only on a loopback address."
     )
+    connections_max: int = setting(256, "Most connections to the REST API, half from one address.")
+    head_timeout_s: float = setting(
+        10.0, "Time limit of a TLS handshake and of the head of a request, seconds."
+    )
     plan_timeout_s: float = setting(30.0, "Time limit of the plan of a deployed text, seconds.")
     lease_ttl_s: float = setting(1.5, "Validity of the leader's lease without renewal, seconds.")
     min_workers: int = setting(1, "Number of ready workers below which no new instance is placed.")

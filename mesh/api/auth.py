@@ -136,7 +136,7 @@ class Guard:
             return _answer(401, "user and password are missing")
         address = (scope.get("client") or ("",))[0]
         try:
-            # Not behind those that wait: a known user is answered also while passwords are tried.
+            # Known users are answered without a turn, also while others try passwords.
             fits = users.is_verified(given) or await self._check(users, given, address)
         except MeshError as error:
             return _answer(500, error.message)
