@@ -55,6 +55,14 @@ class ChannelSettings:
         604800.0, "Retention of a channel's messages, seconds; 0 for no limit."
     )
     partitions: int = setting(8, "Virtual partitions of a keyed channel.")
+    max_bytes: int = setting(
+        0,
+        "Size of a channel's JetStream stream, bytes, above which its oldest messages are deleted; "
+        "0 for no limit.",
+    )
+    errors_max_bytes: int = setting(
+        32_000_000, "The same for the error stream of an app; 0 for no limit."
+    )
 
 
 @dataclass(frozen=True, slots=True)

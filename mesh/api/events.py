@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: Of one feed; longer ones are for ``mesh publish``.
 BODY_BYTES_MAX: Final = 16_000_000
-LIST_MAX: Final = 10_000
+LIST_MAX: Final = 1000
 #: Sequences of JetStream are below this.
 ID_MAX: Final = 2**63
 

@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 #: An app is a page of text; more is a mistake.
 TEXT_BYTES_MAX: Final = 1_000_000
 WAIT_S_MAX: Final = 300.0
-ERRORS_MAX: Final = 10_000
+ERRORS_MAX: Final = 1000
 #: States of apps in the words of the system before this one; all others are "inactive".
 STATUSES: Final = {"running": "active", "starting": "waiting", "waiting": "waiting"}
 #: Why a running app can't have another text.

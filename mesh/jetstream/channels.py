@@ -73,7 +73,8 @@ async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettin
             "num_replicas": settings.replicas,
             "max_age": int(settings.max_age_s * 1e9),
             "max_msgs": -1,
-            "max_bytes": -1,
+            "max_bytes": (settings.errors_max_bytes if name == errors else settings.max_bytes)
+            or -1,
             "allow_direct": True,
             "allow_rollup_hdrs": True,
             "allow_atomic": True,

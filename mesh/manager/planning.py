@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from mesh.errors import MeshError
 from mesh.language.parser import parse, parse_app
 from mesh.manager.plan_process import PlanProcess
+from mesh.manager.waiting import Bound
 from mesh.model import codec
 from mesh.plan.app_elements import elements
 from mesh.plan.bind import bind
@@ -61,7 +61,7 @@ class Planner:
         self._limit_s = settings.manager.plan_timeout_s
         self._process = process
         self._turn = asyncio.Lock()
-        self._waiting = 0
+        self._waiting = Bound(WAITING_MAX, "requests wait for the planner")
         self._kept: OrderedDict[object, Any] = OrderedDict()
         self._limiter = CapacityLimiter(1)
 
@@ -106,20 +106,11 @@ class Planner:
     ) -> T:
         """The result of a function; it is kept, unless ``key`` is None."""
         if key not in self._kept:
-            if self._waiting >= WAITING_MAX:
-                raise MeshError(
-                    "MESH-A429",
-                    f"{self._waiting} requests wait for the planner",
-                    hint="Try again in a moment.",
-                )
-            self._waiting += 1
-            try:
+            with self._waiting.turn():
                 # An earlier request for the same may have computed it by then.
                 async with self._turn:
                     if key not in self._kept:
                         return await self._computed(key, function, *arguments)
-            finally:
-                self._waiting -= 1
         self._kept.move_to_end(key)
         value: T = self._kept[key]
         return value

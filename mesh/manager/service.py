@@ -5,6 +5,7 @@ The leader acts on what is written; a manager that doesn't lead serves all the s
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,7 @@ from mesh.manager.desired_state import DesiredState, refusals
 from mesh.manager.events import Events
 from mesh.manager.nodes import NodeView, node_views
 from mesh.manager.planning import Planner
-from mesh.manager.waiting import until
+from mesh.manager.waiting import Bound, until
 from mesh.model import names
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.clock import Clock
+    from mesh.control.cluster_state import ClusterState
     from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.deployments import Deployed
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
 
 #: How long the write of an order or a width is retried while others write the same key.
 RETRY_S: Final = 5.0
+#: Requests that wait for an app to run, or for the entries of a story.
+WAITS_MAX: Final = 64
+STORIES_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,10 @@ class ManagerService:
         self._notes = notes
         self._name = name
         self._desired = DesiredState(client, view, clock)
+        self._waits = Bound(WAITS_MAX, "requests wait for an app to run")
+        self._stories = Bound(STORIES_MAX, "requests wait for a story")
+        self._story_turn = asyncio.Lock()
+        self._survey: tuple[int, ClusterState] | None = None
         self._planner = planner = Planner(settings)
         self._deployments = Deployments(
             client, view, self._desired, settings, clock, self._note, planner
@@ -177,9 +186,11 @@ class ManagerService:
         """The status as soon as the app runs, or after ``timeout_s``."""
 
         def is_running() -> bool:
-            return self._status(app).state is AppState.RUNNING
+            record = self._desired.get(app).value
+            return app_status(self._surveyed(), record).state is AppState.RUNNING
 
-        await until(self._view, self._clock, timeout_s, is_running)
+        with self._waits.turn():
+            await until(self._view, self._clock, timeout_s, is_running)
         return self._status(app)
 
     async def nodes(self) -> list[NodeView]:
@@ -207,8 +218,9 @@ class ManagerService:
 
     async def story(self, app: str) -> list[JournalEntry]:
         """The journal of ``app``, in order, also after it was undeployed; MESH-A404."""
-        with refusals():
-            entries = story(await journal.read(self._js, app), app)
+        with self._stories.turn(), refusals():
+            async with self._story_turn:
+                entries = story(await journal.read(self._js, app), app)
         if not entries:
             self._desired.get(app)
         return entries
@@ -242,6 +254,13 @@ class ManagerService:
                 detail=f"Workers are: {', '.join(node.id for node in nodes) or 'none'}.",
             )
         return found
+
+    def _surveyed(self) -> ClusterState:
+        """The cluster, surveyed once for each change of the view, for all that wait for one."""
+        version = self._view.version
+        if self._survey is None or self._survey[0] != version:
+            self._survey = version, cluster_state_of(self._view.snapshot(), self._settings)
+        return self._survey[1]
 
     def _status(self, app: str) -> AppStatus:
         record = self._desired.get(app).value

@@ -9,6 +9,7 @@ import nats
 import pytest
 
 from mesh.jetstream.channels import ensure_channels, js_streams
+from mesh.model import names
 from mesh.plan.build import plan
 from mesh.settings import ChannelSettings
 
@@ -55,6 +56,28 @@ def test_a_stream_whose_answer_was_lost_is_asked_for_again(nats_server: NatsServ
         with pytest.raises(TimeoutError):
             await ensure_channels(silent, spec, ChannelSettings())  # type: ignore[arg-type]
         assert silent.calls > 1
+        await client.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.nats
+def test_channels_and_error_streams_have_bounds_of_their_own(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        client = await nats.connect(nats_server.url)
+        spec = plan(APP).spec
+        await ensure_channels(client, spec, ChannelSettings(max_bytes=5000, errors_max_bytes=7000))
+        bytes_of = {
+            info.config.name: info.config.max_bytes
+            for info in await client.jetstream().streams_info()
+        }
+        errors = names.error_js_stream(spec.name)
+        assert bytes_of.pop(errors) == 7000
+        assert set(bytes_of.values()) == {5000}
+        await client.jetstream().delete_stream(errors)
+        await ensure_channels(client, spec, ChannelSettings(errors_max_bytes=0))
+        info = await client.jetstream().stream_info(errors)
+        assert info.config.max_bytes == -1
         await client.close()
 
     asyncio.run(scene())
