@@ -146,6 +146,16 @@ class StateSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionSettings:
+    """Functions of apps."""
+
+    python: bool = setting(
+        True,
+        "Accept and run 'define function .. [python]': any code, as the worker's system user.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class SparkSettings:
     """The Spark session of a worker."""
 
@@ -177,6 +187,7 @@ class Settings:
     manager: ManagerSettings = field(default_factory=ManagerSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     state: StateSettings = field(default_factory=StateSettings)
+    functions: FunctionSettings = field(default_factory=FunctionSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     log: LogSettings = field(default_factory=LogSettings)
 

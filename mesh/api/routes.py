@@ -54,11 +54,13 @@ WAIT_S_MAX: Final = 300.0
 ERRORS_MAX: Final = 1000
 #: States of apps in the words of the system before this one; all others are "inactive".
 STATUSES: Final = {"running": "active", "starting": "waiting", "waiting": "waiting"}
-#: Why a running app can't have another text.
-EDITS: Final = {
+#: Statuses of texts that this cluster can't have.
+REFUSALS: Final = {
+    # A running app can't have another text.
     "MESH-C120": HTTPStatus.CONFLICT,
     "MESH-C121": HTTPStatus.CONFLICT,
     "MESH-C122": HTTPStatus.BAD_REQUEST,
+    "MESH-S130": HTTPStatus.FORBIDDEN,
 }
 #: Orders for a worker, and its admission then.
 ORDERS: Final = {"cordon": "cordoned", "uncordon": "open", "drain": "draining"}
@@ -231,8 +233,8 @@ def status_of(error: MeshError) -> int:
     kind, number = error.code[5:6], error.code[6:]
     if kind == "A" and number.startswith(("4", "5")):
         return int(number)
-    if error.code in EDITS:
-        return EDITS[error.code]
+    if error.code in REFUSALS:
+        return REFUSALS[error.code]
     if kind in ("L", "P") or error.code in ("MESH-N121", "MESH-N122"):
         return HTTPStatus.BAD_REQUEST
     return HTTPStatus.SERVICE_UNAVAILABLE if kind == "N" else HTTPStatus.INTERNAL_SERVER_ERROR

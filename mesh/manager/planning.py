@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import anyio.to_thread
 from anyio import CapacityLimiter
 
+from mesh.functions.scripts import not_allowed
 from mesh.language.parser import parse, parse_app
 from mesh.manager.plan_process import PlanProcess
 from mesh.manager.waiting import Bound
@@ -58,6 +59,7 @@ class Planner:
 
     def __init__(self, settings: Settings, process: Process = _PROCESS) -> None:
         self._partitions = settings.channels.partitions
+        self._has_python = settings.functions.python
         self._limit_s = settings.manager.plan_timeout_s
         self._process = process
         self._turn = asyncio.Lock()
@@ -68,7 +70,7 @@ class Planner:
     async def plan(self, text: str) -> AppSpec:
         """The plan of a text; MESH-L*, MESH-P*."""
         key = "plan", _digest(text.encode())
-        return await self._run(key, plan_text, text, self._partitions)
+        return await self._run(key, plan_text, text, self._partitions, self._has_python)
 
     async def name(self, text: str) -> str:
         """The name of the app of a text; MESH-L*."""
@@ -135,9 +137,12 @@ def _digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def plan_text(text: str, partitions: int) -> AppSpec:
-    """The plan of a text."""
-    return plan(text, partitions=partitions).spec
+def plan_text(text: str, partitions: int, has_python: bool) -> AppSpec:
+    """The plan of a text; MESH-S130 for one with functions, if ``has_python`` is false."""
+    planned = plan(text, partitions=partitions)
+    if planned.bound.scripts and not has_python:
+        raise not_allowed(planned.bound.scripts[0])
+    return planned.spec
 
 
 def name_of_text(text: str) -> str:

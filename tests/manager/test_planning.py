@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mesh.api.routes import status_of
 from mesh.errors import MeshError
 from mesh.manager import planning
 from mesh.manager.manager import running
 from mesh.manager.plan_process import PlanProcess
 from mesh.manager.planning import Planner
 from mesh.plan.build import plan
-from mesh.settings import ManagerSettings, NatsSettings, Settings
+from mesh.settings import FunctionSettings, ManagerSettings, NatsSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,7 +93,9 @@ def test_a_call_that_takes_too_long_is_ended(process: PlanProcess) -> None:
 
 def test_an_error_of_the_text_keeps_its_place(process: PlanProcess) -> None:
     with pytest.raises(MeshError) as error:
-        process.call(60.0, planning.plan_text, "@App:name('A') define stream S (a int); from X", 8)
+        process.call(
+            60.0, planning.plan_text, "@App:name('A') define stream S (a int); from X", 8, True
+        )
     assert error.value.position is not None
 
 
@@ -109,6 +112,24 @@ def test_a_plan_is_made_once_for_a_text_and_its_views() -> None:
         group = replace(spec.groups[0], parallel=2)
         await planner.view(replace(spec, groups=(group,)), "json")
         assert len(recorder.calls) == 6
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("has_python", [True, False])
+def test_an_app_with_functions_is_refused_where_none_are_run(has_python: bool) -> None:
+    settings = Settings(functions=FunctionSettings(python=has_python))
+    text = TEXT.replace("from", "define function f[python] return int { return 1 }; from")
+
+    async def scene() -> None:
+        assert (await Planner(settings, Recorder()).plan(TEXT)).name == "A"
+        planned = Planner(settings, Recorder()).plan(text)
+        if has_python:
+            assert (await planned).text == text
+            return
+        with pytest.raises(MeshError, match="MESH-S130") as error:
+            await planned
+        assert status_of(error.value) == 403
 
     asyncio.run(scene())
 
