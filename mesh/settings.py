@@ -92,6 +92,14 @@ class ChannelSettings:
         604800.0, "Retention of a channel's messages, seconds; 0 for no limit."
     )
     partitions: int = setting(8, "Virtual partitions of a keyed channel.", least=1)
+    max_bytes: int = setting(
+        0,
+        "Size of a channel's JetStream stream, bytes, above which its oldest messages are deleted; "
+        "0 for no limit.",
+    )
+    errors_max_bytes: int = setting(
+        32_000_000, "The same for the error stream of an app; 0 for no limit."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +117,17 @@ class ManagerSettings:
     )
     anonymous: bool = setting(
         False, "Accept REST requests without a user; only on a loopback address."
+    )
+    connections_max: int = setting(
+        256, "Most connections to the REST API, half from one address.", least=1
+    )
+    head_timeout_s: float = setting(
+        10.0,
+        "Time limit of a TLS handshake and of the head of a request, seconds.",
+        is_positive=True,
+    )
+    plan_timeout_s: float = setting(
+        30.0, "Time limit of the plan of a deployed text, seconds.", is_positive=True
     )
     lease_ttl_s: float = setting(
         1.5, "Validity of the leader's lease without renewal, seconds.", is_positive=True
@@ -183,6 +202,16 @@ class StateSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionSettings:
+    """Functions of apps."""
+
+    python: bool = setting(
+        True,
+        "Accept and run 'define function .. [python]': any code, as the worker's system user.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class SparkSettings:
     """The Spark session of a worker."""
 
@@ -227,6 +256,7 @@ class Settings:
     manager: ManagerSettings = field(default_factory=ManagerSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     state: StateSettings = field(default_factory=StateSettings)
+    functions: FunctionSettings = field(default_factory=FunctionSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     log: LogSettings = field(default_factory=LogSettings)
 

@@ -10,8 +10,10 @@ in any case: browsers send ``text/plain`` across sites without a preflight.
 from __future__ import annotations
 
 import ipaddress
+import logging
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import anyio
@@ -23,15 +25,30 @@ from starlette.responses import Response
 from mesh.api.permissions import needed
 from mesh.api.users import parse_basic
 from mesh.errors import MeshError
+from mesh.logs import fields
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from mesh.api.users import Users
+    from mesh.api.users import Credentials, Users
     from mesh.settings import ManagerSettings
 
+log = logging.getLogger(__name__)
+
 #: Checks of passwords at one time; each takes 64 MB and a core for tens of milliseconds.
-_CHECKS_MAX = 2
+_CHECKS_MAX: Final = 2
+#: Checks that wait or run, of all clients and of one address.  So no user waits for longer than a
+#: second, and one address does not keep the others out.
+_PENDING_MAX: Final = 16
+_PENDING_OF_ADDRESS_MAX: Final = 8
+#: Length of a user's name in the log.
+_NAME_MAX: Final = 64
+
+
+_HEADERS: Final = {
+    401: {"WWW-Authenticate": 'Basic realm="mesh", charset="UTF-8"'},
+    429: {"Retry-After": "1"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +59,8 @@ class Access:
     limiter: anyio.CapacityLimiter = field(
         default_factory=lambda: anyio.CapacityLimiter(_CHECKS_MAX)
     )
+    #: Number of checks that wait or run, by address.
+    pending: Counter[str] = field(default_factory=Counter)
 
 
 def is_loopback(host: str) -> bool:
@@ -106,20 +125,25 @@ class Guard:
 
     async def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        if origin is not None and _netloc(origin) != headers.get("host"):
             return _answer(403, f"request comes from a page of {origin}")
         users = self._access.users
         if users is None:
-            host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+            host = _hostname(headers.get("host", ""))
             return None if is_loopback(host) else _answer(403, f'host "{host}" is not this machine')
         given = parse_basic(headers.get("authorization", ""))
         if given is None:
             return _answer(401, "user and password are missing")
+        address = (scope.get("client") or ("",))[0]
         try:
-            fits = await anyio.to_thread.run_sync(users.check, given, limiter=self._access.limiter)
+            # Known users are answered without a turn, also while others try passwords.
+            fits = users.is_verified(given) or await self._check(users, given, address)
         except MeshError as error:
             return _answer(500, error.message)
+        if fits is None:
+            return _answer(429, "too many passwords are checked")
         if not fits:
+            log.warning("login failed", extra=fields(user=_logged(given.user), address=address))
             return _answer(401, "user and password don't fit")
         scope["mesh.user"] = given.user
         wanted = needed(scope["method"], scope["path"])
@@ -127,8 +151,42 @@ class Guard:
             return _answer(403, f'user "{given.user}" lacks the permission "{wanted}"')
         return None
 
+    async def _check(self, users: Users, given: Credentials, address: str) -> bool | None:
+        """Whether name and password match; None if too many checks wait already."""
+        pending = self._access.pending
+        if pending.total() >= _PENDING_MAX or pending[address] >= _PENDING_OF_ADDRESS_MAX:
+            return None
+        pending[address] += 1
+        try:
+            limiter = self._access.limiter
+            return await anyio.to_thread.run_sync(users.check, given, limiter=limiter)
+        finally:
+            pending[address] -= 1
+            if not pending[address]:
+                del pending[address]
+
+
+def _logged(name: str) -> str:
+    """A name as it may be in a line of the log: short, and without line ends."""
+    return name[:_NAME_MAX].encode("unicode_escape").decode()
+
+
+def _netloc(origin: str) -> str | None:
+    """Host and port of an origin; None for text that is no URL, like ``http://[``."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
+
+
+def _hostname(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
 
 def _answer(status: int, message: str) -> Response:
-    headers = {"WWW-Authenticate": 'Basic realm="mesh", charset="UTF-8"'} if status == 401 else {}
+    headers = _HEADERS.get(status, {})
     body = orjson.dumps({"code": f"MESH-A{status}", "message": message}) + b"\n"
     return Response(body, status, headers, "application/json")

@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from starlette.routing import Route
-
+from mesh.api.paths import route
 from mesh.api.responses import Json, parameter
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.routing import Route
 
     from mesh.api.service import Service
 
@@ -34,11 +34,11 @@ class BackupRoutes:
         """For the application."""
         app = "/siddhi-apps/{app}"
         return [
-            Route(f"{app}/backup", self.make, methods=["POST"]),
-            Route(f"{app}/restore", self.restore, methods=["POST"]),
-            Route(f"{app}/revisions", self.known, methods=["GET"]),
-            Route(f"{app}/revisions", self.delete, methods=["DELETE"]),
-            Route(f"{app}/revisions/{{revision}}", self.delete, methods=["DELETE"]),
+            route(f"{app}/backup", self.make, "POST"),
+            route(f"{app}/restore", self.restore, "POST"),
+            route(f"{app}/revisions", self.known, "GET"),
+            route(f"{app}/revisions", self.delete, "DELETE"),
+            route(f"{app}/revisions/{{revision}}", self.delete, "DELETE"),
         ]
 
     async def make(self, request: Request) -> Response:
@@ -80,10 +80,10 @@ class BackupRoutes:
 def _time_ms(text: str) -> int:
     try:
         at = datetime.fromisoformat(text)
-    except ValueError as error:
+        # Without a zone it is UTC, as revisions are.
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
         raise parameter("before", text, "a time like 2026-11-21T20:30:00Z") from error
-    # Without a zone it is UTC, as revisions are.
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _user(request: Request) -> str:

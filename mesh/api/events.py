@@ -18,8 +18,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from starlette.routing import Route
 
+from mesh.api.paths import route
 from mesh.api.responses import Json, body, number, parameter
 from mesh.errors import MeshError
 from mesh.model.events import SimulatedEvent
@@ -27,12 +27,15 @@ from mesh.model.events import SimulatedEvent
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.routing import Route
 
     from mesh.api.service import Service
 
 #: Of one feed; longer ones are for ``mesh publish``.
 BODY_BYTES_MAX: Final = 16_000_000
-LIST_MAX: Final = 10_000
+LIST_MAX: Final = 1000
+#: Sequences of JetStream are below this.
+ID_MAX: Final = 2**63
 
 
 class EventRoutes:
@@ -43,16 +46,16 @@ class EventRoutes:
 
     def routes(self) -> list[Route]:
         """For the application."""
-        one, app = "/error-handler/{app}/{id:int}", "/error-handler/{app}"
+        one, app = "/error-handler/{app}/{id}", "/error-handler/{app}"
         return [
-            Route("/error-handler", self.counts, methods=["GET"]),
-            Route(f"{app}/replay", self.replay, methods=["POST"]),
-            Route(one, self.one, methods=["GET"]),
-            Route(one, self.discard, methods=["DELETE"]),
-            Route(app, self.some, methods=["GET"]),
-            Route(app, self.discard_many, methods=["DELETE"]),
-            Route("/simulation/single", self.single, methods=["POST"]),
-            Route("/simulation/feed", self.feed, methods=["POST"]),
+            route("/error-handler", self.counts, "GET"),
+            route(f"{app}/replay", self.replay, "POST"),
+            route(one, self.one, "GET"),
+            route(one, self.discard, "DELETE"),
+            route(app, self.some, "GET"),
+            route(app, self.discard_many, "DELETE"),
+            route("/simulation/single", self.single, "POST"),
+            route("/simulation/feed", self.feed, "POST"),
         ]
 
     async def counts(self, request: Request) -> Response:
@@ -129,14 +132,18 @@ def _chosen(values: Any) -> tuple[list[int] | None, bytes | None]:
     match values:
         case {"all": True}:
             return None, None
-        case {"ids": [*ids]} if all(isinstance(id_, int) for id_ in ids):
+        case {"ids": [*ids]} if all(map(_is_id, ids)):
             return ids, None
-        case {"id": int(id_), "event": dict(event)}:
+        case {"id": id_, "event": dict(event)} if _is_id(id_):
             return [id_], orjson.dumps(event)
-        case {"id": int(id_)}:
+        case {"id": id_} if _is_id(id_):
             return [id_], None
         case _:
             raise _not_a_request('{"ids": [..]}, {"all": true} or {"id": .., "event": {..}}')
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < ID_MAX
 
 
 def _event(values: Any) -> tuple[str, SimulatedEvent]:

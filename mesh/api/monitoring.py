@@ -16,26 +16,24 @@ GET /metrics                                    Prometheus
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from mesh.api.metrics import CONTENT_TYPE, exposition, statistics
+from mesh.api.paths import route
 from mesh.api.responses import Json, parameter, values_of
-from mesh.language.parser import parse
-from mesh.plan.app_elements import elements
-from mesh.plan.bind import bind
-from mesh.plan.build import AppPlan
-from mesh.plan.explain import to_values
-from mesh.plan.picture import to_dot, to_svg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from starlette.requests import Request
+    from starlette.routing import Route
 
     from mesh.api.service import Service
+
+#: Forms of a plan, and the media types of pictures.
+PLAN_FORMS: Final = {"json": None, "svg": "image/svg+xml", "dot": "text/vnd.graphviz"}
 
 
 class Monitoring:
@@ -60,7 +58,7 @@ class Monitoring:
             "/nodes": self.nodes,
             "/metrics": self.metrics,
         }
-        return [Route(path, method, methods=["GET"]) for path, method in found.items()]
+        return [route(path, method, "GET") for path, method in found.items()]
 
     async def statistics(self, request: Request) -> Response:
         """Statistics of each app since its instances were placed."""
@@ -68,20 +66,16 @@ class Monitoring:
 
     async def elements(self, request: Request) -> Response:
         """An app's definitions and queries, and the edges between them."""
-        return Json(elements(await self._service.app(request.path_params["app"])))
+        return Json(await self._service.plan_view(request.path_params["app"], "elements"))
 
     async def plan(self, request: Request) -> Response:
         """The division of an app into groups, as values or as a picture."""
-        spec = await self._service.app(request.path_params["app"])
-        match request.query_params.get("output", "json"):
-            case "json":
-                return Json(to_values(AppPlan(bind(parse(spec.text)), spec)))
-            case "svg":
-                return Response(to_svg(spec), media_type="image/svg+xml")
-            case "dot":
-                return Response(to_dot(spec), media_type="text/vnd.graphviz")
-            case other:
-                raise parameter("output", other, "json, svg or dot")
+        form = request.query_params.get("output", "json")
+        if form not in PLAN_FORMS:
+            raise parameter("output", form, "json, svg or dot")
+        made = await self._service.plan_view(request.path_params["app"], form)
+        kind = PLAN_FORMS[form]
+        return Json(made) if kind is None else Response(made, media_type=kind)
 
     async def nodes(self, request: Request) -> Response:
         """All nodes."""

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import Route
 
 from mesh.api.auth import Guard
 from mesh.api.backups import BackupRoutes
 from mesh.api.events import EventRoutes
 from mesh.api.monitoring import Monitoring
+from mesh.api.paths import route
 from mesh.api.responses import Json, body, number, parameter, values_of
 from mesh.errors import MeshError
 from mesh.logs import fields
@@ -51,15 +51,17 @@ log = logging.getLogger(__name__)
 #: An app is a page of text; more is a mistake.
 TEXT_BYTES_MAX: Final = 1_000_000
 WAIT_S_MAX: Final = 300.0
-ERRORS_MAX: Final = 10_000
+ERRORS_MAX: Final = 1000
 #: States of apps in the words of the system before this one; all others are "inactive".
 STATUSES: Final = {"running": "active", "starting": "waiting", "waiting": "waiting"}
-#: Why a running app can't have another text.
-EDITS: Final = {
+#: Statuses of texts that this cluster can't have.
+REFUSALS: Final = {
+    # A running app can't have another text.
     "MESH-C120": HTTPStatus.CONFLICT,
     "MESH-C121": HTTPStatus.CONFLICT,
     "MESH-C122": HTTPStatus.BAD_REQUEST,
     "MESH-C123": HTTPStatus.CONFLICT,
+    "MESH-S131": HTTPStatus.FORBIDDEN,
 }
 #: Orders for a worker, and its admission then.
 ORDERS: Final = {"cordon": "cordoned", "uncordon": "open", "drain": "draining"}
@@ -73,17 +75,17 @@ def make_app(service: Service, access: Access) -> Starlette:
             *Monitoring(service).routes(),
             *EventRoutes(service).routes(),
             *BackupRoutes(service).routes(),
-            Route("/siddhi-apps", routes.apps, methods=["GET"]),
-            Route("/siddhi-apps", routes.deploy, methods=["POST"]),
-            Route("/siddhi-apps", routes.update, methods=["PUT"]),
-            Route("/siddhi-apps/{app}", routes.app, methods=["GET"]),
-            Route("/siddhi-apps/{app}", routes.undeploy, methods=["DELETE"]),
-            Route("/siddhi-apps/{app}/status", routes.status, methods=["GET"]),
-            Route("/siddhi-apps/{app}/scale", routes.scale, methods=["POST"]),
-            Route("/siddhi-apps/{app}/story", routes.story, methods=["GET"]),
-            Route("/siddhi-apps/{app}/errors", routes.errors, methods=["GET"]),
-            Route("/nodes/{node}/{order}", routes.order_node, methods=["POST"]),
-            Route("/health", health, methods=["GET"]),
+            route("/siddhi-apps", routes.apps, "GET"),
+            route("/siddhi-apps", routes.deploy, "POST"),
+            route("/siddhi-apps", routes.update, "PUT"),
+            route("/siddhi-apps/{app}", routes.app, "GET"),
+            route("/siddhi-apps/{app}", routes.undeploy, "DELETE"),
+            route("/siddhi-apps/{app}/status", routes.status, "GET"),
+            route("/siddhi-apps/{app}/scale", routes.scale, "POST"),
+            route("/siddhi-apps/{app}/story", routes.story, "GET"),
+            route("/siddhi-apps/{app}/errors", routes.errors, "GET"),
+            route("/nodes/{node}/{order}", routes.order_node, "POST"),
+            route("/health", health, "GET"),
         ],
         middleware=[Middleware(Guard, access=access)],
         exception_handlers={
@@ -137,7 +139,7 @@ class Routes:
     async def undeploy(self, request: Request) -> Response:
         """Remove an app with its channels and its state."""
         name = request.path_params["app"]
-        await self._service.undeploy(name)
+        await self._service.undeploy(name, by=request.scope.get("mesh.user", ""))
         return Json({"app": name, "message": f'app "{name}" is being removed'})
 
     async def apps(self, request: Request) -> Response:
@@ -226,13 +228,14 @@ def status_of(error: MeshError) -> int:
     """The HTTP status of an error, by its code.
 
     Faults of the text are the caller's (400), and so are missing streams;
-    ``MESH-A4xx`` carries its status; NATS out of reach is 503, what else goes wrong inside 500.
+    ``MESH-A4xx`` and ``MESH-A5xx`` carry their status; NATS out of reach is 503, any other fault of
+    the manager 500.
     """
     kind, number = error.code[5:6], error.code[6:]
-    if kind == "A" and number.startswith("4"):
+    if kind == "A" and number.startswith(("4", "5")):
         return int(number)
-    if error.code in EDITS:
-        return EDITS[error.code]
+    if error.code in REFUSALS:
+        return REFUSALS[error.code]
     if kind in ("L", "P") or error.code in ("MESH-N121", "MESH-N122"):
         return HTTPStatus.BAD_REQUEST
     return HTTPStatus.SERVICE_UNAVAILABLE if kind == "N" else HTTPStatus.INTERNAL_SERVER_ERROR

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -13,10 +14,12 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from mesh.api.auth import Access, check_settings
+from mesh.api.connections import Acceptor, TimedProtocol
 from mesh.api.routes import make_app
 from mesh.api.users import Users
 from mesh.errors import MeshError
 from mesh.logs import fields
+from mesh.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +49,42 @@ class Listener:
 
 
 class _Server(uvicorn.Server):
+    """uvicorn's server with our own acceptance of connections."""
+
+    def __init__(self, config: uvicorn.Config, settings: ManagerSettings) -> None:
+        super().__init__(config)
+        self._settings = settings
+        self._accepting: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        settings, config = self._settings, self.config
+
+        def make() -> TimedProtocol:
+            return TimedProtocol(
+                settings.head_timeout_s,
+                config=config,
+                server_state=self.server_state,
+                app_state={},
+            )
+
+        # uvicorn's list of servers of its own.
+        self.servers = []
+        self._accepting = [
+            asyncio.create_task(
+                Acceptor(
+                    one, make, config.ssl, settings.connections_max, settings.head_timeout_s
+                ).run()
+            )
+            for one in sockets or []
+        ]
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, and complete the requests under way."""
+        await end(self._accepting)
+        await super().shutdown(sockets)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the process, which ends more than the API on them."""
@@ -85,7 +124,7 @@ class ApiServer:
             raise MeshError(
                 "MESH-A104", "the API's certificate can't be used", detail=f"{error}."
             ) from error
-        self._server = _Server(config)
+        self._server = _Server(config, settings)
         self._scheme = "https" if settings.tls_cert else "http"
 
     @property

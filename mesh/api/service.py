@@ -174,7 +174,7 @@ class Service(Protocol):
         """
         ...
 
-    async def undeploy(self, app: str) -> None:
+    async def undeploy(self, app: str, *, by: str) -> None:
         """Mark ``app`` for removal."""
         ...
 
@@ -184,6 +184,10 @@ class Service(Protocol):
 
     async def app(self, app: str) -> AppSpec:
         """The plan of an app."""
+        ...
+
+    async def plan_view(self, app: str, form: str) -> Any:
+        """The plan of an app as ``json`` values, as ``elements``, in ``svg`` or ``dot``."""
         ...
 
     async def status(self, app: str) -> Any:

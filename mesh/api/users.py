@@ -51,35 +51,56 @@ class User:
         return f"{name}:{self.hash}{may}\n"
 
 
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """One version of the file: a check under way keeps the version that it began with."""
+
+    #: Modification time in nanoseconds, and size.
+    stamp: tuple[int, int] | None = None
+    users: dict[str, User] = field(default_factory=dict, repr=False)
+    #: Digests of the credentials that fit these users.
+    fitted: set[bytes] = field(default_factory=set, repr=False)
+
+
 @dataclass(slots=True)
 class Users:
-    """The users of one file, as it is now."""
+    """The users of one file, as it is now.
+
+    Credentials that fit are kept as digests with a random key of this process, until the file
+    changes: a client with ten requests a second would cost half a core otherwise.
+    """
 
     path: Path
-    _stamp: tuple[int, int] | None = None
-    _users: dict[str, User] = field(default_factory=dict, repr=False)
-    #: Credentials verified since the file changed, hashed with a random key of this process:
-    #: a client with ten requests a second would cost half a core otherwise.
-    _fitted: set[bytes] = field(default_factory=set, repr=False)
+    _now: _Contents = field(default_factory=_Contents, repr=False)
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+
+    def is_verified(self, given: Credentials) -> bool:
+        """Whether name and password have matched before; takes no time."""
+        self.refresh()
+        return self._digest(given) in self._now.fitted
 
     def check(self, given: Credentials) -> bool:
         """Whether name and password match; a first check takes tens of milliseconds on purpose."""
         self.refresh()
-        # Neither part can hold the byte that separates them: users have no NUL in their names.
-        text = f"{given.user}\0{given.password}".encode()
-        digest = hashlib.blake2b(text, key=self._key).digest()
-        if digest in self._fitted:
+        # The file may change during the check.  Its result is about these contents.
+        now = self._now
+        digest = self._digest(given)
+        if digest in now.fitted:
             return True
-        known = self._users.get(given.user)
+        known = now.users.get(given.user)
         try:
             _HASHER.verify(known.hash if known is not None else _NOBODY, given.password)
         except (VerificationError, InvalidHashError):
             return False
         if known is None:
             return False
-        self._fitted.add(digest)
+        now.fitted.add(digest)
         return True
+
+    def _digest(self, given: Credentials) -> bytes:
+        # Neither part can hold the byte that separates them: users have no NUL in their names.
+        text = f"{given.user}\0{given.password}".encode()
+        return hashlib.blake2b(text, key=self._key).digest()
 
     def refresh(self) -> None:
         """Read the file if it changed.
@@ -90,22 +111,20 @@ class Users:
         try:
             stat = self.path.stat()
             stamp = (stat.st_mtime_ns, stat.st_size)
-            if stamp == self._stamp:
+            if stamp == self._now.stamp:
                 return
             text = self.path.read_text()
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
             raise _unreadable(self.path, str(error)) from error
-        self._users = _parse(self.path, text)
-        self._fitted = set()
-        self._stamp = stamp
+        self._now = _Contents(stamp, _parse(self.path, text))
 
     def may(self, user: str) -> frozenset[Permission]:
         """Permissions of a user; none for an unknown one."""
-        known = self._users.get(user)
+        known = self._now.users.get(user)
         return known.may if known is not None else frozenset()
 
     def __len__(self) -> int:
-        return len(self._users)
+        return len(self._now.users)
 
 
 def parse_basic(header: str) -> Credentials | None:

@@ -31,7 +31,7 @@ def add_to(app: typer.Typer) -> None:
 def errors(
     app: AppArgument,
     limit: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Number of events, the last ones.")
+        int, typer.Option(min=1, max=1000, help="Number of events, the last ones.")
     ] = 20,
     *,
     at: Context,

@@ -106,6 +106,9 @@ def app_status(found: ClusterState, app: AppRecord) -> AppStatus:
     name = app.spec.name
     if app.deleting:
         return AppStatus(name, AppState.UNDEPLOYING, "being removed", views)
+    if app.making:
+        cure = "if its manager died meanwhile, deploy it again"
+        return AppStatus(name, AppState.STARTING, app.held, views, cure)
     if app.held:
         return AppStatus(
             name,

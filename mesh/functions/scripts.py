@@ -17,6 +17,7 @@ again for the halves of its rows.
 from __future__ import annotations
 
 import ast
+import os
 import re
 import textwrap
 from dataclasses import dataclass
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
     from mesh.functions.rows import Function, Rows
 
+#: Environment variable of a process that runs no function if it is "false".  The check is where the
+#: code is executed, so that no way of an app to a worker avoids it.
+SWITCH: Final = "MESH_FUNCTIONS_PYTHON"
 #: The comment that marks a body as vectorised.
 _VECTORISED: Final = re.compile(r"\s*#\s*vectori[sz]ed\b")
 # The stubs have a dozen overloads for each Arrow function, and reject most valid calls.
@@ -82,10 +86,28 @@ def compile_script(script: Script) -> Function:
     """The function that ``script`` defines; the module describes the calls.
 
     Raises:
-        MeshError: MESH-L228, its body is no Python; with its line in the app.
+        MeshError: MESH-L228, its body is no Python, with its line in the app; MESH-S131 in a
+            process that runs none.
     """
+    if os.environ.get(SWITCH) == "false":
+        raise not_allowed(script)
     body = _Body(script)
     return _vectorised(body) if _VECTORISED.match(script.body) else _scalar(body)
+
+
+def not_allowed(script: Script) -> MeshError:
+    """The refusal of a function where ``functions.python`` is false: MESH-S131."""
+    return MeshError(
+        "MESH-S131",
+        f'function "{script.name}" is not run: functions.python is false',
+        hint="Compute it in SiddhiQL, or have the cluster's operator allow Python functions.",
+        position=script.position,
+    )
+
+
+def switch(is_allowed: bool) -> dict[str, str]:
+    """The environment that allows or forbids functions in a process and in its children."""
+    return {SWITCH: "true" if is_allowed else "false"}
 
 
 class _Body:

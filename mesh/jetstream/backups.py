@@ -104,7 +104,10 @@ async def make(
 
 
 async def list_backups(client: Client, app: str) -> list[BackupRecord]:
-    """Descriptions of an app's backups, oldest first."""
+    """Descriptions of an app's backups, oldest first; none for what is no name of an app."""
+    if not names.is_app_name(app):
+        # It would be a part of a filter: a wildcard would list the backups of every app.
+        return []
     bucket = await client.jetstream().key_value(names.BACKUPS_BUCKET)
     subject = kv.subject(names.BACKUPS_BUCKET, names.backup_key(app, ">"))
     info = await client.jetstream().stream_info(

@@ -60,13 +60,10 @@ async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettin
     """Make the streams that aren't there yet; those of an app that makes none must be there.
 
     Raises:
-        MeshError: MESH-N120 when the server refuses one; MESH-N121 for an app with
-            ``@App:transportChannelCreationEnabled('false')`` when one is missing, or holds another
-            subject; MESH-N122 when the stream of a source is missing.
+        MeshError: MESH-N120 when the server refuses one; MESH-N121 and MESH-N122 as
+            ``expect_streams``.
     """
-    await _expect_foreign(client.jetstream(), spec)
-    if not spec.creates_channels:
-        await _expect(client.jetstream(), spec)
+    await expect_streams(client.jetstream(), spec)
     errors = names.error_js_stream(spec.name)
     for name, subject in js_streams(spec):
         if not spec.creates_channels and name != errors:
@@ -81,7 +78,8 @@ async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettin
             "num_replicas": settings.replicas,
             "max_age": int(settings.max_age_s * 1e9),
             "max_msgs": -1,
-            "max_bytes": -1,
+            "max_bytes": (settings.errors_max_bytes if name == errors else settings.max_bytes)
+            or -1,
             "allow_direct": True,
             # A rollup is a header with which any publisher deletes all events.
             "allow_rollup_hdrs": False,
@@ -124,6 +122,19 @@ async def _configs(client: Client) -> AsyncIterator[dict[str, Any]]:
         for info in found:
             yield info["config"]
         offset, total = offset + len(found), answer.get("total", 0) if found else 0
+
+
+async def expect_streams(js: JetStreamContext, spec: AppSpec) -> None:
+    """Check the streams that an app needs and that are not made for it.
+
+    Raises:
+        MeshError: MESH-N121 for an app with ``@App:transportChannelCreationEnabled('false')`` when
+            one is missing, or holds another subject; MESH-N122 when the stream of a source is
+            missing.
+    """
+    await _expect_foreign(js, spec)
+    if not spec.creates_channels:
+        await _expect(js, spec)
 
 
 async def _expect_foreign(js: JetStreamContext, spec: AppSpec) -> None:

@@ -14,11 +14,20 @@ from mesh.errors import MeshError
 from mesh.model import error_entry, names
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from nats.js import JetStreamContext
     from nats.js.api import RawStreamMsg
 
 #: The server's code for a message that can't be deleted because it is not there.
 _NO_SUCH_MESSAGE: Final = 10057
+#: Data of the entries of a list, in characters.
+LIST_BYTES_MAX: Final = 16_000_000
+#: Sequences that are looked through one by one.
+WINDOW: Final = 32
+#: Fields of an entry by type; a publisher may have written anything.
+_NUMBERS: Final = ("sequence", "index", "time_ms", "event_time_ms", "data_bytes")
+_TEXTS: Final = ("stream", "group", "query", "reason", "data", "data_base64")
 
 
 async def count_entries(js: JetStreamContext, app: str) -> int:
@@ -34,23 +43,36 @@ async def count_entries(js: JetStreamContext, app: str) -> int:
 async def last_entries(
     js: JetStreamContext, app: str, limit: int, before: int | None = None
 ) -> list[dict[str, Any]]:
-    """The last ``limit`` entries with an id below ``before``, oldest first."""
-    stream, subject = names.error_js_stream(app), names.error_subject(app)
+    """The last ``limit`` entries with an id below ``before``, oldest first.
+
+    Fewer if their data have more than ``LIST_BYTES_MAX``.  A gap of n sequences costs some log n
+    requests: windows of sequences are doubled while they hold nothing, and halved when they do.
+    """
     try:
-        state = (await js.stream_info(stream)).state
+        state = (await js.stream_info(names.error_js_stream(app))).state
     except NotFoundError:
         return []
+    first = max(1, state.first_seq)
+    end = min(state.last_seq + 1, before or state.last_seq + 1)
     found: list[dict[str, Any]] = []
-    sequence = min(state.last_seq, (before or state.last_seq + 1) - 1)
-    while sequence >= max(1, state.first_seq) and len(found) < limit:
-        try:
-            message = await js.get_msg(stream, sequence, direct=True)
-            if message.subject == subject:
-                found.append(_entry(message))
-        except NotFoundError:
-            pass
-        sequence -= 1
-    return found[::-1]
+    width, size = WINDOW, 0
+    while end > first and len(found) < limit and size < LIST_BYTES_MAX:
+        start = max(first, end - width)
+        entry = await _first_from(js, app, start)
+        if entry is None or entry["id"] >= end:
+            # Nothing but a gap, and there may be more of it.
+            end, width = start, width * 2
+        elif width > WINDOW:
+            width //= 2
+        else:
+            among = []
+            while entry is not None and entry["id"] < end:
+                among.append(entry)
+                size += len(entry.get("data", "")) + len(entry.get("data_base64", ""))
+                entry = await _first_from(js, app, entry["id"] + 1)
+            found = among + found
+            end = start
+    return found[-limit:] if limit else []
 
 
 async def first_ids(js: JetStreamContext, app: str, limit: int) -> list[int]:
@@ -79,7 +101,11 @@ async def entry_of(js: JetStreamContext, app: str, id_: int) -> dict[str, Any]:
 
 
 async def replay(
-    js: JetStreamContext, app: str, id_: int, data: bytes | None = None
+    js: JetStreamContext,
+    app: str,
+    id_: int,
+    streams: Collection[str],
+    data: bytes | None = None,
 ) -> dict[str, Any]:
     """Publish an entry's event to its stream again, remove the entry, and return it.
 
@@ -87,13 +113,21 @@ async def replay(
         js: a context of the account.
         app: the app.
         id_: the entry.
+        streams: the streams of the app, to which alone an event is published.
         data: JSON to publish in the event's place; None for the event as it was.
 
     Raises:
-        MeshError: MESH-A404 when there is no such entry; MESH-A422 when it holds no text that could
-            be sent again, and ``data`` is None.
+        MeshError: MESH-A404 when there is no such entry; MESH-A422 when it names no stream of the
+            app, or holds no text that could be sent again, and ``data`` is None.
     """
     entry = await entry_of(js, app, id_)
+    if entry["stream"] not in streams:
+        raise MeshError(
+            "MESH-A422",
+            f'failed event {id_} is of no stream of app "{app}"',
+            detail="An earlier text of the app, or another publisher, has written it.",
+            hint="Discard it: 'mesh discard'.",
+        )
     payload = error_entry.event_of(entry) if data is None else data
     if payload is None:
         raise MeshError(
@@ -159,7 +193,21 @@ async def _first_from(js: JetStreamContext, app: str, sequence: int) -> dict[str
 
 
 def _entry(message: RawStreamMsg) -> dict[str, Any]:
-    values = error_entry.from_json(message.data or b"{}")
+    """An entry with its id; of a message that is no entry, its data and a reason that says so."""
     recorded = message.time
     recorded_ms = int(recorded.timestamp() * 1000) if recorded is not None else 0
-    return {"id": message.seq, "recorded_at_ms": recorded_ms, **values}
+    values = _fields(message.data or b"")
+    return {"stream": "", **values, "id": message.seq, "recorded_at_ms": recorded_ms}
+
+
+def _fields(data: bytes) -> dict[str, Any]:
+    try:
+        values = error_entry.from_json(data)
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        return {"reason": "it is no entry of mesh", "data": data.decode(errors="replace")}
+    is_number = {name: type(values.get(name)) is int and values[name] >= 0 for name in _NUMBERS}
+    is_text = {name: isinstance(values.get(name), str) for name in _TEXTS}
+    fits = is_number | is_text
+    return {name: value for name, value in values.items() if fits.get(name, True)}

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 #: How long entries are kept, and how many for each app.
 MAX_AGE_S: Final = 30 * 86_400
 ENTRIES_MAX: Final = 20_000
+#: How many entries of an app, and of the cluster, a reader gets.
+READ_MAX: Final = 2000
 #: How many entries wait for a server that is away; the oldest are lost first.
 WAITING_MAX: Final = 10_000
 #: Time for a process that ends to store its queued entries.
@@ -142,23 +144,27 @@ class Journal:
 
 
 async def read(js: JetStreamContext, app: str) -> list[JournalEntry]:
-    """The entries of ``app`` and of the cluster, in the order they were stored."""
-    found: list[tuple[int, JournalEntry]] = []
+    """The last ``READ_MAX`` entries of ``app``, and those of the cluster, as they were stored."""
+    if not names.is_app_name(app):
+        return []
+    found: list[tuple[int, bytes]] = []
     for subject in (names.journal_subject(app), names.journal_subject("")):
         subscription = await js.subscribe(
             subject, stream=names.JOURNAL_STREAM, ordered_consumer=True
         )
         try:
             info = await subscription.consumer_info()
+            last: deque[tuple[int, bytes]] = deque(maxlen=READ_MAX)
             left = info.num_pending or 0
             if info.delivered is not None:
                 left += info.delivered.consumer_seq
             while left > 0:
                 message = await subscription.next_msg(timeout=5)
                 stored = message.metadata.sequence.stream
-                found.append((stored, codec.decode(JournalEntry, message.data)))
+                last.append((stored, message.data))
                 left = message.metadata.num_pending
+            found += last
         finally:
             with contextlib.suppress(*UNREACHABLE):
                 await subscription.unsubscribe()
-    return [entry for _, entry in sorted(found, key=lambda one: one[0])]
+    return [codec.decode(JournalEntry, data) for _, data in sorted(found)]

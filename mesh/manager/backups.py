@@ -18,12 +18,9 @@ from mesh.control.cluster_state import cluster_state_of
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
 from mesh.jetstream import backups, channels, kv, snapshots, stream_positions
-from mesh.language.parser import parse
-from mesh.language.syntax import find
 from mesh.manager.desired_state import refusals
 from mesh.manager.waiting import until, until_removed
 from mesh.model.backup import Restored
-from mesh.plan.build import plan
 from mesh.plan.edits import still_retired
 
 if TYPE_CHECKING:
@@ -37,6 +34,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.blob_store import BlobStore
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.desired_state import DesiredState
+    from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
     from mesh.model.backup import Backup, BackupRecord
     from mesh.model.cluster import AppRecord
@@ -60,6 +58,7 @@ class Backups:
         settings: Settings,
         clock: Clock,
         note: Callable[[JournalEntry], None],
+        planner: Planner,
     ) -> None:
         self._client = client
         self._view = view
@@ -68,6 +67,7 @@ class Backups:
         self._settings = settings
         self._clock = clock
         self._note = note
+        self._planner = planner
 
     async def make(self, app: str, *, by: str = "") -> BackupRecord:
         """Back ``app`` up while it runs; older backups than are kept are deleted."""
@@ -84,9 +84,13 @@ class Backups:
             made = await backups.make(
                 self._client, self._pieces, record, self._clock.wall_ms(), by, is_unchanged
             )
-            found = await backups.list_backups(self._client, app)
-            for old in restoring.superseded(found, made, self._settings.state.backups_kept):
+            kept = self._settings.state.backups_kept
+            found = await backups.list_backups(self._client, app) if kept else []
+            for old in restoring.superseded(found, made, kept):
                 await backups.delete(self._client, self._pieces, old)
+                text = f"deleted backup {old.revision} of app {app}"
+                cause = f"state.backups_kept is {kept}"
+                self._note(JournalEntry(text, cause, app=app))
         self._note(JournalEntry(f"backed app {app} up as {made.revision}", by=_user(by), app=app))
         return made
 
@@ -108,6 +112,8 @@ class Backups:
         with refusals():
             for one in chosen:
                 await backups.delete(self._client, self._pieces, one)
+                text = f"deleted backup {one.revision} of app {app}"
+                self._note(JournalEntry(text, by=_user(by), app=app))
         return len(chosen)
 
     async def restore(
@@ -163,7 +169,7 @@ class Backups:
                 f'app "{other}" is there already',
                 hint="Choose another name, or undeploy it first.",
             )
-        spec = renamed(backup.record.spec, other)
+        spec = await self._planner.renamed(backup.record.spec, other)
         return await self._anew(backup, spec, by, revision)
 
     async def _in_place(self, backup: Backup, replay: bool, by: str) -> Restored:
@@ -333,43 +339,6 @@ class Backups:
         if found.value.held:
             raise MeshError("MESH-A409", f'app "{app}" is being restored')
         return found
-
-
-def renamed(spec: AppSpec, other: str) -> AppSpec:
-    """An app as it would be planned under another name; MESH-P102 for a name that can't be used.
-
-    Raises:
-        MeshError: MESH-A409 when it is planned otherwise today.
-    """
-    tree = parse(spec.text)
-    named = find(tree.annotations, "App:name")
-    annotations = tuple(
-        replace(one, elements=((None, other),)) if one is named else one for one in tree.annotations
-    )
-    partitions = max((c.partitions for c in spec.channels), default=1)
-    made = plan(replace(tree, annotations=annotations), partitions=max(1, partitions)).spec
-    if _shape(made) != _shape(spec):
-        raise MeshError(
-            "MESH-A409",
-            f'app "{spec.name}" would be planned otherwise today, and its state would not fit',
-            hint="Restore it under its own name.",
-        )
-    return made
-
-
-def _shape(spec: AppSpec) -> object:
-    """The parts of a plan that snapshots depend on: groups, instances and channels."""
-    return (
-        [(c.stream.name, c.key_name, c.partitions) for c in spec.channels],
-        [
-            (
-                group.name,
-                group.parallel,
-                [(i.channel.stream.name, i.channel.key_name, i.strategy) for i in group.inputs],
-            )
-            for group in spec.groups
-        ],
-    )
 
 
 def _user(by: str) -> str:

@@ -1,10 +1,12 @@
 """Deploys and edits: a text becomes the desired state of an app, by any manager.
 
-Channels are made before the record is written: clients may publish as soon as the deploy returns.
+Clients may publish as soon as a deploy returns.  So the record is written twice: as ``making``,
+when nothing is placed, before its channels are made, and again when they are there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -12,14 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.errors import MeshError
 from mesh.jetstream import channels, start_positions
 from mesh.manager.desired_state import refusals
-from mesh.manager.waiting import until_removed
+from mesh.manager.waiting import until, until_removed
+from mesh.model import names
 from mesh.model.begin import EARLIEST
-from mesh.model.cluster import AppRecord
-from mesh.plan.build import plan
-from mesh.plan.changes import changes_between
-from mesh.plan.edits import edit_app, still_retired, with_start_positions
+from mesh.model.cluster import AppRecord, Retired
+from mesh.plan.edits import still_retired, with_start_positions
 from mesh.plan.explain_changes import changes_to_values, explain_changes
-from mesh.plan.scale import as_scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -27,14 +27,20 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.clock import Clock
+    from mesh.control.snapshot import Seen
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.desired_state import DesiredState
+    from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
     from mesh.settings import Settings
 
 #: How long a deploy waits for the removal of an app of the same name.
 UNDEPLOY_S: Final = 15.0
+#: How long the removal of a failed deploy is retried while others write the record.
+GIVE_UP_S: Final = 2.0
+#: Reason why an app does not run yet.
+MAKING: Final = "its channels are being made"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class Deployments:
         settings: partitions and channels.
         clock: the time of records and deadlines.
         note: writes a journal entry: text, time in milliseconds, user, app and cause.
+        planner: computes plans.
     """
 
     def __init__(
@@ -72,6 +79,7 @@ class Deployments:
         settings: Settings,
         clock: Clock,
         note: Callable[..., None],
+        planner: Planner,
     ) -> None:
         self._client = client
         self._view = view
@@ -79,6 +87,7 @@ class Deployments:
         self._settings = settings
         self._clock = clock
         self._note = note
+        self._planner = planner
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """Plan ``text``, make its channels and write it as desired state.
@@ -87,49 +96,103 @@ class Deployments:
             MeshError: MESH-L*, MESH-P* for faults of the text; MESH-A409 when an app of the same
                 name is deployed that has another plan.
         """
-        return await self._deploy(self._plan(text), by, begin)
+        return await self._deploy(await self._planner.plan(text), by, begin)
 
     async def _deploy(self, spec: AppSpec, by: str, begin: StartPosition) -> Deployed:
-        known = self._desired.find(spec.name)
+        known = await self._known(spec.name)
         if known is not None and known.value.deleting:
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)
             known = None
-        if known is not None:
-            spec, before = as_scaled(spec, known.value.scaled), known.value.spec
-            if before.fingerprint == spec.fingerprint or changes_between(before, spec).is_same:
+        if known is not None and not known.value.making:
+            if await self._planner.is_same(known.value.spec, spec, known.value.scaled):
                 return Deployed(spec.name, is_new=False)
             raise MeshError(
                 "MESH-A409",
                 f'app "{spec.name}" is deployed already, with another text',
                 hint="'mesh deploy' (PUT) changes it while it runs; 'mesh diff' shows how.",
             )
-        # The revision of what was just looked at: another deploy may be written while channels
-        # are made.
+        # The revision of what was just looked at: another deploy may be written meanwhile.
         revision = self._desired.revision(spec.name)
+        record = AppRecord(
+            spec,
+            secrets.token_hex(4),
+            self._clock.wall_ms(),
+            by,
+            held=MAKING,
+            # Of a deploy that never ended.
+            retired=None if known is None else retired_by(known.value, spec, known.value.retired),
+            making=True,
+        )
+        await self._make(record, revision, begin)
+        instances = sum(group.parallel for group in spec.groups)
+        reads = "" if begin == EARLIEST else f", to read from {begin}"
+        note = f"deployed app {spec.name}, {instances} instances{reads}"
+        self._note(note, record.deployed_at_ms, by, app=spec.name)
+        return Deployed(spec.name, is_new=True)
+
+    async def _known(self, app: str) -> Seen[AppRecord] | None:
+        """The record of an app, as soon as no other deploy makes its channels."""
+
+        def is_made() -> bool:
+            found = self._desired.record(app)
+            return found is None or not found.making
+
+        await until(self._view, self._clock, UNDEPLOY_S, is_made)
+        return self._desired.find(app)
+
+    async def _make(self, record: AppRecord, revision: int, begin: StartPosition) -> None:
+        """Write a record, make its channels, and let the app run.
+
+        The record is first, so that only one of two deploys makes channels, and that the leader
+        removes them with the record when a deploy fails.
+        """
+        spec, settings = record.spec, self._settings.channels
+        most = with_start_positions(spec, dict.fromkeys(spec.given_streams, 2**63))
+        self._desired.check_size(replace(record, spec=most))
         conflict = MeshError(
             "MESH-A409",
             f'app "{spec.name}" was deployed by another user just now',
             hint="Look at it with 'mesh status', then deploy again if need be.",
         )
         with refusals(conflict):
-            await channels.ensure_channels(self._client, spec, self._settings.channels)
-            passed = await start_positions.skipped_positions(
-                self._client, spec.given_streams, begin
-            )
-            at_ms = self._clock.wall_ms()
-            record = AppRecord(with_start_positions(spec, passed), secrets.token_hex(4), at_ms, by)
-            await self._desired.write_app(record, revision)
-        instances = sum(group.parallel for group in spec.groups)
-        reads = "" if begin == EARLIEST else f", to read from {begin}"
-        note = f"deployed app {spec.name}, {instances} instances{reads}"
-        self._note(note, at_ms, by, app=spec.name)
-        return Deployed(spec.name, is_new=True)
+            await channels.expect_streams(self._client.jetstream(), spec)
+            revision = await self._desired.write_app(record, revision)
+            try:
+                await channels.ensure_channels(self._client, spec, settings)
+                passed = await start_positions.skipped_positions(
+                    self._client, spec.given_streams, begin
+                )
+                whole = with_start_positions(spec, passed)
+                made = replace(record, spec=whole, held="", making=False)
+                await self._desired.write_app(made, revision)
+            except BaseException:
+                await self._give_up(record)
+                raise
+
+    async def _give_up(self, record: AppRecord) -> None:
+        """Have the leader remove the channels of a deploy that failed or was overtaken."""
+        app = record.spec.name
+        gone = replace(record, deleting=True, held="", making=False)
+
+        def removed() -> AppRecord | None:
+            known = self._desired.record(app)
+            if known is None:
+                # It was undeployed meanwhile, and channels may have been made after that.
+                return gone
+            if known.incarnation == record.incarnation:
+                return gone if known.making else None
+            left = retired_by(record, known.spec, known.retired)
+            return None if left == known.retired else replace(known, retired=left)
+
+        # Without NATS the record stays as it is: it shows what has happened, and can be undeployed.
+        with contextlib.suppress(MeshError):
+            await self._desired.change(names.app_key(app), removed, GIVE_UP_S)
 
     async def update(
         self,
         text: str,
         *,
-        undeploy: Callable[[str], Any],
+        undeploy: Callable[..., Any],
         by: str = "",
         replace: bool = False,
         reset: Collection[str] = (),
@@ -142,7 +205,7 @@ class Deployments:
 
         Args:
             text: SiddhiQL.
-            undeploy: removes the app of a name; awaited.
+            undeploy: removes the app of a name for the user ``by``; awaited.
             by: the user.
             replace: whether the old app may be removed.
             reset: the groups that lose their state, without ``replace``.
@@ -154,11 +217,13 @@ class Deployments:
                 app runs, MESH-C122 for a group that doesn't exist; MESH-A409 when another user
                 changed the app at the same time.
         """
-        spec = self._plan(text)
-        known = self._desired.find(spec.name)
+        spec = await self._planner.plan(text)
+        known = await self._known(spec.name)
+        if known is not None and known.value.making:
+            known = None
         if known is not None and not known.value.deleting:
-            same = changes_between(known.value.spec, as_scaled(spec, known.value.scaled)).is_same
-            if same and not reset:
+            before = known.value
+            if not reset and await self._planner.is_same(before.spec, spec, before.scaled):
                 return Deployed(spec.name, is_new=False)
             if not replace:
                 if begin != EARLIEST:
@@ -169,13 +234,10 @@ class Deployments:
                         "removes the old one first.",
                     )
                 return await self._edit(spec, by, reset)
-            await undeploy(spec.name)
+            await undeploy(spec.name, by=by)
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)
         done = await self._deploy(spec, by, begin)
         return Deployed(done.app, is_new=known is None and done.is_new, replaced=known is not None)
-
-    def _plan(self, text: str) -> AppSpec:
-        return plan(text, partitions=self._settings.channels.partitions).spec
 
     async def _edit(self, spec: AppSpec, by: str, reset: Collection[str]) -> Deployed:
         """Give a running app another plan."""
@@ -190,8 +252,8 @@ class Deployments:
                 f'app "{name}" is being restored',
                 hint="Deploy it again when it runs.",
             )
-        spec = as_scaled(spec, before.scaled)
-        made = edit_app(before.spec, spec, before.edits + 1, reset)
+        number = before.edits + 1
+        spec, made = await self._planner.edit(before.spec, spec, before.scaled, number, reset)
         conflict = MeshError(
             "MESH-A409",
             f'app "{name}" was changed by another user just now',
@@ -200,16 +262,21 @@ class Deployments:
         with refusals(conflict):
             joined = {stream for streams in made.joins.values() for stream in streams}
             ends = await channels.ends(self._client.jetstream(), joined)
-            await channels.ensure_channels(self._client, spec, self._settings.channels)
             record = replace(
                 before,
                 spec=made.begun(ends),
-                edits=before.edits + 1,
+                edits=number,
                 retired=still_retired(before.retired, made.retired, spec),
             )
-            at_ms = self._clock.wall_ms()
-            # The revision that the edit was computed from, not a newer one seen meanwhile.
-            await self._desired.write_app(record, known.revision)
+            self._desired.check_size(record)
+            try:
+                await channels.ensure_channels(self._client, spec, self._settings.channels)
+                at_ms = self._clock.wall_ms()
+                # The revision that the edit was computed from, not a newer one seen meanwhile.
+                await self._desired.write_app(record, known.revision)
+            except BaseException:
+                await self._retire_added(before.spec, spec)
+                raise
         summary = explain_changes(made.found).splitlines()[0].partition(": ")[2]
         cause = "; ".join(
             f"{group.group}: {', '.join(group.reasons)}"
@@ -218,3 +285,25 @@ class Deployments:
         )
         self._note(f"changed app {name}: {summary}", at_ms, by, app=name, cause=cause)
         return Deployed(name, is_new=False, edited=True, changes=changes_to_values(made.found))
+
+    async def _retire_added(self, before: AppSpec, spec: AppSpec) -> None:
+        """Have the leader remove channels that a failed edit has made, if nothing uses them now."""
+        there = {channel.js_stream() for channel in before.channels}
+        added = Retired(tuple(c for c in spec.channels if c.js_stream() not in there))
+
+        def cleared() -> AppRecord | None:
+            known = self._desired.record(spec.name)
+            if known is None or known.deleting:
+                return None
+            left = still_retired(known.retired, added, known.spec)
+            return None if left == known.retired else replace(known, retired=left)
+
+        if added.channels:
+            with contextlib.suppress(MeshError):
+                await self._desired.change(names.app_key(spec.name), cleared, GIVE_UP_S)
+
+
+def retired_by(failed: AppRecord, spec: AppSpec, before: Retired | None) -> Retired | None:
+    """``before``, and the channels and groups of a failed deploy that ``spec`` does not use."""
+    groups = tuple(group.name for group in failed.spec.groups)
+    return still_retired(before, Retired(failed.spec.channels, groups), spec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 
@@ -16,13 +16,16 @@ from mesh.model import codec, names
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from nats.js import JetStreamContext
+    from nats.aio.client import Client
 
     from mesh.clock import Clock
     from mesh.control.snapshot import Seen
     from mesh.jetstream.watch import ClusterView
     from mesh.model.app import AppSpec
     from mesh.model.cluster import AppRecord, NodeOrder
+
+#: Room for the headers of a write.
+HEADERS_BYTES: Final = 1024
 
 
 def unreachable(error: Exception) -> MeshError:
@@ -58,8 +61,9 @@ def refusals(on_conflict: MeshError | None = None) -> Iterator[None]:
 class DesiredState:
     """Records of apps and node orders, as any manager reads and writes them."""
 
-    def __init__(self, js: JetStreamContext, view: ClusterView, clock: Clock) -> None:
-        self._js = js
+    def __init__(self, client: Client, view: ClusterView, clock: Clock) -> None:
+        self._client = client
+        self._js = client.jetstream()
         self._view = view
         self._clock = clock
 
@@ -91,6 +95,17 @@ class DesiredState:
     def revision(self, app: str) -> int:
         """The newest known revision of the record of ``app``; 0 if it was never written."""
         return self._view.revision(names.APPS_BUCKET, names.app_key(app))
+
+    def check_size(self, record: AppRecord) -> None:
+        """Refuse a record that NATS could not store in one message: MESH-A413."""
+        size, most = len(codec.encode(record)), self._client.max_payload - HEADERS_BYTES
+        if size > most:
+            raise MeshError(
+                "MESH-A413",
+                f'the plan of app "{record.spec.name}" has {size} bytes',
+                detail=f"NATS takes {most} bytes in a message (max_payload).",
+                hint="Divide the app: one inserts into a stream, another reads it.",
+            )
 
     async def write_app(self, record: AppRecord, revision: int | None = None) -> int:
         """Write the record of an app; see ``write``.

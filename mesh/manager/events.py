@@ -86,11 +86,11 @@ class Events:
             MeshError: MESH-A404 for an entry that is not there, MESH-A422 for one that can't be
                 sent as it was.  Those before it are replayed.
         """
-        self._app(app)
+        streams = {channel.stream.name for channel in self._app(app).channels}
         done: list[int] = []
         try:
             for id_ in await self._ids(app, ids):
-                await _asked(failed.replay(self._js, app, id_, data))
+                await _asked(failed.replay(self._js, app, id_, streams, data))
                 done.append(id_)
         finally:
             self._tell("replayed", app, done, by)

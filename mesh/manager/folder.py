@@ -22,10 +22,8 @@ from watchfiles import awatch
 
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError, all_errors
-from mesh.language.parser import parse_app
 from mesh.language.substitution import substitute, variables_for
 from mesh.logs import fields
-from mesh.plan.groups import app_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -49,11 +47,15 @@ class FolderTarget(Protocol):
         """The desired state of an app."""
         ...
 
+    async def name_of(self, text: str) -> str:
+        """The name of the app of a text."""
+        ...
+
     async def update(self, text: str, *, by: str = "") -> object:
         """Deploy ``text``, in place of the app of its name."""
         ...
 
-    async def undeploy(self, app: str) -> None:
+    async def undeploy(self, app: str, *, by: str = "") -> None:
         """Remove an app."""
         ...
 
@@ -206,7 +208,7 @@ class AppsFolder:
                 case Deploy(app):
                     await self._deploy(app, look.texts[app])
                 case Undeploy(app):
-                    await self._apps.undeploy(app)
+                    await self._apps.undeploy(app, by=self.by)
                     log.info("undeployed, its file was removed", extra=fields(app=app))
                 case Leave(app, why):
                     self._tell(app, f"left unchanged: {why}")
@@ -222,7 +224,7 @@ class AppsFolder:
 
     async def _deploy(self, app: str, text: str) -> None:
         whole = substitute(text, variables_for(text))
-        named = app_name(parse_app(whole))
+        named = await self._apps.name_of(whole)
         if named != app:
             raise MeshError(
                 "MESH-A106",

@@ -5,8 +5,9 @@ The leader acts on what is written; a manager that doesn't lead serves all the s
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh.control import election
 from mesh.control.cluster_state import cluster_state_of
@@ -21,7 +22,8 @@ from mesh.manager.deployments import UNDEPLOY_S, Deployments
 from mesh.manager.desired_state import DesiredState, refusals
 from mesh.manager.events import Events
 from mesh.manager.nodes import NodeView, node_views
-from mesh.manager.waiting import until
+from mesh.manager.planning import Planner
+from mesh.manager.waiting import Bound, until
 from mesh.model import names
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.clock import Clock
+    from mesh.control.cluster_state import ClusterState
     from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.deployments import Deployed
@@ -42,6 +45,9 @@ if TYPE_CHECKING:
 
 #: How long the write of an order or a width is retried while others write the same key.
 RETRY_S: Final = 5.0
+#: Requests that wait for an app to run, or for the entries of a story.
+WAITS_MAX: Final = 64
+STORIES_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +83,20 @@ class ManagerService:
         self._clock = clock
         self._notes = notes
         self._name = name
-        self._desired = DesiredState(self._js, view, clock)
-        self._deployments = Deployments(client, view, self._desired, settings, clock, self._note)
+        self._desired = DesiredState(client, view, clock)
+        self._waits = Bound(WAITS_MAX, "requests wait for an app to run")
+        self._stories = Bound(STORIES_MAX, "requests wait for a story")
+        self._story_turn = asyncio.Lock()
+        self._survey: tuple[int, ClusterState] | None = None
+        self._planner = planner = Planner(settings)
+        self._deployments = Deployments(
+            client, view, self._desired, settings, clock, self._note, planner
+        )
         self.events = Events(self._js, self._desired.spec, self._take, clock.wall_ms)
         pieces = open_blob_store(self._js, settings.state.store, connector_options(settings.nats))
-        self.backups = Backups(client, view, self._desired, pieces, settings, clock, self._take)
+        self.backups = Backups(
+            client, view, self._desired, pieces, settings, clock, self._take, planner
+        )
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """See ``Deployments.deploy``."""
@@ -106,7 +121,7 @@ class ManagerService:
         ttl_s = self._settings.manager.lease_ttl_s
         return Leadership(self._name, election.leader_of(self._view.snapshot(), ttl_s))
 
-    async def undeploy(self, app: str) -> None:
+    async def undeploy(self, app: str, *, by: str = "") -> None:
         """Mark ``app`` for removal; the leader stops it and deletes its channels and state."""
 
         def removed() -> AppRecord | None:
@@ -114,7 +129,7 @@ class ManagerService:
             return None if known.deleting else replace(known, deleting=True)
 
         if at_ms := await self._desired.change(names.app_key(app), removed, UNDEPLOY_S):
-            self._note(f"asked for app {app} to be undeployed", at_ms, app=app)
+            self._note(f"asked for app {app} to be undeployed", at_ms, by, app=app)
 
     async def scale(self, app: str, group: str, parallel: int, *, by: str = "") -> AppStatus:
         """Set the desired number of instances of a group.
@@ -153,6 +168,14 @@ class ManagerService:
         """The plan of an app; MESH-A404 if it is not deployed."""
         return self._desired.spec(app)
 
+    async def plan_view(self, app: str, form: str) -> Any:
+        """The plan of an app as ``json`` values, as ``elements``, in ``svg`` or ``dot``."""
+        return await self._planner.view(self._desired.spec(app), form)
+
+    async def name_of(self, text: str) -> str:
+        """The name of the app of a text; MESH-L*."""
+        return await self._planner.name(text)
+
     def record(self, app: str) -> AppRecord | None:
         """The desired state of an app; None if it is not deployed."""
         return self._desired.record(app)
@@ -165,9 +188,11 @@ class ManagerService:
         """The status as soon as the app runs, or after ``timeout_s``."""
 
         def is_running() -> bool:
-            return self._status(app).state is AppState.RUNNING
+            record = self._desired.get(app).value
+            return app_status(self._surveyed(), record).state is AppState.RUNNING
 
-        await until(self._view, self._clock, timeout_s, is_running)
+        with self._waits.turn():
+            await until(self._view, self._clock, timeout_s, is_running)
         return self._status(app)
 
     async def nodes(self) -> list[NodeView]:
@@ -195,8 +220,9 @@ class ManagerService:
 
     async def story(self, app: str) -> list[JournalEntry]:
         """The journal of ``app``, in order, also after it was undeployed; MESH-A404."""
-        with refusals():
-            entries = story(await journal.read(self._js, app), app)
+        with self._stories.turn(), refusals():
+            async with self._story_turn:
+                entries = story(await journal.read(self._js, app), app)
         if not entries:
             self._desired.get(app)
         return entries
@@ -230,6 +256,13 @@ class ManagerService:
                 detail=f"Workers are: {', '.join(node.id for node in nodes) or 'none'}.",
             )
         return found
+
+    def _surveyed(self) -> ClusterState:
+        """The cluster, surveyed once for each change of the view, for all that wait for one."""
+        version = self._view.version
+        if self._survey is None or self._survey[0] != version:
+            self._survey = version, cluster_state_of(self._view.snapshot(), self._settings)
+        return self._survey[1]
 
     def _status(self, app: str) -> AppStatus:
         record = self._desired.get(app).value

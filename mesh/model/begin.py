@@ -52,15 +52,24 @@ def parse_start_position(text: str) -> StartPosition:
         return StartPosition(StartPositionKind(text))
     if re.fullmatch(r"[0-9]{1,18}", text) and int(text) > 0:
         return StartPosition(StartPositionKind.SEQUENCE, sequence=int(text))
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    time_ms = _time_ms(text)
+    if time_ms is None:
         raise MeshError(
             "MESH-A400",
             f'"{text}" is no start position',
             detail="It is earliest, latest, the first sequence to read, or a time with its zone.",
             hint="A time is written like 2026-11-21T20:00:00Z.",
         )
-    return StartPosition(StartPositionKind.TIME, time_ms=round(moment.timestamp() * 1000))
+    return StartPosition(StartPositionKind.TIME, time_ms=time_ms)
+
+
+def _time_ms(text: str) -> int | None:
+    """Milliseconds since 1970; None for what is no time with a zone, or not in the years 1 to 9999.
+
+    A time of the last day of the year 9999 in a western zone is after the end of ``datetime``.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+        return None if moment.tzinfo is None else round(moment.astimezone(UTC).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None

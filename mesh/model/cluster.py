@@ -150,6 +150,8 @@ class AppRecord:
     #: Instances by group, as scaled since the deploy; ``spec`` has them already, and a text that
     #: is deployed later gets them.
     scaled: Mapping[str, int] = field(default_factory=dict, hash=False)
+    #: A manager is making its channels; ``held`` is set as well.
+    making: bool = False
 
 
 @dataclass(frozen=True, slots=True)

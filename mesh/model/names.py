@@ -28,13 +28,14 @@ JOURNAL_STREAM: Final = "mesh_journal"
 LEASE_KEY: Final = "lease"
 EVENT_TIME_HEADER: Final = "Mesh-Timestamp"
 
-_APP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
+#: Pattern of the names of apps, without anchors.
+APP_NAME: Final = "[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\Z")
 
 
 def is_app_name(name: str) -> bool:
     """Whether ``name`` is valid in subjects, JetStream names and keys."""
-    return _APP_NAME.match(name) is not None
+    return re.fullmatch(APP_NAME, name) is not None
 
 
 def is_node_name(name: str) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from mesh import scratch
+from mesh.functions import scripts
 from mesh.jetstream.server import die_with_parent
 from mesh.model import codec
 from mesh.worker import state_directory
@@ -61,7 +62,7 @@ class SessionProcess:
             *self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**_environment(), CONFIG_VARIABLE: codec.encode(self._config).decode()},
+            env={**_environment(), **environment_of(self._config)},
             # Its own group, so that its JVM and Python workers can be killed with it.
             start_new_session=True,
             preexec_fn=die_with_parent(),
@@ -131,3 +132,9 @@ class SessionProcess:
         await asyncio.to_thread(state_directory.remove_ended, Path(self._config.directory))
         await asyncio.to_thread(scratch.sweep)
         self._process = None
+
+
+def environment_of(config: SessionConfig) -> dict[str, str]:
+    """The variables of a session, which its JVM and Python workers inherit."""
+    allowed = scripts.switch(config.settings.functions.python)
+    return {CONFIG_VARIABLE: codec.encode(config).decode(), **allowed}

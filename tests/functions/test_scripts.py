@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.errors import MeshError
+from mesh.functions import scripts
 from mesh.functions.objects import ValueSet, from_binary
 from mesh.functions.rows import python_values
 from mesh.functions.scripts import compile_scripts
@@ -221,3 +222,15 @@ def test_uuids_are_the_same_however_the_events_are_cut() -> None:
     assert len(set(whole)) == 100
     for cut in (5, 40, 95):
         assert made(0, cut) + made(cut, 100) == whole
+
+
+def test_no_function_runs_in_a_process_that_runs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = bind(parse(f"{STREAM}{RECIPROCAL} from S select reciprocal(d) as r insert into Out;"))
+    for name, value in scripts.switch(False).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(MeshError, match="MESH-S131") as error:
+        compile_scripts(app.scripts)
+    assert error.value.position is not None
+    for name, value in scripts.switch(True).items():
+        monkeypatch.setenv(name, value)
+    assert list(compile_scripts(app.scripts)) == ["reciprocal"]

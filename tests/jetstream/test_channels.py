@@ -11,6 +11,7 @@ import pytest
 from nats.js.errors import APIError
 
 from mesh.jetstream.channels import ensure_channels, forbid_rollups, js_streams
+from mesh.model import names
 from mesh.plan.build import plan
 from mesh.settings import ChannelSettings
 
@@ -93,3 +94,25 @@ def test_streams_of_an_earlier_version_forbid_rollups_from_then_on(nats_server: 
 async def rollups(client: Any, name: str) -> bool:
     info = await client.request(f"$JS.API.STREAM.INFO.{name}", b"")
     return bool(orjson.loads(info.data)["config"].get("allow_rollup_hdrs"))
+
+
+@pytest.mark.nats
+def test_channels_and_error_streams_have_bounds_of_their_own(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        client = await nats.connect(nats_server.url)
+        spec = plan(APP).spec
+        await ensure_channels(client, spec, ChannelSettings(max_bytes=5000, errors_max_bytes=7000))
+        bytes_of = {
+            info.config.name: info.config.max_bytes
+            for info in await client.jetstream().streams_info()
+        }
+        errors = names.error_js_stream(spec.name)
+        assert bytes_of.pop(errors) == 7000
+        assert set(bytes_of.values()) == {5000}
+        await client.jetstream().delete_stream(errors)
+        await ensure_channels(client, spec, ChannelSettings(errors_max_bytes=0))
+        info = await client.jetstream().stream_info(errors)
+        assert info.config.max_bytes == -1
+        await client.close()
+
+    asyncio.run(scene())

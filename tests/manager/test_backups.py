@@ -15,11 +15,11 @@ from mesh.control.snapshot import Seen
 from mesh.errors import MeshError
 from mesh.jetstream import backups, stream_positions
 from mesh.jetstream.channels import delete_channels
-from mesh.manager.backups import renamed
 from mesh.model import names
 from mesh.model.backup import Backup, BackupRecord, PartBackup, StreamCut
 from mesh.model.cluster import AppRecord, GroupForm, Skip
 from mesh.plan.build import plan
+from mesh.plan.rename import renamed
 from tests.support.backups import IN, MID, OUT, TEXT, Mesh, manifest, mesh
 
 if TYPE_CHECKING:

@@ -9,7 +9,11 @@ import nats
 import orjson
 import pytest
 
+from mesh.control.cluster_state import cluster_state_of
+from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
+from mesh.jetstream import journal
+from mesh.manager import service as service_module
 from mesh.manager.manager import running
 from mesh.model import names
 from mesh.model.error_entry import event_of
@@ -113,6 +117,111 @@ def test_failed_events_are_discarded_one_by_one_by_age_and_all(play: Play) -> No
         assert await events.discard_older("A", 60) == len(older)
         assert [e["id"] for e in await events.failed("A", 9)] == newer
         assert (await events.discard("A", None)).left == 0
+
+    play(scene)
+
+
+def test_a_list_skips_gaps_without_asking_for_each_sequence(play: Play) -> None:
+    async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
+        client = manager.client
+        marker = f"{names.marker_subject(names.error_js_stream('A'))}.x"
+        ids = []
+        for gap in (0, 1, 40, 3000):
+            for _ in range(gap):
+                await client.publish(marker, b"{}")
+            await client.flush()
+            ids += [await fail(js, data=str(gap)), await fail(js, data=str(gap))]
+        calls = 0
+        real = service.events._js.get_msg
+
+        async def counted(*arguments: Any, **more: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return await real(*arguments, **more)
+
+        service.events._js.get_msg = counted  # type: ignore[method-assign]
+        for limit in (1, 2, 3, 5, 7, 8, 20):
+            listed = await service.events.failed("A", limit)
+            assert [e["id"] for e in listed] == ids[-limit:]
+        assert [e["id"] for e in await service.events.failed("A", 20, ids[6])] == ids[:6]
+        assert await service.events.failed("A", 0) == []
+        assert calls < 300
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("payload", "listed"),
+    [
+        (b"no json", {"stream": "", "reason": "it is no entry of mesh", "data": "no json"}),
+        (b"[1]", {"stream": "", "reason": "it is no entry of mesh", "data": "[1]"}),
+        (b'{"id": 1, "recorded_at_ms": 0, "stream": 5, "index": "x", "event_time_ms": "1\\r\\nX:"}',
+         {"stream": ""}),
+        (b'{"stream": "Other.>", "data": "{}"}', {"stream": "Other.>", "data": "{}"}),
+    ],
+)  # fmt: skip
+def test_what_another_publisher_wrote_is_listed_and_not_replayed(
+    play: Play, payload: bytes, listed: dict[str, Any]
+) -> None:
+    async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
+        first = await fail(js, data="{}")
+        id_ = (await js.publish(names.error_subject("A"), payload)).seq
+        _, entry = await service.events.failed("A", 2)
+        assert entry.pop("recorded_at_ms") > 0
+        assert entry == {**listed, "id": id_}
+        with pytest.raises(MeshError, match="MESH-A422"):
+            await service.events.replay("A", [id_], b"{}")
+        assert await sent(js) == []
+        assert (await service.events.replay("A", [first])).left == 1
+
+    play(scene)
+
+
+def test_requests_that_wait_are_bounded(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    surveys = 0
+    real = cluster_state_of
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal surveys
+        surveys += 1
+        return real(*arguments)
+
+    monkeypatch.setattr(service_module, "cluster_state_of", counted)
+
+    async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
+        waits = [
+            asyncio.create_task(service.wait_running("A", 60.0))
+            for _ in range(service_module.WAITS_MAX)
+        ]
+        version = manager.view.version
+        await manager.view.changed(version, 5.0)
+        with pytest.raises(MeshError, match="MESH-A429"):
+            await service.wait_running("A", 60.0)
+        # One survey for all that wait, at each change of the view.
+        assert surveys <= manager.view.version - version + 2
+        for one in waits:
+            one.cancel()
+        await asyncio.wait(waits)
+        assert (await service.wait_running("A", 0.0)).app == "A"
+        stories = await asyncio.gather(
+            *(service.story("A") for _ in range(service_module.STORIES_MAX + 2)),
+            return_exceptions=True,
+        )
+        refused = [one for one in stories if isinstance(one, MeshError)]
+        assert [one.code for one in refused] == ["MESH-A429"] * 2
+
+    play(scene)
+
+
+def test_a_story_has_the_last_entries(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "READ_MAX", 3)
+
+    async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
+        for number in range(6):
+            manager.journal.note(JournalEntry(f"entry {number}", app="A"))
+        await manager.journal.stored()
+        told = [one.text for one in await service.story("A") if one.app == "A"]
+        assert told == ["entry 3", "entry 4", "entry 5"]
 
     play(scene)
 

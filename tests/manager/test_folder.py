@@ -152,13 +152,16 @@ class FakeApps:
     def record(self, app: str) -> AppRecord | None:
         return self.records.get(app)
 
+    async def name_of(self, text: str) -> str:
+        return plan(text).spec.name
+
     async def update(self, text: str, *, by: str = "") -> None:
         if self.is_away:
             raise MeshError("MESH-A503", "NATS did not answer")
         spec = plan(text).spec
         self.records[spec.name] = AppRecord(spec, "i1", 0, by)
 
-    async def undeploy(self, app: str) -> None:
+    async def undeploy(self, app: str, *, by: str = "") -> None:
         del self.records[app]
 
 

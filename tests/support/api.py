@@ -10,6 +10,7 @@ import anyio
 
 from mesh.api.server import ApiServer, listen
 from mesh.errors import MeshError, Position
+from mesh.manager.planning import view_of
 from mesh.manager.service import Leadership
 from mesh.model.app import AppSpec, Channel
 from mesh.model.backup import BackupRecord, Restored
@@ -145,7 +146,7 @@ class FakeService:
     async def leadership(self) -> Leadership:
         return Leadership("m1", "m1")
 
-    async def undeploy(self, app: str) -> None:
+    async def undeploy(self, app: str, *, by: str = "") -> None:
         self._text(app)
         del self.texts[app]
 
@@ -155,6 +156,9 @@ class FakeService:
     async def app(self, app: str) -> AppSpec:
         schema = StreamSchema("Orders", (Attribute("item", AttributeType.STRING),))
         return AppSpec(app, self._text(app), (Channel(app, schema),), ())
+
+    async def plan_view(self, app: str, form: str) -> Any:
+        return view_of(await self.app(app), form)
 
     async def status(self, app: str) -> dict[str, str]:
         self._text(app)

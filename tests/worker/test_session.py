@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mesh.functions import scripts
+from mesh.model import codec
 from mesh.model.app import GroupSpec
 from mesh.model.cluster import Assignment
-from mesh.settings import Settings
-from mesh.worker.protocol import SessionConfig, StartInstance, StopInstance, to_line
+from mesh.settings import FunctionSettings, Settings
+from mesh.worker.child import environment_of
+from mesh.worker.protocol import (
+    CONFIG_VARIABLE,
+    SessionConfig,
+    StartInstance,
+    StopInstance,
+    to_line,
+)
 from mesh.worker.session import Session, instance_options
 
 if TYPE_CHECKING:
@@ -79,3 +88,11 @@ def test_what_is_asked_for_again_before_it_has_ended_is_started_then(
         assert len(made) == 2
 
     asyncio.run(scene())
+
+
+def test_a_session_and_its_children_run_functions_only_where_they_are_allowed() -> None:
+    for is_allowed in (True, False):
+        settings = Settings(functions=FunctionSettings(python=is_allowed))
+        found = environment_of(SessionConfig("w1", "", settings))
+        assert found[scripts.SWITCH] == str(is_allowed).lower()
+        assert codec.decode(SessionConfig, found[CONFIG_VARIABLE].encode()).settings == settings

@@ -1,0 +1,152 @@
+"""Connections of the API: a bounded number of them, and a time limit for the head of a request.
+
+The process that serves the API may lead the cluster.  Its files are few, and connections that send
+nothing must not use them up: uvicorn accepts any number, and waits for a request without limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from mesh.logs import fields
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+#: Rest after an error of the system, such as too many open files.
+ACCEPT_REST_S = 0.5
+#: The part of all connections that one address may have.
+SHARE: Final = 0.5
+
+
+class TimedProtocol(H11Protocol):
+    """Closes a connection whose next request does not begin, or whose head is not whole, in time.
+
+    Args:
+        limit_s: from the connection, or from the end of the last response.
+        more: of ``H11Protocol``.
+    """
+
+    def __init__(self, limit_s: float, **more: Any) -> None:
+        super().__init__(**more)
+        self._limit_s = limit_s
+        self._timer: asyncio.TimerHandle | None = None
+        self.closed = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the time of the first head."""
+        super().connection_made(transport)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the time."""
+        super().connection_lost(exc)
+        self._stop()
+        self.closed.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Stop the time if this completes a head; any other data leaves it running."""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """Start the time of the next head."""
+        super().on_response_complete()
+        self._watch()
+
+    def _watch(self) -> None:
+        # None before the first request, against its annotation.
+        cycle: Any = self.cycle
+        is_answering = cycle is not None and not cycle.response_complete
+        if is_answering or self.transport.is_closing():
+            self._stop()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(self._limit_s, self.transport.abort)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Acceptor:
+    """Accepts connections on a socket, and no more than ``most`` at a time.
+
+    Further clients wait in the queue of the system.  An address that has its share of all
+    connections is refused, so that others can connect.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make: Callable[[], TimedProtocol],
+        tls: ssl.SSLContext | None,
+        most: int,
+        limit_s: float,
+    ) -> None:
+        """Create one that accepts nothing yet.
+
+        Args:
+            listening: bound, and without blocking.
+            make: the protocol of a connection.
+            tls: None for plain HTTP.
+            most: number of connections.
+            limit_s: time limit of the TLS handshake.
+        """
+        self._listening = listening
+        self._make = make
+        self._tls = tls
+        self._limit_s = limit_s
+        self._free = asyncio.Semaphore(most)
+        self._share = max(1, int(most * SHARE))
+        self._by_address: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        """Accept without end; when cancelled, connections are left to their protocols."""
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task[None]] = set()
+        while True:
+            await self._free.acquire()
+            try:
+                connection, address = await loop.sock_accept(self._listening)
+            except OSError as error:
+                self._free.release()
+                log.warning("connection not accepted", extra=fields(error=error))
+                await asyncio.sleep(ACCEPT_REST_S)
+                continue
+            task = loop.create_task(self._serve(connection, str(address[0])))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def _serve(self, connection: socket.socket, address: str) -> None:
+        """Hand a connection to its protocol, and wait for its end."""
+        self._by_address[address] += 1
+        try:
+            if self._by_address[address] > self._share:
+                connection.close()
+                return
+            # A handshake that fails or takes too long, and a client that has gone.
+            with contextlib.suppress(OSError, TimeoutError):
+                loop = asyncio.get_running_loop()
+                _, protocol = await loop.connect_accepted_socket(
+                    self._make,
+                    connection,
+                    ssl=self._tls,
+                    ssl_handshake_timeout=self._limit_s if self._tls else None,
+                )
+                await protocol.closed.wait()
+        finally:
+            self._free.release()
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]

@@ -1,0 +1,177 @@
+"""Plans of apps for a manager: computed in a process of its own, one after the other, and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+
+from mesh.functions.scripts import not_allowed
+from mesh.language.parser import parse, parse_app
+from mesh.manager.plan_process import PlanProcess
+from mesh.manager.waiting import Bound
+from mesh.model import codec
+from mesh.plan.app_elements import elements
+from mesh.plan.bind import bind
+from mesh.plan.build import AppPlan, plan
+from mesh.plan.changes import changes_between
+from mesh.plan.edits import Edit, edit_app
+from mesh.plan.explain import to_values
+from mesh.plan.groups import app_name
+from mesh.plan.picture import to_dot, to_svg
+from mesh.plan.rename import renamed
+from mesh.plan.scale import as_scaled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from mesh.model.app import AppSpec
+    from mesh.settings import Settings
+
+T = TypeVar("T")
+
+#: Results that are kept, and calls that wait at most.
+KEPT_MAX: Final = 32
+WAITING_MAX: Final = 16
+#: Of this Python process, so that it is started once.
+_PROCESS: Final = PlanProcess()
+
+
+class Process(Protocol):
+    """A ``PlanProcess``."""
+
+    def call(self, limit_s: float, function: Callable[..., T], *arguments: Any) -> T:
+        """The result of a function, computed elsewhere."""
+        ...
+
+
+class Planner:
+    """Calls of the planner that a manager needs; each raises MESH-A413 for what takes too long.
+
+    Args:
+        settings: the number of partitions, and the time limit.
+        process: computes; tests give one of their own.
+    """
+
+    def __init__(self, settings: Settings, process: Process = _PROCESS) -> None:
+        self._partitions = settings.channels.partitions
+        self._has_python = settings.functions.python
+        self._limit_s = settings.manager.plan_timeout_s
+        self._process = process
+        self._turn = asyncio.Lock()
+        self._waiting = Bound(WAITING_MAX, "requests wait for the planner")
+        self._kept: OrderedDict[object, Any] = OrderedDict()
+        self._limiter = CapacityLimiter(1)
+
+    async def plan(self, text: str) -> AppSpec:
+        """The plan of a text; MESH-L*, MESH-P*."""
+        key = "plan", _digest(text.encode())
+        return await self._run(key, plan_text, text, self._partitions, self._has_python)
+
+    async def name(self, text: str) -> str:
+        """The name of the app of a text; MESH-L*."""
+        return await self._run(("name", _digest(text.encode())), name_of_text, text)
+
+    async def view(self, spec: AppSpec, form: str) -> Any:
+        """A plan as ``json`` values, as ``elements``, or as a picture in ``svg`` or ``dot``."""
+        return await self._run((form, _digest(codec.encode(spec))), view_of, spec, form)
+
+    async def is_same(self, before: AppSpec, text: AppSpec, scaled: Mapping[str, int]) -> bool:
+        """Whether another text changes nothing of an app with these numbers of instances."""
+        return await self._run(None, is_unchanged, before, text, dict(scaled))
+
+    async def edit(
+        self,
+        before: AppSpec,
+        text: AppSpec,
+        scaled: Mapping[str, int],
+        number: int,
+        reset: Collection[str],
+    ) -> tuple[AppSpec, Edit]:
+        """The plan with the numbers of instances of ``before``, and ``edit_app`` of it."""
+        reset = tuple(reset)
+        return await self._run(None, edit_of, before, text, dict(scaled), number, reset)
+
+    async def renamed(self, spec: AppSpec, other: str) -> AppSpec:
+        """The plan under another name; see ``mesh.plan.rename``."""
+        return await self._run(None, renamed, spec, other)
+
+    async def _run(
+        self,
+        key: tuple[str, bytes] | None,
+        function: Callable[..., T],
+        *arguments: Any,
+    ) -> T:
+        """The result of a function; it is kept, unless ``key`` is None."""
+        if key not in self._kept:
+            with self._waiting.turn():
+                # An earlier request for the same may have computed it by then.
+                async with self._turn:
+                    if key not in self._kept:
+                        return await self._computed(key, function, *arguments)
+        self._kept.move_to_end(key)
+        value: T = self._kept[key]
+        return value
+
+    async def _computed(self, key: object, function: Callable[..., T], *arguments: Any) -> T:
+        value = await anyio.to_thread.run_sync(
+            self._process.call,
+            self._limit_s,
+            function,
+            *arguments,
+            limiter=self._limiter,
+            abandon_on_cancel=True,
+        )
+        if key is not None:
+            self._kept[key] = value
+            while len(self._kept) > KEPT_MAX:
+                self._kept.popitem(last=False)
+        return value
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def plan_text(text: str, partitions: int, has_python: bool) -> AppSpec:
+    """The plan of a text; MESH-S131 for one with functions, if ``has_python`` is false."""
+    planned = plan(text, partitions=partitions)
+    if planned.bound.scripts and not has_python:
+        raise not_allowed(planned.bound.scripts[0])
+    return planned.spec
+
+
+def name_of_text(text: str) -> str:
+    """The name of the app of a text."""
+    return app_name(parse_app(text))
+
+
+def view_of(spec: AppSpec, form: str) -> Any:
+    """See ``Planner.view``."""
+    match form:
+        case "json":
+            return to_values(AppPlan(bind(parse(spec.text)), spec))
+        case "elements":
+            return elements(spec)
+        case "svg":
+            return to_svg(spec)
+        case _:
+            return to_dot(spec)
+
+
+def is_unchanged(before: AppSpec, text: AppSpec, scaled: Mapping[str, int]) -> bool:
+    """See ``Planner.is_same``."""
+    spec = as_scaled(text, scaled)
+    return before.fingerprint == spec.fingerprint or changes_between(before, spec).is_same
+
+
+def edit_of(
+    before: AppSpec, text: AppSpec, scaled: Mapping[str, int], number: int, reset: Collection[str]
+) -> tuple[AppSpec, Edit]:
+    """See ``Planner.edit``."""
+    spec = as_scaled(text, scaled)
+    return spec, edit_app(before, spec, number, reset)

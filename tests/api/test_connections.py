@@ -1,0 +1,173 @@
+"""Connections that send nothing, or slowly, do not keep others out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ssl
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.api import connections, tls
+from mesh.clock import SystemClock
+from mesh.settings import ManagerSettings
+from tests.support.api import OPEN, FakeService, served
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mesh.api.server import ApiServer
+
+#: Longer than any test: what ends, ends for another reason.
+LONG_S = 600.0
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def port_of(api: ApiServer) -> int:
+    return int(api.url.rpartition(":")[2])
+
+
+class Client:
+    """A raw connection from a loopback address."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def connect(cls, api: ApiServer, source: str = "127.0.0.1") -> Client:
+        made = await asyncio.open_connection("127.0.0.1", port_of(api), local_addr=(source, 0))
+        return cls(*made)
+
+    async def health(self) -> bytes:
+        """The status line."""
+        self.writer.write(HEALTH)
+        async with asyncio.timeout(60):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            await self.reader.readuntil(b"\n")
+        return head.partition(b"\r\n")[0]
+
+    async def until_closed(self) -> None:
+        async with asyncio.timeout(60):
+            with contextlib.suppress(ConnectionError):
+                assert await self.reader.read() == b""
+        await self.close()
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HT", HEALTH[:-2], HEALTH + HEALTH[:-2]])
+def test_a_connection_whose_head_does_not_end_is_closed(sent: bytes) -> None:
+    async def run() -> None:
+        hasty = replace(OPEN, head_timeout_s=0.05)
+        async with served(FakeService(), hasty) as api:
+            client = await Client.connect(api)
+            if sent.startswith(HEALTH):
+                assert await client.health() == b"HTTP/1.1 200 OK"
+            client.writer.write(sent.removeprefix(HEALTH))
+            await client.until_closed()
+
+    asyncio.run(run())
+
+
+def test_bytes_that_trickle_do_not_prolong_the_time() -> None:
+    async def run() -> int:
+        async with served(FakeService(), replace(OPEN, head_timeout_s=0.01)) as api:
+            client = await Client.connect(api)
+            client.writer.write(b"GET /health HTTP/1.1\r\nX: ")
+            # The server shares the loop.  In all, the bytes are too few to fill a head.
+            sent = 0
+            while sent < 15_000 and not client.reader.at_eof() and not client.reader.exception():
+                client.writer.write(b"x")
+                sent += 1
+                await asyncio.sleep(0)
+            await client.until_closed()
+            return sent
+
+    assert asyncio.run(run()) < 15_000
+
+
+def test_an_address_with_its_share_of_connections_leaves_room_for_others() -> None:
+    async def run() -> None:
+        async with served(
+            FakeService(), replace(OPEN, connections_max=4, head_timeout_s=LONG_S)
+        ) as api:
+            silent = [await Client.connect(api, "127.0.0.2") for _ in range(10)]
+            for one in silent[2:]:
+                await one.until_closed()
+            client = await Client.connect(api)
+            assert await client.health() == b"HTTP/1.1 200 OK"
+            assert await silent[0].health() == b"HTTP/1.1 200 OK"
+            for one in (client, *silent):
+                await one.close()
+
+    asyncio.run(run())
+
+
+def test_a_client_above_the_number_waits_until_another_leaves() -> None:
+    async def run() -> None:
+        async with served(
+            FakeService(), replace(OPEN, connections_max=2, head_timeout_s=LONG_S)
+        ) as api:
+            silent = [await Client.connect(api, f"127.0.0.{n}") for n in (2, 3)]
+            # Both are accepted: they are answered.
+            for one in silent:
+                assert await one.health() == b"HTTP/1.1 200 OK"
+            client = await Client.connect(api)
+            answer = asyncio.create_task(client.health())
+            assert await silent[1].health() == b"HTTP/1.1 200 OK"
+            assert not answer.done()
+            await silent[0].close()
+            assert await answer == b"HTTP/1.1 200 OK"
+            for one in (client, silent[1]):
+                await one.close()
+
+    asyncio.run(run())
+
+
+def test_a_tls_handshake_that_does_not_begin_is_ended(tmp_path: Path) -> None:
+    async def run() -> None:
+        certificate, key = tls.self_signed(tmp_path, SystemClock().wall_ms())
+        settings = ManagerSettings(
+            port=0, anonymous=True, tls_cert=str(certificate), tls_key=str(key),
+            head_timeout_s=0.5, connections_max=2,
+        )  # fmt: skip
+        async with served(FakeService(), settings) as api:
+            silent = await Client.connect(api)
+            await silent.until_closed()
+            context = ssl.create_default_context(cafile=str(certificate))
+            made = await asyncio.open_connection("localhost", port_of(api), ssl=context)
+            client = Client(*made)
+            assert await client.health() == b"HTTP/1.1 200 OK"
+            await client.close()
+
+    asyncio.run(run())
+
+
+def test_an_error_of_the_system_does_not_end_the_acceptance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "ACCEPT_REST_S", 0.0)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        real, failures = loop.sock_accept, [OSError(errno.EMFILE, "Too many open files")] * 3
+
+        async def accept(listening: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return await real(listening)
+
+        monkeypatch.setattr(loop, "sock_accept", accept)
+        async with served(FakeService(), OPEN) as api:
+            client = await Client.connect(api)
+            assert await client.health() == b"HTTP/1.1 200 OK"
+            await client.close()
+        assert not failures
+
+    asyncio.run(run())

@@ -1,0 +1,97 @@
+"""Requests with names, numbers, times and headers that no client of ours sends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from starlette.routing import Route
+
+from mesh.api.auth import Access
+from mesh.api.paths import AppName, EntryId
+from mesh.api.routes import make_app, status_of
+from mesh.errors import MeshError
+from tests.support.api import OPEN, TEXT, TEXT_PLAIN, FakeService, served
+
+
+def ask(service: FakeService, method: str, path: str, **more: Any) -> httpx.Response:
+    """Send one request to an anonymous API."""
+
+    async def run() -> httpx.Response:
+        async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
+            return await client.request(method, path, **more)
+
+    return anyio.run(run)
+
+
+def _routes() -> list[Route]:
+    found = make_app(FakeService(), Access(None)).routes
+    return [one for one in found if isinstance(one, Route)]
+
+
+def test_every_route_of_an_app_takes_names_of_apps_only() -> None:
+    convertors = [
+        (one.path, name, convertor)
+        for one in _routes()
+        for name, convertor in one.param_convertors.items()
+    ]
+    assert sum(name == "app" for _, name, _ in convertors) == 20
+    for path, name, convertor in convertors:
+        wanted = {"app": AppName, "id": EntryId}.get(name, object)
+        assert isinstance(convertor, wanted), path
+
+
+def test_a_wildcard_in_the_place_of_an_app_is_not_found() -> None:
+    service = FakeService({"Shop": TEXT})
+
+    async def run() -> list[tuple[str, int, Any]]:
+        found = []
+        async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
+            for one in (one for one in _routes() if "app" in one.param_convertors):
+                for name in ("%2A", "%3E", "a%2Eb", "a%20b", "a%0D%0Ab", "%2A%2F", "_x", "\u00e9"):
+                    path = one.path.replace("{app:app_name}", name)
+                    path = path.replace("{id:entry_id}", "1").replace("{revision}", "r1")
+                    method = next(iter((one.methods or set()) - {"HEAD"}))
+                    answer = await client.request(method, path, content=b"{}")
+                    found.append((f"{method} {path}", answer.status_code, answer.json()))
+        return found
+
+    answers = anyio.run(run)
+    assert len(answers) == 160
+    refused = 404, {"code": "MESH-A404", "message": "not found"}
+    assert [path for path, *answer in answers if tuple(answer) != refused] == []
+    assert service.events.done == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "more", "status"),
+    [
+        ("POST", "/siddhi-apps?from=9999-12-31T23:59:59-23:59", {"content": TEXT}, 400),
+        ("POST", "/siddhi-apps?from=0001-01-01T00:00:00%2B23:59", {"content": TEXT}, 400),
+        ("GET", f"/error-handler/Shop/{'9' * 5000}", {}, 404),
+        ("DELETE", f"/error-handler/Shop/{'9' * 5000}", {}, 404),
+        ("GET", f"/siddhi-apps/Shop/errors?limit={'9' * 5000}", {}, 400),
+        ("GET", "/siddhi-apps/Shop/errors?limit=nan", {}, 400),
+        ("POST", "/error-handler/Shop/replay", {"content": b'{"id": 18446744073709551615}'}, 400),
+        ("POST", "/error-handler/Shop/replay", {"content": b'{"ids": [-1]}'}, 400),
+        ("POST", "/error-handler/Shop/replay", {"content": b'{"ids": [true]}'}, 400),
+        ("GET", "/siddhi-apps", {"headers": {"Origin": "http://["}}, 403),
+        ("GET", "/siddhi-apps", {"headers": {"Host": "["}}, 403),
+    ],
+)
+def test_numbers_times_and_origins_out_of_range_are_refused(
+    method: str, path: str, more: dict[str, Any], status: int
+) -> None:
+    answer = ask(FakeService({"Shop": TEXT}), method, path, **{"headers": TEXT_PLAIN, **more})
+    assert answer.status_code == status
+    assert answer.json()["code"] == f"MESH-A{status}"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("MESH-A404", 404), ("MESH-A503", 503), ("MESH-A100", 500), ("MESH-N110", 503)],
+)
+def test_an_error_has_the_status_of_its_code(code: str, status: int) -> None:
+    assert status_of(MeshError(code, "an error")) == status

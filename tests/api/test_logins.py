@@ -1,0 +1,144 @@
+"""Checks of passwords: known users don't wait for them, few wait at all, failures are logged."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.lowlevel
+import httpx
+import pytest
+
+from mesh.api import auth, users
+from mesh.api.auth import Access
+from mesh.api.routes import make_app
+from mesh.api.users import Credentials, Users
+from mesh.logs import TextFormatter
+from tests.support.api import FakeService
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ADA = ("ada", "pass:word")
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Users:
+    """A file with the user ada."""
+    users.add(tmp_path / "users", *ADA)
+    return Users(tmp_path / "users")
+
+
+class SlowChecks:
+    """Checks of passwords end when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.may_end = threading.Event()
+        real = Users.check
+
+        def check(these: Users, given: Credentials) -> bool:
+            self.may_end.wait(30.0)
+            return real(these, given)
+
+        monkeypatch.setattr(Users, "check", check)
+
+
+def _client(access: Access, address: str = "192.0.2.1") -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(make_app(FakeService(), access), client=(address, 1))
+    return httpx.AsyncClient(transport=transport, base_url="http://api")
+
+
+async def _until_pending(access: Access, count: int) -> None:
+    with anyio.fail_after(30):
+        while access.pending.total() < count:
+            await anyio.lowlevel.checkpoint()
+
+
+def test_a_known_user_does_not_wait_for_the_checks_of_others(
+    known: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        access = Access(known)
+        async with _client(access) as client, anyio.create_task_group() as tasks:
+            assert (await client.get("/siddhi-apps", auth=ADA)).status_code == 200
+            slow = SlowChecks(monkeypatch)
+            for number in range(5):
+                tasks.start_soon(_get, client, ("ada", f"wrong {number}"))
+            await _until_pending(access, 5)
+            with anyio.fail_after(30):
+                assert (await client.get("/siddhi-apps", auth=ADA)).status_code == 200
+            slow.may_end.set()
+
+    anyio.run(run)
+
+
+async def _get(client: httpx.AsyncClient, credentials: tuple[str, str]) -> int:
+    return (await client.get("/siddhi-apps", auth=credentials)).status_code
+
+
+def test_only_so_many_checks_wait_and_one_address_leaves_room_for_others(
+    known: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SlowChecks(monkeypatch)
+    found: list[Any] = []
+
+    async def get(client: httpx.AsyncClient, credentials: tuple[str, str]) -> None:
+        found.append(await _get(client, credentials))
+
+    async def run() -> None:
+        access = Access(known)
+        one, other = _client(access), _client(access, "192.0.2.2")
+        async with one, other, anyio.create_task_group() as tasks:
+            most = auth._PENDING_OF_ADDRESS_MAX
+            for number in range(most):
+                tasks.start_soon(get, one, ("ada", f"wrong {number}"))
+            await _until_pending(access, most)
+            refused = await one.get("/siddhi-apps", auth=("ada", "one more"))
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+            assert refused.json()["code"] == "MESH-A429"
+            tasks.start_soon(get, other, ADA)
+            await _until_pending(access, most + 1)
+            slow.may_end.set()
+        assert sorted(found) == [200] + [401] * most
+        assert access.pending.total() == 0
+
+    anyio.run(run)
+
+
+def test_a_failed_login_is_logged_without_its_password(
+    known: Users, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with _client(Access(known)) as client:
+            assert await _get(client, ("x\ny" + "x" * 5000, "secret")) == 401
+
+    with caplog.at_level(logging.WARNING, logger="mesh.api.auth"):
+        anyio.run(run)
+    (record,) = [one for one in caplog.records if one.name == "mesh.api.auth"]
+    assert record.getMessage() == "login failed"
+    line = TextFormatter().format(record)
+    name = "x\\ny" + "x" * 61
+    assert line.endswith(f" mesh.api.auth login failed user={name} address=192.0.2.1")
+    assert "secret" not in str(vars(record))
+
+
+def test_a_password_that_is_replaced_during_its_check_is_not_kept(
+    known: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = Credentials(*ADA), Credentials("ada", "another")
+    real = type(users._HASHER).verify
+
+    def verify(hasher: Any, *arguments: Any) -> bool:
+        monkeypatch.undo()
+        users.add(known.path, new.user, new.password)
+        known.refresh()
+        return real(hasher, *arguments)
+
+    monkeypatch.setattr(type(users._HASHER), "verify", verify)
+    assert known.check(old)
+    assert not known.is_verified(old)
+    assert not known.check(old)
+    assert known.check(new)
+    assert known.is_verified(new)

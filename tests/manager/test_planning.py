@@ -1,0 +1,174 @@
+"""Plans are made in a process of their own, within limits, once for a text."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.api.routes import status_of
+from mesh.errors import MeshError
+from mesh.manager import planning
+from mesh.manager.manager import running
+from mesh.manager.plan_process import PlanProcess
+from mesh.manager.planning import Planner
+from mesh.plan.build import plan
+from mesh.settings import FunctionSettings, ManagerSettings, NatsSettings, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mesh.jetstream.server import NatsServer
+
+TEXT = "@App:name('A') define stream S (a int); from S[a > 1] select a insert into T;"
+
+
+@pytest.fixture
+def process() -> Iterator[PlanProcess]:
+    made = PlanProcess()
+    yield made
+    made.stop()
+
+
+class Recorder:
+    """Computes in this process, and counts."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def call(self, limit_s: float, function: Callable[..., Any], *arguments: Any) -> Any:
+        self.calls.append(function.__name__)
+        return function(*arguments)
+
+
+def _use_memory() -> int:
+    return len(bytearray(2**40))
+
+
+def _die() -> None:
+    os.abort()
+
+
+def _recurse() -> None:
+    _recurse()
+
+
+def _never() -> None:
+    while True:
+        pass
+
+
+def test_a_call_is_computed_by_another_process_that_is_kept(process: PlanProcess) -> None:
+    first = process.call(60.0, os.getpid)
+    assert first not in (os.getpid(), None)
+    assert process.call(60.0, os.getpid) == first
+    assert process.call(60.0, planning.name_of_text, TEXT) == "A"
+
+
+def test_the_process_does_not_get_the_settings_of_the_manager(
+    process: PlanProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MESH_NATS_PASSWORD", "secret")
+    assert process.call(60.0, os.getenv, "MESH_NATS_PASSWORD") is None
+
+
+@pytest.mark.parametrize("bomb", [_use_memory, _die, _recurse])
+def test_what_needs_too_much_is_an_error_and_the_next_call_works(
+    process: PlanProcess, bomb: Callable[[], Any]
+) -> None:
+    with pytest.raises(MeshError, match="MESH-A413"):
+        process.call(60.0, bomb)
+    assert process.call(60.0, planning.name_of_text, TEXT) == "A"
+
+
+def test_a_call_that_takes_too_long_is_ended(process: PlanProcess) -> None:
+    first = process.call(60.0, os.getpid)
+    with pytest.raises(MeshError, match="MESH-A413"):
+        process.call(0.01, _never)
+    assert process.call(60.0, os.getpid) != first
+
+
+def test_an_error_of_the_text_keeps_its_place(process: PlanProcess) -> None:
+    with pytest.raises(MeshError) as error:
+        process.call(
+            60.0, planning.plan_text, "@App:name('A') define stream S (a int); from X", 8, True
+        )
+    assert error.value.position is not None
+
+
+def test_a_plan_is_made_once_for_a_text_and_its_views() -> None:
+    async def scene() -> None:
+        recorder = Recorder()
+        planner = Planner(Settings(), recorder)
+        spec, again = await asyncio.gather(planner.plan(TEXT), planner.plan(TEXT))
+        assert spec is again
+        assert spec == plan(TEXT).spec
+        for form in ("json", "svg", "dot", "elements") * 2:
+            await planner.view(spec, form)
+        assert recorder.calls == ["plan_text"] + ["view_of"] * 4
+        group = replace(spec.groups[0], parallel=2)
+        await planner.view(replace(spec, groups=(group,)), "json")
+        assert len(recorder.calls) == 6
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("has_python", [True, False])
+def test_an_app_with_functions_is_refused_where_none_are_run(has_python: bool) -> None:
+    settings = Settings(functions=FunctionSettings(python=has_python))
+    text = TEXT.replace("from", "define function f[python] return int { return 1 }; from")
+
+    async def scene() -> None:
+        assert (await Planner(settings, Recorder()).plan(TEXT)).name == "A"
+        planned = Planner(settings, Recorder()).plan(text)
+        if has_python:
+            assert (await planned).text == text
+            return
+        with pytest.raises(MeshError, match="MESH-S131") as error:
+            await planned
+        assert status_of(error.value) == 403
+
+    asyncio.run(scene())
+
+
+def test_only_so_many_requests_wait_for_the_planner() -> None:
+    async def scene() -> None:
+        planner = Planner(Settings(), Recorder())
+        texts = [TEXT.replace("> 1", f"> {n}") for n in range(planning.WAITING_MAX + 3)]
+        done = await asyncio.gather(*map(planner.plan, texts), return_exceptions=True)
+        refused = [one for one in done if isinstance(one, MeshError)]
+        assert [one.code for one in refused] == ["MESH-A429"] * 3
+        assert (await planner.plan(texts[-1])).name == "A"
+
+    asyncio.run(scene())
+
+
+def test_a_manager_plans_within_the_limit(nats_server: NatsServer) -> None:
+    """Every request that plans is refused when there is no time for it; others are answered."""
+
+    async def scene() -> None:
+        settings = Settings(
+            nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
+        )
+        hasty = replace(settings, manager=ManagerSettings(id="m2", plan_timeout_s=0.0))
+        async with running(settings) as (_, one), running(hasty) as (manager, other):
+            await one.deploy(TEXT)
+            while other.record("A") is None:
+                await manager.view.changed(manager.view.version, 5.0)
+            for call in (
+                other.deploy(TEXT.replace("'A'", "'B'")),
+                other.update(TEXT.replace("a > 1", "a > 2")),
+                other.plan_view("A", "json"),
+                other.plan_view("A", "elements"),
+                other.name_of(TEXT),
+            ):
+                with pytest.raises(MeshError, match="MESH-A413"):
+                    await call
+            assert (await other.status("A")).app == "A"
+            streams = await manager.client.jetstream().streams_info()
+            assert not [one for one in streams if str(one.config.name).startswith("mesh-B-")]
+
+    asyncio.run(scene())
