@@ -32,7 +32,7 @@ def add_to(app: typer.Typer) -> None:
 
 def dev(
     data: DataOption = Path(".mesh", "dev"),
-    workers: WorkersOption = 2,
+    workers: WorkersOption = 1,
     nats_port: Annotated[int, typer.Option(help="Port of NATS; 0 for a free one.")] = 0,
     api_port: Annotated[int, typer.Option(help="Port of the REST API; 0 for a free one.")] = 0,
     log_level: Annotated[
@@ -46,7 +46,7 @@ def dev(
     a new password is made at each start. Other commands of the same user find this cluster by
     themselves. Ctrl-C ends everything.
 
-    Example: `mesh dev --workers 1`, and in another terminal `mesh deploy app.siddhi`
+    Example: `mesh dev --workers 2`, and in another terminal `mesh deploy app.siddhi`
     """
     from mesh import settings
     from mesh.cli.local import LocalPlan

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from mesh.model.app import Strategy
+from mesh.model.app import GroupMode, Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +70,8 @@ def _substance(spec: GroupSpec) -> GroupSpec:
         for i in spec.inputs
     )
     text = _DIST.sub("", spec.text)
-    return replace(spec, text=text, parallel=1, node=(), inputs=inputs)
+    mode = GroupMode.REAL_TIME
+    return replace(spec, text=text, parallel=1, node=(), mode=mode, inputs=inputs)
 
 
 @dataclass(frozen=True, slots=True)

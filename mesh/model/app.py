@@ -48,6 +48,15 @@ class GroupKind(StrEnum):
     TRIGGER = "trigger"
 
 
+class GroupMode(StrEnum):
+    """How a worker runs the instances of a group."""
+
+    #: In the query that the worker's instances share, as messages come.
+    REAL_TIME = "real-time"
+    #: In a streaming query of its own, batch after batch.
+    MICRO_BATCH = "micro-batch"
+
+
 @dataclass(frozen=True, slots=True)
 class Channel:
     """The wire of one stream: one JetStream stream, or one for each virtual partition."""
@@ -142,6 +151,8 @@ class GroupSpec:
     node: tuple[str, ...] = ()
     #: Standby workers of each instance, which hold its state ready: 0 or 1.
     standby: int = 0
+    #: With ``spark.shared_query: false`` a worker runs all groups in micro-batches.
+    mode: GroupMode = GroupMode.REAL_TIME
     #: The edit of the app at which its output positions began again; 0 for the first text.
     edit: int = 0
     #: How many times its state was reset.

@@ -144,6 +144,7 @@ def _group_spec(group: Group, bound: BoundApp, tree: App, wiring: ChannelLayout)
         sinks=part.sinks,
         node=group.node,
         standby=group.standby,
+        mode=group.mode,
     )
 
 

@@ -162,7 +162,9 @@ def merge_specs(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) -> A
 
 def _with_places_of(group: GroupSpec, was: GroupSpec) -> GroupSpec:
     """``was``, as wide as ``group`` and where that may run."""
-    return replace(was, parallel=group.parallel, node=group.node, standby=group.standby)
+    return replace(
+        was, parallel=group.parallel, node=group.node, standby=group.standby, mode=group.mode
+    )
 
 
 def _with_recorders_of(old: AppSpec, new: AppSpec) -> AppSpec:
@@ -201,6 +203,8 @@ def _group(old: GroupSpec | None, new: GroupSpec, is_reset: bool) -> GroupChange
         others.append(f"it runs on {_labels(new.node)} rather than on {_labels(old.node)}")
     if old.standby != new.standby:
         others.append(f"{new.standby or 'no'} worker stands by for each instance")
+    if old.mode != new.mode:
+        others.append(f"it runs in mode {new.mode} rather than {old.mode}")
     if reasons:
         return GroupChange(new.name, GroupFate.RESTARTED, (*others, *reasons), states)
     if not others:

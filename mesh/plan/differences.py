@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from mesh.model.app import Strategy
+from mesh.model.app import GroupMode, Strategy
 from mesh.plan.states import without_numbers
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def _shape(group: GroupSpec) -> GroupSpec:
         parallel=1,
         node=(),
         standby=0,
+        mode=GroupMode.REAL_TIME,
         inputs=inputs,
         edit=0,
         resets=0,

@@ -1,11 +1,13 @@
 """``@dist``: the group of an element, its number of instances, and the labels of its workers.
 
-    @dist(execGroup='sums', parallel='4', partitions='16', node='gpu=true', standby='1')
+    @dist(execGroup='sums', parallel='4', partitions='16', node='gpu=true', standby='1',
+          mode='micro-batch')
 
 ``partitions`` is the number of virtual partitions of the keyed channels that the group reads; a
 group that sets it can be scaled later, also from one instance.  ``node`` names labels that a worker
-must have.  ``standby`` requests a second worker that keeps a copy of each instance's state.  Nested
-in ``@source(..)`` it has ``parallel`` alone, that of the stream's receiver.
+must have.  ``standby`` requests a second worker that keeps a copy of each instance's state.
+``mode`` is how workers run it (``GroupMode``).  Nested in ``@source(..)`` it has ``parallel``
+alone, that of the stream's receiver.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
 from mesh.language.syntax import Annotation, find
+from mesh.model.app import GroupMode
 from mesh.plan.name_errors import nearest
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ _RESERVED: Final = (PARTITIONER_PREFIX, RECEIVER_PREFIX, TRIGGER_PREFIX)
 #: A group's name is part of the names of instances, keys and producers.
 _GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\Z")
 _LABEL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*=[A-Za-z0-9_.-]+\Z")
-_ELEMENTS: Final = ("execGroup", "parallel", "partitions", "node", "standby")
+_ELEMENTS: Final = ("execGroup", "parallel", "partitions", "node", "standby", "mode")
 PARALLEL_MAX: Final = 1024
 
 
@@ -50,13 +53,15 @@ class Dist:
     node: tuple[str, ...] | None = None
     #: Standbys of each instance, 0 or 1; None if not specified.
     standby: int | None = None
+    #: None if not specified.
+    mode: GroupMode | None = None
 
 
 def read_dist(annotations: Iterable[Annotation], position: Position) -> Dist:
     """Read the ``@dist`` of an element at ``position``.
 
     Raises:
-        MeshError: MESH-P203 to P205, P224 and P226 for errors in it.
+        MeshError: MESH-P203 to P205, P224, P226 and P227 for errors in it.
     """
     found = [a for a in annotations if a.name.lower() == "dist"]
     if not found:
@@ -72,6 +77,7 @@ def read_dist(annotations: Iterable[Annotation], position: Position) -> Dist:
         _number(dist, "partitions", "number of partitions"),
         _labels(dist),
         _standby(dist),
+        _mode(dist),
     )
 
 
@@ -157,3 +163,18 @@ def _standby(dist: Annotation) -> int | None:
             position=dist.position,
         )
     return int(text)
+
+
+def _mode(dist: Annotation) -> GroupMode | None:
+    text = dist.get("mode")
+    if text is None:
+        return None
+    try:
+        return GroupMode(text.strip().lower())
+    except ValueError:
+        raise MeshError(
+            "MESH-P227",
+            f'mode "{text}" is none of {", ".join(GroupMode)}',
+            hint=nearest(text, list(GroupMode)) or "Without a mode a group runs in real time.",
+            position=dist.position,
+        ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.model.app import GroupKind, Strategy
+from mesh.model.app import GroupKind, GroupMode, Strategy
 from mesh.plan.build import bind_group
 from mesh.plan.dependencies import union, uses_of
 
@@ -77,6 +77,7 @@ def _group_lines(group: GroupSpec) -> list[str]:
     for what, names in (
         ("runs on", group.node),
         ("standby", ("another worker for each instance",) if group.standby else ()),
+        ("mode", (group.mode,) if group.mode is not GroupMode.REAL_TIME else ()),
         ("sources", group.sources),
         ("sinks", group.sinks),
         ("queries", _queries(group)),
@@ -138,6 +139,7 @@ def _group_values(group: GroupSpec) -> dict[str, Any]:
         "instances": list(group.instances),
         "node": list(group.node),
         "standby": group.standby,
+        "mode": str(group.mode),
         "sources": list(group.sources),
         "sinks": list(group.sinks),
         "queries": list(_queries(group)),

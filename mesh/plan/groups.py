@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from mesh.errors import MeshError, Position, not_supported
 from mesh.language.syntax import App, Partition, Query, find
 from mesh.model import names
+from mesh.model.app import GroupMode
 from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
 from mesh.plan.dependencies import Uses, union, uses_of
 from mesh.plan.dist import Dist, read_dist
@@ -56,6 +57,7 @@ class Group:
     node: tuple[str, ...] = ()
     #: Standbys of each of its instances, 0 or 1.
     standby: int = 0
+    mode: GroupMode = GroupMode.REAL_TIME
     #: Fault streams (``!S``) with a reader: of streams that this group reads, so that events on
     #: which its queries fail go there.
     faults: tuple[str, ...] = ()
@@ -149,6 +151,9 @@ def _group(name: str, said: Sequence[Dist], elements: tuple[Element, ...]) -> Gr
     standbys = [(d, d.standby) for d in said if d.standby is not None]
     for number in standbys:
         _refuse_two(name, "numbers of standbys", standbys[0], number)
+    modes = [(d, d.mode) for d in said if d.mode is not None]
+    for mode in modes:
+        _refuse_two(name, "modes", modes[0], mode)
     return Group(
         name,
         said[0].parallel,
@@ -156,6 +161,7 @@ def _group(name: str, said: Sequence[Dist], elements: tuple[Element, ...]) -> Gr
         partitions[0][1] if partitions else None,
         next((d.node for d in said if d.node is not None), ()),
         standbys[0][1] or 0 if standbys else 0,
+        modes[0][1] if modes else GroupMode.REAL_TIME,
     )
 
 

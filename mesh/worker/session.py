@@ -27,7 +27,7 @@ from mesh.jetstream.mirror import Mirror
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
 from mesh.logs import fields
 from mesh.model import codec
-from mesh.model.app import GroupKind
+from mesh.model.app import GroupKind, GroupMode
 from mesh.model.cluster import Assignment
 from mesh.operators import precompile
 from mesh.spark import session as spark_session
@@ -195,7 +195,7 @@ class Session:
             self._replies.send(Report(status))
 
         context = InstanceContext(io, self._options, directory, store, report, SystemClock())
-        if self._shared_query is not None:
+        if self._shared_query is not None and io.group.mode is GroupMode.REAL_TIME:
             return SharedInstance(self._shared_query, context)
         return DedicatedInstance(self._spark, context)
 

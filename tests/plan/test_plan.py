@@ -191,17 +191,18 @@ internal streams, never on the wire: N"""
 def test_a_plan_tells_where_groups_run_and_what_they_hold() -> None:
     made = draft("""@App:name('A') @source(type='inMemory', topic='s') @sink(type='log')
     define stream S (a int);
-    @dist(execGroup='g', parallel='6', node='gpu=true', standby='1')
+    @dist(execGroup='g', parallel='6', node='gpu=true', standby='1', mode='micro-batch')
     from S select a insert into T;
     """)
     text = explain(made)
     assert "group receiver-S (receiver, added by the planner, 1 instance)" in text
     assert "\n  sources    S\n  sinks      S\n" in text
     assert "\n  instances  A-g-1..6\n  runs on    gpu=true\n" in text
-    assert "\n  standby    another worker for each instance\n  queries    query-1\n" in text
+    assert "\n  standby    another worker for each instance\n  mode       micro-batch\n" in text
     receiver, group = to_values(made)["groups"]
     assert (receiver["sources"], receiver["sinks"]) == (["S"], ["S"])
     assert (group["node"], group["standby"]) == (["gpu=true"], 1)
+    assert (receiver["mode"], group["mode"]) == ("real-time", "micro-batch")
     assert len(group["instances"]) == 6
 
 

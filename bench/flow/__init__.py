@@ -1,0 +1,1 @@
+"""Measurements of the event's way through a mesh: latency, rates, and what the processes need."""
