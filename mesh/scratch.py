@@ -150,19 +150,24 @@ def user_cache(environment: Mapping[str, str] = os.environ) -> Path:
         return path
 
 
-def trusted(path: Path, *, writers: int = 0) -> Path:
+def trusted(path: Path, *, beside: Path | None = None) -> Path:
     """A directory whose content may be executed: no other user can write to it; made if missing.
 
     Args:
         path: the directory.
-        writers: bits of the mode that are accepted, of those that let others write.
+        beside: a directory whose content is executed anyway; its owner and the users who may write
+            to it are trusted.
 
     Raises:
         OSError: it can't be created, belongs to another user, or others may write to it.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = path.stat()
-    if found.st_uid not in (0, os.getuid()):
+    owners, writers = {0, os.getuid()}, 0
+    if beside is not None:
+        also = beside.stat()
+        owners, writers = owners | {also.st_uid}, also.st_mode
+    if found.st_uid not in owners:
         raise PermissionError(f"{path} belongs to another user")
     if found.st_mode & 0o022 & ~writers:
         raise PermissionError(f"other users may write to {path}")

@@ -73,8 +73,8 @@ def _cache() -> Path:
         try:
             found = home()
             # A user who may write to the sources may also write beside them.
-            writers = HERE.stat().st_mode if found == HERE / "__pycache__" else 0
-            return scratch.trusted(scratch.trusted(found, writers=writers) / name, writers=writers)
+            beside = HERE if home is _beside else None
+            return scratch.trusted(scratch.trusted(found, beside=beside) / name, beside=beside)
         except FileNotFoundError:
             continue
         except OSError as error:

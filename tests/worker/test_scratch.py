@@ -211,6 +211,18 @@ def test_native_code_is_not_loaded_from_a_directory_that_others_may_write_to(
     assert native._cache().parent == home / "mesh"
 
 
+def test_a_user_who_may_write_the_sources_may_write_beside_them(tmp_path: Path) -> None:
+    for path in (tmp_path / "sources", tmp_path / "sources" / "cache"):
+        path.mkdir()
+        path.chmod(0o775)
+    with pytest.raises(PermissionError):
+        scratch.trusted(tmp_path / "sources" / "cache")
+    assert scratch.trusted(tmp_path / "sources" / "cache", beside=tmp_path / "sources").exists()
+    (tmp_path / "sources").chmod(0o755)
+    with pytest.raises(PermissionError):
+        scratch.trusted(tmp_path / "sources" / "cache", beside=tmp_path / "sources")
+
+
 def _install_for_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An installation that its users can't write to."""
     (home / "file").touch()
