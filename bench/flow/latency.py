@@ -1,7 +1,7 @@
 """Latency from a client's publication of an event to the subscription of another client.
 
 A process of its own publishes and subscribes.  So times are of one clock, and its work is not that
-of the mesh.  It also counts what comes more than once: a core subscriber sees each event once.
+of the mesh.  It also counts repeats: a core subscriber sees each event once.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _REST_S: Final = 10.0
 
 @dataclass(frozen=True)
 class Job:
-    """What to publish, and where it comes out."""
+    """Events to publish, and the streams in which they come out."""
 
     url: str
     app: str

@@ -31,7 +31,7 @@ _WINDOW: Final = 8000
 
 @dataclass(frozen=True)
 class Job:
-    """What to read, compute and publish."""
+    """Input, computation and output."""
 
     port: int
     stream: str

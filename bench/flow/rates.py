@@ -1,4 +1,4 @@
-"""How fast a backlog is worked off, exactly once, beside a plain program that gives no guarantee.
+"""Rate at which a backlog is worked off exactly once, beside a plain program at least once.
 
 W1 reads JSON events, filters, projects, and publishes one event a message.  W2 averages by key in
 each second.  Both programs find the whole input in the stream, on the same server, one after the

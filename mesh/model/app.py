@@ -49,7 +49,7 @@ class GroupKind(StrEnum):
 
 
 class GroupMode(StrEnum):
-    """How a worker runs the instances of a group."""
+    """Kind of query in which a worker runs the instances of a group."""
 
     #: In the query that the worker's instances share, as messages come.
     REAL_TIME = "real-time"

@@ -1,8 +1,7 @@
-"""Host of stateful operators: runs inside ``mapInArrow``, between the source and the sink.
+"""Host of stateful operators, between the source and the sink.
 
-One task handles one partition's part of a micro-batch.  It loads the state at the start position of
-the batch, decodes, runs the operators, encodes their output, and stores the state at the end
-position.  The operators do not depend on the host, nor the host on their logic.
+It handles one partition's part of a batch: loads the state at the start, decodes, runs the
+operators, encodes their output, and keeps the state at the end.
 
 Its input is the source's raw rows with range markers.  For each input stream it has a row with the
 start of the range, then messages, then its end (sequence and the broker's time).
@@ -10,7 +9,6 @@ start of the range, then messages, then its end (sequence and the broker's time)
 
 from __future__ import annotations
 
-import gc
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -33,6 +31,7 @@ from mesh.spark.local_state import LocalState, Position
 from mesh.spark.partitioning import channel_rows, restrict_to_partition
 from pyspark_nats import decode
 from pyspark_nats.decode.limits import USUAL, MessageLimits
+from pyspark_nats.gc_freeze import freeze_imported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -122,7 +121,7 @@ class PartitionTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run one partition's part of a micro-batch."""
-        freeze_garbage()
+        freeze_imported()
         run = PartitionRun(self)
         for batch in batches:
             yield from run.take(batch)
@@ -377,7 +376,6 @@ def bound_group(group: GroupSpec) -> BoundApp:
 
 #: States after the last batches in this process, so that the next batch need not load them.
 _LIVE: dict[tuple[str, str, int], tuple[Position, Partition]] = {}
-_frozen = False
 
 
 def drop_ended_states() -> None:
@@ -389,17 +387,5 @@ def drop_ended_states() -> None:
 
 
 def drop_state(directory: str, instance: str, number: int) -> None:
-    """Drop the state of a partition that this process does not serve any more."""
+    """Drop a state that this process does not need any more."""
     _LIVE.pop((directory, instance, number), None)
-
-
-def freeze_garbage() -> None:
-    """Exclude imported objects from garbage collection, once in a process.
-
-    Spark's daemon collects garbage after each task, which took nine tenths of its CPU time.
-    """
-    global _frozen
-    if not _frozen:
-        _frozen = True
-        gc.collect()
-        gc.freeze()

@@ -11,7 +11,8 @@ import pytest
 
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol import connection_options
-from pyspark_nats.protocol.connection import Connection, wait_any
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.waiting import wait_any
 from pyspark_nats.source import tail
 from pyspark_nats.source.tail import Tails
 

@@ -330,6 +330,8 @@ def test_a_stay_is_over_before_its_slot_and_the_next_one_finds_it(
 def test_a_slot_that_no_task_finds_ends(
     mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    mesh.start("sums")
+    mesh.runs("sums")
     monkeypatch.setattr(slot, "_LEASE_S", 0.0)
     slots = shared.runs[0].slots
     for one in slots:

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import random
-import select
 import threading
 import time
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from pyspark_nats.protocol.servers import Pool
 from pyspark_nats.protocol.transport import DisconnectedError as DisconnectedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark_nats.protocol.connection_options import ConnectionOptions
 
@@ -360,28 +359,6 @@ class Connection:
             if remaining_s <= 0 or not self._link.is_readable(remaining_s):
                 return False
             self.receive(time.monotonic() + 1)
-
-
-def wait_any(connections: Iterable[Connection], others: Iterable[int], wait_s: float) -> None:
-    """Wait until one of several connections or file descriptors is readable.
-
-    Args:
-        connections: those that are closed are left out.
-        others: file descriptors.
-        wait_s: longest wait, seconds.
-    """
-    poll = select.poll()
-    for connection in connections:
-        # Encrypted bytes may have been received already.
-        if connection.is_readable():
-            return
-        descriptor = connection.fileno()
-        if descriptor is not None:
-            poll.register(descriptor, select.POLLIN)
-    for descriptor in others:
-        poll.register(descriptor, select.POLLIN)
-    # Rounded up, so that a short wait is not zero.
-    poll.poll(max(0, -int(-wait_s * 1000 // 1)))
 
 
 _local = threading.local()

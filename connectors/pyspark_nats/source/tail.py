@@ -150,7 +150,7 @@ class Tails(Generic[K]):
         return [key for key, tail in self._by_key.items() if tail.waiting]
 
     def take(self, key: K, at: int, most: int) -> tuple[Messages, int] | None:
-        """Messages of a reader, and how many wait behind them.
+        """Messages of a reader, and how many wait after them.
 
         Args:
             key: of the reader.

@@ -1,4 +1,4 @@
-"""What a slot is working on: shared memory that its session can read even if the slot hangs."""
+"""Present work of a slot, in shared memory that its session can read even if the slot hangs."""
 
 from __future__ import annotations
 

@@ -17,18 +17,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from mesh.spark.shared_query import pacing
+from mesh.spark.shared_query.part_position import PartPosition
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, WorkItem
 from pyspark_nats.errors import ConnectorError, RefusedError, UnavailableError
-from pyspark_nats.protocol.connection import Connection, wait_any
+from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.subscriptions import MessageListener
-from pyspark_nats.source import offsets, planning, ranges
+from pyspark_nats.protocol.waiting import wait_any
+from pyspark_nats.source import planning, ranges
 from pyspark_nats.source.subjects import matching
 from pyspark_nats.source.tail import Tails
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from mesh.spark.shared_query.members import InputPartition, Member, Offsets
+    from mesh.spark.shared_query.members import Member
     from pyspark_nats.protocol.connection_options import ConnectionOptions
 
 T = TypeVar("T")
@@ -50,48 +52,6 @@ class _NoServerError(UnavailableError):
     """No server is available, for any member."""
 
 
-@dataclass(eq=False, slots=True)
-class _Offset:
-    """A part and its position."""
-
-    member: Member
-    part: InputPartition
-    at: Offsets = field(default_factory=dict)
-    #: Whether its restored state has not been loaded yet: a timer may be due in it.
-    is_unknown: bool = False
-    #: Time of the next timer in its state, by the broker's clock, milliseconds; None without one.
-    timer_ms: int | None = None
-    #: Time of the next look without a notification, local monotonic clock, seconds.
-    due_s: float | None = None
-    #: Where the part is to halt, by JetStream stream; None for no end.
-    until: Mapping[str, int] | None = None
-    #: Whether the part has reached ``until``.
-    is_there: bool = False
-    #: Whether it may follow its stream, and the last sequence that came.
-    follows: bool = False
-    seen: int = 0
-    #: The broker's clock minus the local monotonic clock, milliseconds.
-    clock_ms: float = 0.0
-    #: Most messages in its next run.
-    rows_max: int = pacing.ROWS_FIRST
-    _watch: offsets.Watch | None = None
-
-    def observe(self, connection: Connection) -> None:
-        """Look for the streams, which must exist, and set the start position."""
-        self._watch = offsets.Watch(self.part.options, connection, lambda: self.timer_ms)
-        self.at = {**self._watch.initial(), **(self.part.start or {})}
-        self.is_unknown = self.part.is_restored
-        options = self.part.options
-        is_plain = not self.part.is_foreign and options.block_count == 1
-        self.follows = is_plain and len(self.at) == 1 and self.member.until is None
-
-    @property
-    def watch(self) -> offsets.Watch:
-        """The observer of its streams."""
-        assert self._watch is not None
-        return self._watch
-
-
 @dataclass(slots=True)
 class _Uncertain:
     """A stream with a notification but no new message yet."""
@@ -108,8 +68,8 @@ class RoundPlanner:
 
     connection: ConnectionOptions
     #: Parts by the name of their member.
-    _places: dict[str, list[_Offset]] = field(default_factory=dict)
-    _readers: dict[str, list[_Offset]] = field(default_factory=lambda: defaultdict(list))
+    _places: dict[str, list[PartPosition]] = field(default_factory=dict)
+    _readers: dict[str, list[PartPosition]] = field(default_factory=lambda: defaultdict(list))
     _doubts: dict[str, _Uncertain] = field(default_factory=dict)
     #: Streams to look at again without a notification: their parts have just worked.
     _again: set[str] = field(default_factory=set)
@@ -121,7 +81,7 @@ class RoundPlanner:
         # Calls wait for one stream's leader at a time, and delay the other members.
         self._asks = Connection(replace(self.connection, timeout_s=_PATIENCE_S))
         self._listener = MessageListener(Connection(self.connection))
-        self._tails: Tails[_Offset] = Tails(Connection(self.connection), self._asks)
+        self._tails: Tails[PartPosition] = Tails(Connection(self.connection), self._asks)
 
     def next(self, wait_s: float, wakes: int | None = None) -> list[WorkItem]:
         """The work of the next round, as soon as there is some; empty after ``wait_s``.
@@ -171,7 +131,7 @@ class RoundPlanner:
 
     def admit(self, member: Member, keys: Collection[str]) -> Iterator[WorkItem]:
         """Take on some parts of a member; the reports on them."""
-        places = [_Offset(member, part) for part in member.parts if part.key in keys]
+        places = [PartPosition(member, part) for part in member.parts if part.key in keys]
 
         def observe() -> None:
             for place in places:
@@ -229,7 +189,7 @@ class RoundPlanner:
                 place.timer_ms = timer_ms
                 place.due_s = self._due_s(place)
 
-    def _observe(self, place: _Offset) -> None:
+    def _observe(self, place: PartPosition) -> None:
         """Look at a part's streams from now on when messages are published to them."""
         place.follows = False
         for stream in place.at:
@@ -265,7 +225,7 @@ class RoundPlanner:
                 found.append(item)
         return found
 
-    def _taken(self, place: _Offset) -> WorkItem | None:
+    def _taken(self, place: PartPosition) -> WorkItem | None:
         ((stream, at),) = place.at.items()
         seen = max(at["sequence"], place.seen)
         taken = self._tails.take(place, seen, place.rows_max)
@@ -288,7 +248,7 @@ class RoundPlanner:
         ((wanted,),) = ranges.plan([[(stream, subjects)]], {stream: at}, place.at)
         return WorkItem(WORK, place.member, place.part, (wanted,), place.at, behind, mine)
 
-    def _follow(self, place: _Offset) -> None:
+    def _follow(self, place: PartPosition) -> None:
         """Follow a stream after the present position."""
         ((stream, at),) = place.at.items()
         try:
@@ -334,11 +294,11 @@ class RoundPlanner:
         if count < len(_DOUBT_S):
             self._doubts[stream] = _Uncertain(now_s + _DOUBT_S[count], count + 1)
 
-    def _all(self) -> Iterator[_Offset]:
+    def _all(self) -> Iterator[PartPosition]:
         for places in self._places.values():
             yield from places
 
-    def _work(self, place: _Offset) -> WorkItem | None:
+    def _work(self, place: PartPosition) -> WorkItem | None:
         def step() -> WorkItem | None:
             work = self._query_streams(lambda: self._next_of(place))
             if place.follows and place not in self._tails:
@@ -347,7 +307,7 @@ class RoundPlanner:
 
         return self._guarded(place, step)
 
-    def _guarded(self, place: _Offset, step: Callable[[], WorkItem | None]) -> WorkItem | None:
+    def _guarded(self, place: PartPosition, step: Callable[[], WorkItem | None]) -> WorkItem | None:
         """The work that a step finds; an error concerns only the part's member."""
         try:
             return step()
@@ -358,7 +318,7 @@ class RoundPlanner:
             place.due_s = None
             return WorkItem(FAILED, place.member, failure=_error_text(error))
 
-    def _next_of(self, place: _Offset) -> WorkItem | None:
+    def _next_of(self, place: PartPosition) -> WorkItem | None:
         member, options = place.member, place.part.options
         limits = pacing.limited(options.limits, place.rows_max)
         if place.until is None:
@@ -387,7 +347,7 @@ class RoundPlanner:
             sum(stream["messages_behind"] for stream in report.values()),
         )
 
-    def _due_s(self, place: _Offset) -> float | None:
+    def _due_s(self, place: PartPosition) -> float | None:
         """Time of the next look at a part without a notification."""
         now_s = time.monotonic()
         times = [now_s + _IDLE_S] if place.follows else []
@@ -405,7 +365,7 @@ class RoundPlanner:
         return min(times, default=ends_s)
 
 
-def _even(until: Mapping[str, int], places: Iterable[_Offset]) -> dict[str, int]:
+def _even(until: Mapping[str, int], places: Iterable[PartPosition]) -> dict[str, int]:
     """``until``, or further: all partitions that read a stream halt at the same position in it."""
     found = dict(until)
     for place in places:

@@ -212,7 +212,7 @@ class SharedQuery:
                     listener.on_outcome(final)
 
     def _outcome(self, link: SlotLink, outcome: Outcome) -> tuple[QueryListener, Outcome] | None:
-        """What to tell to whom, as a slot reports an outcome; called with the lock held."""
+        """Listener and outcome to tell it, for a slot's outcome; called with the lock held."""
         name = members.file_name(outcome.instance, outcome.generation)
         admitted = self._members.get(name)
         if admitted is None or link not in admitted.links:

@@ -55,7 +55,7 @@ class _Served:
         self.behind, self.ends, self.live = item.behind, item.ends, run.live
 
     def report(self, now_s: float, *, stored: bool = True) -> Outcome:
-        """What is new; its state is stored first, so that the reported position can be used.
+        """Outcome of the runs since the last report; the state is stored first.
 
         ``stored`` is false for a state that is not valid any more: no position is reported then.
         """

@@ -1,7 +1,7 @@
 """A slot: the thread of one of Spark's Python processes that serves parts of the shared query.
 
 Spark starts a task for each slot, and that task stays until its batch is over.  The work itself is
-done by a thread of the same process, which goes on between two batches.  So the border of a batch
+done by a thread of the same process, which continues between two batches.  So the border of a batch
 is no pause.  The next task of the process finds the thread and stays in its turn.  A thread that no
 task has found for a while ends.
 
@@ -50,7 +50,7 @@ _DONE: Final = pa.schema([pa.field(name, kind) for name, kind in _DONE_TYPES.ite
 
 @dataclass(frozen=True, slots=True)
 class SlotOptions:
-    """What a slot needs to know."""
+    """Options of a slot."""
 
     #: Socket of the session, and the directory for files of the slot.
     address: str

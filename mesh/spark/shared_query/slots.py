@@ -44,7 +44,7 @@ class SlotLink:
         self._queue.put(command)
 
     def work(self) -> Work | None:
-        """What it is working on."""
+        """Its present work; None while idle."""
         return self._at_work.look()
 
     def kill(self) -> None:

@@ -68,7 +68,7 @@ class _KeepingTask(PartitionTask):
 
 @dataclass(slots=True)
 class PartRun:
-    """What one run of a part did."""
+    """Counts and state of one run of a part."""
 
     messages: int = 0
     rows: int = 0

@@ -42,7 +42,7 @@ class WorkItem:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a part, or of a member, since the last report.
+    """Report on a part, or on a member, since the last one.
 
     The state of a part with state is stored in its directory at ``ends``, and the output of all
     input up to ``ends`` is published.

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from mesh.operators.executor import CallRun, Executor
-from mesh.spark.partition_task import PartitionRun, PartitionTask, bound_group, freeze_garbage
+from mesh.spark.partition_task import PartitionRun, PartitionTask, bound_group
 from mesh.spark.sink_rows import SINK_FIELDS
+from pyspark_nats.gc_freeze import freeze_imported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,7 +54,7 @@ class CasesTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the next step of the cases with rows in this batch."""
-        freeze_garbage()
+        freeze_imported()
         # Rows that fail are part of the answers.
         logging.disable(logging.CRITICAL)
         found = [batch for batch in batches if batch.num_rows]
