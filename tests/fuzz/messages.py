@@ -155,10 +155,10 @@ def _bomb(draw: Any) -> bytes:
         )
     elif kind == "lists":
         values = arrow.ListArray.from_arrays(pa.array([0, count], pa.int32()), pa.nulls(count))
-    columns = {column: values}
+    columns = {name: pa.nulls(len(values)) for name in FIELDS} | {column: values}
     if kind == "times":
-        columns = {column: pa.nulls(few), decode.EVENT_TIME: pa.array([-1, 2**62] * (few // 2))}
-        columns = {name: one.slice(0, few // 2 * 2) for name, one in columns.items()}
+        columns = dict.fromkeys(FIELDS, pa.nulls(few // 2 * 2))
+        columns[decode.EVENT_TIME] = pa.array([-1, 2**62] * (few // 2), pa.int64())
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     return _stream(batch, draw(st.sampled_from([None, "zstd", "lz4"])))
 
@@ -197,9 +197,17 @@ _LINES = st.one_of(
     ),
     st.binary(max_size=20),
 )
-HOSTILE: Final = st.builds(
-    Message, _PAYLOADS, st.lists(_LINES, max_size=4).map(tuple), st.none()
-)  # fmt: skip
+
+
+def _announced(payload: bytes, content_type: bytes) -> Message:
+    return Message(payload, (b"Content-Type: " + content_type,))
+
+
+HOSTILE: Final = (
+    st.builds(Message, _PAYLOADS, st.lists(_LINES, max_size=4).map(tuple), st.none())
+    | st.builds(_announced, _bomb() | _changed(), st.just(ARROW))
+    | st.builds(_announced, _TREES.map(_packed) | _deep() | _changed(), st.just(MSGPACK))
+)
 BATCHES: Final = st.lists(GOOD | HOSTILE, min_size=1, max_size=8)
 
 
@@ -263,6 +271,7 @@ def _decoded(data: Any, types: Any) -> list[tuple[list[tuple[int, Any]], list[tu
         found = decode.decode_messages(data.slice(at), types.slice(at), SCHEMA, limits=LIMITS)
         assert found.taken > 0
         found.rows.validate(full=True)
+        assert found.rows.nbytes <= 2 * LIMITS.batch_bytes_max
         values = zip(found.message, found.index, found.rows.to_pylist(), strict=True)
         for message, index, event in values:
             events[at + message].append((int(index), event))
