@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Further arguments for the command, as in `make demo ARGS=--keep`.
 ARGS ?=
+# How long random messages are played.
+FUZZ_MINUTES ?= 10
 # Processes that share the tests.
 JOBS ?= 2
 # Tests of a group stay in one process, and the groups start in the order of tests/support/groups.py.
@@ -16,7 +18,7 @@ PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reor
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint lock conf docs clean bench-connector bench-flow bench-language bench-mesh bench-operators chaos
+.PHONY: help demo test test-all lint lock conf docs clean bench-connector bench-flow bench-language bench-mesh bench-operators chaos fuzz
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
@@ -30,6 +32,7 @@ help:
 	@echo 'make bench-mesh        what idle apps cost, how soon apps are deployed, scaled and taken over; CHECK=1, ONLY=idle,deciding,scaling,busy,failover; ARGS=--servers=3'
 	@echo 'make bench-operators   how fast the operators are beside the engine; ORACLE=PROGRAM drives it, CHECK=1, ONLY=pattern'
 	@echo 'make chaos   faults under load: every output row beside those of a calm run; ONLY=worker-cut,leader-cut RUNS=3'
+	@echo 'make fuzz    random messages, hostile and good, through the decoder; FUZZ_MINUTES=10'
 	@echo 'make conf    write conf/mesh.yaml again from the settings in the code'
 	@echo 'make docs    write docs/errors.md and what else is made from the code and the tests again'
 	@echo 'make lock    resolve requirements.lock again (needs uv)'
@@ -72,6 +75,9 @@ bench-operators: $(STAMP)
 
 chaos: $(STAMP)
 	@$(BIN)/python -m bench.chaos $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(ARGS)
+
+fuzz: $(STAMP)
+	@$(BIN)/python -m tests.fuzz.messages --minutes $(FUZZ_MINUTES) $(ARGS)
 
 conf: $(STAMP)
 	$(BIN)/python -m mesh.settings > conf/mesh.yaml

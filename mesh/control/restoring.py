@@ -184,6 +184,8 @@ def manifest_at(
         for stream, _, time_ms in values["position"]
     )
     values["ahead"] = {}
+    # What a stream held at the time of the snapshot says nothing about its replacement.
+    values["newest"] = {}
     values["text"] = (texts or {}).get(values.get("text", ""), values.get("text", ""))
     return orjson.dumps(values).decode()
 

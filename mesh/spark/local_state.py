@@ -73,6 +73,9 @@ class Manifest:
     ahead: Mapping[str, int] = field(default_factory=dict)
     #: Number of state resets of the group when it wrote this.
     resets: int = 0
+    #: Last sequence and its time (ns) of each JetStream stream at that moment, as far as known: the
+    #: source compares them (``pyspark_nats.source.ranges``).
+    newest: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def position_of(self) -> Position:
@@ -80,6 +83,15 @@ class Manifest:
         return Position(
             tuple((s, max(n, self.ahead.get(s, 0)), t) for s, n, t in self.position.streams)
         )
+
+    @property
+    def starts(self) -> dict[str, dict[str, int]]:
+        """The offsets from which the source continues."""
+        offsets = self.position_of.offsets
+        for stream in offsets.keys() & self.newest.keys():
+            newest, newest_ns = self.newest[stream]
+            offsets[stream] |= {"newest": newest, "newest_ns": newest_ns}
+        return offsets
 
     def to_bytes(self) -> bytes:
         """JSON, with the format's version."""
@@ -93,6 +105,7 @@ class Manifest:
                 "text": self.text,
                 "ahead": self.ahead,
                 "resets": self.resets,
+                "newest": self.newest,
             },
             option=orjson.OPT_SERIALIZE_NUMPY,
         )
@@ -115,7 +128,13 @@ class Manifest:
             values.get("text", ""),
             values.get("ahead", {}),
             values.get("resets", 0),
+            {s: (n, t) for s, (n, t) in values.get("newest", {}).items()},
         )
+
+
+def newest_of(offsets: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[int, int]]:
+    """``Manifest.newest`` by the source's offsets."""
+    return {s: (at["newest"], at["newest_ns"]) for s, at in offsets.items() if "newest" in at}
 
 
 class LocalState:

@@ -275,7 +275,7 @@ class PartitionRun:
         decoded = decode.with_event_times(
             decoded,
             messages.column("event_time_ms"),
-            messages.column("time_ms").to_numpy(),
+            lambda: messages.column("time_ms").to_numpy(),
             self._task.limits,
         )
         return decoded.taken, self._process_decoded(messages, decoded, group_input)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Maximum number of events in a message of an Arrow channel.
 ROWS_PER_MESSAGE: Final = 1000
+#: Size above which a message of an Arrow channel is divided: NATS accepts 1 MB by default.
+_MESSAGE_BYTES: Final = 512 << 10
 JSON_TYPE: Final = "application/json"
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 #: Columns of our Arrow messages besides the stream's own.
@@ -81,7 +83,7 @@ def event_rows(
     extended = rows.append_column(POSITION_COLUMN, position)
     if event_time_ms is not None:
         extended = extended.append_column(TIME_COLUMN, event_time_ms)
-    messages = encode.to_arrow(extended, None, ROWS_PER_MESSAGE)
+    messages = encode.to_arrow(extended, None, ROWS_PER_MESSAGE, _MESSAGE_BYTES)
     first = pa.array([start for _, start, _ in messages], pa.int64())
     last = pa.array([start + count - 1 for _, start, count in messages], pa.int64())
     yield _sink_rows(

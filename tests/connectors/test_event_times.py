@@ -25,8 +25,8 @@ def decoded(
 ) -> decode.DecodeResult:
     types = pa.array([None if one[:1] in b"[{" else ARROW for one in payloads], pa.string())
     found = decode.decode_messages(pa.array(payloads), types, SCHEMA, limits=limits)
-    broker_ms = np.full(len(payloads), NOW_MS)
-    return decode.with_event_times(found, pa.array(own_ms, pa.int64()), broker_ms, limits)
+    stored_ms = np.full(len(payloads), NOW_MS)
+    return decode.with_event_times(found, pa.array(own_ms, pa.int64()), lambda: stored_ms, limits)
 
 
 def arrow_events(*times: int | None) -> bytes:

@@ -139,9 +139,8 @@ def test_every_start_option_gives_its_place(broker: Any) -> None:
     broker.publish("ev.S", *"abcd")
     broker.call("STREAM.PURGE.S", seq=3)
     info = broker.info("S")
-    assert watch(broker).initial() == {
-        "S": {"sequence": 2, "time_ms": info.first_ms, "created_ms": info.created_ms}
-    }
+    first = {"sequence": 2, "time_ms": info.first_ms, "created_ms": info.created_ms}
+    assert watch(broker).initial() == {"S": {**first, "newest": 4, "newest_ns": info.last_ns}}
     assert watch(broker, startingOffsets="latest").initial()["S"]["sequence"] == 4
     given = '{"S": {"sequence": 3, "time_ms": 9}}'
     assert watch(broker, startingOffsets=given).initial() == {"S": {"sequence": 3, "time_ms": 9}}

@@ -112,8 +112,8 @@ class _Streams:
         #: The first frame of a stream, and the schema in it; empty for none.
         self._frame = b""
         self._schema: pa.Schema | None = None
-        #: Whether the wanted columns of the last schema are never longer than their buffers.
-        self._is_bounded: tuple[pa.Schema | None, bool] = None, False
+        #: Whether the wanted columns of the last stream are never longer than their buffers.
+        self._is_bounded = False
 
     def table(self, payload: pa.Buffer) -> tuple[pa.Table, int]:
         """The table in a stream, and the bytes of its rows; its buffers may not be validated yet.
@@ -131,10 +131,11 @@ class _Streams:
         else:
             with pa.ipc.open_stream(payload) as stream:
                 self._remember(octets, stream.schema)
+                self._is_bounded = self._has_bounded_columns(stream.schema)
                 table = stream.read_all()
         size += table.num_rows * self._row_bytes
         self._check(table.num_rows, size)
-        if not self._may_repeat(table.schema):
+        if self._is_bounded:
             return table, size
         size = self._converted_bytes(table)
         self._check(table.num_rows, size)
@@ -163,17 +164,12 @@ class _Streams:
         if reason is not None:
             raise _UnreadableError(reason)
 
-    def _may_repeat(self, given: pa.Schema) -> bool:
-        """Whether rows may be larger than the buffers that they are made of."""
-        known, is_all_bounded = self._is_bounded
-        if known is not given:
-            is_all_bounded = all(
-                is_bounded(given.field(n).type)
-                for n, name in enumerate(given.names)
-                if name in self._wanted.names
-            )
-            self._is_bounded = given, is_all_bounded
-        return not is_all_bounded
+    def _has_bounded_columns(self, given: pa.Schema) -> bool:
+        return all(
+            is_bounded(given.field(n).type)
+            for n, name in enumerate(given.names)
+            if name in self._wanted.names
+        )
 
     def _converted_bytes(self, table: pa.Table) -> int:
         names = [name for name in self._wanted.names if name in table.column_names]

@@ -17,13 +17,15 @@ from pyspark_nats.decode.limits import ERRORS_MAX
 from pyspark_nats.decode.result import bounded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark_nats.arrow import Array
     from pyspark_nats.decode.limits import MessageLimits
     from pyspark_nats.decode.result import DecodeResult, Ints, Unreadable
 
 
 def with_event_times(
-    decoded: DecodeResult, own_ms: Array, broker_ms: Ints, limits: MessageLimits
+    decoded: DecodeResult, own_ms: Array, broker_ms: Callable[[], Ints], limits: MessageLimits
 ) -> DecodeResult:
     """``decoded`` with the messages' times for events that have none.
 
@@ -32,7 +34,7 @@ def with_event_times(
     Args:
         decoded: of n messages or more.
         own_ms: int64[n], the messages' event times, ms since 1970; null if absent.
-        broker_ms: int64[n], the server's times.
+        broker_ms: gives the server's times, int64[n]; called only if they are needed.
         limits: how far ahead a time may be; below 0 none is accepted.
     """
     times = decoded.event_time_ms
@@ -42,10 +44,11 @@ def with_event_times(
     if ahead_ms is None or times.null_count == len(times):
         return replace(decoded, event_time_ms=times)
     values = kernels.fill_null(times, 0).to_numpy(zero_copy_only=False)
-    is_wrong = (values < 0) | (values > broker_ms[decoded.message] + ahead_ms)
+    stored_ms = broker_ms()
+    is_wrong = (values < 0) | (values > stored_ms[decoded.message] + ahead_ms)
     if not is_wrong.any():
         return replace(decoded, event_time_ms=times)
-    errors = _refused(decoded, values, broker_ms, ahead_ms, np.flatnonzero(is_wrong))
+    errors = _refused(decoded, values, stored_ms, ahead_ms, np.flatnonzero(is_wrong))
     keep = pa.array(~is_wrong)
     return replace(
         decoded,

@@ -180,7 +180,10 @@ def _text_of(kind: pa.DataType) -> Callable[[Any], str]:
 
 
 def to_arrow(
-    rows: pa.RecordBatch, event_time_ms: Array | None, rows_per_message: int
+    rows: pa.RecordBatch,
+    event_time_ms: Array | None,
+    rows_per_message: int,
+    bytes_max: int | None = None,
 ) -> list[tuple[bytes, int, int]]:
     """Arrow IPC streams of up to ``rows_per_message`` rows each.
 
@@ -188,6 +191,7 @@ def to_arrow(
         rows: n rows.
         event_time_ms: length n, int64, ms since 1970; becomes a column of its own.
         rows_per_message: at least 1.
+        bytes_max: size above which a stream of several rows is divided; None for any size.
 
     Returns:
         (payload, first row, row count) of each message, in order; none for no rows.
@@ -197,13 +201,24 @@ def to_arrow(
             [*rows.columns, event_time_ms],
             schema=rows.schema.append(pa.field(EVENT_TIME, pa.int64())),
         )
-    return list(_streams(rows, rows_per_message))
+    starts = range(0, rows.num_rows, rows_per_message)
+    return [
+        one
+        for first in starts
+        for one in _streams(rows.slice(first, rows_per_message), first, bytes_max)
+    ]
 
 
-def _streams(rows: pa.RecordBatch, size: int) -> Iterator[tuple[bytes, int, int]]:
-    for first in range(0, rows.num_rows, size):
-        part = rows.slice(first, size)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, part.schema) as writer:
-            writer.write_batch(part)
-        yield sink.getvalue().to_pybytes(), first, part.num_rows
+def _streams(
+    part: pa.RecordBatch, first: int, bytes_max: int | None
+) -> Iterator[tuple[bytes, int, int]]:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, part.schema) as writer:
+        writer.write_batch(part)
+    payload = sink.getvalue()
+    if bytes_max is None or payload.size <= bytes_max or part.num_rows == 1:
+        yield payload.to_pybytes(), first, part.num_rows
+        return
+    middle = part.num_rows // 2
+    yield from _streams(part.slice(0, middle), first, bytes_max)
+    yield from _streams(part.slice(middle), first + middle, bytes_max)

@@ -53,6 +53,8 @@ class StreamInfo:
     messages: int
     #: Size of all messages, with their subjects and headers.
     bytes: int
+    #: Broker time of message ``last``, ns since 1970; 0 if there never was one.
+    last_ns: int = 0
 
     @property
     def message_bytes(self) -> float:
@@ -66,18 +68,28 @@ class Stored:
 
     subject: str
     sequence: int
-    time_ms: int
+    time_ns: int
     data: bytes
+
+    @property
+    def time_ms(self) -> int:
+        """Broker time, ms since 1970, rounded down."""
+        return self.time_ns // 1_000_000
 
 
 def time_ms(text: str) -> int:
     """Milliseconds since 1970, rounded down, of an RFC 3339 time with nanoseconds."""
+    return time_ns(text) // 1_000_000
+
+
+def time_ns(text: str) -> int:
+    """Nanoseconds since 1970 of an RFC 3339 time."""
     found = _TIME.match(text)
     if found is None:
         raise ValueError(f"not a time: {text!r}")
     zone = "+00:00" if found[3] == "Z" else found[3]
     seconds = int(datetime.fromisoformat(found[1] + zone).timestamp())
-    return seconds * 1000 + int((found[2] or "0").ljust(3, "0")[:3])
+    return seconds * 1_000_000_000 + int((found[2] or "0").ljust(9, "0")[:9])
 
 
 def stream_infos(connection: Connection, streams: Sequence[str]) -> dict[str, StreamInfo]:
@@ -126,6 +138,7 @@ def _info(name: str, answer: dict[str, Any]) -> StreamInfo:
         allow_direct=bool(config.get("allow_direct")),
         messages=messages,
         bytes=int(state["bytes"]),
+        last_ns=time_ns(state["last_ts"]) if last else 0,
     )
 
 
@@ -148,6 +161,11 @@ def next_message(
         subject: wildcards allowed.
     """
     return _get(connection, stream, {"seq": max(1, sequence), "next_by_subj": subject})
+
+
+def message(connection: Connection, stream: str, sequence: int) -> Stored | None:
+    """The message at ``sequence``, according to the stream's leader; None if it is deleted."""
+    return _get(connection, stream, {"seq": sequence})
 
 
 def message_at(connection: Connection, stream: str, moment_ms: int) -> Stored | None:
@@ -188,7 +206,7 @@ def _stored(reply: Reply, stream: str) -> Stored | None:
     return Stored(
         subject=message["subject"],
         sequence=int(message["seq"]),
-        time_ms=time_ms(message["time"]),
+        time_ns=time_ns(message["time"]),
         data=base64.b64decode(message.get("data", "")),
     )
 

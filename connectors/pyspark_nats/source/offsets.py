@@ -8,8 +8,10 @@ offset is therefore taken from one answer and the sequence from a later one.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
+from pyspark_nats.errors import DataLossError
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.source import halting, ranges
 from pyspark_nats.source.polling import DataWaiter, Probe
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 
 def place(info: StreamInfo, sequence: int, time_ms: int) -> dict[str, int]:
     """An offset of the stream that ``info`` describes."""
-    return {"sequence": sequence, "time_ms": time_ms, "created_ms": info.created_ms}
+    newest = {"newest": info.last, "newest_ns": info.last_ns} if info.last_ns else {}
+    return {"sequence": sequence, "time_ms": time_ms, "created_ms": info.created_ms, **newest}
 
 
 def earliest(info: StreamInfo) -> dict[str, int]:
@@ -60,6 +63,8 @@ class Watch:
         #: The end of a query with the trigger "available now".
         self._frozen: Places | None = None
         self._has_answered = False
+        #: The connection, by number, on which the streams were compared with a start offset.
+        self._compared = 0
         #: Time of the last batch, monotonic; the first batch does not wait for a minimum size.
         self._given_s = -float("inf")
 
@@ -111,6 +116,7 @@ class Watch:
         """
         if self._frozen is not None:
             infos = self._infos()
+            self._compare(start, infos)
             ends = {
                 name: end if _is_ahead(end, start.get(name)) else dict(start.get(name, end))
                 for name, end in self._frozen.items()
@@ -142,6 +148,7 @@ class Watch:
 
     def _given_at(self, start: Offset, look: Probe, limits: Limits | None) -> Places:
         self._seen = dict(look.infos)
+        self._compare(start, look.infos)
         if not self._is_due(look, limits):
             self._given = {name: dict(end) for name, end in start.items()}
             return self._given
@@ -184,6 +191,7 @@ class Watch:
             limits: bounds of the batch; None for none.
         """
         infos = self._infos()
+        self._compare(start, infos)
         firsts = {name: first_of(start.get(name), place) for name, place in start.items()}
         left = {
             name: min(info.last, until[name])
@@ -206,6 +214,35 @@ class Watch:
             lambda: jetstream.stream_infos(self.connection, self._options.streams),
         )
         return self._seen
+
+    def _compare(self, start: Offset, infos: Mapping[str, StreamInfo]) -> None:
+        """Check once on each connection that no stream lost messages and reused their sequences.
+
+        A server that lost its end has been restarted, which ends its connections.
+
+        Raises:
+            DataLossError: a stream did; ``failOnDataLoss`` is true.
+        """
+        if self.connection.made == self._compared or not self._options.fail_on_data_loss:
+            return
+        made = self.connection.made
+        for name, at in start.items():
+            info = infos.get(name)
+            if info is None or "newest" not in at or _is_another(at, place(info, 0, 0)):
+                continue
+            stored = self.connection.retry_while_unavailable(
+                "looking for a message that was read",
+                partial(jetstream.message, self.connection, name, at["newest"]),
+            )
+            if ranges.is_reused(at, info.last, stored.time_ns if stored else None):
+                raise DataLossError(
+                    f'stream "{name}" lost messages and used their sequences again',
+                    detail=f"It is read up to {at['sequence']}; sequence {at['newest']}, which it "
+                    "had then, is now absent or another message. Messages after its new end were "
+                    "not read. This happens when a server loses power.",
+                    hint='Set option "failOnDataLoss" to "false", or another start, to continue.',
+                )
+        self._compared = made
 
     def _ends(self, earlier: Mapping[str, StreamInfo]) -> Places:
         """The present ends of the streams, with the time of an earlier answer."""

@@ -4,6 +4,10 @@ An offset is ``{stream: {"sequence": n, "time_ms": t, "created_ms": c}}``: every
 is read, and every message after it has a broker time of ``t`` or later.  The stream was created at
 ``c``.  A batch between two offsets is therefore a range of sequences and a span of time.
 ``created_ms`` may be absent: then the time is unknown.
+
+An offset may also have ``newest`` and ``newest_ns``: sequence and time of the stream's last message
+when the offset was made.  A sequence never gets another message, except in a stream that lost its
+end: after a power failure of the server, which then numbers new messages again.
 """
 
 from __future__ import annotations
@@ -178,6 +182,21 @@ class Loss:
     first: int
     last: int
     why: str
+
+
+def is_reused(at: Mapping[str, int], last: int, stored_ns: int | None) -> bool:
+    """Whether sequences up to an offset may now belong to other messages than those read.
+
+    Args:
+        at: the offset.
+        last: the stream's last sequence now.
+        stored_ns: time of the message that is now at ``newest``; None if it is deleted.
+    """
+    newest = at.get("newest", 0)
+    # The end of the range is compared elsewhere while the stream is shorter than that.
+    if not newest or last < at["sequence"]:
+        return False
+    return last < newest or stored_ns not in (None, at["newest_ns"])
 
 
 _MADE_AGAIN = "the stream was deleted and made again"

@@ -105,8 +105,9 @@ class Typed:
         if "_event_time_ms" not in self.output.names:
             return decoded
         own_ms = rows.event_times(messages, self.event_time_header)
-        broker_ms = messages.time_ns // 1_000_000
-        return decode.with_event_times(decoded, own_ms, broker_ms, self.limits)
+        return decode.with_event_times(
+            decoded, own_ms, lambda: messages.time_ns // 1_000_000, self.limits
+        )
 
     def _bounded(self, messages: Messages, decoded: DecodeResult) -> Iterator[pa.RecordBatch]:
         """All rows in order, in batches of bounded size: events repeat their message's metadata."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mesh.spark import drain, snapshot_migration
 from mesh.spark.dedicated_query.instance import start_offsets
-from mesh.spark.local_state import LocalState, Manifest, Position
+from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
 from mesh.spark.shared_query import members
 
 if TYPE_CHECKING:
@@ -82,13 +83,16 @@ class InstanceSnapshots:
         run = self._run
         if not self._io.group.stateful:
             data = self._store.restore(self._io.part(0), lambda name: run / name)
-            reached = {}
+            reached, newest = {}, dict[str, dict[str, int]]()
             if data is not None:
                 manifest = snapshot_migration.adopt_manifest(
                     self._io, 0, LocalState(run), data, self._store
                 )
-                reached = {0: manifest.position_of}
-            position = start_offsets(self._io, reached)
+                reached, newest = {0: manifest.position_of}, manifest.starts
+            position = {
+                stream: newest[stream] if newest.get(stream, {}).items() >= at.items() else at
+                for stream, at in start_offsets(self._io, reached).items()
+            }
             begin = {key: {key: position[key]} for key in self._keys if key in position}
             return begin, frozenset(begin)
         starts, restored = {}, set()
@@ -102,7 +106,7 @@ class InstanceSnapshots:
                     self._io, int(key), local, data, self._store
                 )
                 local.put_restored(manifest)
-                starts[key] = manifest.position_of.offsets
+                starts[key] = manifest.starts
                 restored.add(key)
             elif any(stream in begun for stream in streams):
                 nowhere = {"sequence": 0, "time_ms": 0}
@@ -126,7 +130,8 @@ class InstanceSnapshots:
         if not self._io.group.stateful:
             if moved and whole is not None:
                 offsets = _shared_streams(whole)
-                self._save(0, LocalState(run), Manifest(Position.of(offsets, offsets), {}, {}, ()))
+                place = Manifest(Position.of(offsets, offsets), {}, {}, ())
+                self._save(0, LocalState(run), replace(place, newest=newest_of(offsets)))
                 self._note(whole)
             return
         for key, at in moved.items():
@@ -136,7 +141,7 @@ class InstanceSnapshots:
             # one.
             if manifest is not None:
                 try:
-                    self._save(int(key), local, manifest)
+                    self._save(int(key), local, replace(manifest, newest=newest_of(at)))
                 except FileNotFoundError:
                     continue
                 self._note({key: at})

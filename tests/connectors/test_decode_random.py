@@ -1,0 +1,18 @@
+"""Random batches of hostile and good messages; ``make fuzz`` plays them for longer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+
+from tests.fuzz.messages import BATCHES, check
+
+if TYPE_CHECKING:
+    from tests.fuzz.messages import Message
+
+
+@settings(max_examples=150)
+@given(batch=BATCHES)
+def test_good_events_are_read_and_others_recorded_once_in_any_batch(batch: list[Message]) -> None:
+    check(batch)
