@@ -143,6 +143,8 @@ class Agent:
         """
         self._begin(self._watch())
         self._begin(self._listen())
+        for task in (*self.view.tasks.values(), *self.journal.tasks.values()):
+            task.add_done_callback(self._ended)
         while not self.state.is_final:
             self._handle(await self._next_event())
         if self._error is not None:

@@ -22,6 +22,7 @@ from mesh.model import names
 from mesh.model.cluster import AppRecord, LeaseRecord, NodeRecord, Role
 from mesh.plan.build import plan
 from mesh.settings import ManagerSettings, NatsSettings, Settings, StateSettings
+from tests.support.agents import MANAGER, WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,24 +165,30 @@ def test_a_task_that_ends_ends_the_manager_with_an_error(
     assert "no heart" in (caught.value.detail or "")
 
 
+#: A view that is complete, and then fails for a reason that nobody has foreseen.
+BROKEN_VIEW = """
+from mesh.jetstream import watch
+
+async def read(self, bucket, complete):
+    complete.set()
+    raise ZeroDivisionError
+
+watch.ClusterView._read = read
+"""
+
+
 @pytest.mark.nats
-def test_a_view_that_ends_ends_the_process_visibly(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("program", "said"), [(MANAGER, "MESH-C111"), (WORKER, "ZeroDivisionError")]
+)
+def test_a_view_that_ends_ends_the_process_visibly(
+    cluster: Cluster, tmp_path: Path, program: str, said: str
+) -> None:
     cluster.start(
-        "m1",
-        "from mesh.jetstream import watch\n"
-        "async def read(self, bucket, complete):\n"
-        "    complete.set()\n"
-        "    raise ZeroDivisionError\n"
-        "watch.ClusterView._read = read\n"
-        "import asyncio\n"
-        "from mesh import settings\n"
-        "from mesh.manager import run\n"
-        "async def serve(service, announce):\n"
-        "    await asyncio.get_running_loop().create_future()\n"
-        "asyncio.run(run(settings.load(), serve))\n",
+        "x", BROKEN_VIEW + program, MESH_WORKER_ID="x", MESH_WORKER_STATE_DIR=str(tmp_path / "s")
     )
-    assert cluster.processes["m1"].wait(30) == 1
-    assert "MESH-C111" in cluster.logs()
+    assert cluster.processes["x"].wait(40) == 1
+    assert said in cluster.logs()
 
 
 def test_an_api_that_returns_ends_the_process_with_an_error() -> None:
