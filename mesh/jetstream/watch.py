@@ -63,14 +63,23 @@ class ClusterView:
         self._created: dict[str, datetime | None] = {}
 
     async def start(self) -> None:
-        """Read the buckets and follow them; returns when the view is complete."""
+        """Read the buckets and follow them; returns when the view is complete.
+
+        Raises:
+            Exception: what ended the reading of a bucket before.
+        """
         complete = [asyncio.Event() for _ in _BUCKETS]
         self._tasks = [
             asyncio.create_task(self._follow(bucket, event))
             for bucket, event in zip(_BUCKETS, complete, strict=True)
         ]
-        for event in complete:
-            await event.wait()
+        ready: asyncio.Future[Any] = asyncio.gather(*(event.wait() for event in complete))
+        await asyncio.wait({ready, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+        if not ready.done():
+            ready.cancel()
+            for task in self._tasks:
+                if task.done():
+                    task.result()
 
     async def stop(self) -> None:
         """Stop reading."""

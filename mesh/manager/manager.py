@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -70,6 +70,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Characters of an error in the journal.
+_TEXT_MAX: Final = 1000
+
 
 @dataclass
 class Manager:
@@ -78,6 +81,8 @@ class Manager:
     id: str
     settings: Settings
     client: Client
+    #: The connection for removals; see ``mesh.jetstream.removal``.
+    deleting: Client
     view: ClusterView
     clock: Clock
     journal: Journal
@@ -208,7 +213,7 @@ class Manager:
             return self.state.may_remove(asked, self.view.snapshot())
 
         try:
-            js = self.client.jetstream()
+            js = self.deleting.jetstream()
             await removal.remove(asked.action, js, self.view, self.pieces, may_remove)
         except (kv.RevisionConflict, removal.DeposedError) as error:
             log.info("removal is obsolete", extra={**extra, **fields(error=error)})
@@ -227,9 +232,10 @@ class Manager:
 
 def _text(error: Exception) -> str:
     """An error in one line, for the journal."""
+    text = f"{type(error).__name__}: {error}"
     if isinstance(error, MeshError):
-        return f"{error} {error.detail}" if error.detail else str(error)
-    return f"{type(error).__name__}: {error}"
+        text = f"{error} {error.detail}" if error.detail else str(error)
+    return text[:_TEXT_MAX]
 
 
 @asynccontextmanager
@@ -237,32 +243,37 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
     """A manager at work, with the service that an API offers."""
     clock = SystemClock()
     name = settings.manager.id or f"{socket.gethostname()}-{os.getpid()}"
-    # A deletion that was asked for must not be sent when another manager may have led meanwhile.
-    client = await connect(settings.nats, f"mesh manager {name}", keeps_requests=False)
-    await channels.ensure_buckets(client.jetstream(), settings.channels)
-    view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
-    await view.start()
-    journal = Journal(client, f"manager {name}", clock)
-    journal.start()
-    reading = connector_options(settings.nats)
-    pieces = open_blob_store(client.jetstream(), settings.state.store, reading)
-    manager = Manager(name, settings, client, view, clock, journal, pieces)
-    service = ManagerService(client, view, settings, clock, name=name, notes=journal)
-    advisories = Advisories(client, view, journal, lambda: manager.leads)
-    await advisories.start()
-    works = {"heartbeats": manager.beat, "leadership": manager.lead}
-    if settings.manager.apps_dir:
-        folder = AppsFolder(Path(settings.manager.apps_dir), service, journal.note, name)
-        works["folder of apps"] = folder.watch
-    try:
+    async with contextlib.AsyncExitStack() as ends:
+
+        async def connected(label: str, *, keeps_requests: bool = True) -> Client:
+            client = await connect(settings.nats, label, keeps_requests=keeps_requests)
+            ends.push_async_callback(close, client)
+            return client
+
+        client = await connected(f"mesh manager {name}")
+        # A deletion must not be sent when another manager may have led since it was asked for.
+        deleting = await connected(f"mesh manager {name} removals", keeps_requests=False)
+        await channels.ensure_buckets(client.jetstream(), settings.channels)
+        view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
+        ends.push_async_callback(view.stop)
+        await view.start()
+        journal = Journal(client, f"manager {name}", clock)
+        journal.start()
+        ends.push_async_callback(journal.stop)
+        reading = connector_options(settings.nats)
+        pieces = open_blob_store(client.jetstream(), settings.state.store, reading)
+        manager = Manager(name, settings, client, deleting, view, clock, journal, pieces)
+        ends.push_async_callback(manager.resign)
+        service = ManagerService(client, view, settings, clock, name=name, notes=journal)
+        advisories = Advisories(client, view, journal, lambda: manager.leads)
+        ends.push_async_callback(advisories.stop)
+        await advisories.start()
+        works = {"heartbeats": manager.beat, "leadership": manager.lead}
+        if settings.manager.apps_dir:
+            folder = AppsFolder(Path(settings.manager.apps_dir), service, journal.note, name)
+            works["folder of apps"] = folder.watch
         async with supervised(works, {**view.tasks, **journal.tasks}):
             yield manager, service
-    finally:
-        await advisories.stop()
-        await manager.resign()
-        await journal.stop()
-        await view.stop()
-        await close(client)
 
 
 async def run(settings: Settings, serve: Serve) -> None:

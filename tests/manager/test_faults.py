@@ -15,6 +15,7 @@ from mesh.control.failed_actions import FIRST_S, MOST_S, FailedActions
 from mesh.control.snapshot import ClusterSnapshot, Seen
 from mesh.errors import MeshError
 from mesh.jetstream import apply
+from mesh.jetstream.watch import ClusterView
 from mesh.manager.manager import Manager, running
 from mesh.manager.nodes import node_views
 from mesh.manager.supervision import supervised
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from mesh.control.journal import JournalEntry
     from mesh.jetstream.server import NatsServer
     from tests.support.agents import Cluster
 
@@ -72,8 +74,12 @@ def test_a_removal_that_fails_keeps_nothing_else_from_being_done(
             await until(manager, lambda: service.record("Other") is None)
             assert service.record("Broken") is not None
             assert manager.leads
-            await manager.journal.stored()
-            told = [e for e in await service.story("Broken") if "failed: it would" in e.text]
+            told: list[JournalEntry] = []
+            async with asyncio.timeout(20):
+                while not told:
+                    await manager.journal.stored()
+                    story = await service.story("Broken")
+                    told = [entry for entry in story if "failed: it would" in entry.text]
             # Once, however often it is tried.
             assert ["MESH-S120" in one.cause for one in told] == [True]
             (store / incarnation.incarnation).unlink()
@@ -255,3 +261,20 @@ def test_the_clock_counts_time_in_which_the_machine_was_suspended(
     monkeypatch.setattr(time, "clock_gettime", read.__getitem__)
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
     assert clock.SystemClock().monotonic_s() == 500.0
+
+
+@pytest.mark.nats
+def test_a_view_that_can_not_be_read_ends_the_start(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(self: ClusterView, bucket: str, complete: asyncio.Event) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(ClusterView, "_read", read)
+
+    async def run() -> None:
+        async with running(settings_of(nats_server)):
+            pass
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(run())
