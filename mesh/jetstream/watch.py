@@ -73,13 +73,17 @@ class ClusterView:
             asyncio.create_task(self._follow(bucket, event))
             for bucket, event in zip(_BUCKETS, complete, strict=True)
         ]
-        ready: asyncio.Future[Any] = asyncio.gather(*(event.wait() for event in complete))
+
+        async def wait_complete() -> None:
+            for event in complete:
+                await event.wait()
+
+        ready = asyncio.create_task(wait_complete())
         await asyncio.wait({ready, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
-        if not ready.done():
-            ready.cancel()
-            for task in self._tasks:
-                if task.done():
-                    task.result()
+        await end([ready])
+        for task in self._tasks:
+            if task.done():
+                task.result()
 
     async def stop(self) -> None:
         """Stop reading."""

@@ -171,15 +171,18 @@ def test_a_task_that_ends_ends_the_manager_with_an_error(
     assert "no heart" in (caught.value.detail or "")
 
 
-#: A view that is complete, and then fails for a reason that nobody has foreseen.
+#: A view that fails at the first heartbeat, for a reason that nobody has foreseen.
 BROKEN_VIEW = """
 from mesh.jetstream import watch
 
-async def read(self, bucket, complete):
-    complete.set()
-    raise ZeroDivisionError
+take = watch.ClusterView._take
 
-watch.ClusterView._read = read
+def fail(self, bucket, key, value, revision):
+    if key.startswith("node."):
+        raise ZeroDivisionError
+    take(self, bucket, key, value, revision)
+
+watch.ClusterView._take = fail
 """
 
 
