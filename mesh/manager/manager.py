@@ -24,7 +24,7 @@ from mesh import machine
 from mesh.clock import SystemClock
 from mesh.control import membership
 from mesh.control.actions import target_of
-from mesh.control.journal import JournalEntry
+from mesh.control.journal import JournalEntry, of_lost_writes
 from mesh.control.manager_state import (
     ActionFailed,
     ActionPerformed,
@@ -259,6 +259,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         await view.start()
         journal = Journal(client, f"manager {name}", clock)
         journal.start()
+        view.on_loss = lambda bucket: journal.note(of_lost_writes(bucket))
         ends.push_async_callback(journal.stop)
         reading = connector_options(settings.nats)
         pieces = open_blob_store(client.jetstream(), settings.state.store, reading)
