@@ -285,7 +285,7 @@ async def run(settings: Settings, serve: Serve) -> None:
         serve: serves the API; given the service and what to call with the address once it listens.
 
     Raises:
-        MeshError: of the API's start; MESH-C111 when one of the manager's tasks ended unasked.
+        MeshError: of the API's start; MESH-C112 when one of the manager's tasks ended unasked.
     """
     async with running(settings) as (manager, service):
 

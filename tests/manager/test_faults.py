@@ -167,7 +167,7 @@ def test_a_task_that_ends_ends_the_manager_with_an_error(
 
     with pytest.raises(MeshError, match='"heartbeats" has ended') as caught:
         asyncio.run(run())
-    assert caught.value.code == "MESH-C111"
+    assert caught.value.code == "MESH-C112"
     assert "no heart" in (caught.value.detail or "")
 
 
@@ -188,7 +188,7 @@ watch.ClusterView._take = fail
 
 @pytest.mark.nats
 @pytest.mark.parametrize(
-    ("program", "said"), [(MANAGER, "MESH-C111"), (WORKER, "ZeroDivisionError")]
+    ("program", "said"), [(MANAGER, "MESH-C112"), (WORKER, "ZeroDivisionError")]
 )
 def test_a_view_that_ends_ends_the_process_visibly(
     cluster: Cluster, tmp_path: Path, program: str, said: str
