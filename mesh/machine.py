@@ -68,12 +68,12 @@ def node_name(given: str) -> str:
     """The name of a manager or worker: ``given``, or the host's name and the process id.
 
     Raises:
-        MeshError: MESH-C112 for a name that can't be part of a key.
+        MeshError: MESH-C111 for a name that can't be part of a key.
     """
     found = given or f"{socket.gethostname()}-{os.getpid()}"
     if not names.is_node_name(found):
         raise MeshError(
-            "MESH-C112",
+            "MESH-C111",
             f"{found!r} can't be the name of a manager or worker",
             detail="A name has up to 100 letters, digits and the characters _ - and . inside.",
             hint="Give another one with --id.",

@@ -154,8 +154,11 @@ def cluster_state_of(snapshot: ClusterSnapshot, settings: Settings) -> ClusterSt
         if item is not None and item.app.incarnation == assignment.app_incarnation:
             # An instance that is moving has a seat at its destination, not at its origin.
             if not assignment.stop:
-                # An instance that has run up to its position has freed its seat.
-                if assignment.until is None or not known.is_over(assignment):
+                # An instance that has run up to its position has freed its seat; so has one of an
+                # earlier group revision whose process has ended.
+                is_earlier = assignment.form < item.form.number
+                has_freed = assignment.until is not None or is_earlier
+                if not has_freed or not known.is_over(assignment):
                     current[name] = assignment.worker
             elif assignment.next_worker in are_open:
                 current[name] = assignment.next_worker

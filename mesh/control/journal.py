@@ -171,6 +171,11 @@ def of_lost_quorum(app: str, stream: str) -> JournalEntry:
     return JournalEntry(f"NATS reported that {stream} has lost its quorum", app=app)
 
 
+def of_lost_writes(bucket: str) -> JournalEntry:
+    """Entry of a manager: revisions of a bucket have gone back."""
+    return JournalEntry(f"found that NATS has lost writes of bucket {bucket}")
+
+
 def _some(streams: Sequence[str]) -> str:
     shown = ", ".join(streams[:NAMED_MAX])
     return f"{shown} and {len(streams) - NAMED_MAX} more" if streams[NAMED_MAX:] else shown

@@ -15,6 +15,8 @@ from mesh.model import names
 from mesh.model.backup import StreamCut
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 _ANSWER_S: Final = 5.0
 #: No writer of the mesh has an epoch as high.
 _NO_EPOCH: Final = 2**53
+#: Payload for a producer that has published nothing; a trigger's has a start.
+_NO_MARKER: Final = '{"position":-1,"start_ms":0}'
 
 
 async def state(client: Client, js_stream: str) -> StreamState | None:
@@ -103,12 +107,22 @@ async def _count(client: Client, js_stream: str, subject: str) -> int:
     return len(info.state.subjects or {})
 
 
-async def end_producers(client: Client, js_stream: str, incarnation: str) -> None:
-    """Have the sink refuse whatever producers of this incarnation still try to write."""
+async def end_producers(
+    client: Client, js_stream: str, incarnation: str, producers: Collection[str]
+) -> None:
+    """Have the sink refuse whatever producers of this incarnation still try to write.
+
+    Args:
+        client: the connection.
+        js_stream: that they write.
+        incarnation: of their app.
+        producers: those that may not have a marker yet: the first write of one would be accepted.
+    """
     told = await _markers(client, js_stream)
-    for producer, payload in (told[1] if told is not None else {}).items():
-        if producer.startswith(f"{incarnation}-"):
-            await _put(client, js_stream, producer, payload, _NO_EPOCH)
+    found = told[1] if told is not None else {}
+    ended = {name: found[name] for name in found if name.startswith(f"{incarnation}-")}
+    for producer, payload in {**dict.fromkeys(producers, _NO_MARKER), **ended}.items():
+        await _put(client, js_stream, producer, payload, _NO_EPOCH)
 
 
 async def begin_producers(client: Client, cut_: StreamCut, incarnation: str) -> None:

@@ -23,6 +23,7 @@ from mesh.model import codec, names
 from mesh.signals import end
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from nats.aio.client import Client
@@ -59,18 +60,33 @@ class ClusterView:
         self._tasks: list[asyncio.Task[None]] = []
         #: Bucket to its messages; None has it read again.
         self._queues: dict[str, asyncio.Queue[Msg | None]] = {b: asyncio.Queue() for b in _BUCKETS}
+        #: Called with a bucket that has lost writes.
+        self.on_loss: Callable[[str], None] = lambda _: None
         #: Bucket to the time at which its stream was made.
         self._created: dict[str, datetime | None] = {}
 
     async def start(self) -> None:
-        """Read the buckets and follow them; returns when the view is complete."""
+        """Read the buckets and follow them; returns when the view is complete.
+
+        Raises:
+            Exception: what ended the reading of a bucket before.
+        """
         complete = [asyncio.Event() for _ in _BUCKETS]
         self._tasks = [
             asyncio.create_task(self._follow(bucket, event))
             for bucket, event in zip(_BUCKETS, complete, strict=True)
         ]
-        for event in complete:
-            await event.wait()
+
+        async def wait_complete() -> None:
+            for event in complete:
+                await event.wait()
+
+        ready = asyncio.create_task(wait_complete())
+        await asyncio.wait({ready, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+        await end([ready])
+        for task in self._tasks:
+            if task.done():
+                task.result()
 
     async def stop(self) -> None:
         """Stop reading."""
@@ -196,6 +212,7 @@ class ClusterView:
         if info.state.last_seq < known or was_made_again:
             extra = fields(bucket=bucket, known=known, last=info.state.last_seq)
             log.warning("bucket has lost writes, or was made again", extra=extra)
+            self.on_loss(bucket)
             self._created[bucket], upto = info.created, math.inf
         self._records.take_all(bucket, found, upto, self._clock.monotonic_s())
         self._changed.set()

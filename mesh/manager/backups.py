@@ -18,6 +18,7 @@ from mesh.control.cluster_state import cluster_state_of
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
 from mesh.jetstream import backups, channels, kv, snapshots, stream_positions
+from mesh.manager import producers
 from mesh.manager.desired_state import refusals
 from mesh.manager.waiting import until, until_removed
 from mesh.model.backup import Restored
@@ -191,6 +192,7 @@ class Backups:
                 )
         if before is None:
             return await self._anew(backup, backup.record.spec, by, revision)
+        groups = producers.groups_of(before, self._view.snapshot())
         told = f"it is restored from revision {backup.revision}"
         # Each write replaces the one before it, and nothing that another user has written since.
         revision = await self._desired.write_app(replace(before, held=told), revision)
@@ -205,6 +207,8 @@ class Backups:
                     await self._desired.write_app(before, revision)
             raise
         # From here on the old incarnation can't continue: if this fails, the app stays held.
+        streams = [*channels.js_streams(before.spec), *channels.js_streams(backup.record.spec)]
+        await producers.end(self._client, before, groups, {stream for stream, _ in streams})
         record, done = await self._commit(backup, before, incarnation, replay, by)
         try:
             await self._desired.write_app(record, revision)
@@ -233,10 +237,8 @@ class Backups:
     async def _commit(
         self, backup: Backup, before: AppRecord, incarnation: str, replay: bool, by: str
     ) -> tuple[AppRecord, Restored]:
-        """End the producers of the old incarnation; the new one's record."""
+        """Begin the producers of the new incarnation; its record."""
         spec = backup.record.spec
-        for js_stream, _ in channels.js_streams(spec):
-            await stream_positions.end_producers(self._client, js_stream, before.incarnation)
         if replay:
             for cut in backup.cuts:
                 await stream_positions.begin_producers(self._client, cut, incarnation)

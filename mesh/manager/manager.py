@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -23,7 +23,7 @@ from mesh import machine
 from mesh.clock import SystemClock
 from mesh.control import membership
 from mesh.control.actions import target_of
-from mesh.control.journal import JournalEntry
+from mesh.control.journal import JournalEntry, of_lost_writes
 from mesh.control.manager_state import (
     ActionFailed,
     ActionPerformed,
@@ -69,6 +69,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Characters of an error in the journal.
+_TEXT_MAX: Final = 1000
+
 
 @dataclass
 class Manager:
@@ -77,6 +80,8 @@ class Manager:
     id: str
     settings: Settings
     client: Client
+    #: The connection for removals; see ``mesh.jetstream.removal``.
+    deleting: Client
     view: ClusterView
     clock: Clock
     journal: Journal
@@ -207,7 +212,7 @@ class Manager:
             return self.state.may_remove(asked, self.view.snapshot())
 
         try:
-            js = self.client.jetstream()
+            js = self.deleting.jetstream()
             await removal.remove(asked.action, js, self.view, self.pieces, may_remove)
         except (kv.RevisionConflict, removal.DeposedError) as error:
             log.info("removal is obsolete", extra={**extra, **fields(error=error)})
@@ -226,9 +231,10 @@ class Manager:
 
 def _text(error: Exception) -> str:
     """An error in one line, for the journal."""
+    text = f"{type(error).__name__}: {error}"
     if isinstance(error, MeshError):
-        return f"{error} {error.detail}" if error.detail else str(error)
-    return f"{type(error).__name__}: {error}"
+        text = f"{error} {error.detail}" if error.detail else str(error)
+    return text[:_TEXT_MAX]
 
 
 @asynccontextmanager
@@ -236,33 +242,39 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
     """A manager at work, with the service that an API offers."""
     clock = SystemClock()
     name = machine.node_name(settings.manager.id)
-    # A deletion that was asked for must not be sent when another manager may have led meanwhile.
-    client = await connect(settings.nats, f"mesh manager {name}", keeps_requests=False)
-    await channels.ensure_buckets(client.jetstream(), settings.channels)
-    view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
-    await view.start()
-    await channels.forbid_rollups(client, (app.value.spec for app in view.snapshot().apps))
-    journal = Journal(client, f"manager {name}", clock)
-    journal.start()
-    reading = connector_options(settings.nats)
-    pieces = open_blob_store(client.jetstream(), settings.state.store, reading)
-    manager = Manager(name, settings, client, view, clock, journal, pieces)
-    service = ManagerService(client, view, settings, clock, name=name, notes=journal)
-    advisories = Advisories(client, view, journal, lambda: manager.leads)
-    await advisories.start()
-    works = {"heartbeats": manager.beat, "leadership": manager.lead}
-    if settings.manager.apps_dir:
-        folder = AppsFolder(Path(settings.manager.apps_dir), service, journal.note, name)
-        works["folder of apps"] = folder.watch
-    try:
+    async with contextlib.AsyncExitStack() as ends:
+
+        async def connected(label: str, *, keeps_requests: bool = True) -> Client:
+            client = await connect(settings.nats, label, keeps_requests=keeps_requests)
+            ends.push_async_callback(close, client)
+            return client
+
+        client = await connected(f"mesh manager {name}")
+        # A deletion must not be sent when another manager may have led since it was asked for.
+        deleting = await connected(f"mesh manager {name} removals", keeps_requests=False)
+        await channels.ensure_buckets(client.jetstream(), settings.channels)
+        view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
+        ends.push_async_callback(view.stop)
+        await view.start()
+        await channels.forbid_rollups(client, (app.value.spec for app in view.snapshot().apps))
+        journal = Journal(client, f"manager {name}", clock)
+        journal.start()
+        view.on_loss = lambda bucket: journal.note(of_lost_writes(bucket))
+        ends.push_async_callback(journal.stop)
+        reading = connector_options(settings.nats)
+        pieces = open_blob_store(client.jetstream(), settings.state.store, reading)
+        manager = Manager(name, settings, client, deleting, view, clock, journal, pieces)
+        ends.push_async_callback(manager.resign)
+        service = ManagerService(client, view, settings, clock, name=name, notes=journal)
+        advisories = Advisories(client, view, journal, lambda: manager.leads)
+        ends.push_async_callback(advisories.stop)
+        await advisories.start()
+        works = {"heartbeats": manager.beat, "leadership": manager.lead}
+        if settings.manager.apps_dir:
+            folder = AppsFolder(Path(settings.manager.apps_dir), service, journal.note, name)
+            works["folder of apps"] = folder.watch
         async with supervised(works, {**view.tasks, **journal.tasks}):
             yield manager, service
-    finally:
-        await advisories.stop()
-        await manager.resign()
-        await journal.stop()
-        await view.stop()
-        await close(client)
 
 
 async def run(settings: Settings, serve: Serve) -> None:
@@ -273,7 +285,7 @@ async def run(settings: Settings, serve: Serve) -> None:
         serve: serves the API; given the service and what to call with the address once it listens.
 
     Raises:
-        MeshError: of the API's start; MESH-C111 when one of the manager's tasks ended unasked.
+        MeshError: of the API's start; MESH-C112 when one of the manager's tasks ended unasked.
     """
     async with running(settings) as (manager, service):
 

@@ -30,7 +30,7 @@ async def supervised(
         tasks: tasks that run already, by name; they are not cancelled.
 
     Raises:
-        MeshError: what a task raised, or MESH-C111 if it ended otherwise; what the body raised.
+        MeshError: what a task raised, or MESH-C112 if it ended otherwise; what the body raised.
     """
     try:
         async with anyio.create_task_group() as group:
@@ -64,7 +64,7 @@ def _error(name: str, failure: BaseException | None) -> MeshError:
         return failure
     reason = "It returned." if failure is None else f"{type(failure).__name__}: {failure}."
     return MeshError(
-        "MESH-C111",
+        "MESH-C112",
         f'the manager\'s task "{name}" has ended',
         detail=reason,
         hint="The process ends, so that its service manager starts it again; the log has more.",

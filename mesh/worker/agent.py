@@ -143,6 +143,8 @@ class Agent:
         """
         self._begin(self._watch())
         self._begin(self._listen())
+        for task in (*self.view.tasks.values(), *self.journal.tasks.values()):
+            task.add_done_callback(self._ended)
         while not self.state.is_final:
             self._handle(await self._next_event())
         if self._error is not None:
@@ -336,7 +338,7 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
     """A running worker; before the end of the body its task ends only by an error.
 
     Raises:
-        MeshError: MESH-C112 for an invalid name; MESH-S130 for an unusable ``worker.state_dir``;
+        MeshError: MESH-C111 for an invalid name; MESH-S130 for an unusable ``worker.state_dir``;
             MESH-C110 when another process of this name sends heartbeats.
     """
     clock = SystemClock()

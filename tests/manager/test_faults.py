@@ -15,6 +15,7 @@ from mesh.control.failed_actions import FIRST_S, MOST_S, FailedActions
 from mesh.control.snapshot import ClusterSnapshot, Seen
 from mesh.errors import MeshError
 from mesh.jetstream import apply
+from mesh.jetstream.watch import ClusterView
 from mesh.manager.manager import Manager, running
 from mesh.manager.nodes import node_views
 from mesh.manager.supervision import supervised
@@ -22,11 +23,13 @@ from mesh.model import names
 from mesh.model.cluster import AppRecord, LeaseRecord, NodeRecord, Role
 from mesh.plan.build import plan
 from mesh.settings import ManagerSettings, NatsSettings, Settings, StateSettings
+from tests.support.agents import MANAGER, WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from mesh.control.journal import JournalEntry
     from mesh.jetstream.server import NatsServer
     from tests.support.agents import Cluster
 
@@ -71,8 +74,12 @@ def test_a_removal_that_fails_keeps_nothing_else_from_being_done(
             await until(manager, lambda: service.record("Other") is None)
             assert service.record("Broken") is not None
             assert manager.leads
-            await manager.journal.stored()
-            told = [e for e in await service.story("Broken") if "failed: it would" in e.text]
+            told: list[JournalEntry] = []
+            async with asyncio.timeout(20):
+                while not told:
+                    await manager.journal.stored()
+                    story = await service.story("Broken")
+                    told = [entry for entry in story if "failed: it would" in entry.text]
             # Once, however often it is tried.
             assert ["MESH-S120" in one.cause for one in told] == [True]
             (store / incarnation.incarnation).unlink()
@@ -160,28 +167,37 @@ def test_a_task_that_ends_ends_the_manager_with_an_error(
 
     with pytest.raises(MeshError, match='"heartbeats" has ended') as caught:
         asyncio.run(run())
-    assert caught.value.code == "MESH-C111"
+    assert caught.value.code == "MESH-C112"
     assert "no heart" in (caught.value.detail or "")
 
 
+#: A view that fails at the first heartbeat, for a reason that nobody has foreseen.
+BROKEN_VIEW = """
+from mesh.jetstream import watch
+
+take = watch.ClusterView._take
+
+def fail(self, bucket, key, value, revision):
+    if key.startswith("node."):
+        raise ZeroDivisionError
+    take(self, bucket, key, value, revision)
+
+watch.ClusterView._take = fail
+"""
+
+
 @pytest.mark.nats
-def test_a_view_that_ends_ends_the_process_visibly(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("program", "said"), [(MANAGER, "MESH-C112"), (WORKER, "ZeroDivisionError")]
+)
+def test_a_view_that_ends_ends_the_process_visibly(
+    cluster: Cluster, tmp_path: Path, program: str, said: str
+) -> None:
     cluster.start(
-        "m1",
-        "from mesh.jetstream import watch\n"
-        "async def read(self, bucket, complete):\n"
-        "    complete.set()\n"
-        "    raise ZeroDivisionError\n"
-        "watch.ClusterView._read = read\n"
-        "import asyncio\n"
-        "from mesh import settings\n"
-        "from mesh.manager import run\n"
-        "async def serve(service, announce):\n"
-        "    await asyncio.get_running_loop().create_future()\n"
-        "asyncio.run(run(settings.load(), serve))\n",
+        "x", BROKEN_VIEW + program, MESH_WORKER_ID="x", MESH_WORKER_STATE_DIR=str(tmp_path / "s")
     )
-    assert cluster.processes["m1"].wait(30) == 1
-    assert "MESH-C111" in cluster.logs()
+    assert cluster.processes["x"].wait(40) == 1
+    assert said in cluster.logs()
 
 
 def test_an_api_that_returns_ends_the_process_with_an_error() -> None:
@@ -248,3 +264,20 @@ def test_the_clock_counts_time_in_which_the_machine_was_suspended(
     monkeypatch.setattr(time, "clock_gettime", read.__getitem__)
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
     assert clock.SystemClock().monotonic_s() == 500.0
+
+
+@pytest.mark.nats
+def test_a_view_that_can_not_be_read_ends_the_start(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(self: ClusterView, bucket: str, complete: asyncio.Event) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(ClusterView, "_read", read)
+
+    async def run() -> None:
+        async with running(settings_of(nats_server)):
+            pass
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(run())

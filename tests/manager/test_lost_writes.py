@@ -118,6 +118,9 @@ def test_a_manager_leads_again_after_nats_lost_writes(
             assert before < early + 10
             await until(manager, lambda: revision(manager) > before and manager.leads)
             assert await _answers(lambda: service.scale("Two", "one", 1))
+            async with asyncio.timeout(20):
+                while not any("has lost writes" in e.text for e in await service.story("Two")):
+                    await manager.journal.stored()
 
     asyncio.run(run())
 
@@ -152,5 +155,20 @@ def test_everything_continues_after_the_control_bucket_was_made_again(cluster: C
 
         await eye.until("placed again", runs_later, 40)
         assert (await eye.service.wait_running("Two", 20)).state is AppState.RUNNING
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
+def test_an_instance_that_is_refused_by_a_later_epoch_is_placed_above_it(cluster: Cluster) -> None:
+    cluster.manager("m1")
+    cluster.worker("w1", FAKE_EPOCH="100000")
+
+    async def scene(eye: Eye) -> None:
+        await eye.deploy_on("w1")
+        assert (await eye.service.wait_running("Two", 20)).state is AppState.RUNNING
+        assert all(epoch > 100_000 for epoch in eye.epochs().values())
+        causes = {entry.cause for entry in await eye.service.story("Two")}
+        assert any("NATS has lost writes" in cause for cause in causes)
 
     look(cluster, scene)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from mesh.control import restoring
@@ -12,6 +13,11 @@ from mesh.errors import MeshError
 from mesh.manager.backups import Backups
 from mesh.model import names
 from mesh.model.backup import BackupRecord
+from pyspark_nats.errors import StaleWriterError
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.sink import messages_out, publish
+from pyspark_nats.sink.sink_options import sink_options
 from tests.support.backups import TEXT, Mesh, mesh
 
 if TYPE_CHECKING:
@@ -127,6 +133,30 @@ def test_an_app_that_is_deployed_meanwhile_is_not_replaced(
             assert twin is not None
             assert "length(2)" in twin.value.spec.text
             assert await snapshots(have) == {old}
+
+    asyncio.run(scene())
+
+
+def test_a_writer_that_has_not_written_yet_is_refused_after_a_restore(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    given = {"servers": nats_server.url}
+
+    async def scene() -> None:
+        async with mesh(nats_server, tmp_path, "jetstream") as have:
+            await backed_up(have)
+            pair = "mesh-Pair-Mid", f"{have.record.incarnation}-one-0"
+            rows = messages_out.with_schema_columns(
+                pa.record_batch({"data": pa.array([b"{}"], pa.binary())}),
+                stream=pair[0], subject="mesh.Pair.Mid", producer=pair[1], first_position=0,
+            )  # fmt: skip
+            with Connection(connection_options(given)) as connection:
+                # Its worker is paused between this and its first write.
+                late = publish.Publisher(connection, sink_options({**given, "epoch": "5"}))
+                assert await asyncio.to_thread(late.out, pair) == -1
+                await have.service.backups.restore("Pair")
+                with pytest.raises(StaleWriterError):
+                    await asyncio.to_thread(late.write, rows)
 
     asyncio.run(scene())
 

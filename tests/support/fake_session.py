@@ -1,6 +1,7 @@
 """A session without instances that reports their states, in the protocol of the real one.
 
-``FAKE_STOP_S`` is the time to stop an instance, seconds.
+``FAKE_STOP_S`` is the time to stop an instance, seconds.  ``FAKE_EPOCH`` is the epoch of the
+markers: an instance of a lower one is refused.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.worker.protocol import Ready, Report, StartInstance, StopInstance, from_line, to_line
 
 
-def status(assignment: Assignment, state: InstanceState) -> Report:
+def status(assignment: Assignment, state: InstanceState, newer_epoch: int = 0) -> Report:
     return Report(
         InstanceStatus(
-            assignment.instance, assignment.app, assignment.worker, assignment.epoch, state, 0
+            assignment.instance, assignment.app, assignment.worker, assignment.epoch, state, 0,
+            newer_epoch=newer_epoch,
         )
-    )
+    )  # fmt: skip
 
 
 def main() -> None:
@@ -34,6 +36,10 @@ def main() -> None:
             case StartInstance(assignment, _):
                 running[assignment.instance] = assignment
                 say(status(assignment, InstanceState.STARTING))
+                newer_epoch = int(os.environ.get("FAKE_EPOCH", "0"))
+                if assignment.epoch < newer_epoch:
+                    say(status(assignment, InstanceState.STOPPED, newer_epoch))
+                    continue
                 say(status(assignment, InstanceState.RUNNING))
             case StopInstance(instance) if instance in running:
                 time.sleep(float(os.environ.get("FAKE_STOP_S", "0")))

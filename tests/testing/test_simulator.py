@@ -84,6 +84,22 @@ FOUND = {
         at 100.3 reform C g*1%/2
         at 100.4 stop w1 0.2
     """,
+    # An instance of an earlier revision, whose process had ended, kept its seat; others had taken
+    # it, and the worker was full for good.
+    "seat taken twice": """
+        manager m1
+        worker w1 capacity=3 labels=gpu,big
+        app A g*3&/2+big h*1&/1+big
+        at 1105.8 lose 0.9 5 60 0
+        at 1937.6 lose 1.0 0.5 0.5 5
+        at 1974.2 deploy A g*3%~/2 h*1!~+big
+        at 3081.5 cut w1 up 30.0
+        at 5685.8 deploy C g*2/1 h*1&/2
+        at 10207.2 reform A g*1%/2 h*1/1
+        at 10208.1 reform C g*1%~/2+gpu h*1&/2+gpu
+        at 10288.0 kill w1 0.2
+        at 10288.1 lose 20.1 60 5 60
+    """,
 }
 
 #: The seeds with which they did.
@@ -93,6 +109,7 @@ FAILED_WITH = {
     "late heartbeat": range(5),
     "second run": range(12),
     "not at fault": (6, 54, 56, 57),
+    "seat taken twice": (9003,),
 }
 
 #: Stopped between a decision and its writes, a leader wakes up when another one leads.
