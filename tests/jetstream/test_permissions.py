@@ -131,9 +131,14 @@ def test_clients_may_publish_subscribe_and_read_what_they_are_for(guarded: NatsS
             assert (ack.stream, ack.seq) == ("mesh-Shop-Orders", 1)
             seen = await board.client.subscribe(DEAR)
             await board.client.flush()
-            await worker.client.jetstream().publish(DEAR, event)
+            count = 0
+            async with asyncio.timeout(20):
+                # A subscription of another account may be in force only after its confirmation.
+                while not seen.pending_msgs:
+                    await worker.client.jetstream().publish(DEAR, event)
+                    count += 1
             assert (await seen.next_msg(20)).data == event
-            assert await asyncio.to_thread(read) == 1
+            assert await asyncio.to_thread(read) == count
             inbox = audit.client.new_inbox()
             stored = await audit.client.subscribe(inbox)
             wanted = orjson.dumps({"seq": 1, "batch": 10})
