@@ -197,7 +197,8 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
     await advisories.start()
     tasks = [asyncio.create_task(manager.beat()), asyncio.create_task(manager.lead())]
     if settings.manager.apps_dir:
-        folder = AppsFolder(Path(settings.manager.apps_dir), service, journal.note, name)
+        path, variables = Path(settings.manager.apps_dir), settings.manager.apps_variables
+        folder = AppsFolder(path, service, journal.note, name, variables)
         tasks.append(asyncio.create_task(folder.watch()))
     try:
         yield manager, service
