@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
-#: A group with state, and a channel by key.
+#: A group without state, and one with state.
 SHOP = """@App:name('Shop') define stream Orders (item string, price double);
 @dist(execGroup='dear') from Orders[price > 100.0] select item, price insert into Few;
-@dist(execGroup='count', parallel='2') from Few#window.length(5)
+@dist(execGroup='count') from Few#window.length(5)
 select item, count() as price group by item insert into DearOrders;"""
 
 
