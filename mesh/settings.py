@@ -115,6 +115,9 @@ class ManagerSettings:
     apps_dir: str = setting(
         "", "Folder of .siddhi files that the manager keeps deployed, empty for none."
     )
+    apps_variables: str = setting(
+        "", "Environment variables that files of apps_dir may use as ${NAME}, comma-separated."
+    )
     anonymous: bool = setting(
         False, "Accept REST requests without a user; only on a loopback address."
     )

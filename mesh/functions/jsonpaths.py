@@ -299,7 +299,7 @@ class _Parser:
 
         def test(item: Any, root: Any) -> bool:
             value = left(item, root)
-            return isinstance(value, str) and expression.fullmatch(value) is not None
+            return isinstance(value, str) and expression.fullmatch(value)
 
         return test
 

@@ -1,16 +1,31 @@
-r"""Translation of Java's regular expressions to Python's.
+r"""Java's regular expressions: translated to Python's, or to RE2's where Python's could take long.
 
-The two agree except for a few letters.  Translated are ``(?<name>..)``, ``\k<name>``, ``\p{Alpha}``
-and the other POSIX classes, ``\h``, ``\R``, ``\Q..\E``, ``\z`` and ``\Z``; ``\d``, ``\w``, ``\s``
-and ``\b`` mean ASCII as in Java.  Refused, with a message, are intersections of classes
-(``[a-z&&[^b]]``), ``\p`` of Unicode categories and ``\G``.
+Python's engine backtracks: on some texts ``(a+)+$`` takes more steps than the text has subsets.  So
+``mesh.functions.backtracking`` bounds the steps, by the pattern and the length of the text.  If the
+bound is above ``STEPS_FEW``, RE2 searches, in a time that grows with the length alone.  RE2 lacks
+look-around and back references.  Nor is it used where its matches could differ: for the places of
+matches that may be empty, and for ``$`` and ``\Z`` in a text with a last line end.  Then Python
+searches up to ``STEPS_MAX``, and above that the row fails.
+
+Java's syntax and Python's agree except for a few letters.  Translated are ``(?<name>..)``,
+``\k<name>``, ``\p{Alpha}`` and the other POSIX classes, ``\h``, ``\R``, ``\Q..\E``, ``\z`` and
+``\Z``; ``\d``, ``\w``, ``\s`` and ``\b`` mean ASCII as in Java.  Refused, with a message, are
+intersections of classes (``[a-z&&[^b]]``), ``\p`` of Unicode categories and ``\G``.
 """
 
 from __future__ import annotations
 
 import re
+from enum import Enum
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+import re2  # type: ignore[import-untyped]  # has no stubs
+
+from mesh.functions.backtracking import longest_text, may_be_empty, tree_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 _CLASSES: Final = {
     "Alpha": "a-zA-Z",
@@ -28,30 +43,186 @@ _CLASSES: Final = {
     "Cntrl": r"\x00-\x1f\x7f",
 }
 _HORIZONTAL: Final = r" \t\xa0\u1680\u180e\u2000-\u200a\u202f\u205f\u3000"
+#: White space in RE2, where ``\\s`` lacks one.
+_SPACE: Final = r"\t-\r "
+_UNICODE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
+_LINE_ENDS: Final = tuple("\n\r\x85\u2028\u2029")
+#: Tries of Python's engine that take some milliseconds, and those that take tenths of a second.
+STEPS_FEW: Final = 1e5
+STEPS_MAX: Final = 1e7
+_OPTIONS: Final = re2.Options()
+_OPTIONS.log_errors = False
 _REPLACEMENT: Final = re.compile(r"\\(.)|\$(\d+)|\$\{(\w+)\}|([\\$])", re.DOTALL)
 
 
+class _Use(Enum):
+    """Parts of a match that its reader uses."""
+
+    #: Whether the whole text matches.
+    WHOLE = "whole"
+    #: Whether there is a match.
+    FOUND = "found"
+    #: Where it is, and its groups.
+    PLACE = "place"
+
+
+class Pattern:
+    """A Java regular expression; its methods are those of Python's patterns."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        translated = _translated(pattern)
+        self._python = re.compile(translated, re.ASCII)
+        self._tree = tree_of(translated, re.ASCII)
+        self._is_folded = "i" in _flags(pattern)
+        #: Of texts that Python's engine may search, by steps, at the beginning and anywhere.
+        self._lengths: dict[tuple[float, bool], int] = {}
+        self._linear: dict[tuple[_Use, bool], Any] = {}
+
+    def fullmatch(self, text: str) -> bool:
+        """Whether the whole text matches."""
+        engine = self._engine(text, _Use.WHOLE, is_search=False)
+        return engine.fullmatch(text) is not None
+
+    def lookingat(self, text: str) -> bool:
+        """Whether the text begins with a match."""
+        return self._engine(text, _Use.FOUND, is_search=False).match(text) is not None
+
+    def find(self, text: str, start: int = 0) -> bool:
+        """Whether there is a match that begins at ``start`` or after it."""
+        return self._engine(text, _Use.FOUND).search(text, start) is not None
+
+    def search(self, text: str) -> Any:
+        """The first match, with its groups; None without one."""
+        return self._engine(text, _Use.PLACE).search(text)
+
+    def finditer(self, text: str) -> Iterator[Any]:
+        """The matches, from left to right."""
+        found: Iterator[Any] = self._engine(text, _Use.PLACE).finditer(text)
+        return found
+
+    def sub(self, expand: Callable[[Any], str], text: str, count: int) -> str:
+        """The text with its first ``count`` matches replaced, 0 for all."""
+        return str(self._engine(text, _Use.PLACE).sub(expand, text, count=count))
+
+    def _engine(self, text: str, use: _Use, *, is_search: bool = True) -> Any:
+        """The engine for a text; ValueError when none is sure to end soon."""
+        if len(text) <= self._length(STEPS_FEW, is_search):
+            return self._python
+        key = use, text[-1:] in _LINE_ENDS
+        if key not in self._linear:
+            self._linear[key] = self._compiled_linear(*key)
+        linear = self._linear[key]
+        # RE2 folds the case of all letters, and (?i) here those of ASCII.
+        if linear is not None and not (self._is_folded and not text.isascii()):
+            return linear
+        if len(text) <= self._length(STEPS_MAX, is_search):
+            return self._python
+        raise ValueError(
+            f"a text of {len(text)} characters may take too long to match '{self._pattern}'"
+        )
+
+    def _length(self, steps: float, is_search: bool) -> int:
+        key = steps, is_search
+        if key not in self._lengths:
+            self._lengths[key] = longest_text(self._tree, steps, is_search=is_search)
+        return self._lengths[key]
+
+    def _compiled_linear(self, use: _Use, has_line_end: bool) -> Any:
+        """The pattern of RE2 with exactly the same matches; None if there is none.
+
+        Args:
+            use: of the matches.
+            has_line_end: whether the text ends with one.
+        """
+        # Empty matches next to others differ.
+        if use is _Use.PLACE and may_be_empty(self._tree):
+            return None
+        try:
+            form = _linear_form(self._pattern, use if has_line_end else None)
+            return _Linear(re2.compile(form, _OPTIONS))
+        except (re2.error, ValueError, IndexError):
+            return None
+
+
+class _Linear:
+    """A pattern of RE2; a text with half a character fails as a row does."""
+
+    def __init__(self, pattern: Any) -> None:
+        self._pattern = pattern
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._pattern, name)
+
+        def call(*arguments: Any, **more: Any) -> Any:
+            try:
+                return method(*arguments, **more)
+            except UnicodeEncodeError as error:
+                raise ValueError(f"the text has an unpaired surrogate: {error}") from error
+
+        return call
+
+
 @lru_cache(maxsize=1024)
-def compiled(pattern: str) -> re.Pattern[str]:
+def compiled(pattern: str) -> Pattern:
     """Compile ``pattern``, a Java regular expression.
 
     Raises:
         ValueError: it is invalid, or can't be translated.
     """
     try:
-        return re.compile(_translated(pattern), re.ASCII)
-    except (re.error, IndexError) as error:
+        return Pattern(pattern)
+    except (re.error, IndexError, OverflowError, RecursionError) as error:
         raise ValueError(f"'{pattern}' is no regular expression: {error}") from error
 
 
-def _translated(pattern: str) -> str:
+def _flags(pattern: str) -> str:
+    """The letters of all inline flags, such as ``(?i)``."""
+    return "".join(re.findall(r"\(\?([a-zA-Z]+)[-:)]", pattern))
+
+
+def _linear_form(pattern: str, use: _Use | None) -> str:
+    """The pattern in RE2's syntax; ValueError for what it has not, or has otherwise.
+
+    Args:
+        pattern: of Java.
+        use: of the matches, in texts that end with a line end; None for other texts, in which
+            ``$`` is the very end.
+    """
+    if "{," in pattern or "\\Q" in pattern or "m" in _flags(pattern):
+        raise ValueError(pattern)
+    before = pattern.removesuffix("$")
+    escapes = len(before) - len(before.rstrip("\\"))
+    is_closed = before != pattern and escapes % 2 == 0
+    match use:
+        case None:
+            body = _translated(pattern, end=r"\z")
+        case _Use.WHOLE if is_closed:
+            body = _translated(before, end="") + r"\z"
+        case _Use.FOUND if is_closed:
+            body = _translated(before, end="") + r"(?:\n?\z)"
+        case _:
+            body = _translated(pattern, end="")
+    return _UNICODE.sub(lambda one: rf"\x{{{one[1]}}}" if one[1] else one[0], body)
+
+
+def _translated(pattern: str, *, end: str | None = None) -> str:
+    """The pattern in Python's syntax, or with ``end`` in RE2's.
+
+    Args:
+        pattern: of Java.
+        end: the form of ``$``; empty to refuse it with ValueError.
+    """
     made: list[str] = []
     at, depth = 0, 0
     while at < len(pattern):
         one = pattern[at]
         if one == "\\":
-            text, at = _escape(pattern, at, inside=depth > 0)
+            text, following = _escape(pattern, at, inside=depth > 0)
+            if end is not None:
+                text = _linear_escape(pattern[at + 1 : at + 2], text, end, inside=depth > 0)
             made.append(text)
+            at = following
             continue
         if one == "[":
             if depth:
@@ -60,6 +231,10 @@ def _translated(pattern: str) -> str:
         elif one == "]" and depth:
             # Directly after the opening bracket it is a literal in Python, and an error in Java.
             depth = 0
+        elif end is not None and one == "$" and not depth:
+            if not end:
+                raise ValueError(f"RE2 has no such $: '{pattern}'")
+            one = end
         elif depth and pattern.startswith("&&", at):
             raise ValueError(f"an intersection of classes can't be had: '{pattern}'")
         elif pattern.startswith("(?<", at) and pattern[at + 3 : at + 4] not in ("=", "!", ""):
@@ -69,6 +244,23 @@ def _translated(pattern: str) -> str:
         made.append(one)
         at += 1
     return "".join(made)
+
+
+def _linear_escape(letter: str, text: str, end: str, *, inside: bool) -> str:
+    """An escape of Python as one of RE2."""
+    match letter:
+        case "s":
+            return _SPACE if inside else f"[{_SPACE}]"
+        case "S" if not inside:
+            return f"[^{_SPACE}]"
+        case "Z" if end:
+            return end
+        case "S" | "Z" | "k":
+            raise ValueError(f"RE2 has no \\{letter}")
+        case "z":
+            return r"\z"
+        case _:
+            return text
 
 
 def _escape(pattern: str, at: int, *, inside: bool) -> tuple[str, int]:
@@ -114,7 +306,7 @@ def _property(pattern: str, at: int, *, inside: bool) -> tuple[str, int]:
 def replaced(pattern: str, replacement: str, text: str, *, count: int = 0) -> str:
     r"""Replace the matches in ``text``; ``$1``, ``${name}`` and ``\`` have Java's meaning."""
 
-    def expand(found: re.Match[str]) -> str:
+    def expand(found: Any) -> str:
         def part(sign: re.Match[str]) -> str:
             literal, number, name, wrong = sign.groups()
             if literal is not None:
@@ -127,10 +319,10 @@ def replaced(pattern: str, replacement: str, text: str, *, count: int = 0) -> st
 
         return _REPLACEMENT.sub(part, replacement)
 
-    return compiled(pattern).sub(expand, text, count=count)
+    return compiled(pattern).sub(expand, text, count)
 
 
-def _group(found: re.Match[str], digits: str) -> str:
+def _group(found: Any, digits: str) -> str:
     """The group of ``$12``: group 12 if it exists, else group 1 followed by a 2."""
     for stop in range(len(digits), 0, -1):
         if int(digits[:stop]) <= (found.re.groups or 0):

@@ -171,7 +171,7 @@ _EACH_CONTAINS = each_row(lambda text, wanted: wanted in text)
 
 def _find(pattern: str, text: str, start: int = 0) -> bool:
     start = _place(text, int(start), most=len(text))
-    return compiled(pattern).search(text, start) is not None
+    return compiled(pattern).find(text, start)
 
 
 def _group(pattern: str, text: str, number: int) -> str | None:
@@ -180,7 +180,8 @@ def _group(pattern: str, text: str, number: int) -> str | None:
         return None
     if not 0 <= number <= found.re.groups:
         raise ValueError(f"'{pattern}' has no group {number}")
-    return found.group(int(number))
+    value: str | None = found.group(int(number))
+    return value
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -192,7 +193,7 @@ FUNCTIONS: dict[str, Function] = {
     "str:filltemplate": each_row(_fill_template, takes_null=True),
     "str:hex": each_row(_hex),
     "str:locate": each_row(_locate),
-    "str:regexp": each_row(lambda text, pattern: compiled(pattern).fullmatch(text) is not None),
+    "str:regexp": each_row(lambda text, pattern: compiled(pattern).fullmatch(text)),
     "str:repeat": each_row(_repeat),
     "str:replaceall": each_row(lambda text, pattern, new: replaced(pattern, new, text)),
     "str:replacefirst": each_row(lambda text, pattern, new: replaced(pattern, new, text, count=1)),
@@ -204,6 +205,6 @@ FUNCTIONS: dict[str, Function] = {
     "str:unhex": each_row(_unhexed),
     "regex:find": each_row(_find),
     "regex:group": each_row(_group),
-    "regex:lookingat": each_row(lambda pattern, text: compiled(pattern).match(text) is not None),
-    "regex:matches": each_row(lambda pattern, text: compiled(pattern).fullmatch(text) is not None),
+    "regex:lookingat": each_row(lambda pattern, text: compiled(pattern).lookingat(text)),
+    "regex:matches": each_row(lambda pattern, text: compiled(pattern).fullmatch(text)),
 }

@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -38,6 +40,8 @@ SUFFIX: Final = ".siddhi"
 LOOK_MS: Final = 2000
 #: How long a file must be left alone: editors write one in several steps.
 SETTLE_MS: Final = 200
+#: Largest file, as large as a text that the API takes.
+TEXT_BYTES_MAX: Final = 1_000_000
 
 
 class FolderTarget(Protocol):
@@ -141,7 +145,14 @@ def read_folder(folder: Path) -> FolderContents:
         if path.suffix != SUFFIX or path.name.startswith("."):
             continue
         try:
-            texts[path.stem] = path.read_bytes().decode()
+            # Not a pipe, on which a read would wait, nor a file that no API would take.
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode):
+                unreadable[path.stem] = "it is no regular file"
+            elif found.st_size > TEXT_BYTES_MAX:
+                unreadable[path.stem] = f"it has more than {TEXT_BYTES_MAX} bytes"
+            else:
+                texts[path.stem] = path.read_bytes().decode()
         except FileNotFoundError:
             continue
         except (OSError, UnicodeDecodeError) as error:
@@ -153,13 +164,29 @@ class AppsFolder:
     """Keeps apps as they are in a folder."""
 
     def __init__(
-        self, folder: Path, apps: FolderTarget, note: Callable[[JournalEntry], None], manager: str
+        self,
+        folder: Path,
+        apps: FolderTarget,
+        note: Callable[[JournalEntry], None],
+        manager: str,
+        variables: str = "",
     ) -> None:
+        """Create one that has read nothing.
+
+        Args:
+            folder: of the files.
+            apps: the calls of the manager.
+            note: writes a journal entry.
+            manager: its name.
+            variables: names of environment variables that files may use, separated by commas.
+                Others may be secrets, and users who may view apps see their texts.
+        """
         self._folder = folder
         self._apps = apps
         self._note = note
         #: Author of the records that it writes.
         self.by = f"folder of {manager}"
+        self._variables = {name.strip() for name in variables.split(",")}
         self._done: dict[str, str] = {}
         self._told: dict[str, str] = {}
 
@@ -171,7 +198,7 @@ class AppsFolder:
     async def follow(self) -> None:
         """Poll once and act on the contents."""
         try:
-            look = read_folder(self._folder)
+            look = await asyncio.to_thread(read_folder, self._folder)
         except OSError as error:
             # A missing folder is not an empty one: its apps stay deployed.
             self._tell("", f"folder of apps can't be read: {error}")
@@ -223,7 +250,8 @@ class AppsFolder:
         return True
 
     async def _deploy(self, app: str, text: str) -> None:
-        whole = substitute(text, variables_for(text))
+        allowed = {name: os.environ[name] for name in self._variables & set(os.environ)}
+        whole = substitute(text, variables_for(text, environment=allowed))
         named = await self._apps.name_of(whole)
         if named != app:
             raise MeshError(

@@ -271,7 +271,8 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         await advisories.start()
         works = {"heartbeats": manager.beat, "leadership": manager.lead}
         if settings.manager.apps_dir:
-            folder = AppsFolder(Path(settings.manager.apps_dir), service, journal.note, name)
+            path, variables = Path(settings.manager.apps_dir), settings.manager.apps_variables
+            folder = AppsFolder(path, service, journal.note, name, variables)
             works["folder of apps"] = folder.watch
         async with supervised(works, {**view.tasks, **journal.tasks}):
             yield manager, service

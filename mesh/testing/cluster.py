@@ -16,7 +16,7 @@ from mesh.settings import ChannelSettings, NatsSettings, Settings
 from mesh.testing.processes import Processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from nats.aio.client import Client
@@ -30,9 +30,25 @@ DEADLINE_S = 120.0
 class MeshCluster(Processes):
     """A server, a manager m1 and workers w1, w2, .."""
 
-    def __init__(self, directory: Path, workers: int = 2) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        workers: int = 2,
+        *,
+        arguments: Sequence[str] = (),
+        passwords: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start all of them.
+
+        Args:
+            directory: of their files.
+            workers: number of workers.
+            arguments: of the server.
+            passwords: of the NATS users ``manager`` and ``worker``; None for no users.
+        """
         super().__init__(directory)
-        self.nats = server.start(directory / "nats")
+        self._passwords = passwords or {}
+        self.nats = server.start(directory / "nats", arguments=arguments)
         for number in range(1, workers + 1):
             self.start_worker(f"w{number}")
         self.start(
@@ -42,7 +58,13 @@ class MeshCluster(Processes):
             MESH_MANAGER_ID="m1",
             MESH_MANAGER_PORT="0",
             MESH_MANAGER_ANONYMOUS="true",
+            **self._user("manager"),
         )
+
+    def _user(self, role: str) -> dict[str, str]:
+        if role not in self._passwords:
+            return {}
+        return {"MESH_NATS_USER": role, "MESH_NATS_PASSWORD": self._passwords[role]}
 
     def start_worker(self, name: str, **environment: str) -> None:
         """Start a worker, with these variables as well; it is ready some seconds later."""
@@ -53,6 +75,7 @@ class MeshCluster(Processes):
             MESH_WORKER_ID=name,
             MESH_WORKER_STATE_DIR=str(self.directory / "state" / name),
             MESH_SPARK_DRIVER_MEMORY="768m",
+            **self._user("worker"),
             **environment,
         )
 

@@ -356,8 +356,8 @@ def test_the_documented_curl_deploys(secured: ManagerSettings, tmp_path: Path) -
         async with served(FakeService(), secured) as api:
             command = [
                 "curl", "-X", "POST", f"{api.url}/siddhi-apps", "-H", "Content-Type: text/plain",
-                "--data-binary", "@app.siddhi", "-u", "ada:pass:word", "-k", "-sS",
-                "-w", "%{http_code}",
+                "--data-binary", "@app.siddhi", "-u", "ada:pass:word",
+                "--cacert", secured.tls_cert, "-sS", "-w", "%{http_code}",
             ]  # fmt: skip
             environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
             said = await anyio.run_process(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mesh.errors import MeshError
 from mesh.manager.folder import (
+    TEXT_BYTES_MAX,
     AppsFolder,
     Deploy,
     FolderContents,
@@ -243,3 +245,37 @@ def test_a_file_that_nobody_foresaw_keeps_no_other_from_being_deployed(
         assert [entry.cause for entry in noted] == ["ZeroDivisionError: by zero"]
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("variables", "limit"), [("", "1"), ("OTHER, LOWEST", "17")])
+def test_files_use_only_the_variables_that_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: str, limit: str
+) -> None:
+    monkeypatch.setenv("MESH_NATS_PASSWORD", "123")
+    monkeypatch.setenv("LOWEST", "17")
+    (tmp_path / "A.siddhi").write_text(text("A").replace("> 1", "> ${LOWEST:1}"))
+    (tmp_path / "B.siddhi").write_text(text("B").replace("> 1", "> ${MESH_NATS_PASSWORD}"))
+
+    async def run() -> None:
+        apps = FakeApps()
+        noted: list[JournalEntry] = []
+        await AppsFolder(tmp_path, apps, noted.append, "m1", variables).follow()
+        assert [one.spec.text for one in apps.records.values()] == [
+            text("A").replace("> 1", f"> {limit}")
+        ]
+        (told,) = noted
+        assert "MESH-L108" in told.cause
+
+    asyncio.run(run())
+
+
+def test_pipes_and_huge_files_are_reported_and_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "A.siddhi")
+    (tmp_path / "B.siddhi").write_text(text("B"))
+    (tmp_path / "C.siddhi").write_text(" " * (TEXT_BYTES_MAX + 1))
+    found = read_folder(tmp_path)
+    assert list(found.texts) == ["B"]
+    assert found.unreadable == {
+        "A": "it is no regular file",
+        "C": f"it has more than {TEXT_BYTES_MAX} bytes",
+    }
