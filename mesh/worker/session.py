@@ -16,11 +16,10 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh import java, logs, scratch
 from mesh.clock import SystemClock
-from mesh.jetstream import channels, server
 from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import close, connect, connector_options
 from mesh.jetstream.mirror import Mirror
@@ -29,15 +28,12 @@ from mesh.logs import fields
 from mesh.model import codec
 from mesh.model.app import GroupKind, GroupMode
 from mesh.model.cluster import Assignment
-from mesh.operators import precompile
 from mesh.spark import session as spark_session
-from mesh.spark import warmup
 from mesh.spark.dedicated_query.instance import DedicatedInstance
 from mesh.spark.instance_context import InstanceContext, InstanceOptions
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.shared_query.instance import SharedInstance
-from mesh.spark.shared_query.query import SharedQuery
-from mesh.worker import state_directory, warmup_channels
+from mesh.worker import session_start, state_directory
 from mesh.worker.protocol import (
     CONFIG_VARIABLE,
     HoldState,
@@ -56,12 +52,14 @@ from mesh.worker.ticker import Ticker
 from pyspark_nats.decode.limits import MessageLimits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from nats.aio.client import Client
     from pyspark.sql import SparkSession
 
-    from mesh.clock import Clock
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import InstanceStatus, Standby
+    from mesh.spark.shared_query.query import SharedQuery
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +80,10 @@ class Session:
         replies: Replies,
         options: InstanceOptions,
         shared_query: SharedQuery | None,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task,
     ) -> None:
         self._directory = directory / "instances"
+        self._spawn = spawn
         self._spark = spark
         self._client = client
         self._js = client.jetstream()
@@ -94,6 +94,8 @@ class Session:
         self._shared_query = shared_query
         #: Tasks that stop an instance, with its name.
         self._ending: dict[asyncio.Task[None], str] = {}
+        #: The last task that starts an instance, by its name, with the epoch.
+        self._starting: dict[str, tuple[int, asyncio.Task[None]]] = {}
         #: Standby copies by instance.
         self._mirrors: dict[str, Mirror] = {}
         self._holds = 0
@@ -107,13 +109,15 @@ class Session:
         """Carry out one command."""
         match from_line(line):
             case StartInstance(assignment, group):
-                await self._stop(assignment.instance, assignment.epoch - 1)
-                # An instance that reported its stop may be started again before it has ended.
-                ending = [t for t, name in self._ending.items() if name == assignment.instance]
-                if ending:
-                    await asyncio.wait(ending)
-                if assignment.instance not in self._instances:
-                    await self._start(InstanceIO(group, assignment))
+                # An earlier run may need time to end, and other commands need not wait for it.
+                name = assignment.instance
+                earlier = [t for t, ends in self._ending.items() if ends == name]
+                if name in self._starting:
+                    earlier.append(self._starting[name][1])
+                # The instance owns the copy; a later release of the standby has no effect.
+                mirror = self._mirrors.pop(name, None)
+                starting = self._spawn(self._begin(assignment, group, earlier, mirror))
+                self._starting[name] = assignment.epoch, starting
             case HoldState(standby, group):
                 await self._release(standby.instance)
                 self._hold(standby, group)
@@ -121,7 +125,7 @@ class Session:
                 await self._release(instance)
             case StopInstance(instance, epoch, settle):
                 # Draining needs time, and other commands need not wait for it.
-                task = asyncio.create_task(self._stop(instance, epoch, settle=settle))
+                task = self._spawn(self._end(instance, epoch, settle=settle))
                 self._ending[task] = instance
                 task.add_done_callback(self._ending.pop)
             case other:
@@ -129,6 +133,8 @@ class Session:
 
     async def stop_all(self) -> None:
         """Stop every instance and wait for it."""
+        for _, starting in self._starting.values():
+            starting.cancel()
         for instance in self._instances.values():
             instance.stop(settle=True)
         for instance in list(self._instances.values()):
@@ -139,10 +145,37 @@ class Session:
         if self._shared_query is not None:
             await asyncio.to_thread(self._shared_query.stop)
 
-    async def _start(self, io: InstanceIO) -> None:
+    async def _begin(
+        self,
+        assignment: Assignment,
+        group: GroupSpec,
+        earlier: list[asyncio.Task[None]],
+        mirror: Mirror | None,
+    ) -> None:
+        """Start an instance when its earlier runs have ended."""
+        name = assignment.instance
+        try:
+            await self._stop(name, assignment.epoch - 1)
+            # An instance that reported its stop may be started again before it has ended.
+            if earlier:
+                await asyncio.wait(earlier)
+            if name not in self._instances:
+                await self._start(InstanceIO(group, assignment), mirror)
+            elif mirror is not None:
+                await mirror.drop()
+        finally:
+            if self._starting.get(name, (0, None))[0] == assignment.epoch:
+                del self._starting[name]
+
+    async def _end(self, name: str, epoch: int, *, settle: bool) -> None:
+        """Stop an instance, also one that is only about to start."""
+        starts, starting = self._starting.get(name, (epoch + 1, None))
+        if starting is not None and starts <= epoch:
+            await asyncio.wait([starting])
+        await self._stop(name, epoch, settle=settle)
+
+    async def _start(self, io: InstanceIO, mirror: Mirror | None) -> None:
         assignment = io.assignment
-        # The instance owns the copy from here on; a later release of the standby has no effect.
-        mirror = self._mirrors.pop(assignment.instance, None)
         if mirror is not None:
             await mirror.stop()
         near = mirror.directory if mirror is not None else None
@@ -260,67 +293,6 @@ def instance_options(config: SessionConfig) -> InstanceOptions:
     )
 
 
-def start_shared_query(
-    spark: SparkSession, config: SessionConfig, options: InstanceOptions, directory: Path
-) -> SharedQuery:
-    """Start the query that instances share."""
-    shared_query = SharedQuery(
-        spark,
-        directory / "shared-query",
-        SystemClock(),
-        nats=options.nats,
-        slot_count=spark_session.slot_count(config.settings.spark.master),
-        retry_s=options.retry_s,
-    )
-    shared_query.start()
-    return shared_query
-
-
-async def compile_loops(clock: Clock) -> None:
-    """Compile the operators' native loops, if the installation has not done so."""
-    if precompile.is_done():
-        return
-    log.warning("native loops are not compiled yet; that takes a minute or two, once")
-    started_s = clock.monotonic_s()
-    # Runs while Spark starts; the compiler's memory is freed with its process.
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        precompile.__name__,
-        stdin=asyncio.subprocess.DEVNULL,
-        preexec_fn=server.die_with_parent(),
-    )
-    if await process.wait() == 0:
-        took_s = round(clock.monotonic_s() - started_s)
-        log.info("native loops compiled", extra=fields(took_s=took_s))
-    else:
-        log.error("native loops were not compiled; the first batches will take long")
-
-
-async def warm_up(
-    spark: SparkSession,
-    client: Client,
-    config: SessionConfig,
-    options: InstanceOptions,
-    shared_query: SharedQuery | None,
-    directory: Path,
-) -> None:
-    """Run an app through the session, and remove all traces of it."""
-    await warmup_channels.delete_left_over(client)
-    app = warmup.app(warmup_channels.app_name())
-    js = client.jetstream()
-    await channels.ensure_channels(client, app, config.settings.channels)
-    try:
-        await js.publish(app.channels[0].subject(), warmup.EVENT)
-        scratch = directory / "warmup"
-        if shared_query is not None:
-            await asyncio.to_thread(warmup.warm_shared_query, shared_query, app, options, scratch)
-        else:
-            await asyncio.to_thread(warmup.warm, spark, app, options.nats, scratch)
-    finally:
-        await channels.delete_channels(js, app)
-
-
 async def run(config: SessionConfig, replies: Replies) -> None:
     """Start Spark, report that it is ready, and carry out commands until standard input ends."""
     clock = SystemClock()
@@ -337,7 +309,7 @@ async def run(config: SessionConfig, replies: Replies) -> None:
             spark_session.start, settings.spark, f"mesh {config.worker}", directory / "spark"
         )
     )
-    compiling = asyncio.create_task(compile_loops(clock))
+    compiling = asyncio.create_task(session_start.compile_loops(clock))
     client = await connect(settings.nats, name=f"mesh session {config.worker}")
     await ensure_buckets(client.jetstream(), settings.channels.replicas)
     spark = await starting
@@ -345,18 +317,23 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     options = instance_options(config)
     # Tasks on other machines would not find the local files of the shared query.
     shares = settings.spark.shared_query and settings.spark.master.startswith("local")
-    shared_query = start_shared_query(spark, config, options, directory) if shares else None
-    await warm_up(spark, client, config, options, shared_query, directory)
-    session = Session(config, directory, spark, client, replies, options, shared_query)
-    replies.send(Ready(spark.version, round(clock.monotonic_s() - started_s, 1)))
-
-    reader = asyncio.StreamReader(limit=1 << 24)
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    shared_query = (
+        session_start.start_shared_query(spark, config, options, directory) if shares else None
     )
-    while line := await reader.readline():
-        await session.handle(line)
-    await session.stop_all()
+    await session_start.warm_up(spark, client, config, options, shared_query, directory)
+    reader = asyncio.StreamReader(limit=1 << 24)
+    # A start or stop that fails ends the session, visibly.
+    async with asyncio.TaskGroup() as tasks:
+        session = Session(
+            config, directory, spark, client, replies, options, shared_query, tasks.create_task
+        )
+        replies.send(Ready(spark.version, round(clock.monotonic_s() - started_s, 1)))
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+        )
+        while line := await reader.readline():
+            await session.handle(line)
+        await session.stop_all()
     await close(client)
     spark_session.stop(spark)
 

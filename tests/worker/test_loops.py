@@ -10,7 +10,7 @@ import pytest
 
 from mesh.clock import SystemClock
 from mesh.operators import precompile
-from mesh.worker import session
+from mesh.worker import session_start
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,6 @@ def test_a_session_says_so_and_waits(
 ) -> None:
     monkeypatch.setattr(precompile, "is_done", lambda: is_done)
     monkeypatch.setattr(sys, "executable", program)
-    caplog.set_level(logging.INFO, "mesh.worker.session")
-    asyncio.run(session.compile_loops(SystemClock()))
+    caplog.set_level(logging.INFO, "mesh.worker.session_start")
+    asyncio.run(session_start.compile_loops(SystemClock()))
     assert [record.message for record in caplog.records] == said

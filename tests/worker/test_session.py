@@ -73,19 +73,65 @@ def test_what_is_asked_for_again_before_it_has_ended_is_started_then(
     async def scene() -> None:
         one = session(tmp_path)
         await one.handle(start)
+        await started(one)
         await one.handle(to_line(StopInstance("A-g-1", 5)))
         assert await asyncio.to_thread(made[0].is_awaited.wait, 20)
-        again = asyncio.create_task(one.handle(start))
         # It is requested while the first one still exists.
+        await one.handle(start)
         await asyncio.sleep(0)
+        assert len(made) == 1
         made[0].may_end.set()
-        await again
+        await started(one)
         assert len(made) == 2
         running: Any = one._instances
         assert running == {"A-g-1": made[1]}
         # One that runs is not started twice.
         await one.handle(start)
+        await started(one)
         assert len(made) == 2
+
+    asyncio.run(scene())
+
+
+async def started(one: Session) -> None:
+    await asyncio.gather(*(starting for _, starting in one._starting.values()))
+
+
+def test_one_that_does_not_end_holds_no_other_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[FakeInstance] = []
+
+    def make(_: Session, io: InstanceIO, __: Path | None) -> FakeInstance:
+        made.append(FakeInstance(io))
+        return made[-1]
+
+    def start(name: str, epoch: int) -> bytes:
+        assignment = Assignment(name, "A", "g", 1, "A-1", "w1", epoch, epoch)
+        group = GroupSpec("A", "g", 1, "", (), (), stateful=False)
+        return to_line(StartInstance(assignment, group))
+
+    monkeypatch.setattr(Session, "_instance", make)
+
+    async def scene() -> None:
+        one = session(tmp_path)
+        await one.handle(start("A-g-1", 5))
+        await started(one)
+        # The earlier epoch has to end first, and does not.
+        await one.handle(start("A-g-1", 6))
+        await one.handle(start("A-h-1", 6))
+        await one._starting["A-h-1"][1]
+        assert [i.io.assignment.instance for i in made] == ["A-g-1", "A-h-1"]
+        # A stop of one that is about to start ends it when it has started.
+        await one.handle(to_line(StopInstance("A-g-1", 6)))
+        made[0].may_end.set()
+        await one._starting["A-g-1"][1]
+        assert len(made) == 3
+        assert await asyncio.to_thread(made[2].is_awaited.wait, 20)
+        for instance in made:
+            instance.may_end.set()
+        await asyncio.gather(*one._ending)
+        assert list(one._instances) == ["A-h-1"]
 
     asyncio.run(scene())
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from mesh.errors import MeshError
+from mesh.functions import scripts
 from mesh.settings import Settings
 from mesh.worker import state_directory
 from mesh.worker.child import SessionProcess
@@ -152,4 +153,4 @@ def test_a_session_does_not_inherit_the_login_of_nats(
             break
         return said
 
-    assert asyncio.run(scene()).split() == ["MESH_LOG_LEVEL", CONFIG_VARIABLE]
+    assert asyncio.run(scene()).split() == [scripts.SWITCH, "MESH_LOG_LEVEL", CONFIG_VARIABLE]
