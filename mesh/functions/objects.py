@@ -39,6 +39,8 @@ _FLOAT: Final = 2
 _SET: Final = 3
 _OPAQUE: Final = 4
 _BIG: Final = 5
+#: Levels of nested lists and maps; what writes JSON accepts 254.
+_LEVELS_MAX: Final = 100
 
 
 def identity(value: Any) -> Any:
@@ -234,7 +236,8 @@ def _from_extension(code: int, data: bytes) -> Any:
         case 3:
             return ValueSet(unpack(data))
         case 4:
-            return Opaque(*unpack(data))
+            kind, text = unpack(data)
+            return Opaque(str(kind), str(text))
         case 5:
             return int(data)
         case _:
@@ -256,5 +259,31 @@ def to_binary(values: Iterable[Any]) -> pa.Array[Any]:
 
 
 def from_binary(array: pa.Array[Any]) -> Objects:
-    """The objects of an Arrow array from ``to_binary``."""
-    return object_array(None if data is None else unpack(data) for data in array.to_pylist())
+    """The objects of an Arrow array from ``to_binary``, or from any publisher of an event."""
+    return object_array(None if data is None else _any_value(data) for data in array.to_pylist())
+
+
+def _any_value(data: bytes) -> Any:
+    """The object in ``data``; an opaque one if it holds none, or one nested too deeply."""
+    try:
+        value = unpack(data)
+        if _is_within(value, _LEVELS_MAX):
+            return value
+    except MemoryError:
+        raise
+    # A publisher may write any octets.
+    except Exception:
+        pass
+    return Opaque("byte[]", f"{len(data)} bytes that are no object")
+
+
+def _is_within(value: Any, levels: int) -> bool:
+    """Whether lists, maps and sets are nested at most ``levels`` deep."""
+    match value:
+        case dict():
+            inside: Iterable[Any] = [*value.keys(), *value.values()]
+        case list() | tuple() | ValueSet():
+            inside = value
+        case _:
+            return True
+    return levels > 0 and all(_is_within(one, levels - 1) for one in inside)

@@ -105,9 +105,13 @@ async def forbid_rollups(client: Client, specs: Iterable[AppSpec]) -> None:
             if config["name"] in ours and config.get("allow_rollup_hdrs"):
                 config["allow_rollup_hdrs"] = False
                 call = f"$JS.API.STREAM.UPDATE.{config['name']}", orjson.dumps(config)
-                await client.request(*call, timeout=_CREATE_S)
-                log.info("stream forbids rollups now", extra=fields(stream=config["name"]))
-    except (APIError, NatsError) as error:
+                reply = await client.request(*call, timeout=_CREATE_S)
+                error = orjson.loads(reply.data).get("error")
+                log.info(
+                    "stream allows no rollups any more",
+                    extra=fields(stream=config["name"], error=error),
+                )
+    except (NatsError, TimeoutError) as error:
         log.warning("streams not checked for rollups", extra=fields(error=error))
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from nats.errors import Error as NatsError
-from nats.js.errors import APIError, NotFoundError
+from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
 from mesh.logs import fields
@@ -238,7 +238,7 @@ class Ticker:
         self._written += 1
         if self._written % _MARKERS_MAX == 0:
             js = self._client.jetstream()
-            with contextlib.suppress(APIError, NatsError):
+            with contextlib.suppress(NatsError, TimeoutError):
                 await js.purge_stream(
                     self._channel.js_stream(), subject=self._marker_subject, keep=1
                 )

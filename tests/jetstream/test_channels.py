@@ -58,6 +58,8 @@ def test_a_stream_whose_answer_was_lost_is_asked_for_again(nats_server: NatsServ
         with pytest.raises(TimeoutError):
             await ensure_channels(silent, spec, ChannelSettings())  # type: ignore[arg-type]
         assert silent.calls > 1
+        # A manager starts all the same.
+        await forbid_rollups(silent, [spec])  # type: ignore[arg-type]
         await client.close()
 
     asyncio.run(scene())
