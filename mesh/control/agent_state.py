@@ -75,6 +75,8 @@ class AgentState:
         self._reporting: Counter[str] = Counter()
         #: Epoch and state of each instance in the journal's last entry about it.
         self._noted: dict[str, tuple[int, InstanceState]] = {}
+        #: Last report of each running instance by the session.
+        self._said: dict[str, InstanceStatus] = {}
         self._must_reconcile = False
         self._instructions: list[Instruction] = []
 
@@ -327,6 +329,7 @@ class AgentState:
                     self._do(duty)
                 case worker_reconcile.Report(status):
                     self._report_again(status, view)
+        self._repeat_lost_reports(view)
         # After the starts: an instance that starts uses the state that was held for it.
         for one in list(
             standby.duties(view.snapshot, name, incarnation, self.holding, may_start=is_ready)
@@ -360,9 +363,18 @@ class AgentState:
         stopping = self.stopping.get(name)
         assignment = self.running.get(name) if stopping is None else stopping.assignment
         self._ended_runs.note(status, assignment)
+        self._said[name] = status
         if stopping is not None and worker_reconcile.has_stopped(status, stopping.assignment.epoch):
             self.stopping[name] = replace(stopping, has_answered=True)
         self._report(status, view)
+
+    def _repeat_lost_reports(self, view: View) -> None:
+        """Write reports that NATS has not stored, or has lost, again."""
+        stored = {s.value.instance: s.value.epoch for s in view.snapshot.statuses}
+        self._said = {name: said for name, said in self._said.items() if name in self.running}
+        for name, said in self._said.items():
+            if stored.get(name, 0) < said.epoch:
+                self._report_again(said, view)
 
     def _report_again(self, status: InstanceStatus, view: View) -> None:
         """Write a report, unless one of the instance is under way."""

@@ -95,6 +95,9 @@ class Player:
             case ["late", text]:
                 self.reports[text.split(":")[0]] = text
                 self.handle(events.ViewChanged())
+            case ["lost", instance]:
+                del self.reports[instance]
+                self.handle(events.ViewChanged())
             case ["told", "to", "end"]:
                 self.handle(events.ToldToEnd())
             case ["run", until_s]:
