@@ -77,7 +77,7 @@ class Advisories:
         except (ValueError, KeyError, TypeError) as error:
             log.debug("advisory not understood", extra=fields(error=error))
             return
-        # Looked up now: a new stream's first election precedes the record that no longer has `making`.
+        # Looked up now: the first election of a new stream is while its app is `making`.
         for app in self._users(stream):
             if message.subject.startswith(f"{_ADVISORIES}.QUORUM_LOST."):
                 if self._leads():
