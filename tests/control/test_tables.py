@@ -21,6 +21,10 @@ APP_STATES = {
         "now=1 workers=w1:1,w2:1 apps=-A:g*3+gpu:h*2 placed=A-h-1:w1@5,A-h-2:w2@5"
         " reports=A-h-1:w1@5:retrying"
     ),
+    "its channels are being made": (
+        "now=1 workers=w1:1,w2:1 apps=*A:g*3+gpu:h*2 placed=A-h-1:w1@5,A-h-2:w2@5"
+        " reports=A-h-1:w1@5:retrying"
+    ),
     "its state is being restored": (
         "now=1 workers=w1:1,w2:1 apps=^A:g*3+gpu:h*2 placed=A-h-1:w1@5,A-h-2:w2@5"
         " reports=A-h-1:w1@5:retrying"

@@ -64,18 +64,21 @@ def node(name: str, seen_at_s: float, *options: str) -> Seen[NodeRecord]:
 
 
 def app(name: str, *groups: str) -> Seen[AppRecord]:
-    """``-A`` is being undeployed, ``^A`` restored; groups as for ``group``.
+    """``-A`` is being undeployed, ``^A`` restored, ``*A`` made; groups as for ``group``.
 
     ``?g`` is one of an earlier text, ``??g`` one that is being removed.
     """
-    deleting, held = name.startswith("-"), "put back" if name.startswith("^") else ""
-    name = name.lstrip("-^")
+    deleting, making = name.startswith("-"), name.startswith("*")
+    held = "put back" if name.startswith("^") else "being made" if making else ""
+    name = name.lstrip("-^*")
     specs = tuple(group(name, text) for text in groups if not text.startswith("?"))
     gone = [text for text in groups if text.startswith("?")]
     removing = any(text.startswith("??") for text in gone)
     retired = Retired((), tuple(text.lstrip("?") for text in gone), removing) if gone else None
     spec = AppSpec(name, "", (), specs)
-    record = AppRecord(spec, f"{name}-1", 0, deleting=deleting, held=held, retired=retired)
+    record = AppRecord(
+        spec, f"{name}-1", 0, deleting=deleting, held=held, retired=retired, making=making
+    )
     return Seen(record, 9, 0.0)
 
 
