@@ -246,7 +246,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
     status = status_of(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("request failed", extra=fields(path=request.url.path, error=str(error)))
-    return Json(error.to_dict(), status)
+    headers = {"Retry-After": "1"} if status == HTTPStatus.TOO_MANY_REQUESTS else None
+    return Json(error.to_dict(), status, headers=headers)
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:

@@ -77,7 +77,7 @@ class Advisories:
         except (ValueError, KeyError, TypeError) as error:
             log.debug("advisory not understood", extra=fields(error=error))
             return
-        # Looked up now: a new stream's first election precedes the write of its app's record.
+        # Looked up now: the first election of a new stream is while its app is `making`.
         for app in self._users(stream):
             if message.subject.startswith(f"{_ADVISORIES}.QUORUM_LOST."):
                 if self._leads():
@@ -101,6 +101,9 @@ class Advisories:
         return [
             app.value.spec.name
             for app in self._view.snapshot().apps
-            if stream in app.value.spec.given_streams
-            or any(stream == name for name, _ in js_streams(app.value.spec))
+            if not app.value.making
+            and (
+                stream in app.value.spec.given_streams
+                or any(stream == name for name, _ in js_streams(app.value.spec))
+            )
         ]

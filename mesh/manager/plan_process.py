@@ -93,7 +93,8 @@ class PlanProcess:
             number = theirs.fileno()
             # A session of its own: Ctrl-C is for the manager, which closes the pipe.
             self._child = subprocess.Popen(
-                [sys.executable, "-c", f"from {__name__} import serve; serve({number})"],
+                # -P: modules come from the manager's path, not from the current directory.
+                [sys.executable, "-P", "-c", f"from {__name__} import serve; serve({number})"],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[number],
                 start_new_session=True,

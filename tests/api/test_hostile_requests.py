@@ -95,3 +95,12 @@ def test_numbers_times_and_origins_out_of_range_are_refused(
 )
 def test_an_error_has_the_status_of_its_code(code: str, status: int) -> None:
     assert status_of(MeshError(code, "an error")) == status
+
+
+def test_a_request_that_is_one_too_many_is_told_when_to_come_back() -> None:
+    class Busy(FakeService):
+        async def story(self, app: str) -> list[dict[str, str]]:
+            raise MeshError("MESH-A429", "8 requests wait for a story")
+
+    answer = ask(Busy({"Shop": TEXT}), "GET", "/siddhi-apps/Shop/story")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
