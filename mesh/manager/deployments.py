@@ -115,7 +115,7 @@ class Deployments:
         revision = self._desired.revision(spec.name)
         record = AppRecord(
             spec,
-            secrets.token_hex(4),
+            secrets.token_hex(8),
             self._clock.wall_ms(),
             by,
             held=MAKING,
