@@ -17,6 +17,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute
 
+from mesh.spark import sink_rows
 from mesh.spark.partition_task import PartitionTask, without_skipped
 from mesh.spark.shared_query import members, pacing
 from mesh.spark.shared_query.work import FAILED, OUTCOME, UNANSWERED, WORK, WorkItem
@@ -140,7 +141,8 @@ def _do(directory: Path, batch: int, one: WorkItem, counts: _Counts) -> bool:
     run = f"{member.io.assignment.epoch}.{member.generation}-{batch}"
     publisher = Publisher(shared(member.sink.connection), member.sink, Origin(run, part.number))
     errors = member.io.errors[0]
-    for out in made:
+    room = messages_out.room(shared(member.sink.connection))
+    for out in sink_rows.within_size(member.io, made, room):
         if out.num_rows:
             counts.rows += out.num_rows
             recorded = _compute.sum(_compute.equal(out.column("stream"), errors)).as_py() or 0
