@@ -125,7 +125,7 @@ def of_failed(
     event_time_ms: int | None,
     group: str,
     reason: str,
-    event: str,
+    event: str | bytes,
 ) -> bytes:
     """Entry of an event on which a query of a group with state failed.
 
@@ -135,7 +135,7 @@ def of_failed(
     if event_time_ms is not None:
         entry["event_time_ms"] = event_time_ms
     entry |= {"group": group, "reason": reason}
-    return _with_data(entry, event.encode())
+    return _with_data(entry, event.encode() if isinstance(event, str) else event)
 
 
 def from_json(data: bytes) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute
 
 from mesh.functions.objects import from_binary, python_value
 from mesh.model import error_entry
@@ -15,13 +16,15 @@ from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
 from pyspark_nats import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from mesh.model.app import Channel
     from mesh.model.types import StreamSchema
     from mesh.operators.executor import OutputRun
     from mesh.spark.instance_io import InstanceIO
 
+#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
+kernels: Any = pyarrow.compute
 #: Maximum number of events in a message of an Arrow channel.
 ROWS_PER_MESSAGE: Final = 1000
 #: Size above which a message of an Arrow channel is divided: NATS accepts 1 MB by default.
@@ -228,7 +231,42 @@ def failed_rows(io: InstanceIO, partition: int, run: OutputRun, by_events: bool)
     return _recorded(io, f"failed-p{partition}", data, pa.array(run.position, pa.int64()))
 
 
+def within_size(
+    io: InstanceIO, batches: Iterable[pa.RecordBatch], bytes_max: int
+) -> Iterator[pa.RecordBatch]:
+    """Rows for the sink, with entries of the error stream for those larger than NATS accepts.
+
+    A refused row would be refused in each replay.
+
+    Args:
+        io: of the instance.
+        batches: rows for the sink.
+        bytes_max: most bytes of a payload.
+    """
+    streams = {c.js_stream(n): c.stream.name for c in io.group.outputs for n in range(c.partitions)}
+    for batch in batches:
+        sizes = kernels.binary_length(batch.column("data"))
+        is_large = kernels.fill_null(kernels.greater(sizes, bytes_max), False)
+        if not kernels.any(is_large).as_py():
+            yield batch
+            continue
+        yield batch.filter(kernels.invert(is_large))
+        for row in batch.filter(is_large).to_pylist():
+            reason = f"the event is a message of {len(row['data'])} bytes, more than {bytes_max}"
+            stream, time_ms = streams.get(row["stream"], row["stream"]), row["event_time_ms"]
+            entry = error_entry.of_failed(
+                stream, "", time_ms or 0, time_ms, io.group.name, reason, row["data"]
+            )
+            # A producer has positions of its own in each stream.
+            producer = f"{row['producer']}-large-{row['stream']}"
+            yield _entries(io, producer, [entry], pa.array([row["position"]], pa.int64()))
+
+
 def _recorded(io: InstanceIO, part: str, data: list[bytes], position: Any) -> pa.RecordBatch:
+    return _entries(io, io.producer(part), data, position)
+
+
+def _entries(io: InstanceIO, producer: str, data: list[bytes], position: Any) -> pa.RecordBatch:
     js_stream, subject = io.errors
     n = len(data)
     return pa.RecordBatch.from_arrays(
@@ -238,7 +276,7 @@ def _recorded(io: InstanceIO, part: str, data: list[bytes], position: Any) -> pa
             pa.array(data, pa.binary()),
             pa.repeat(pa.scalar(JSON_TYPE), n),
             pa.nulls(n, pa.int64()),
-            pa.repeat(pa.scalar(io.producer(part)), n),
+            pa.repeat(pa.scalar(producer), n),
             position,
             position,
         ],

@@ -6,6 +6,7 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgpack  # type: ignore[import-untyped]  # it has no stubs
 import numpy as np
 import orjson
 import pyarrow as pa
@@ -168,3 +169,27 @@ def test_an_event_of_the_far_future_is_recorded_and_moves_no_clock(
     assert entry["reason"].startswith("event time ")
     assert error_entry.own_time_of(entry) is None
     assert error_entry.event_of(entry) == b'{"n":3}'
+
+
+WORDS = """@App:name('{name}')
+define stream Numbers (n int, s string);
+@dist(execGroup='large') from Numbers select n, s insert into Large;
+@dist(execGroup='sums') from Numbers#window.length(2) select sum(n) as n, s insert into Sums;
+"""
+
+
+def test_an_event_that_is_too_large_as_a_message_is_recorded(hand: Hand) -> None:
+    admitted(hand, Instances(hand, "A", app=WORDS))
+    # One octet of MessagePack is six of JSON.
+    large = msgpack.packb({"n": 2, "s": "\x01" * 400_000})
+    announced = f"Content-Type: {MSGPACK}\r\n".encode()
+    for payload in (msgpack.packb({"n": 1, "s": "a"}), large, msgpack.packb({"n": 3, "s": "b"})):
+        publish(hand, payload, announced)
+    run(hand)
+    assert hand.rows("A", "Large") == [[1, "a"], [3, "b"]]
+    assert hand.rows("A", "Sums") == [[1, "a"], [5, "b"]]
+    recorded = errors(hand)
+    assert sorted(entry["stream"] for entry in recorded) == ["Large", "Sums"]
+    for entry in recorded:
+        assert entry["reason"].startswith("the event is a message of 2400")
+        assert error_entry.event_of(entry) is None

@@ -189,8 +189,9 @@ class Instances:
         until: Mapping[str, int] | None = None,
         retry_s: float = 0.0,
         message: MessageLimits = USUAL,
+        app: str = APP,
     ) -> None:
-        self.spec = plan(APP.format(name=name)).spec
+        self.spec = plan(app.format(name=name)).spec
         self.stores = stores or {group.name: Snapshots() for group in self.spec.groups}
         self.states: dict[str, InstanceState] = {}
         self.statuses: dict[str, InstanceStatus] = {}

@@ -151,15 +151,12 @@ class ExactlyOncePublisher:
         state.waiting = [whole.slice(at)] if at < whole.num_rows else []
 
     def _append(self, state: ProducerState, rows: pa.RecordBatch, *, is_last: bool) -> None:
-        messages_out.check_sizes(rows, self._room())
+        messages_out.check_sizes(rows, messages_out.room(self._connection))
         before = state.digest
         if self._is_counted and rows.num_rows:
             state.digest = before.updated(rows)
         self._pending.append(PendingBatch(state, rows, before, state.digest, is_last=is_last))
         self._settle(self._ahead)
-
-    def _room(self) -> int:
-        return int(self._connection.info.get("max_payload", 1 << 20)) - messages_out.HEAD_ROOM
 
     # --- sending
 

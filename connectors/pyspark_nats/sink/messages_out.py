@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pyspark_nats.arrow import Array
+    from pyspark_nats.protocol.connection import Connection
 
     Ints = npt.NDArray[np.int64]
 
@@ -229,6 +230,11 @@ def fitting(rows: pa.RecordBatch, first: int, rows_max: int, bytes_max: int) -> 
     start = int(np.searchsorted(at, at[-1], side="left"))
     behind = int(np.searchsorted(positions(rows)[first:], at[-1], side="right"))
     return start or behind
+
+
+def room(connection: Connection) -> int:
+    """Most bytes of a payload; by default until the connection knows its server."""
+    return int(connection.info.get("max_payload", 1 << 20)) - HEAD_ROOM
 
 
 def check_sizes(rows: pa.RecordBatch, bytes_max: int) -> None:

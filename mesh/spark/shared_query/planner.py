@@ -243,7 +243,9 @@ class RoundPlanner:
             # Markers only: the part stays where it is.
             return None
         # Later messages are not older than the last one.
-        place.at = {stream: {**at, "sequence": end, "time_ms": int(came.time_ns[-1]) // 1_000_000}}
+        end_ns = int(came.time_ns[-1])
+        reached = {"sequence": end, "time_ms": end_ns // 1_000_000}
+        place.at = {stream: {**at, **reached, "newest": end, "newest_ns": end_ns}}
         place.is_unknown = False
         ((wanted,),) = ranges.plan([[(stream, subjects)]], {stream: at}, place.at)
         return WorkItem(WORK, place.member, place.part, (wanted,), place.at, behind, mine)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute
 
-from mesh.spark import partition_task
+from mesh.spark import partition_task, sink_rows
 from mesh.spark.partition_task import PartitionTask, without_skipped
 from mesh.spark.stateless_task import StatelessTask
 from pyspark_nats.errors import UnavailableError
@@ -105,7 +105,8 @@ def run(item: WorkItem) -> PartRun:
     name = f"{member.io.assignment.epoch}.{member.generation}-{os.getpid()}.{next(_runs)}"
     publisher = Publisher(shared(member.sink.connection), member.sink, Origin(name, part.number))
     errors = member.io.errors[0]
-    for out in made:
+    room = messages_out.room(shared(member.sink.connection))
+    for out in sink_rows.within_size(member.io, made, room):
         if out.num_rows:
             recorded = _compute.sum(_compute.equal(out.column("stream"), errors)).as_py() or 0
             done.rows, done.errors = done.rows + out.num_rows - recorded, done.errors + recorded
