@@ -21,7 +21,7 @@ from bench.mesh import harness
 if TYPE_CHECKING:
     from bench.mesh.harness import View
 
-_COUNT: Final = 500_000
+_COUNT: Final = 200_000
 #: Messages published at once.
 _CHUNK: Final = 2_000
 

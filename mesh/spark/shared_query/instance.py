@@ -423,7 +423,8 @@ class SharedInstance:
     # --- reports
 
     def _count(self, done: Outcome) -> None:
-        self._tally.count(done.messages, done.rows, done.errors, done.took_ms)
+        each_ms = done.took_ms / done.runs if done.runs else None
+        self._tally.count(done.messages, done.rows, done.errors, each_ms)
         self._behind[done.part] = done.behind
         self._tally.behind = sum(self._behind.values())
         self._is_changed = True

@@ -38,6 +38,7 @@ class _Served:
     messages: int = 0
     rows: int = 0
     errors: int = 0
+    runs: int = 0
     took_ms: float = 0.0
     behind: int = 0
     #: Its position and state after its last run; None if reported.
@@ -51,6 +52,7 @@ class _Served:
         self.messages += run.messages
         self.rows += run.rows
         self.errors += run.errors
+        self.runs += 1
         self.took_ms += took_ms
         self.behind, self.ends, self.live = item.behind, item.ends, run.live
 
@@ -71,9 +73,10 @@ class _Served:
             self.rows,
             self.errors,
             self.behind,
+            self.runs,
             self.took_ms,
         )
-        self.messages = self.rows = self.errors = 0
+        self.messages = self.rows = self.errors = self.runs = 0
         self.took_ms = 0.0
         self.ends = self.live = None
         self.due_s = now_s + REPORT_S
@@ -115,10 +118,8 @@ class Serving:
                 self._fail(member, str(item.failure))
                 return
             assert item.part is not None
-            outcome = Outcome(
-                ADMITTED, member.name, member.generation, item.part.key, item.ends, 0, 0, 0, 0, 0.0
-            )
-            self._tell((outcome,))
+            told = Outcome(ADMITTED, member.name, member.generation, item.part.key, item.ends)
+            self._tell((told,))
 
     def remove(self, name: str) -> None:
         """Serve a member no longer; no effect if it has failed."""

@@ -59,6 +59,7 @@ class Outcome:
     errors: int = 0
     #: Messages that wait after ``ends``.
     behind: int = 0
-    #: Time spent since the last report, milliseconds.
+    #: Runs since the last report, and the time that they took together, milliseconds.
+    runs: int = 0
     took_ms: float = 0.0
     failure: str | None = None
