@@ -99,6 +99,10 @@ def messages(wire: Wire, job: Job) -> Iterator[list[tuple[int, bytes]]]:
         while (end := buffer.find(b"\r\n", at)) >= 0:
             words = buffer[at:end].split(b" ")
             start = end + 2
+            if words[0] == b"PING":
+                wire.send(b"PONG\r\n")
+                at = start
+                continue
             size = int(words[-1])
             if start + size + 2 > len(buffer):
                 break

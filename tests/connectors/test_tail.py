@@ -175,6 +175,19 @@ def test_a_message_that_was_lost_on_the_way_breaks_its_reader(
     assert broken(tails) == {"a"}
 
 
+def test_without_readers_nothing_wakes_a_wait(broker: Any, tails: Tails[str]) -> None:
+    broker.create("A")
+    tails.follow("a", "A", 0)
+    broker.publish("ev.A", b"0")
+    while not tails.connection.is_readable(1.0):
+        pass
+    tails.forget("a")
+    assert tails.receive() == set()
+    assert not tails.connection.is_readable()
+    tails.follow("a", "A", 0)
+    assert come(tails, "a", 1)[0] == [(1, b"0")]
+
+
 def test_a_slice_has_all_columns(broker: Any, tails: Tails[str]) -> None:
     broker.create("A")
     broker.publish("ev.A", b"0", b"1", b"2", K="v")

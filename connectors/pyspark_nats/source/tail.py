@@ -129,6 +129,8 @@ class Tails(Generic[K]):
     def receive(self) -> set[K]:
         """Take in what has arrived; the keys of the readers that are broken, which end."""
         if not self._by_key:
+            # What nobody reads would wake every wait.
+            self._connection.close()
             return set()
         before = set(self._by_key)
         try:
