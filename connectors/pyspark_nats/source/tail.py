@@ -129,7 +129,7 @@ class Tails(Generic[K]):
     def receive(self) -> set[K]:
         """Take in what has arrived; the keys of the readers that are broken, which end."""
         if not self._by_key:
-            # What nobody reads would wake every wait.
+            # Bytes that are not read would wake every wait.
             self._connection.close()
             return set()
         before = set(self._by_key)
