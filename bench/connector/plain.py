@@ -124,12 +124,12 @@ class Publish:
             rest = b""
             for chunk, count in chunks:
                 while open_acks > window - count:
-                    done, rest = _acks(wire, rest)
+                    done, rest = acks(wire, rest)
                     open_acks -= done
                 wire.send(chunk)
                 open_acks += count
             while open_acks > 0:
-                done, rest = _acks(wire, rest)
+                done, rest = acks(wire, rest)
                 open_acks -= done
             wire.socket.close()
             return len(frames)
@@ -137,7 +137,7 @@ class Publish:
         return work
 
 
-def _acks(wire: Wire, rest: bytes) -> tuple[int, bytes]:
+def acks(wire: Wire, rest: bytes) -> tuple[int, bytes]:
     """Receive, and count the acks; a possible first part of another is an argument and a result."""
     got = wire.socket.recv(1 << 20)
     if not got:
@@ -174,12 +174,12 @@ class PublishAtomically:
             rest = b""
             for batch in batches:
                 while open_acks >= self.window:
-                    done, rest = _acks(wire, rest)
+                    done, rest = acks(wire, rest)
                     open_acks -= done
                 wire.send(batch)
                 open_acks += 1
             while open_acks > 0:
-                done, rest = _acks(wire, rest)
+                done, rest = acks(wire, rest)
                 open_acks -= done
             wire.socket.close()
             return len(payloads)

@@ -33,9 +33,9 @@ async def measure() -> list[Figure]:
         for process in worker:
             kind = harness.kind_of(process)
             by_kind[kind] = by_kind.get(kind, 0.0) + _memory_mb([process])
-        before_s = _cpu_s(worker)
+        before_s = harness.cpu_s(worker)
         await asyncio.sleep(_IDLE_S)
-        idle = (_cpu_s(worker) - before_s) / _IDLE_S * 100
+        idle = (harness.cpu_s(worker) - before_s) / _IDLE_S * 100
         total = _memory_mb(worker) + _memory_mb(others)
     parts = ", ".join(f"{kind} {size:.0f}" for kind, size in sorted(by_kind.items()))
     return [
@@ -50,11 +50,3 @@ async def measure() -> list[Figure]:
 
 def _memory_mb(processes: Iterable[psutil.Process]) -> float:
     return float(sum(process.memory_full_info().pss for process in processes)) / 2**20
-
-
-def _cpu_s(processes: Iterable[psutil.Process]) -> float:
-    total = 0.0
-    for process in processes:
-        times = process.cpu_times()
-        total += times.user + times.system
-    return total

@@ -21,7 +21,7 @@ import orjson
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
-#: How long to wait for the last events, seconds.
+#: Time limit for the last events, seconds.
 _REST_S: Final = 10.0
 
 

@@ -2,7 +2,7 @@
 
 ``python -m bench.flow.plain JOB``, a JSON object of ``Job``'s fields.  It reads a stream through
 a pull consumer, decodes each event with orjson, and publishes with a bounded window of acks.
-Nothing here is the connector's.
+Nothing here is of ``pyspark_nats``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from bench.connector.plain import acks
 from bench.connector.wire import SILENCE_S, Wire
 from mesh.jetstream.server import die_with_parent
 
@@ -72,11 +73,8 @@ class Publisher:
         self._frames.clear()
 
     def _acks(self) -> None:
-        data = self._rest + self._wire.socket.recv(1 << 20)
-        if b'"error"' in data:
-            raise RuntimeError(f"the server refused a message: {data[:300]!r}")
-        self._open -= data.count(b'"seq":')
-        self._rest = data[-5:] if not data.endswith(b'"seq":') else b""
+        done, self._rest = acks(self._wire, self._rest)
+        self._open -= done
 
 
 def messages(wire: Wire, job: Job) -> Iterator[list[tuple[int, bytes]]]:

@@ -116,12 +116,4 @@ def _cpu_s(view: View) -> tuple[float, float]:
     """Processor time so far of the worker with all its processes, and of NATS, seconds."""
     worker = harness.tree(view.processes.pid("w1"))
     servers = [psutil.Process(view.cluster.servers.pid(n)) for n in view.cluster.servers.names]
-    return _sum_s(worker), _sum_s(servers)
-
-
-def _sum_s(processes: list[psutil.Process]) -> float:
-    total = 0.0
-    for process in processes:
-        times = process.cpu_times()
-        total += times.user + times.system
-    return total
+    return harness.cpu_s(worker), harness.cpu_s(servers)

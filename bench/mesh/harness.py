@@ -174,6 +174,12 @@ def tree(root: int) -> list[psutil.Process]:
     return [process, *process.children(recursive=True)]
 
 
+def cpu_s(processes: Iterable[psutil.Process]) -> float:
+    """Processor time of processes so far, seconds."""
+    times = [process.cpu_times() for process in processes]
+    return float(sum(one.user + one.system for one in times))
+
+
 def kind_of(process: psutil.Process) -> str:
     """Kind of a process of a mesh: ``jvm``, ``session``, ``agent``, ``planner``, ``task`` ..."""
     try:

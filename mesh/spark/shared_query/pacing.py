@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ROWS_FIRST: Final = 200
 ROWS_MAX: Final = 20_000
 ROWS_MIN: Final = 20
-#: How long a run may take, milliseconds: while other parts wait, and alone in a slot.
+#: Fair duration of a run, milliseconds: while other parts wait, and alone in a slot.
 FAIR_MS: Final = 20.0
 ALONE_MS: Final = 200.0
 

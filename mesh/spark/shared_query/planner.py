@@ -274,8 +274,10 @@ class RoundPlanner:
         streams = heard | doubted | (self._again | armed) & self._readers.keys()
         self._again = set()
         wanted = {id(p): p for stream in streams for p in self._readers[stream]}
-        wanted |= {id(p): p for p in self._all() if p.due_s is not None and p.due_s <= now_s}
-        wanted |= {id(p): p for p in self._all() if p.follows and p not in self._tails}
+        for place in self._all():
+            is_due = place.due_s is not None and place.due_s <= now_s
+            if is_due or (place.follows and place not in self._tails):
+                wanted[id(place)] = place
         quiet = heard | doubted
         for place in wanted.values():
             work = self._work(place)

@@ -56,7 +56,7 @@ class _Served:
         self.took_ms += took_ms
         self.behind, self.ends, self.live = item.behind, item.ends, run.live
 
-    def report(self, now_s: float, *, stored: bool = True) -> Outcome:
+    def report(self, *, stored: bool = True) -> Outcome:
         """Outcome of the runs since the last report; the state is stored first.
 
         ``stored`` is false for a state that is not valid any more: no position is reported then.
@@ -79,7 +79,6 @@ class _Served:
         self.messages = self.rows = self.errors = self.runs = 0
         self.took_ms = 0.0
         self.ends = self.live = None
-        self.due_s = now_s + REPORT_S
         return told
 
 
@@ -202,7 +201,7 @@ class Serving:
         """Add the report on a part to ``told``; False if its member has failed by that."""
         self._at_work.begin(one.member.name)
         try:
-            told.append(one.report(now_s))
+            told.append(one.report())
         except Exception as error:
             if told:
                 self._tell(tuple(told))
@@ -225,9 +224,8 @@ class Serving:
         self._tell((*told, Outcome(REMOVED, member.name, member.generation)))
 
     def _fail(self, member: Member, failure: str) -> None:
-        now_s = time.monotonic()
         served = self._served[member.file_name].values()
-        told = [one.report(now_s, stored=False) for one in served if one.ends is not None]
+        told = [one.report(stored=False) for one in served if one.ends is not None]
         self._drop(member)
         outcome = Outcome(FAILED, member.name, member.generation, failure=failure)
         self._tell((*told, outcome))

@@ -24,6 +24,7 @@ import pyarrow as pa
 from mesh.spark.shared_query.at_work import AtWork
 from mesh.spark.shared_query.serving import Serving
 from mesh.spark.shared_query.slot_protocol import Admit, Hello, Remove
+from mesh.spark.shared_query.source import DONE
 from pyspark_nats.protocol.connection import close_shared
 
 if TYPE_CHECKING:
@@ -36,16 +37,8 @@ _WAIT_S: Final = 0.5
 #: Time after which a slot without a task ends, seconds.
 _LEASE_S: Final = 30.0
 
-#: Rows of the shared query: what each part did during a stay.  See ``source.DONE_DDL``.
-_DONE_TYPES: Final[dict[str, pa.DataType]] = {
-    "instance": pa.string(),
-    "part": pa.string(),
-    "messages": pa.int64(),
-    "rows": pa.int64(),
-    "errors": pa.int64(),
-    "took_ms": pa.int64(),
-}
-_DONE: Final = pa.schema([pa.field(name, kind) for name, kind in _DONE_TYPES.items()])
+_ARROW: Final[dict[str, pa.DataType]] = {"string": pa.string(), "long": pa.int64()}
+_DONE: Final = pa.schema([pa.field(name, _ARROW[kind]) for name, kind in DONE.items()])
 
 
 @dataclass(frozen=True, slots=True)

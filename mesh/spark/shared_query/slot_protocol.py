@@ -34,6 +34,6 @@ class Remove:
     name: str
 
 
-#: What the session sends, and what a slot sends.
+#: Messages of the session, and of a slot.
 Command = Admit | Remove
 Report = Hello | tuple["Outcome", ...]

@@ -28,9 +28,14 @@ ENDING: Final = "ending"
 #: Duration of a batch, seconds.
 STAY_S: Final = 30.0
 #: Rows of the query: what each part did in a batch.
-DONE_DDL: Final = (
-    "instance string, part string, messages long, rows long, errors long, took_ms long"
-)
+DONE: Final = {
+    "instance": "string",
+    "part": "string",
+    "messages": "long",
+    "rows": "long",
+    "errors": "long",
+    "took_ms": "long",
+}
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class SharedQuerySource(DataSource):
 
     def schema(self) -> str:
         """One row for each part that worked."""
-        return DONE_DDL
+        return ", ".join(f"{name} {kind}" for name, kind in DONE.items())
 
     def streamReader(self, schema: StructType) -> SharedQueryReader:
         """For ``spark.readStream``."""

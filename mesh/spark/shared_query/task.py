@@ -103,9 +103,10 @@ def run(item: WorkItem) -> PartRun:
     )
     # A name that no other run of the member has, in any process.
     name = f"{member.io.assignment.epoch}.{member.generation}-{os.getpid()}.{next(_runs)}"
-    publisher = Publisher(shared(member.sink.connection), member.sink, Origin(name, part.number))
+    connection = shared(member.sink.connection)
+    publisher = Publisher(connection, member.sink, Origin(name, part.number))
     errors = member.io.errors[0]
-    room = messages_out.room(shared(member.sink.connection))
+    room = messages_out.room(connection)
     for out in sink_rows.within_size(member.io, made, room):
         if out.num_rows:
             recorded = _compute.sum(_compute.equal(out.column("stream"), errors)).as_py() or 0
