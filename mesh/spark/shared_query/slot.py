@@ -23,8 +23,7 @@ import pyarrow as pa
 
 from mesh.spark.shared_query.at_work import AtWork
 from mesh.spark.shared_query.serving import Serving
-from mesh.spark.shared_query.slot_protocol import Admit, Hello, Remove
-from mesh.spark.shared_query.source import DONE
+from mesh.spark.shared_query.slot_protocol import DONE, Admit, Hello, Remove
 from pyspark_nats.protocol.connection import close_shared
 
 if TYPE_CHECKING:

@@ -1,9 +1,12 @@
-"""Messages between the session and its slots, over a Unix domain socket in a private directory."""
+"""Messages between the session and its slots, over a Unix domain socket in a private directory.
+
+And the rows that slots give to Spark.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from mesh.spark.shared_query.members import Member
@@ -37,3 +40,13 @@ class Remove:
 #: Messages of the session, and of a slot.
 Command = Admit | Remove
 Report = Hello | tuple["Outcome", ...]
+
+#: Columns of the query's rows, which have the work of each part in a batch.
+DONE: Final = {
+    "instance": "string",
+    "part": "string",
+    "messages": "long",
+    "rows": "long",
+    "errors": "long",
+    "took_ms": "long",
+}

@@ -11,6 +11,7 @@ import orjson
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
+from mesh.spark.shared_query.slot_protocol import DONE
 from pyspark_nats.gc_freeze import freeze_imported
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.source import planner_process
@@ -27,15 +28,6 @@ NAME: Final = "mesh-shared-query"
 ENDING: Final = "ending"
 #: Duration of a batch, seconds.
 STAY_S: Final = 30.0
-#: Rows of the query: what each part did in a batch.
-DONE: Final = {
-    "instance": "string",
-    "part": "string",
-    "messages": "long",
-    "rows": "long",
-    "errors": "long",
-    "took_ms": "long",
-}
 
 
 @dataclass(frozen=True)
