@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+import llvmlite.binding  # type: ignore[import-untyped]  # it has no stubs
 import numba
 from numba import types as types
 
@@ -102,6 +103,17 @@ def _beside() -> Path:
 
 #: Directory of this version's compiled code.
 CACHE: Final = _cache()
+
+
+def is_compiled() -> bool:
+    """Whether all loops have been compiled, on this kind of processor."""
+    return compiled_mark().exists()
+
+
+def compiled_mark() -> Path:
+    """The file that exists when all loops have been compiled."""
+    # Code compiled for one processor is not used on another one.
+    return CACHE / f"compiled-{llvmlite.binding.get_host_cpu_name()}"
 
 
 def njit(*arguments: Any, **options: Any) -> Any:

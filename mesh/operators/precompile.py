@@ -13,7 +13,6 @@ import fcntl
 import shutil
 from typing import TYPE_CHECKING, Final
 
-import llvmlite.binding  # type: ignore[import-untyped]  # it has no stubs
 import numpy as np
 import pyarrow as pa
 
@@ -23,8 +22,6 @@ from mesh.operators.executor import Executor, InputRun
 from mesh.plan.bind import bind
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mesh.plan.bound import BoundApp
 
 _APP: Final = """
@@ -74,24 +71,14 @@ from S join T as t on S.k == t.k select t.d as d insert into O27;
 _EVENTS: Final = 40
 
 
-def is_done() -> bool:
-    """Whether all loops have been compiled, on this kind of processor."""
-    return _mark().exists()
-
-
 def compile_once() -> None:
     """Compile the loops unless that is done; one process at a time, the others wait for it."""
     native.CACHE.mkdir(parents=True, exist_ok=True)
     with (native.CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not is_done():
+        if not native.is_compiled():
             compile_loops()
             _drop_others()
-
-
-def _mark() -> Path:
-    # Code compiled for one processor is not used on another one.
-    return native.CACHE / f"compiled-{llvmlite.binding.get_host_cpu_name()}"
 
 
 def _drop_others() -> None:
@@ -116,7 +103,7 @@ def compile_loops() -> None:
     executor.run(runs, {"S": int(times[-1]), "Q": int(times[-1])})
     executor.restore(executor.snapshot())
     native.CACHE.mkdir(parents=True, exist_ok=True)
-    _mark().touch()
+    native.compiled_mark().touch()
 
 
 def _rows(app: BoundApp, stream: str) -> pa.RecordBatch:

@@ -49,4 +49,7 @@ def java_option(path: Path) -> str:
     if is_written():
         return f"-XX:ArchiveClassesAtExit={unfinished(path)} -Xlog:cds=off -Xlog:cds+dynamic=off"
     # A file that doesn't fit the JVM is ignored; the log reports that at another level.
-    return f"-XX:SharedArchiveFile={path} -Xlog:cds=off" if path.exists() else ""
+    # At the address it was written for, pages need no relocation: those not used stay on disk, and
+    # the JVMs of several workers share the others.
+    mapped = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
+    return f"-XX:SharedArchiveFile={path} {mapped} -Xlog:cds=off" if path.exists() else ""

@@ -41,8 +41,11 @@ _OPERATORS: Final = (
 
 def prepare(names: tuple[str, ...]) -> None:
     """Import modules, and exclude them from garbage collection."""
+    # Collections during the imports find nothing, and take a sixth of their time.
+    gc.disable()
     for name in names:
         importlib.import_module(name)
+    gc.enable()
     gc.collect()
     gc.freeze()
 

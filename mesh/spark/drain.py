@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mesh.operators.base import State, subset
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
 from mesh.spark.local_state import LocalState, Position
-from mesh.spark.stateless_task import positioned_routes
+from mesh.spark.routes import positioned_routes
 from pyspark_nats.sink import markers
 from pyspark_nats.source import halting
 

@@ -24,11 +24,11 @@ from mesh.errors import MeshError
 from mesh.model.app import Format
 from mesh.operators.executor import Executor, InputRun, OutputRun
 from mesh.operators.failures import FAILED
-from mesh.plan.build import bind_group
 from mesh.spark import sink_rows
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import LocalState, Position
 from mesh.spark.partitioning import channel_rows, restrict_to_partition
+from mesh.spark.routes import bound_group
 from pyspark_nats import decode
 from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.gc_freeze import freeze_imported
@@ -36,8 +36,7 @@ from pyspark_nats.gc_freeze import freeze_imported
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mesh.model.app import Channel, GroupInput, GroupSpec
-    from mesh.plan.bound import BoundApp
+    from mesh.model.app import Channel, GroupInput
 
 #: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
 kernels: Any = pyarrow.compute
@@ -366,12 +365,6 @@ def _subject_pattern(subject: str) -> str:
     """A regular expression for a subject with wildcards."""
     tokens = {"*": "[^.]+", ">": ".+"}
     return "^" + r"\.".join(tokens.get(t, re.escape(t)) for t in subject.split(".")) + "$"
-
-
-@lru_cache(maxsize=64)
-def bound_group(group: GroupSpec) -> BoundApp:
-    """The bound queries of a group; a process that receives pickled state needs them again."""
-    return bind_group(group)
 
 
 #: States after the last batches in this process, so that the next batch need not load them.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mesh.model.app import GroupKind
 from mesh.model.cluster import Assignment
 from mesh.spark.instance_io import InstanceIO
-from mesh.spark.stateless_task import positioned_routes
+from mesh.spark.routes import positioned_routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

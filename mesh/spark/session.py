@@ -111,11 +111,13 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
         .config("spark.python.unix.domain.socket.dir", str(socket_directory(temporary)))
         .config("spark.local.dir", str(directory / "local"))
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        # Keep the heap small; threads of the collector would compete with the tasks.
+        # Keep the heap small: rows of instances do not pass through it in real-time mode, and what
+        # the garbage of a micro-batch once filled stays resident.  Threads of the collector would
+        # compete with the tasks.
         .config(
             "spark.driver.extraJavaOptions",
             f'"-Dderby.system.home={directory}" "-Djava.io.tmpdir={temporary}" {_NO_FILES} '
-            f"{tuning.java_options()} -XX:+UseSerialGC -Xms512m "
+            f"{tuning.java_options()} -XX:+UseSerialGC -Xms512m -Xmn48m "
             + class_archive.java_option(class_archive.default_path()),
         )
     )

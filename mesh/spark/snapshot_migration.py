@@ -13,8 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from mesh.language.parser import parse
-from mesh.operators.executor import Executor
-from mesh.operators.state_migration import remap
 from mesh.plan.bind import bind
 from mesh.spark.local_state import LocalState, Manifest, Position
 
@@ -68,6 +66,10 @@ def adopt_manifest(
 
 
 def _state(local: LocalState, manifest: Manifest, group: GroupSpec) -> State:
+    # Few sessions migrate a state, and the operators are large.
+    from mesh.operators.executor import Executor
+    from mesh.operators.state_migration import remap
+
     after = bind(parse(group.text))
     if not manifest.scalars:
         # The earlier text kept no state.

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute
 
 from mesh.functions.scripts import compile_scripts
-from mesh.model.app import Channel, GroupKind
 from mesh.operators.base import CURRENT, WHOLE, EventBatch, Timeline, concat
 from mesh.operators.dataflow.build import make_query
 from mesh.operators.environment import Environment, using
@@ -29,88 +28,19 @@ from mesh.operators.failures import failure_events
 from mesh.operators.query.stream import StreamQuery
 from mesh.spark import sink_rows
 from mesh.spark.instance_io import METADATA, POSITIONS_PER_MESSAGE, InstanceIO, js_stream_of
-from mesh.spark.partition_task import bound_group, without_skipped
+from mesh.spark.partition_task import without_skipped
 from mesh.spark.partitioning import channel_rows
+from mesh.spark.routes import Route, bound_group, positioned_routes, routes
 
 if TYPE_CHECKING:
-    from mesh.model.app import GroupInput, GroupSpec
+    from mesh.model.app import GroupSpec
     from mesh.model.types import StreamSchema
     from mesh.operators.base import Longs
-    from mesh.plan.bound import BoundQuery
 
 #: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
 kernels: Any = pyarrow.compute
 #: Compiled instances and queries kept per process: more than a shared query runs at a time.
 _COMPILED_MAX = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One path through a stateless group: an input channel, queries, an output channel."""
-
-    input: GroupInput
-    queries: tuple[BoundQuery, ...]
-    output: Channel
-
-
-def routes(io: InstanceIO) -> tuple[Route, ...]:
-    """Every path from an input of the group to one of its outputs, in the order of its queries."""
-    group = io.group
-    if group.kind in (GroupKind.PARTITIONER, GroupKind.RECEIVER):
-        return tuple(Route(i, (), output) for i in group.inputs for output in group.outputs)
-    app = bound_group(group)
-    found: list[Route] = []
-
-    def follow(group_input: GroupInput, stream: str, path: tuple[BoundQuery, ...]) -> None:
-        for query in app.queries:
-            if query.input_streams != (stream,) or query in path:
-                continue
-            outputs = io.outputs(query.target.name)
-            found.extend(Route(group_input, (*path, query), output) for output in outputs)
-            follow(group_input, query.target.name, (*path, query))
-
-    for group_input in group.inputs:
-        follow(group_input, group_input.channel.stream.name, ())
-    return tuple(found)
-
-
-@dataclass(frozen=True, slots=True)
-class PositionedRoute:
-    """A route with its number in the group, and the errors that it is to record."""
-
-    route: Route
-    #: Starts at 1.
-    number: int
-    #: Whether it records unreadable events of its input.
-    records_unreadable: bool
-    #: Names of the queries whose failures it records.
-    records_failures: frozenset[str]
-
-    def producer(self, io: InstanceIO) -> str:
-        """Name of its markers."""
-        return io.producer(self.salt(io))
-
-    def salt(self, io: InstanceIO) -> str:
-        """Suffix that differs between the group's routes, and between instances for one route."""
-        return f"{io.assignment.index}of{io.group.parallel}-{self.number}"
-
-    def error_part(self, io: InstanceIO) -> str:
-        """Suffix of the producer of its error entries."""
-        index = io.assignment.index
-        return str(index) if self.records_unreadable else f"{index}-{self.number}"
-
-
-def positioned_routes(io: InstanceIO) -> Iterator[PositionedRoute]:
-    """The group's routes; each unreadable event and each failure is recorded by one of them."""
-    read: set[str] = set()
-    recorded: set[tuple[str, str]] = set()
-    for number, route in enumerate(routes(io), 1):
-        name = route.input.channel.stream.name
-        records_unreadable = route.input.records_errors and name not in read
-        read.add(name)
-        failures = frozenset(q.name for q in route.queries if (name, q.name) not in recorded)
-        recorded |= {(name, query) for query in failures}
-        yield PositionedRoute(route, number, records_unreadable, failures)
 
 
 @dataclass(frozen=True, slots=True)

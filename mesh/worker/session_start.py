@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mesh.clock import SystemClock
 from mesh.jetstream import channels, server
 from mesh.logs import fields
-from mesh.operators import precompile
+from mesh.operators import native
 from mesh.spark import session as spark_session
 from mesh.spark import warmup
 from mesh.spark.shared_query.query import SharedQuery
@@ -47,7 +47,7 @@ def start_shared_query(
 
 async def compile_loops(clock: Clock) -> None:
     """Compile the operators' native loops, if the installation has not done so."""
-    if precompile.is_done():
+    if native.is_compiled():
         return
     log.warning("native loops are not compiled yet; that takes a minute or two, once")
     started_s = clock.monotonic_s()
@@ -55,7 +55,7 @@ async def compile_loops(clock: Clock) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        precompile.__name__,
+        "mesh.operators.precompile",
         stdin=asyncio.subprocess.DEVNULL,
         preexec_fn=server.die_with_parent(),
     )

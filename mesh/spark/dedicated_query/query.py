@@ -15,9 +15,7 @@ from mesh.spark.instance_io import (
     source_options,
     typed_schema,
 )
-from mesh.spark.partition_task import PartitionTask
 from mesh.spark.session import UNLOGGED
-from mesh.spark.stateless_task import input_tasks
 from pyspark_nats.decode.limits import USUAL, MessageLimits
 
 if TYPE_CHECKING:
@@ -117,6 +115,9 @@ def _stateful(
     restored: frozenset[int],
     halts: _HaltPaths,
 ) -> DataFrame:
+    # The operators, which sessions without dedicated queries do not load.
+    from mesh.spark.partition_task import PartitionTask
+
     wakeup = directory / "wakeup"
     wakeup.mkdir()
     parts = [str(partition) for partition in io.partitions]
@@ -145,6 +146,9 @@ def _stateless(
 
 def stateless_rows(io: InstanceIO, read: Callable[[str], DataFrame]) -> DataFrame:
     """A group without state as rows for the sink; ``read`` gives the typed rows of an input."""
+    # As above.
+    from mesh.spark.stateless_task import input_tasks
+
     frames = [
         read(js_stream).mapInArrow(task, SINK_SCHEMA) for js_stream, task in input_tasks(io).items()
     ]

@@ -47,8 +47,8 @@ from mesh.spark.instance_io import (
     typed_schema,
 )
 from mesh.spark.local_state import LocalState, Manifest, Position
+from mesh.spark.routes import routes
 from mesh.spark.sink_rows import POSITION_COLUMN, TIME_COLUMN
-from mesh.spark.stateless_task import routes
 from mesh.testing.conformance import answers, spark_source
 from mesh.testing.conformance.cases import CaseError, Mode, case
 from mesh.testing.conformance.script import Leg, Made, Recording, Replaying, Sent, legs

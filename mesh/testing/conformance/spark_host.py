@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from mesh.operators.executor import CallRun, Executor
-from mesh.spark.partition_task import PartitionRun, PartitionTask, bound_group
+from mesh.spark.partition_task import PartitionRun, PartitionTask
+from mesh.spark.routes import bound_group
 from mesh.spark.sink_rows import SINK_FIELDS
 from pyspark_nats.gc_freeze import freeze_imported
 
