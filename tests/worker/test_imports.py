@@ -11,7 +11,7 @@ _PROGRAM = """
 import importlib, sys
 importlib.import_module(sys.argv[1])
 found = [name for name in sys.argv[2:] if name in sys.modules]
-sys.exit(", ".join(found))
+sys.exit(", ".join(found) or 0)
 """
 
 
