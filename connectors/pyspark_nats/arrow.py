@@ -28,6 +28,12 @@ def int64s(texts: Array) -> npt.NDArray[np.int64]:
     return np.asarray(kernels.cast(texts, pa.int64()).to_numpy(zero_copy_only=False), np.int64)
 
 
+def sizes_of(values: Array) -> npt.NDArray[np.int64]:
+    """int64[n], octets of each value of a column of type string or binary; 0 for a null."""
+    bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1]
+    return np.diff(bounds).astype(np.int64)
+
+
 def rows_at(places: npt.NDArray[np.int64]) -> Any:
     """Row numbers as ``take`` needs them."""
     return pa.array(places)

@@ -29,6 +29,7 @@ from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import LocalState, Position
 from mesh.spark.partitioning import channel_rows, restrict_to_partition
 from mesh.spark.routes import bound_group
+from mesh.spark.stream_clock import StreamClock
 from pyspark_nats import decode
 from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.gc_freeze import freeze_imported
@@ -36,41 +37,17 @@ from pyspark_nats.gc_freeze import freeze_imported
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    import numpy.typing as npt
+
     from mesh.model.app import Channel, GroupInput
 
 #: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
 kernels: Any = pyarrow.compute
 
+#: Up to so many rows, a loop costs less than the calls of kernels.
+_FEW = 32
 #: Kinds of rows of the source.
 MESSAGE, RANGE_START, RANGE_END = 0, 1, 2
-
-
-@dataclass(slots=True)
-class StreamClock:
-    """Clock of one input stream.
-
-    If the last event had its own time, event times drive the clock; otherwise the broker's clock
-    does, also while idle.  Before the first event neither is known to apply.  The broker's clock is
-    then used as a bound: an event without a time of its own is later than that.
-    """
-
-    #: Time up to which the stream is known to be complete, milliseconds since 1970.
-    now_ms: int = 0
-    by_events: bool = False
-    is_started: bool = False
-
-    def take(self, times: np.ndarray[Any, Any], last_is_own: bool) -> None:
-        """Advance the clock to events with these times."""
-        if len(times):
-            latest_ms = int(times.max())
-            self.now_ms = max(self.now_ms, latest_ms) if self.is_started else latest_ms
-            self.by_events = last_is_own
-            self.is_started = True
-
-    def broker_reached(self, time_ms: int) -> None:
-        """Record that the stream is complete up to the broker's time ``time_ms``."""
-        if not self.by_events:
-            self.now_ms = max(self.now_ms, time_ms)
 
 
 @dataclass(slots=True)
@@ -128,6 +105,7 @@ class PartitionTask:
 
     def kept(self, number: int, position: Position, partition: Partition) -> None:
         """Store the state at the end of a batch, and write the time of its next timer."""
+        drop_ended_states()
         self.store(number, position, partition)
         wakeup = Path(self.directory) / "wakeup" / str(number)
         due = partition.wakeup_ms()
@@ -155,23 +133,27 @@ class PartitionRun:
     def __init__(self, task: PartitionTask) -> None:
         self._task = task
         self._io = task.io
-        self._starts: dict[str, dict[str, int]] = {}
-        self._ends: dict[str, dict[str, int]] = {}
+        #: ``{"sequence", "time_ms"}`` of both ends of the range, by JetStream stream.
+        self.starts: dict[str, dict[str, int]] = {}
+        self.ends: dict[str, dict[str, int]] = {}
         self._partition: Partition | None = None
         self._number = 0
         self._inputs: dict[str, GroupInput] = {}
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Process rows of the source in their order, and return output rows."""
+        """Process rows of the source, with range markers, in their order; return output rows."""
         kinds = batch.column("kind").to_numpy(zero_copy_only=False)
         edges = np.flatnonzero(kinds != MESSAGE)
         for row in edges.tolist():
-            place = self._starts if kinds[row] == RANGE_START else self._ends
+            place = self.starts if kinds[row] == RANGE_START else self.ends
             place[batch.column("stream")[row].as_py()] = {
                 "sequence": batch.column("sequence")[row].as_py(),
                 "time_ms": batch.column("time_ms")[row].as_py(),
             }
-        messages = batch.filter(pa.array(kinds == MESSAGE)) if len(edges) else batch
+        yield from self.process(batch.filter(pa.array(kinds == MESSAGE)) if len(edges) else batch)
+
+    def process(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Process messages after ``starts``, rows without range markers; return output rows."""
         if messages.num_rows:
             if self._partition is None:
                 self._partition = self._load()
@@ -179,10 +161,10 @@ class PartitionRun:
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Advance time to the end of the ranges, and store the state for the next batch."""
-        if not self._starts:
+        if not self.starts:
             return
         partition = self._partition or self._load()
-        for js_stream, end in self._ends.items():
+        for js_stream, end in self.ends.items():
             name = self._inputs[js_stream].channel.stream.name
             partition.clocks[name].broker_reached(end["time_ms"])
         yield from self._run([])
@@ -190,10 +172,10 @@ class PartitionRun:
 
     def _load(self) -> Partition:
         self._number = next(
-            p for p in self._io.partitions if set(self._io.input_streams(p)) == set(self._starts)
+            p for p in self._io.partitions if set(self._io.input_streams(p)) == set(self.starts)
         )
         self._inputs = self._io.input_streams(self._number)
-        position = Position.of(self._starts, self._starts)
+        position = Position.of(self.starts, self.starts)
         live = _LIVE.pop(self._key, None)
         if live is not None and live[0] == position:
             self._partition = live[1]
@@ -230,10 +212,7 @@ class PartitionRun:
 
     def _process(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         # The source reads stream by stream, so runs of one stream are long.
-        streams = messages.column("stream").dictionary_encode()
-        codes = streams.indices.to_numpy(zero_copy_only=False)
-        cuts = np.flatnonzero(np.diff(codes)) + 1
-        bounds = [0, *cuts.tolist(), messages.num_rows]
+        bounds = [0, *_changes(messages.column("stream")), messages.num_rows]
         for start, stop in pairwise(bounds):
             js_stream = messages.column("stream")[start].as_py()
             group_input = self._inputs[js_stream]
@@ -243,15 +222,22 @@ class PartitionRun:
             if taken is not None:
                 part = part.filter(kernels.greater(part.column("sequence"), taken))
             part = without_skipped(part, "sequence", self._io.skips(js_stream))
-            part = part.filter(self._of_channel(part.column("subject"), group_input.channel))
+            is_event = self._of_channel(part.column("subject"), group_input.channel)
+            if not is_event.all():
+                part = part.filter(pa.array(is_event))
             if part.num_rows:
                 yield from self._process_stream(part, group_input)
 
-    def _of_channel(self, subjects: Any, channel: Channel) -> Any:
+    def _of_channel(self, subjects: Any, channel: Channel) -> npt.NDArray[np.bool_]:
         """Mask of the messages that are events of ``channel``; its stream also holds markers."""
         if channel.foreign:
-            return kernels.match_substring_regex(subjects, _subject_pattern(channel.reads))
-        return kernels.equal(subjects, channel.subject(self._number))
+            found = kernels.match_substring_regex(subjects, _subject_pattern(channel.reads))
+        elif len(subjects) <= _FEW:
+            subject = channel.subject(self._number)
+            return np.array([one == subject for one in subjects.to_pylist()], bool)
+        else:
+            found = kernels.equal(subjects, channel.subject(self._number))
+        return np.asarray(found.to_numpy(zero_copy_only=False), bool)
 
     def _process_stream(
         self, messages: pa.RecordBatch, group_input: GroupInput
@@ -293,7 +279,9 @@ class PartitionRun:
         sequence = messages.column("sequence").to_numpy()[decoded.message]
         broker_ms = messages.column("time_ms").to_numpy()[decoded.message]
         own_ms = decoded.event_time_ms
-        time_ms = kernels.coalesce(own_ms, pa.array(broker_ms)).to_numpy(zero_copy_only=False)
+        time_ms = broker_ms
+        if own_ms.null_count < len(own_ms):
+            time_ms = kernels.coalesce(own_ms, pa.array(broker_ms)).to_numpy(zero_copy_only=False)
         self._partition.clocks[schema.name].take(time_ms, own_ms[-1].is_valid)
         # Events that a client sends as one message are one chunk, like an array in the reference
         # engine. Messages of the runtime's own sinks have no such meaning.
@@ -330,15 +318,14 @@ class PartitionRun:
         return partition.executor.run(inputs, partition.times()), by_events
 
     def _keep(self, partition: Partition) -> None:
-        position = Position.of(self._ends, self._ends)
+        position = Position.of(self.ends, self.ends)
         partition.ahead = {
             stream: sequence
             for stream, sequence in partition.ahead.items()
-            if sequence > self._ends[stream]["sequence"]
+            if sequence > self.ends[stream]["sequence"]
         }
         self._task.kept(self._number, position, partition)
         _LIVE[self._key] = (position, partition)
-        drop_ended_states()
 
     @property
     def _key(self) -> tuple[str, str, int]:
@@ -358,6 +345,15 @@ def without_skipped(
         kept = kernels.or_(kernels.less_equal(sequence, after), kernels.greater(sequence, to))
         messages = messages.filter(kept)
     return messages
+
+
+def _changes(names: Any) -> list[int]:
+    """The rows whose name is not that of the row before."""
+    if len(names) <= _FEW:
+        some = names.to_pylist()
+        return [row for row in range(1, len(some)) if some[row] != some[row - 1]]
+    codes = names.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    return (np.flatnonzero(np.diff(codes)) + 1).tolist()
 
 
 @lru_cache(maxsize=64)

@@ -14,6 +14,7 @@ from mesh.model.app import Format
 from mesh.model.types import AttributeType
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
 from pyspark_nats import encode
+from pyspark_nats.arrow import sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -245,13 +246,12 @@ def within_size(
     """
     streams = {c.js_stream(n): c.stream.name for c in io.group.outputs for n in range(c.partitions)}
     for batch in batches:
-        sizes = kernels.binary_length(batch.column("data"))
-        is_large = kernels.fill_null(kernels.greater(sizes, bytes_max), False)
-        if not kernels.any(is_large).as_py():
+        is_large = sizes_of(batch.column("data")) > bytes_max
+        if not is_large.any():
             yield batch
             continue
-        yield batch.filter(kernels.invert(is_large))
-        for row in batch.filter(is_large).to_pylist():
+        yield batch.filter(pa.array(~is_large))
+        for row in batch.filter(pa.array(is_large)).to_pylist():
             reason = f"the event is a message of {len(row['data'])} bytes, more than {bytes_max}"
             stream, time_ms = streams.get(row["stream"], row["stream"]), row["event_time_ms"]
             entry = error_entry.of_failed(

@@ -31,6 +31,7 @@ from mesh.spark.instance_io import METADATA, POSITIONS_PER_MESSAGE, InstanceIO, 
 from mesh.spark.partition_task import without_skipped
 from mesh.spark.partitioning import channel_rows
 from mesh.spark.routes import Route, bound_group, positioned_routes, routes
+from pyspark_nats.arrow import rows_at
 
 if TYPE_CHECKING:
     from mesh.model.app import GroupSpec
@@ -65,9 +66,11 @@ class StatelessTask:
             rows = without_skipped(batch, "_sequence", skips)
             if not rows.num_rows:
                 continue
-            is_unreadable = kernels.is_valid(rows.column("_error"))
-            unreadable = rows.filter(is_unreadable).select(METADATA)
-            events = rows.filter(kernels.invert(is_unreadable)) if unreadable.num_rows else rows
+            events, unreadable = rows, rows.slice(0, 0).select(METADATA)
+            if rows.column("_error").null_count < rows.num_rows:
+                is_unreadable = kernels.is_valid(rows.column("_error"))
+                unreadable = rows.filter(is_unreadable).select(METADATA)
+                events = rows.filter(kernels.invert(is_unreadable))
             for one in _compiled_routes(self.io, self.js_stream):
                 yield from one.run(self.io, events, unreadable)
 
@@ -98,7 +101,9 @@ class _CompiledQuery:
         last = int(events.clock_ms.max())
         timeline = Timeline(0, np.maximum.accumulate(events.clock_ms), last)
         made = self.query.process({self.source.name: [events]}, timeline)
-        origin = metadata.take(_row_numbers(made, events))
+        row = _row_numbers(made, events)
+        is_each = len(row) == len(events) and bool((np.diff(row) == 1).all())
+        origin = metadata if is_each else metadata.take(rows_at(row))
         emitted = pa.RecordBatch.from_arrays(
             [*made.rows.columns, *origin.columns], names=[*made.rows.schema.names, *METADATA]
         )
@@ -165,11 +170,9 @@ class _CompiledRoute:
 
     def _events(self, io: InstanceIO, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         output = self.route.output
-        rows = batch.select(list(output.stream.names)).cast(output.stream.arrow)
-        position = kernels.add(
-            kernels.multiply(batch.column("_sequence"), POSITIONS_PER_MESSAGE),
-            batch.column("_index").cast(pa.int64()),
-        )
+        rows = _of_schema(batch, output.stream.arrow)
+        sequence, index = (_longs(batch.column(name)) for name in ("_sequence", "_index"))
+        position = pa.array(sequence * POSITIONS_PER_MESSAGE + index)
         times = batch.column("_event_time_ms")
 
         def events() -> EventBatch:
@@ -214,8 +217,9 @@ def _compiled_query(
 def as_events(batch: pa.RecordBatch, schema: pa.Schema) -> EventBatch:
     """Each row as a chunk of its own, ordered by its message and its place in it."""
     count = batch.num_rows
-    times = (batch.column("_event_time_ms"), batch.column("_timestamp_ms"))
-    time_ms = _longs(kernels.coalesce(*times))
+    own_ms, broker_ms = batch.column("_event_time_ms"), batch.column("_timestamp_ms")
+    has_own = own_ms.null_count < count
+    time_ms = _longs(kernels.coalesce(own_ms, broker_ms) if has_own else broker_ms)
     return EventBatch(
         time_ms,
         time_ms,
@@ -224,8 +228,13 @@ def as_events(batch: pa.RecordBatch, schema: pa.Schema) -> EventBatch:
         _longs(batch.column("_index")),
         np.full(count, CURRENT, dtype=np.int8),
         np.full(count, WHOLE, dtype=np.int64),
-        batch.select(schema.names).cast(schema),
+        _of_schema(batch, schema),
     )
+
+
+def _of_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    found = batch.select(schema.names)
+    return found if found.schema.equals(schema) else found.cast(schema)
 
 
 def _with_reasons(metadata: pa.RecordBatch, told: pa.RecordBatch) -> pa.RecordBatch:

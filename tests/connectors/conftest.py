@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh import java
+from pyspark_nats.decode import json_messages
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import marker_cache, publish, sink_options
 from tests.support.broker import Broker, connect
@@ -30,6 +31,14 @@ def broker(nats_server: server.NatsServer) -> Iterator[Broker]:
     made = connect(nats_server)
     yield made
     made.connection.close()
+
+
+@pytest.fixture(scope="module")
+def in_blocks() -> Iterator[None]:
+    """JSON messages are decoded in blocks, however few they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_messages, "_FEW", 0)
+        yield
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from pyspark_nats import decode, encode
 
+pytestmark = pytest.mark.usefixtures("in_blocks")
+
 FIELDS: list[pa.Field[Any]] = [
     pa.field("id", pa.int64()),
     pa.field("n", pa.int32()),

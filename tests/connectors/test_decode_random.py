@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 
 from tests.fuzz.messages import BATCHES, check
 
 if TYPE_CHECKING:
     from tests.fuzz.messages import Message
+
+
+pytestmark = pytest.mark.usefixtures("in_blocks")
 
 
 @settings(max_examples=150)

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from pyspark_nats import decode
 from pyspark_nats.decode import json_layout, rules
 
+pytestmark = pytest.mark.usefixtures("in_blocks")
+
 AT = pa.timestamp("us", "UTC")
 LOCAL = pa.timestamp("us")
 ADDRESS = pa.struct([("zip", pa.int32()), ("city", pa.string())])

@@ -12,7 +12,7 @@ import signal
 import socket
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -25,6 +25,9 @@ from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import at_least_once, exactly_once, messages_out, publish, sink_options
 from pyspark_nats.source import fetch
 from pyspark_nats.source.ranges import Blocks, StreamRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROWS = 60_000
 STEP = 10_000
@@ -72,24 +75,24 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Messages sent and received, in order: "rows", "marker", and the code of a refusal."""
     told: list[str] = []
     publisher = exactly_once.ExactlyOncePublisher
-    send_rows, send_marker, refused = (
-        publisher._send_rows, publisher._send_marker, publisher._refused
+    rows_frames, marker_frames, refused = (
+        publisher._rows_frames, publisher._marker_frames, publisher._refused
     )  # fmt: skip
 
-    def rows(self: Any, chunk: Any) -> None:
+    def rows(self: Any, chunk: Any) -> bytes:
         told.append("rows")
-        send_rows(self, chunk)
+        return rows_frames(self, chunk)
 
-    def marker(self: Any, chunk: Any) -> None:
+    def marker(self: Any, chunk: Any) -> Iterator[bytes]:
         told.append("marker")
-        send_marker(self, chunk)
+        return marker_frames(self, chunk)
 
     def refusal(self: Any, chunk: Any, error: Any) -> None:
         told.append(str(error.err_code))
         refused(self, chunk, error)
 
-    monkeypatch.setattr(publisher, "_send_rows", rows)
-    monkeypatch.setattr(publisher, "_send_marker", marker)
+    monkeypatch.setattr(publisher, "_rows_frames", rows)
+    monkeypatch.setattr(publisher, "_marker_frames", marker)
     monkeypatch.setattr(publisher, "_refused", refusal)
     return told
 
@@ -120,14 +123,14 @@ def test_messages_between_rows_and_their_marker_change_nothing(
     """Among others, a foreign batch of exactly our size is in between; our batches are shifted."""
     broker.create("S", "ev.>")
     foreign = b"".join(frames.publish("ev.else", b"") for _ in range(count))
-    send_marker = exactly_once.ExactlyOncePublisher._send_marker
+    marker_frames = exactly_once.ExactlyOncePublisher._marker_frames
 
-    def shifted(self: Any, chunk: Any) -> None:
+    def shifted(self: Any, chunk: Any) -> Iterator[bytes]:
         if len(sent) % 3 == 0:
-            self._connection.send(foreign)
-        send_marker(self, chunk)
+            yield foreign
+        yield from marker_frames(self, chunk)
 
-    monkeypatch.setattr(exactly_once.ExactlyOncePublisher, "_send_marker", shifted)
+    monkeypatch.setattr(exactly_once.ExactlyOncePublisher, "_marker_frames", shifted)
     write(publisher(broker.url))
     assert numbers(broker) == list(range(ROWS))
     assert sorted(sent) == ["marker"] * BATCHES + ["rows"] * BATCHES

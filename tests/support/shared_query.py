@@ -138,6 +138,14 @@ class Hand:
                 return
         raise AssertionError(f"{instance} did not become {kind}")
 
+    def until_rows(self, app: str, stream: str, count: int) -> None:
+        """Run batches until a stream has so many events: they may come to a part in pieces."""
+        for _ in range(60):
+            if len(self.rows(app, stream)) >= count:
+                return
+            self.step(1.0)
+        raise AssertionError(f"{stream} has {self.rows(app, stream)}")
+
     def publish(self, app: str, *numbers: int) -> None:
         """Store events."""
         calls = [(f"mesh.{app}.Numbers", json.dumps({"n": n}).encode()) for n in numbers]

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     Flags = npt.NDArray[np.bool_]
 
+#: Up to so many messages, reading one by one costs less than the passes over a block.
+_FEW: Final = 128
 #: For fewer texts, reading one by one costs no more than another attempt of the parser.
 _TEXTS_MIN: Final = 512
 #: Octets that are checked together for a common layout, so that they stay in the cache.
@@ -67,7 +69,7 @@ def decode_json(
     """
     parts: list[Part] = []
     odd: list[Ints] = []
-    if len(schema) and all(_is_parsed(field.type) for field in schema):
+    if len(data) > _FEW and len(schema) and all(_is_parsed(field.type) for field in schema):
         blocks = _Blocks(schema, missing == "error", at, parts, odd)
         texts, places = data, np.arange(len(data))
         may_be_beyond = np.diff(json_text.bounds_of(data)) > _bytes_within(limits, schema)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
     from pyspark_nats.arrow import Array
 
+#: Up to so many rows are written one by one.
+_FEW = 32
 #: Characters to escape in a JSON string: quote, backslash and control characters.
 _ESCAPED = r'["\\\x00-\x1f]'
 
@@ -38,12 +43,27 @@ def to_json(rows: pa.RecordBatch) -> Array:
     """
     if rows.num_columns == 0:
         return pa.array([b"{}"] * rows.num_rows, pa.binary())
+    leads = _leads(tuple(rows.schema.names))
+    if rows.num_rows <= _FEW:
+        values = zip(*(_texts(column) for column in rows.columns), strict=True)
+        return pa.array([_object(leads, texts) for texts in values], pa.binary())
     pieces: list[Array] = []
-    for at, (name, column) in enumerate(zip(rows.schema.names, rows.columns, strict=True)):
-        lead = ("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":"
+    for lead, column in zip(leads, rows.columns, strict=True):
         pieces += [pa.scalar(lead), _values(column)]
     pieces.append(pa.scalar("}"))
     return kernels.binary_join_element_wise(*pieces, pa.scalar("")).cast(pa.binary())
+
+
+@lru_cache(maxsize=256)
+def _leads(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The text before each value of an object."""
+    written = [json.dumps(name, ensure_ascii=False) + ":" for name in names]
+    return tuple(("," if at else "{") + name for at, name in enumerate(written))
+
+
+def _object(leads: tuple[str, ...], texts: tuple[str, ...]) -> bytes:
+    pieces = [piece for pair in zip(leads, texts, strict=True) for piece in pair]
+    return "".join((*pieces, "}")).encode()
 
 
 def is_writable(kind: pa.DataType) -> bool:
@@ -82,7 +102,8 @@ def _values(column: Array) -> Array:
     kind = column.type
     if pa.types.is_floating(kind):
         # Arrow prints the shortest text that reads back as the same value, as JSON requires.
-        column = kernels.if_else(kernels.is_finite(column), column, None)
+        if not np.isfinite(column.to_numpy(zero_copy_only=False)).all():
+            column = kernels.if_else(kernels.is_finite(column), column, None)
         texts = column.cast(pa.string())
         # ``23`` would read as an integer by readers that derive types from the text; ``23.0``
         # doesn't.
@@ -100,12 +121,32 @@ def _values(column: Array) -> Array:
     else:
         # Arrow prints truth values as true and false.
         texts = column.cast(pa.string())
-    return kernels.fill_null(texts, "null")
+    return kernels.fill_null(texts, "null") if texts.null_count else texts
+
+
+def _texts(column: Array) -> list[str]:
+    """``_values`` of few rows, for which a loop costs less than the kernels' calls."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        written = zip(column.to_pylist(), column.cast(pa.string()).to_pylist(), strict=True)
+        return [
+            "null"
+            if value is None or not math.isfinite(value)
+            else f"{text}.0"
+            if text.removeprefix("-").isdigit()
+            else text
+            for value, text in written
+        ]
+    if pa.types.is_string(kind) or pa.types.is_integer(kind):
+        return [orjson.dumps(value).decode() for value in column.to_pylist()]
+    texts: list[str] = _values(column).to_pylist()
+    return texts
 
 
 def _quoted(texts: Array) -> Array:
-    needs = kernels.fill_null(kernels.match_substring_regex(texts, _ESCAPED), False)
+    needs = kernels.match_substring_regex(texts, _ESCAPED)
     if kernels.any(needs).as_py():
+        needs = kernels.fill_null(needs, False)
         # Few strings contain such characters; a JSON encoder quotes those.
         escaped = pa.array(
             [orjson.dumps(text)[1:-1].decode() for text in texts.filter(needs).to_pylist()],

@@ -42,6 +42,9 @@ _HEAD = re.compile(
 _LINE_MAX = 64 * 1024
 #: Digits of the longest length that a head may hold.
 _DIGITS_MAX = 10
+#: Up to so many messages, a loop over their heads costs less than passes over the buffer.
+_FEW = 32
+_FEW_BYTES = 8 << 10
 #: Start of a header block; a line break or the status of an answer follows.
 _VERSION = b"NATS/1.0"
 
@@ -133,6 +136,8 @@ class Frames:
     @cached_property
     def subject(self) -> Array:
         """The subjects, string."""
+        if self._heads is not None:
+            return pa.array([w[1].decode(errors="replace") for w in self._heads], pa.string())
         layout = self._layout
         if len(self) and not layout.has_header.any():
             # Mostly all have one length; then no search is needed.
@@ -149,6 +154,8 @@ class Frames:
     @cached_property
     def sid(self) -> Ints:
         """The numbers of the subscriptions."""
+        if self._heads is not None:
+            return np.array([int(words[2]) for words in self._heads], np.int64)
         values, bounds = self._words
         return int64s(values.take(rows_at(bounds[:-1] + 2)))
 
@@ -160,6 +167,11 @@ class Frames:
         has_reply = np.diff(bounds) == np.where(self._layout.has_header, 6, 5)
         at = pa.array(np.where(has_reply, bounds[:-1] + 3, 0), mask=~has_reply)
         return values.take(at)
+
+    @cached_property
+    def _heads(self) -> list[list[bytes]] | None:
+        """The words of each head; None for many messages."""
+        return [self.head(at) for at in range(len(self))] if len(self) <= _FEW else None
 
     @cached_property
     def _words(self) -> tuple[Array, Ints]:
@@ -175,7 +187,7 @@ def split(buffer: Buffer) -> Frames:
     Stops before a partial message or another frame such as ``PING``; the caller reads on at
     ``consumed``.
     """
-    layout = _layout_in_bulk(buffer)
+    layout = _layout_in_bulk(buffer) if len(buffer) > _FEW_BYTES else None
     if layout is None:
         layout = _layout_by_walking(buffer)
     return Frames(buffer, layout, int(layout.end[-1]) if len(layout.end) else 0)
@@ -258,6 +270,9 @@ def _slices(buffer: Buffer, starts: Ints, ends: Ints, kind: pa.DataType) -> Arra
     """Copies of ``buffer[starts[i]:ends[i]]``; the slices must be in order and not overlap."""
     if len(starts) == 0:
         return pa.array([], kind)
+    if len(starts) <= _FEW and pa.types.is_binary(kind):
+        places = zip(starts.tolist(), ends.tolist(), strict=True)
+        return pa.array([bytes(buffer[first:end]) for first, end in places], kind)
     # The slices and the gaps between them are one array; every other element is a slice.
     bounds = np.empty(2 * len(starts), np.int32)
     bounds[0::2], bounds[1::2] = starts, ends
@@ -283,7 +298,11 @@ def header_values(headers: Array, name: str, *, is_servers: bool = False) -> Arr
     Returns:
         Length n, string, without surrounding spaces; null where the header is absent.
     """
+    if headers.null_count == len(headers):
+        return pa.nulls(len(headers), pa.string())
     key = f"\r\n{name}:".encode()
+    if len(headers) <= _FEW:
+        return _header_values_of_few(headers.to_pylist(), key, is_servers)
     has = kernels.fill_null(kernels.match_substring(headers, key.decode()), False)
     at = np.flatnonzero(np.asarray(has.to_numpy(zero_copy_only=False), bool))
     texts = pa.nulls(len(headers), pa.string())
@@ -303,6 +322,20 @@ def header_values(headers: Array, name: str, *, is_servers: bool = False) -> Arr
     absent = np.ones(len(headers), bool)
     absent[at] = False
     return trimmed.take(pa.array(place, mask=absent))
+
+
+def _header_values_of_few(headers: list[bytes | None], key: bytes, is_servers: bool) -> Array:
+    values: list[str | None] = []
+    for header in headers:
+        at = -1
+        if header:
+            at = header.rfind(key) if is_servers else header.find(key)
+        if header is None or at < 0:
+            values.append(None)
+            continue
+        value = header[at + len(key) :].split(_CRLF, 1)[0]
+        values.append(value.decode(errors="replace").strip())
+    return pa.array(values, pa.string())
 
 
 def as_text(octets: Array) -> Array:

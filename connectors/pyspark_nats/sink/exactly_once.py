@@ -28,6 +28,8 @@ from pyspark_nats.sink.marker_cache import cache_for
 from pyspark_nats.sink.producer_state import Pair, PendingBatch, ProducerState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
 
     from pyspark_nats.protocol.connection import Connection
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 #: The server accepts a thousand messages in an atomic batch; one of them is the marker.
 _ROWS_MAX = 999
 _BYTES_MAX = 8 << 20
+#: Frames up to this size are sent in one piece.
+_TOGETHER_BYTES = 64 << 10
 _ACK_TIMEOUT_S = 5.0
 #: Most batches with sent rows and a missing ack.  The server accepts fifty in a stream, from all
 #: its writers.
@@ -188,6 +192,19 @@ class ExactlyOncePublisher:
 
     def _send_ready(self) -> None:
         """Send rows as far ahead as allowed, and a marker for each producer without an open ack."""
+        waiting: list[bytes] = []
+        size = 0
+        for octets in self._ready():
+            waiting.append(octets)
+            size += len(octets)
+            if size > _TOGETHER_BYTES:
+                self._connection.send(b"".join(waiting))
+                waiting, size = [], 0
+        if waiting:
+            self._connection.send(b"".join(waiting))
+
+    def _ready(self) -> Iterator[bytes]:
+        """The frames of ``_send_ready``, each to be sent when it is returned."""
         ahead = sum(bool(batch.batch_id) for batch in self._pending)
         waiting: set[Pair] = set()
         for batch in list(self._pending):
@@ -199,10 +216,10 @@ class ExactlyOncePublisher:
                     continue
                 if batch.state.marker is None:
                     return
-                self._send_rows(batch)
+                yield self._rows_frames(batch)
                 ahead += 1
             if batch.state.pair not in waiting and not batch.reply:
-                self._send_marker(batch)
+                yield from self._marker_frames(batch)
             waiting.add(batch.state.pair)
 
     def _has_marker(self, batch: PendingBatch) -> bool:
@@ -214,8 +231,8 @@ class ExactlyOncePublisher:
             self._read_markers(list(unknown.values()))
         return True
 
-    def _send_rows(self, batch: PendingBatch) -> None:
-        """Send a batch's rows, which its marker will commit."""
+    def _rows_frames(self, batch: PendingBatch) -> bytes:
+        """A batch's rows, which its marker will commit; empty for none."""
         state, rows = batch.state, batch.rows
         # Short, because every message contains it.  Two open batches of a stream with the same name
         # would both be refused.
@@ -224,27 +241,24 @@ class ExactlyOncePublisher:
         state.marker = batch.marker = producer_state.next_marker(
             batch, self._options.epoch, self._origin
         )
-        if rows.num_rows:
-            header = self._options.event_time_header
-            self._connection.send(publish_frames.atomic_frames(rows, batch.batch_id, header))
+        if not rows.num_rows:
+            return b""
+        header = self._options.event_time_header
+        return publish_frames.atomic_frames(rows, batch.batch_id, header)
 
-    def _send_marker(self, batch: PendingBatch) -> None:
-        """Send the marker that ends an atomic batch."""
+    def _marker_frames(self, batch: PendingBatch) -> Iterator[bytes]:
+        """The marker that ends an atomic batch, after its rows if they have expired."""
         if time.monotonic() - batch.sent_s > _STAGED_S:
             assert batch.state.marker is not None
-            self._send_rows(batch)
+            yield self._rows_frames(batch)
         stream, producer = batch.state.pair
         assert batch.marker is not None
         batch.reply = self._connection.reply_subjects(1)[0]
-        self._connection.send(
-            frames.publish(
-                markers.subject(self._options.marker_prefix, stream, producer),
-                markers.payload(batch.marker),
-                reply=batch.reply,
-                header=markers.header(
-                    batch.batch_id, batch.rows.num_rows + 1, batch.state.sequence
-                ),
-            )
+        yield frames.publish(
+            markers.subject(self._options.marker_prefix, stream, producer),
+            markers.payload(batch.marker),
+            reply=batch.reply,
+            header=markers.header(batch.batch_id, batch.rows.num_rows + 1, batch.state.sequence),
         )
 
     def _requeue(self, batch: PendingBatch) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from pyspark_nats.arrow import arrow, kernels
+from pyspark_nats.arrow import arrow, kernels, sizes_of
 from pyspark_nats.errors import OrderError, RefusedError, SchemaError
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ ROWS_BITS: Final = 32
 
 #: Bytes left for the head and the headers of a message, below the server's ``max_payload``.
 HEAD_ROOM: Final = 4096
+
+#: Up to so many rows, a loop over their names costs less than passes over the columns.
+_FEW: Final = 32
 
 #: Column of an Arrow payload with the position of each event.
 POSITION: Final = "_position"
@@ -104,6 +107,15 @@ def with_schema_columns(
     return done
 
 
+def without_header_lines(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """``rows``, which have all columns of ``SCHEMA`` but the last, with that one null.
+
+    The caller vouches for the values, as for rows that a program made.
+    """
+    none = pa.nulls(rows.num_rows, pa.binary())
+    return pa.RecordBatch.from_arrays([*rows.columns, none], schema=SCHEMA)
+
+
 def header_lines(headers: Array, *, replaced: Collection[str] = ()) -> Array:
     """Header maps as lines, without any ``Nats-`` header.
 
@@ -141,7 +153,12 @@ def _lines(headers: list[tuple[str, str | list[str] | None]], left_out: set[str]
 
 def groups(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBatch]]:
     """The rows of each (stream, producer), in their order."""
-    if batch.num_rows == 0:
+    if batch.num_rows <= _FEW:
+        names = [batch.column(name).to_pylist() for name in ("stream", "producer")]
+        pairs = list(zip(*names, strict=True))
+        for pair in sorted(set(pairs)):
+            keep = [one == pair for one in pairs]
+            yield pair, batch if all(keep) else batch.filter(pa.array(keep))
         return
     streams = batch.column("stream").dictionary_encode()
     producers = batch.column("producer").dictionary_encode()
@@ -217,8 +234,7 @@ def fitting(rows: pa.RecordBatch, first: int, rows_max: int, bytes_max: int) -> 
 
     Rows with the same position stay together, whatever their size.
     """
-    lengths = kernels.binary_length(rows.column("data").slice(first, rows_max))
-    total = np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64))
+    total = np.cumsum(sizes_of(rows.column("data").slice(first, rows_max)))
     count = max(1, int(np.searchsorted(total, bytes_max, side="right")))
     if first + count == rows.num_rows:
         return count
@@ -239,7 +255,7 @@ def room(connection: Connection) -> int:
 
 def check_sizes(rows: pa.RecordBatch, bytes_max: int) -> None:
     """RefusedError if a payload is larger than the server accepts."""
-    largest = kernels.max(kernels.binary_length(rows.column("data"))).as_py() or 0
+    largest = int(sizes_of(rows.column("data")).max(initial=0))
     if largest > bytes_max:
         raise RefusedError(
             f"a message of {largest} bytes is larger than the server takes",

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
     Ints = npt.NDArray[np.int64]
 
+#: Up to so many messages, a loop costs less than passes over all of them.
+_FEW = 32
 #: A search for gaps is worthwhile if there are fewer than one in so many messages.
 _GAP_DISTANCE = 64
 
@@ -234,7 +236,14 @@ def _sequences(found: frames.Frames, stream: str, consumer: str, first: int, las
 
 def _reply_numbers(found: frames.Frames, which: int) -> Ints:
     """Number ``which`` of every reply subject, counted from the stream sequence, which is 0."""
+    if len(found) <= _FEW:
+        return np.array([_word(found.reply_at(at), which) for at in range(len(found))], np.int64)
     words = kernels.split_pattern(found.reply, ".")
     bounds = words.offsets.to_numpy().astype(np.int64)
     at = bounds[:-1] + np.where(np.diff(bounds) >= 11, 7, 5) + which
     return int64s(words.values.take(rows_at(at)))
+
+
+def _word(reply: bytes, which: int) -> int:
+    words = reply.split(b".")
+    return int(words[(7 if len(words) >= 11 else 5) + which])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pyspark_nats.arrow import Array
+
+
+#: Up to so many subjects, a loop costs less than the calls of kernels.
+_FEW: Final = 32
 
 
 def has_wildcard(pattern: str) -> bool:
@@ -35,12 +40,21 @@ def overlap(one: str, other: str) -> bool:
 
 def matching(subjects: Array, patterns: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Mask of the ``subjects`` (length n, string, no nulls) that one of ``patterns`` matches."""
-    exact = [pattern for pattern in patterns if not has_wildcard(pattern)]
-    found = kernels.is_in(subjects, value_set=pa.array(exact, pa.string()))
-    wild = "|".join(_regex(pattern) for pattern in patterns if has_wildcard(pattern))
+    exact, wild = _matchers(tuple(patterns))
+    if len(subjects) <= _FEW and not wild:
+        return np.array([subject in patterns for subject in subjects.to_pylist()], bool)
+    found = kernels.is_in(subjects, value_set=exact)
     if wild:
-        found = kernels.or_(found, kernels.match_substring_regex(subjects, f"^(?:{wild})$"))
+        found = kernels.or_(found, kernels.match_substring_regex(subjects, wild))
     return np.asarray(found.to_numpy(zero_copy_only=False), bool)
+
+
+@lru_cache(maxsize=1024)
+def _matchers(patterns: tuple[str, ...]) -> tuple[Array, str]:
+    """The subjects among the patterns, and a regular expression for the others; "" for none."""
+    exact = [pattern for pattern in patterns if not has_wildcard(pattern)]
+    wild = "|".join(_regex(pattern) for pattern in patterns if has_wildcard(pattern))
+    return pa.array(exact, pa.string()), f"^(?:{wild})$" if wild else ""
 
 
 def _regex(pattern: str) -> str:

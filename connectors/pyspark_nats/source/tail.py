@@ -36,6 +36,8 @@ _MESSAGES_FIRST: Final = 1_000
 _MESSAGES_MAX: Final = 50_000
 _BYTES_FIRST: Final = 1 << 20
 _BYTES_MAX: Final = 16 << 20
+#: After so many bytes at once there may be more in the socket.
+_MORE_BYTES: Final = 32 << 10
 #: Interval of the signs of life of a consumer, and the time after which it counts as silent: the
 #: consumer of a replicated stream is in one server, which may end; seconds.
 _BEAT_S: Final = {True: 2.0, False: 10.0}
@@ -232,7 +234,7 @@ class Tails(Generic[K]):
             self._by_sid.clear()
 
     def _take_in(self) -> bool:
-        """Process the messages that have arrived; whether there may be more."""
+        """Process the messages that have arrived; whether many more may be there."""
         if self._connection.is_readable():
             self._connection.receive(time.monotonic() + 1)
         found = self._connection.take_frames()
@@ -249,7 +251,7 @@ class Tails(Generic[K]):
                 self._received(tail, found.where(sids == sid))
             except DisconnectedError:
                 self.forget(tail.key)
-        return True
+        return found.consumed >= _MORE_BYTES
 
     def _received(self, tail: _Tail[K], found: frames.Frames) -> None:
         is_status = found.is_status

@@ -9,13 +9,12 @@ from __future__ import annotations
 import itertools
 import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.compute
 
 from mesh.spark import partition_task, sink_rows
-from mesh.spark.partition_task import PartitionTask, without_skipped
+from mesh.spark.partition_task import PartitionRun, PartitionTask, without_skipped
 from mesh.spark.stateless_task import StatelessTask
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.protocol import frames
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from mesh.spark.shared_query.members import InputPartition, Member
     from mesh.spark.shared_query.work import WorkItem
 
-#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
-_compute: Any = pyarrow.compute
 #: How long to wait for a server that is unavailable, seconds.
 _SERVER_S: Final = 20.0
 #: Numbers the runs of this process.
@@ -91,16 +88,14 @@ def run(item: WorkItem) -> PartRun:
     member, part = item.member, item.part
     assert part is not None
     done = PartRun()
+    # The ends of the ranges are known here, and need no rows of their own.
+    form = replace(part.form, has_markers=False)
     rows = (
-        batches.read(part.options, part.form, item.ranges)
+        batches.read(part.options, form, item.ranges)
         if item.messages is None
-        else batches.shaped(part.form, item.ranges, [item.messages])
+        else batches.shaped(form, item.ranges, [item.messages])
     )
-    made = (
-        _with_state(member, part, rows, done)
-        if member.io.group.stateful
-        else _without(member, part, rows, done)
-    )
+    made = _with_state(item, rows, done) if member.io.group.stateful else _without(item, rows, done)
     # A name that no other run of the member has, in any process.
     name = f"{member.io.assignment.epoch}.{member.generation}-{os.getpid()}.{next(_runs)}"
     connection = shared(member.sink.connection)
@@ -109,13 +104,12 @@ def run(item: WorkItem) -> PartRun:
     room = messages_out.room(connection)
     for out in sink_rows.within_size(member.io, made, room):
         if out.num_rows:
-            recorded = _compute.sum(_compute.equal(out.column("stream"), errors)).as_py() or 0
-            done.rows, done.errors = done.rows + out.num_rows - recorded, done.errors + recorded
-            publisher.add(
-                messages_out.with_schema_columns(
-                    out, stream="", subject="", producer="", first_position=0
-                )
-            )
+            # The rows of a batch are for one stream.
+            if out.column("stream")[0].as_py() == errors:
+                done.errors += out.num_rows
+            else:
+                done.rows += out.num_rows
+            publisher.add(messages_out.without_header_lines(out))
     publisher.finish()
     return done
 
@@ -146,26 +140,29 @@ def _subscribe_own_streams(connection: Connection) -> None:
 
 
 def _with_state(
-    member: Member, part: InputPartition, rows: Iterator[pa.RecordBatch], done: PartRun
+    item: WorkItem, rows: Iterator[pa.RecordBatch], done: PartRun
 ) -> Iterator[pa.RecordBatch]:
+    member, part = item.member, item.part
+    assert part is not None
     restored = frozenset([int(part.key)]) if part.is_restored else frozenset[int]()
     limits = part.options.message
     task = _KeepingTask(member.io, member.directory, restored, limits=limits)
-
-    def counted() -> Iterator[pa.RecordBatch]:
-        for batch in rows:
-            edges = _compute.sum(_compute.not_equal(batch.column("kind"), 0)).as_py() or 0
-            done.messages += batch.num_rows - edges
-            yield batch
-
-    yield from task(counted())
+    run = PartitionRun(task)
+    run.starts = {r.stream: {"sequence": r.start, "time_ms": r.start_ms} for r in item.ranges}
+    run.ends = {r.stream: {"sequence": r.end, "time_ms": r.end_ms} for r in item.ranges}
+    for batch in rows:
+        done.messages += batch.num_rows
+        yield from run.process(batch)
+    yield from run.finish()
     (done.live,) = task.live
 
 
 def _without(
-    member: Member, part: InputPartition, rows: Iterator[pa.RecordBatch], done: PartRun
+    item: WorkItem, rows: Iterator[pa.RecordBatch], done: PartRun
 ) -> Iterator[pa.RecordBatch]:
     """Run a group without state: all routes from one input."""
+    member, part = item.member, item.part
+    assert part is not None
 
     def counted() -> Iterator[pa.RecordBatch]:
         skips = member.io.skips(part.key)

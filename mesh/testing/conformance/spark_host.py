@@ -100,7 +100,7 @@ class CaseRun(PartitionRun):
         self, partition: Partition, inputs: list[InputRun]
     ) -> tuple[list[OutputRun], bool]:
         """Advance to the case's time, with the events sent at it."""
-        now_ms = max(end["time_ms"] for end in self._ends.values())
+        now_ms = max(end["time_ms"] for end in self.ends.values())
         if self._has_come:
             return [], True
         self._has_come = bool(inputs)

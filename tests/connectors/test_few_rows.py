@@ -1,0 +1,142 @@
+"""Few messages are handled by loops, many by passes over columns: both give the same."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mesh.spark import partition_task
+from pyspark_nats.encode import payloads
+from pyspark_nats.protocol import frames, publish_frames
+from pyspark_nats.sink import messages_out
+from pyspark_nats.source import messages, subjects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COLUMNS: dict[str, Any] = {
+    "i": pa.array([1, -(2**63), None, 0, 2**63 - 1], pa.int64()),
+    "f": pa.array([1.5, math.nan, None, -0.0, 1e300]),
+    "whole": pa.array([23.0, -23.0, 1e16, math.inf, -math.inf]),
+    "single": pa.array([0.1, 16777216.0, None, 1e-10, 3.4e38], pa.float32()),
+    "s": pa.array(['a"b', "\x00\x1f\\", None, "\u00e9\u2028\U0001f600", "\x7f"]),
+    "b": pa.array([True, False, None, True, False]),
+    "t": pa.array([datetime(2026, 1, 2, tzinfo=UTC)] * 5, pa.timestamp("us", "UTC")),
+    "d": pa.array([date(1969, 1, 2), None, None, None, None]),
+    "o": pa.array([b"\x00\xff", None, b"", b"x", b"y"], pa.binary()),
+    "l": pa.array([[1, None], None, [], [2], [3]], pa.list_(pa.int32())),
+}
+
+
+def both(monkeypatch: pytest.MonkeyPatch, module: Any, made: Callable[[], Any]) -> tuple[Any, Any]:
+    few = made()
+    monkeypatch.setattr(module, "_FEW", -1)
+    return few, made()
+
+
+def test_json_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.RecordBatch.from_pydict(COLUMNS)
+    few, many = both(monkeypatch, payloads, lambda: payloads.to_json(rows).to_pylist())
+    assert few == many
+    assert len(set(few)) == 5
+
+
+@pytest.mark.parametrize("with_headers", [False, True])
+def test_frames_of_an_atomic_batch(monkeypatch: pytest.MonkeyPatch, with_headers: bool) -> None:
+    given: dict[str, Any] = {"data": [b"", b"x\r\ny", b"\xff"]}
+    if with_headers:
+        given |= {
+            "content_type": pa.array([None, "a/b", "c"], pa.string()),
+            "event_time_ms": pa.array([-5, None, 7], pa.int64()),
+            "headers": pa.array(
+                [None, [("A", "\u00e9")], [("B", "1"), ("B", "2")]],
+                pa.map_(pa.string(), pa.string()),
+            ),
+        }
+    rows = messages_out.with_schema_columns(
+        pa.RecordBatch.from_pydict(given), stream="S", subject="s.x", producer="p", first_position=3
+    )
+    few, many = both(
+        monkeypatch, publish_frames, lambda: publish_frames.atomic_frames(rows, "id", "T")
+    )
+    assert few == many
+    assert few.count(b"HPUB ") == 3
+
+
+HEADER = b"NATS/1.0\r\nA: 1\r\nB:  two \x1c\r\nA: \xff3\r\nNats-Sequence: 9\r\n\r\n"
+RECEIVED = b"".join((
+    b"MSG ev.a 1 2\r\nhi\r\n",
+    b"MSG ev.bb 22 $JS.ACK.S.c.1.41.1.1700000000000000000.0 0\r\n\r\n",
+    b"HMSG ev.\xc3\xa9 3 reply %d %d\r\n" % (len(HEADER), len(HEADER) + 4),
+    HEADER, b"data\r\n",
+    b"HMSG ev.d 3 16 16\r\nNATS/1.0 404\r\n\r\n\r\n",
+    b"MSG ev.partial 1 10\r\nhal",
+))  # fmt: skip
+
+
+def test_frames_that_were_received(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found() -> list[Any]:
+        split = frames.split(RECEIVED)
+        return [
+            split.consumed,
+            split.sid.tolist(),
+            split.subject.to_pylist(),
+            split.data.to_pylist(),
+            [header or b"" for header in split.header.to_pylist()],
+            split.is_status.tolist(),
+            split.reply.to_pylist(),
+            *(
+                frames.header_values(split.header, name, is_servers=last).to_pylist()
+                for name in ("A", "B", "Nats-Sequence", "Absent")
+                for last in (False, True)
+            ),
+        ]
+
+    few = found()
+    monkeypatch.setattr(frames, "_FEW_BYTES", -1)
+    monkeypatch.setattr(frames, "_FEW", -1)
+    assert few == found()
+    assert few[1] == [1, 22, 3, 3]
+
+
+def test_places_in_reply_subjects(monkeypatch: pytest.MonkeyPatch) -> None:
+    replies = [b"$JS.ACK.S.c.1.41.1.17.0", b"$JS.ACK.hub.acc.S.c.1.42.2.18.0.x"]
+    received = frames.split(b"".join(b"MSG a 1 %s 0\r\n\r\n" % reply for reply in replies))
+    few, many = both(monkeypatch, messages, lambda: messages._reply_numbers(received, 2).tolist())
+    assert few == many == [17, 18]
+
+
+def test_rows_by_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = messages_out.with_schema_columns(
+        pa.RecordBatch.from_pydict(
+            {
+                "data": [b"1", b"2", b"3", b"4"],
+                "stream": ["T", "S", "T", "S"],
+                "producer": ["p", "q", "p", "p"],
+            }
+        ),
+        stream="", subject="s", producer="", first_position=0,
+    )  # fmt: skip
+
+    def groups() -> dict[Any, Any]:
+        return {pair: mine.column("data").to_pylist() for pair, mine in messages_out.groups(rows)}
+
+    few, many = both(monkeypatch, messages_out, groups)
+    assert few == many == {("S", "p"): [b"4"], ("S", "q"): [b"2"], ("T", "p"): [b"1", b"3"]}
+
+
+def test_subjects_of_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, wanted = pa.array(["a.b", "a.c", "a"]), ("a.c", "a")
+    few, many = both(monkeypatch, subjects, lambda: subjects.matching(given, wanted).tolist())
+    assert few == many == [False, True, True]
+
+
+def test_where_the_stream_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = pa.array(np.array(["a", "a", "b", "a", "a"]))
+    few, many = both(monkeypatch, partition_task, lambda: partition_task._changes(names))
+    assert few == many == [2, 3]
