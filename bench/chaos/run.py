@@ -75,6 +75,7 @@ async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
                 outcome = await _acted(scene, scenario, outcome)
             # Whatever it is, the other scenarios are still to be played.
             except Exception as failure:
+                traceback.print_exc()
                 outcome = replace(outcome, error=said(failure))
                 with contextlib.suppress(Exception):
                     story, _ = await scene.told()
