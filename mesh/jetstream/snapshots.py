@@ -215,7 +215,7 @@ class JetStreamSnapshots:
             else:
                 known.revision = await self._first(manifests, part, value)
         except KeyWrongLastSequenceError as error:
-            await self._again(manifests, part, value, added.values(), error)
+            await self._again(manifests, part, known, value, added.values(), error)
         gone = set(known.objects.values()) - set(wanted.values())
         known.objects = wanted
         for stored in gone:
@@ -225,6 +225,7 @@ class JetStreamSnapshots:
         self,
         manifests: KeyValue,
         part: str,
+        known: _Part,
         value: bytes,
         added: Collection[str],
         refusal: KeyWrongLastSequenceError,
@@ -235,7 +236,7 @@ class JetStreamSnapshots:
         NATS has lost writes of the bucket.
 
         Raises:
-            MeshError: MESH-S110, it is of a newer epoch; MESH-S111, NATS has lost messages that the
+            MeshError: MESH-S110, it is of a newer epoch or run; MESH-S111, NATS has lost messages that the
                 refused one includes.  Its pieces are deleted.
         """
         revision = 0
@@ -244,14 +245,16 @@ class JetStreamSnapshots:
             entry = await manifests.get(f"{self._key}.{part}")
             revision, stored = entry.revision or 0, orjson.loads(entry.value or b"{}")
         epoch = int(stored["epoch"])
-        lost = "" if epoch > self._epoch else await self._lost(orjson.loads(value)["manifest"])
-        if epoch > self._epoch or lost:
+        # The instance may have begun again, from the stored snapshot.
+        is_newer = epoch > self._epoch or known is not self._parts[part]
+        lost = "" if is_newer else await self._lost(orjson.loads(value)["manifest"])
+        if is_newer or lost:
             for name in set(added) - set(stored["objects"].values()):
                 await self._pieces.delete(name)
             raise (_unfounded(self._key, lost) if lost else _taken_over(self._key, epoch)) from (
                 refusal
             )
-        known, key = self._parts[part], f"{self._key}.{part}"
+        key = f"{self._key}.{part}"
         try:
             known.revision = (
                 await manifests.update(key, value, revision)

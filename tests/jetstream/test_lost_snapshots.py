@@ -74,3 +74,30 @@ def test_a_snapshot_of_lost_messages_replaces_none(
             )  # fmt: skip
 
     asyncio.run(scene())
+
+
+def test_a_run_that_was_restored_meanwhile_replaces_no_snapshot(
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with store_of(nats_server, JETSTREAM) as have:
+            first = have.snapshots(1)
+            await restore(first, tmp_path / "a")
+            await save(first, tmp_path / "b", 1, FIRST)
+            put = have.pieces.put
+
+            async def put_late(name: str, data: bytes) -> None:
+                monkeypatch.undo()
+                await first._claim("0")
+                await put(name, data)
+
+            monkeypatch.setattr(have.pieces, "put", put_late)
+            with pytest.raises(MeshError, match="MESH-S110"):
+                await save(first, tmp_path / "d", 2, SECOND)
+            await restore(first, tmp_path / "c")
+            await save(first, tmp_path / "e", 3, SECOND)
+            assert await restore(have.snapshots(2), tmp_path / "f") == (
+                {"number": 3}, on_disk(SECOND),
+            )  # fmt: skip
+
+    asyncio.run(scene())
