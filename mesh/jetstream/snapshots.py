@@ -236,8 +236,8 @@ class JetStreamSnapshots:
         NATS has lost writes of the bucket.
 
         Raises:
-            MeshError: MESH-S110, it is of a newer epoch or run; MESH-S111, NATS has lost messages that the
-                refused one includes.  Its pieces are deleted.
+            MeshError: MESH-S110, it is of a newer epoch or run; MESH-S111, NATS has lost messages
+                that the refused one includes.  Its pieces are deleted.
         """
         revision = 0
         stored: dict[str, Any] = {"epoch": 0, "objects": {}}
