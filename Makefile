@@ -32,7 +32,7 @@ help:
 	@echo 'make bench-mesh        what idle apps cost, how soon apps are deployed, scaled and taken over; CHECK=1, ONLY=idle,deciding,scaling,busy,failover; ARGS=--servers=3'
 	@echo 'make bench-operators   how fast the operators are beside the engine; ORACLE=PROGRAM drives it, CHECK=1, ONLY=pattern'
 	@echo 'make chaos   faults under load: every output row beside those of a calm run; ONLY=worker-cut,leader-cut RUNS=3'
-	@echo 'make fuzz    random messages, hostile and good, through the decoder; FUZZ_MINUTES=10'
+	@echo 'make fuzz    random messages, hostile and good, through the decoder and the whole path; FUZZ_MINUTES=10'
 	@echo 'make conf    write conf/mesh.yaml again from the settings in the code'
 	@echo 'make docs    write docs/errors.md and what else is made from the code and the tests again'
 	@echo 'make lock    resolve requirements.lock again (needs uv)'
@@ -77,7 +77,8 @@ chaos: $(STAMP)
 	@$(BIN)/python -m bench.chaos $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(ARGS)
 
 fuzz: $(STAMP)
-	@$(BIN)/python -m tests.fuzz.messages --minutes $(FUZZ_MINUTES) $(ARGS)
+	@$(BIN)/python -m tests.fuzz.messages --minutes $$(( ($(FUZZ_MINUTES) + 1) / 2 )) $(ARGS)
+	@$(BIN)/python -m tests.fuzz.whole_path --minutes $$(( ($(FUZZ_MINUTES) + 1) / 2 )) $(ARGS)
 
 conf: $(STAMP)
 	$(BIN)/python -m mesh.settings > conf/mesh.yaml

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
-from bench.chaos import namespaces, report
+from bench.chaos import disks, namespaces, report
 from bench.chaos.run import Outcome, play, said
 from bench.chaos.scenarios import SCENARIOS
 from bench.chaos.stage import Stage, Topology
@@ -106,7 +106,9 @@ def _why_not(scenario: Scenario) -> str:
     """The reason why a scenario can't be played here; empty if it can."""
     if scenario.missing:
         return scenario.missing
-    return namespaces.why_not() if scenario.topology is Topology.APART else ""
+    if scenario.topology is Topology.APART:
+        return namespaces.why_not()
+    return disks.why_not() if scenario.topology is Topology.DISKS else ""
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -8,13 +8,16 @@ stream.  Events have their own times, so the output doesn't depend on the time o
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.build import bind_group, plan
 from mesh.testing.cases import batch, collect
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: The stream of the input.
 INPUT: Final = "S"
@@ -38,6 +41,12 @@ from S#window.length(5) select 'all' as k, a, avg(v) as m, count() as n insert i
 from every e1=S[a % 5 == 0] -> e2=S[v > e1.v] select 'all' as k, e2.a as a, e1.a as x
 insert into Chains;
 """
+#: A group whose windows end with time alone, for scenarios that jump in time.
+_TIMED: Final = """@dist(execGroup='timed')
+from S#window.timeBatch(1 sec) select 'all' as k, max(a) as a, count() as n insert into Seconds;
+@dist(execGroup='timed')
+from S#window.time(10 sec) select k, a insert expired events into Late;
+"""
 
 #: Streams with rows of parallel instances, without an order between them.
 UNORDERED: Final = frozenset({"Flat"})
@@ -45,7 +54,7 @@ UNORDERED: Final = frozenset({"Flat"})
 OUTPUTS: Final = ("Flat", "Counts", "Means", "Chains")
 
 
-def text(name: str, *, in_sides: bool = False) -> str:
+def text(name: str, *, in_sides: bool = False, is_timed: bool = False) -> str:
     """The app under a name.
 
     Args:
@@ -53,9 +62,11 @@ def text(name: str, *, in_sides: bool = False) -> str:
         in_sides: whether events are read from a foreign JetStream stream, ``feed(name)``, through a
             receiver.  Groups with state are then for workers with the label ``side=b``, the other
             one for those with ``side=a``.
+        is_timed: whether it has a group with windows of time.
     """
     if not in_sides:
-        return _TEXT.format(name=name, source="", front="", back="")
+        plain = _TEXT.format(name=name, source="", front="", back="")
+        return plain + _TIMED if is_timed else plain
     source = f"@source(type='nats', stream='{feed(name)}')\n"
     return _TEXT.format(name=name, source=source, front=", node='side=a'", back=", node='side=b'")
 
@@ -80,16 +91,22 @@ def event(number: int) -> tuple[int, dict[str, Any]]:
     return int(times[number]), row
 
 
-def expected(count: int, app: str) -> dict[str, list[list[Any]]]:
-    """Rows by stream that the first ``count`` events make: without Spark, NATS or faults."""
+def expected(sent: Sequence[tuple[int, dict[str, Any]]], app: str) -> dict[str, list[list[Any]]]:
+    """Rows by stream that these events make: without Spark, NATS or faults.
+
+    Args:
+        sent: times in milliseconds and values, in their order.
+        app: the text.
+    """
     whole = plan(app).spec
-    sent = [event(number) for number in range(count)]
-    found: dict[str, list[Any]] = {stream: [] for stream in OUTPUTS}
+    count = len(sent)
+    found: dict[str, list[Any]] = {}
     for spec in whole.groups:
         outputs = [c.stream.name for c in spec.outputs]
         if INPUT in outputs:
             # The partitioning layer only carries events on.
             continue
+        found |= {stream: [] for stream in outputs}
         bound = bind_group(spec)
         run = InputRun(
             INPUT,
@@ -97,5 +114,6 @@ def expected(count: int, app: str) -> dict[str, list[list[Any]]]:
             np.array([time_ms for time_ms, _ in sent]),
             batch(bound.stream(INPUT), [list(row.values()) for _, row in sent]),
         )
-        collect(Executor(bound, outputs).run([run], {INPUT: sent[-1][0]}), found)
+        last_ms = int(run.time_ms.max())
+        collect(Executor(bound, outputs).run([run], {INPUT: last_ms}), found)
     return {stream: [row for _, row in rows] for stream, rows in found.items()}

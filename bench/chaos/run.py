@@ -59,11 +59,12 @@ async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
     clock = SystemClock()
     started_s = clock.monotonic_s()
     name = f"{scenario.app_name}{run}"
-    text = app.text(name, in_sides=scenario.in_sides)
+    text = app.text(name, in_sides=scenario.in_sides, is_timed=scenario.is_timed)
     outcome = Outcome(scenario.name, scenario.fault)
     try:
         async with stage.look() as outside:
             scene = Scene(stage, outside, name, text, names.subject(name, app.INPUT))
+            scene.is_lossy = scenario.is_lossy
             try:
                 if scenario.in_sides:
                     scene.subject = app.feed(name)
@@ -74,6 +75,7 @@ async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
                 outcome = await _acted(scene, scenario, outcome)
             # Whatever it is, the other scenarios are still to be played.
             except Exception as failure:
+                traceback.print_exc()
                 outcome = replace(outcome, error=said(failure))
                 with contextlib.suppress(Exception):
                     story, _ = await scene.told()

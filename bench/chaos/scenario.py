@@ -30,6 +30,10 @@ class Scenario:
     deploys: bool = False
     #: Whether w1 alone runs the receiver and the groups without state, and w2 those with state.
     in_sides: bool = False
+    #: Whether the app has a group with windows of time as well.
+    is_timed: bool = False
+    #: Whether it takes acknowledged events away: the output is then that of the events left.
+    is_lossy: bool = False
     #: Why it can't be played yet; empty when it can.
     missing: str = ""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from bench.chaos import hostile_scenarios
 from bench.chaos.faults import forms, managers, servers, workers
 from bench.chaos.scenario import Scenario
 from bench.chaos.stage import Topology
@@ -280,4 +281,5 @@ SCENARIOS: Final = (
         _HOLDER_AWAY,
         topology=Topology.APART,
     ),
+    *hostile_scenarios.SCENARIOS,
 )

@@ -18,7 +18,7 @@ from mesh.model import names
 from mesh.settings import NatsSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from bench.chaos.stage import Stage
     from mesh.testing.cluster import Outside
@@ -58,6 +58,12 @@ class Scene:
     leader: str = ""
     follower: str = ""
     published: int = 0
+    #: Headers of further events besides their own.
+    headers: dict[str, str] = field(default_factory=dict)
+    #: Events from a number on are later by milliseconds.
+    jumps: list[tuple[int, int]] = field(default_factory=list)
+    #: Whether the server may lose acknowledged events.
+    is_lossy: bool = False
     _clock: SystemClock = field(default_factory=SystemClock)
     _fault: tuple[int, int] | None = None
     _stopped: bool = False
@@ -225,11 +231,12 @@ class Scene:
 
     async def compared(self) -> tuple[Compared, float | None]:
         """Wait for all rows, and compare them; the time the app took to recover, seconds."""
-        expected = await asyncio.to_thread(app.expected, self.published, self.text)
+        sent = [self.event(number) for number in await self._numbers()]
+        expected = await asyncio.to_thread(app.expected, sent, self.text)
         await self._until_still({stream: len(rows) for stream, rows in expected.items()})
         found: dict[str, list[list[Any]]] = {}
         last_ms = 0.0
-        for stream in app.OUTPUTS:
+        for stream in expected:
             js_stream, subject = (
                 names.js_stream(self.name, stream),
                 names.subject(self.name, stream),
@@ -261,6 +268,21 @@ class Scene:
         roles = {"app": self.name, "holder": self.holder, "other": self.other}
         roles |= {"leader": self.leader, "follower": self.follower}
         return re.sub(r"<(\w+)>", lambda found: roles[found[1]], pattern)
+
+    def event(self, number: int) -> tuple[int, dict[str, Any]]:
+        """Time in milliseconds and values of an event as it was published."""
+        time_ms, row = app.event(number)
+        return time_ms + sum(by_ms for first, by_ms in self.jumps if number >= first), row
+
+    async def _numbers(self) -> Iterable[int]:
+        """The events of the input, in their order."""
+        if not self.is_lossy:
+            return range(self.published)
+        stream, subject = names.js_stream(self.name, app.INPUT), self.subject
+        found = [json.loads(one.data)["a"] for one in await self.outside.messages(stream, subject)]
+        if len(set(found)) != len(found) or len(found) == self.published:
+            raise ScenarioError(f"{len(found)} of {self.published} events are left")
+        return found
 
     async def _until_still(self, expected: dict[str, int]) -> None:
         """Until each stream has its rows, or none gets any more."""
@@ -298,11 +320,12 @@ class Scene:
             await close(client)
 
     async def _send(self, publish: Callable[..., Any]) -> None:
-        time_ms, row = app.event(self.published)
+        time_ms, row = self.event(self.published)
         # An event sent again, because its answer was lost, counts once.
         headers = {
             names.EVENT_TIME_HEADER: str(time_ms),
             "Nats-Msg-Id": f"{self.name}-{self.published}",
+            **self.headers,
         }
         subject, data = self.subject, json.dumps(row).encode()
         while True:

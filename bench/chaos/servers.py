@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -77,6 +78,27 @@ class Servers:
         """End a server in order."""
         self._end(name, signal.SIGTERM)
 
+    def save(self, name: str) -> None:
+        """Keep what a stopped server has stored, for ``lose``."""
+        shutil.rmtree(self._saved(name), ignore_errors=True)
+        shutil.copytree(self.store(name), self._saved(name))
+
+    def lose(self, name: str, stream: str = "") -> None:
+        """Set a stopped server back to what was saved: one stream, or everything."""
+        inside = f"jetstream/$G/streams/{stream}" if stream else ""
+        kept, present = self._saved(name) / inside, self.store(name) / inside
+        # The directory itself may be a mount.
+        for path in present.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.copytree(kept, present, dirs_exist_ok=True)
+
+    def store(self, name: str) -> Path:
+        """Directory of a server's JetStream data."""
+        return self._directory / name / "jetstream"
+
+    def _saved(self, name: str) -> Path:
+        return self._directory / name / "saved"
+
     def pid(self, name: str) -> int:
         """Process id of a running server."""
         return self._running[name].pid
@@ -147,14 +169,14 @@ class Servers:
 
     def _write(self, name: str) -> None:
         directory = self._directory / name
-        directory.mkdir(parents=True)
+        directory.mkdir(parents=True, exist_ok=True)
         client, route, http = self._ports[name]
         host = self._host(name)
         lines = [
             f"server_name: {name}",
             f'listen: "{host}:{client}"',
             f'http: "{host}:{http}"',
-            f'jetstream {{ store_dir: "{directory / "jetstream"}" }}',
+            f'jetstream {{ store_dir: "{self.store(name)}" }}',
         ]
         if len(self.names) > 1:
             routes = ", ".join(_route(self._host(n), self._ports[n]) for n in self.names)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bench.chaos.disks import Disks
 from bench.chaos.namespaces import Namespaces
 from bench.chaos.servers import Servers
 from mesh import scratch
@@ -42,6 +43,8 @@ class Topology(StrEnum):
     THREE = "three"
     #: Three in network namespaces.
     APART = "apart"
+    #: One, whose disk and those of the workers are small, with states in a directory.
+    DISKS = "disks"
 
 
 class Stage:
@@ -57,7 +60,9 @@ class Stage:
         self.topology = topology
         self._logs = logs
         self.directory = scratch.for_process("chaos")
-        self.replicas = 1 if topology is Topology.ONE else 3
+        self.replicas = 3 if topology in (Topology.THREE, Topology.APART) else 1
+        self.disks = Disks()
+        self.store = self.directory / "store"
         self._stack = ExitStack()
 
     def __enter__(self) -> Stage:
@@ -66,8 +71,12 @@ class Stage:
             namespaces = None
             if self.topology is Topology.APART:
                 namespaces = self._stack.enter_context(Namespaces())
-            count = 1 if self.topology is Topology.ONE else 3
-            self.servers = Servers(self.directory / "nats", count, namespaces)
+            self._stack.enter_context(self.disks)
+            if self.topology is Topology.DISKS:
+                self.disks.mount(self.directory / "nats" / "n1" / "jetstream")
+                self.disks.mount(self.directory / "state")
+                self.store.mkdir()
+            self.servers = Servers(self.directory / "nats", self.replicas, namespaces)
             self._stack.callback(self.servers.stop)
             self.links = self._stack.enter_context(Links())
             self.processes = Processes(self.directory)
@@ -99,6 +108,8 @@ class Stage:
             "MESH_NATS_URL": self.links.to(name, self.servers.addresses),
             "MESH_CHANNELS_REPLICAS": str(self.replicas),
         }
+        if self.topology is Topology.DISKS:
+            common["MESH_STATE_STORE"] = str(self.store)
         if name.startswith("m"):
             own = {
                 "MESH_MANAGER_ID": name,

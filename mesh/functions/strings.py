@@ -150,7 +150,10 @@ def _unhexed(text: str) -> str:
 def _concat(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
     length = max((len(a) for a in arguments if len(a) != 1), default=1)
     texts = [convert(a, AttributeType.STRING).spread(length).values for a in arguments]
-    return Vector(type, pc.binary_join_element_wise(*texts, "", null_handling="skip"))
+    # Arrow leaves out the rows of which all texts are null.
+    first, *rest = texts
+    whole = [pc.fill_null(first, ""), *rest]
+    return Vector(type, pc.binary_join_element_wise(*whole, "", null_handling="skip"))
 
 
 def _contains(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:

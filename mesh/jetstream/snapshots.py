@@ -13,6 +13,7 @@ wrote it, so its content never changes; another run that replays a batch may cut
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ T = TypeVar("T")
 _FORGOTTEN = "\0"
 #: Timeout of one call, longer than a change of the stream's leader.
 CALL_S = 20.0
+#: Times of one message are at most this far apart, seconds: they are floats of microseconds.
+_SAME_S = 1e-5
 #: Timeout of storing or fetching one snapshot, whatever its size.
 TRANSFER_S = 300.0
 
@@ -212,23 +215,69 @@ class JetStreamSnapshots:
             else:
                 known.revision = await self._first(manifests, part, value)
         except KeyWrongLastSequenceError as error:
-            raise await self._give_up(manifests, part, added.values()) from error
+            await self._again(manifests, part, known, value, added.values(), error)
         gone = set(known.objects.values()) - set(wanted.values())
         known.objects = wanted
         for stored in gone:
             await self._pieces.delete(stored)
 
-    async def _give_up(self, manifests: KeyValue, part: str, added: Collection[str]) -> MeshError:
-        """Delete the pieces of a refused manifest; returns MESH-S110."""
-        try:
+    async def _again(
+        self,
+        manifests: KeyValue,
+        part: str,
+        known: _Part,
+        value: bytes,
+        added: Collection[str],
+        refusal: KeyWrongLastSequenceError,
+    ) -> None:
+        """Store a refused manifest unless its owner, or what it describes, has gone.
+
+        The stored one is our own if the answer to an earlier attempt was lost, or an earlier one if
+        NATS has lost writes of the bucket.
+
+        Raises:
+            MeshError: MESH-S110, it is of a newer epoch or run; MESH-S111, NATS has lost messages
+                that the refused one includes.  Its pieces are deleted.
+        """
+        revision = 0
+        stored: dict[str, Any] = {"epoch": 0, "objects": {}}
+        with contextlib.suppress(KeyNotFoundError):
             entry = await manifests.get(f"{self._key}.{part}")
-            stored = orjson.loads(entry.value or b"{}")
-        except KeyNotFoundError:
-            stored = {"epoch": 0, "objects": {}}
-        # The stored manifest is our own if the answer to an earlier attempt was lost.
-        for name in set(added) - set(stored["objects"].values()):
-            await self._pieces.delete(name)
-        return _taken_over(self._key, int(stored["epoch"]))
+            revision, stored = entry.revision or 0, orjson.loads(entry.value or b"{}")
+        epoch = int(stored["epoch"])
+        # The instance may have begun again, from the stored snapshot.
+        is_newer = epoch > self._epoch or known is not self._parts[part]
+        lost = "" if is_newer else await self._lost(orjson.loads(value)["manifest"])
+        if is_newer or lost:
+            for name in set(added) - set(stored["objects"].values()):
+                await self._pieces.delete(name)
+            raise (_unfounded(self._key, lost) if lost else _taken_over(self._key, epoch)) from (
+                refusal
+            )
+        key = f"{self._key}.{part}"
+        try:
+            known.revision = (
+                await manifests.update(key, value, revision)
+                if revision
+                else await manifests.create(key, value)
+            )
+        except KeyWrongLastSequenceError as error:
+            raise _taken_over(self._key, epoch) from error
+
+    async def _lost(self, manifest: Mapping[str, Any]) -> str:
+        """A stream that does not hold the messages up to a manifest any more; empty without one."""
+        newest = manifest.get("newest", {})
+        for stream, sequence, _ in manifest.get("position", ()):
+            last = (await self._js.stream_info(stream)).state.last_seq
+            number, time_ns = newest.get(stream, (sequence, 0))
+            if last < max(sequence, number):
+                return str(stream)
+            # A message that expired is no loss.
+            with contextlib.suppress(NotFoundError):
+                found = await self._js.get_msg(stream, number) if time_ns else None
+                if found is not None and _is_other(found, time_ns):
+                    return str(stream)
+        return ""
 
     async def _first(self, manifests: KeyValue, part: str, value: bytes) -> int:
         """Store a manifest where there was none to claim; its revision.
@@ -275,6 +324,23 @@ async def purge(js: JetStreamContext, pieces: BlobStore, incarnation: str, group
         f"KV_{names.SNAPSHOTS_BUCKET}", subject=f"$KV.{names.SNAPSHOTS_BUCKET}.{key}>"
     )
     await pieces.drop(start)
+
+
+def _is_other(message: api.RawStreamMsg, time_ns: int) -> bool:
+    """Whether a message was not stored at ``time_ns``; the client gives microseconds."""
+    if message.time is None:
+        return False
+    apart_s = message.time.timestamp() - time_ns / 1e9
+    return abs(apart_s) > _SAME_S
+
+
+def _unfounded(key: str, stream: str) -> MeshError:
+    return MeshError(
+        "MESH-S111",
+        f"snapshot of {key} includes messages that NATS has lost",
+        detail=f"Stream {stream} does not hold them any more.",
+        hint="The instance restarts from the stored snapshot when it reads that stream.",
+    )
 
 
 def _taken_over(key: str, epoch: int) -> MeshError:

@@ -2,51 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
-from mesh.jetstream import server
+from pyspark_nats.arrow import arrow
 from pyspark_nats.errors import DataLossError
+from pyspark_nats.sink import messages_out, publish, sink_options
 from pyspark_nats.source import offsets, ranges, source_options
+from tests.support.power import Power
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mesh.jetstream import server
+
 pytestmark = pytest.mark.nats
-
-
-class Power:
-    """A server that can be set back to what its disk held before."""
-
-    def __init__(self, running: server.NatsServer) -> None:
-        self._running = running
-        self._directory = running.directory
-        self._saved = running.directory.with_name("saved")
-
-    def save(self) -> None:
-        """Keep what is stored now."""
-        self._running.stop()
-        shutil.copytree(self._directory, self._saved)
-        self._start()
-
-    def fail(self) -> None:
-        """Lose what was stored since then."""
-        self._running.stop()
-        shutil.rmtree(self._directory)
-        shutil.copytree(self._saved, self._directory)
-        self._start()
-
-    def restart(self) -> None:
-        self._running.stop()
-        self._start()
-
-    def _start(self) -> None:
-        self._running = server.start(self._directory, port=self._running.port)
-
-    def end(self) -> None:
-        self._running.stop()
 
 
 @pytest.fixture
@@ -133,3 +105,42 @@ def test_the_newest_message_tells(
     at: dict[str, int], last: int, stored_ns: int | None, is_reused: bool
 ) -> None:
     assert ranges.is_reused(at, last, stored_ns) is is_reused
+
+
+def rows(first: int, count: int) -> Any:
+    """Rows of producer ``p``, at the positions from ``first``."""
+    data = [str(n).encode() for n in range(first, first + count)]
+    return messages_out.with_schema_columns(
+        arrow.record_batch({"data": pa.array(data, pa.binary())}),
+        stream="S", subject="ev.S", producer="p", first_position=first,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("again", [0, 1, 40])
+def test_a_writer_whose_rows_are_lost_says_so_and_writes_nothing_beyond(
+    broker: Any, power: Power, again: int
+) -> None:
+    broker.create("S")
+    options = sink_options.sink_options(broker.given)
+    publisher = publish.Publisher(broker.connection, options)
+    publisher.write(rows(0, 3))
+    power.save()
+    publisher.write(rows(3, 4))
+    power.fail()
+    broker.publish("ev.S", *["other"] * again)
+    with pytest.raises(DataLossError, match=r"does not hold sequences .* to 9 any more"):
+        publish.Publisher(broker.connection, options).write(rows(7, 2))
+    # A replay from before completes what is stored.
+    publish.Publisher(broker.connection, options).write(rows(0, 9))
+    found = [int(data) for data in broker.payloads("S", "ev.S") if data != b"other"]
+    assert found == list(range(9))
+
+
+def test_markers_that_were_purged_are_no_loss(broker: Any) -> None:
+    broker.create("S")
+    options = sink_options.sink_options(broker.given)
+    publish.Publisher(broker.connection, options).write(rows(0, 3))
+    broker.call("STREAM.PURGE.S", filter="mesh._marker.S.p")
+    broker.publish("ev.S", "other")
+    publish.Publisher(broker.connection, options).write(rows(3, 3))
+    assert broker.payloads("S", "ev.S")[-1] == b"5"

@@ -20,9 +20,11 @@ from pyspark_nats.errors import (
     StaleWriterError,
     UnavailableError,
 )
+from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import markers, messages_out, publish, sink_options
 from pyspark_nats.sink.marker import Marker
+from pyspark_nats.sink.origin import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -270,3 +272,24 @@ def test_fitting_keeps_both_bounds() -> None:
     assert messages_out.fitting(batch, 10, 50, 1) == 1
     assert np.all([messages_out.matches(p, "a.b.c") for p in ("a.b.c", "a.*.c", "a.>", ">")])
     assert not any(messages_out.matches(p, "a.b.c") for p in ("a.b", "a.*", "a.b.c.>", "b.>"))
+
+
+@pytest.mark.parametrize("has_written", [False, True])
+def test_a_writer_that_slept_writes_nothing_into_a_later_stream_of_the_name(
+    broker: Any, has_written: bool
+) -> None:
+    broker.create("S")
+    given = sink_options.sink_options({**broker.given, "epoch": "1"})
+    # It began two seconds before the stream that it finds when it wakes up.
+    made_ms = jetstream.time_ms(broker.call("STREAM.INFO.S")["created"])
+    origin = Origin(began_ms=made_ms - 2000)
+    with Connection(given.connection) as connection:
+        if has_written:
+            publish.Publisher(connection, given).write(rows(0, 10))
+            broker.call("STREAM.DELETE.S")
+            broker.create("S")
+        with pytest.raises(StaleWriterError, match="was made after the writer"):
+            publish.Publisher(connection, given, origin).write(rows(10, 5))
+        assert broker.payloads("S", "ev.S") == []
+        publish.Publisher(connection, given, Origin(began_ms=made_ms + 100)).write(rows(0, 3))
+    assert broker.payloads("S", "ev.S") == expected(3)

@@ -110,6 +110,11 @@ def test_functions_of_one_argument(
     check(FUNCTIONS[name]([argument], result, Frame(len(values), {})), expected, result)
 
 
+def test_concat_of_nulls_alone_is_empty_and_moves_no_other_row() -> None:
+    texts = from_arrow(pa.array(["a", None, "c"]), STRING)
+    check(FUNCTIONS["str:concat"]([texts, texts], STRING, Frame(3, {})), ["aa", "", "cc"], STRING)
+
+
 def test_concat_leaves_nulls_out_and_takes_any_type() -> None:
     arguments = [
         from_arrow(pa.array(["a", None]), STRING),

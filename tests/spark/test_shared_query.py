@@ -181,3 +181,16 @@ def test_ears_hear_each_name_once(nats_server: NatsServer) -> None:
     assert ears.listen(wanted) == {"a", "b"}
     ears.close()
     mouth.close()
+
+
+def test_a_part_that_slept_writes_nothing_for_a_later_app_of_its_name(hand: Hand) -> None:
+    app = begun(hand, "A")
+    (places,) = (p for n, p in hand.serving._planner._places.items() if "large" in n)
+    for place in places:
+        # As if the channels had been made while it slept.
+        assert place.began_ms is not None
+        place.began_ms -= 60_000
+    hand.publish("A", 1, 2)
+    hand.until(FAILED, "large")
+    assert "PYSPARK-NATS-FENCED" in str(app.statuses["large"].error)
+    assert hand.rows("A", "Large") == []

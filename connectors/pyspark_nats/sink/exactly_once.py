@@ -23,7 +23,7 @@ from pyspark_nats.arrow import concat_batches
 from pyspark_nats.errors import ConnectorError, RefusedError, SchemaError
 from pyspark_nats.protocol import frames, jetstream, publish_frames
 from pyspark_nats.protocol.connection import DisconnectedError, Reply
-from pyspark_nats.sink import markers, messages_out, producer_state
+from pyspark_nats.sink import kept, markers, messages_out, producer_state
 from pyspark_nats.sink.marker_cache import cache_for
 from pyspark_nats.sink.producer_state import Pair, PendingBatch, ProducerState
 
@@ -126,6 +126,8 @@ class ExactlyOncePublisher:
                 )
             self._check_stream(pair)
             marker = self._cache.markers.get(pair)
+            # Where another task found none, the stream may be another one by now.
+            marker = marker if marker is not None and marker.sequence else None
             self._states[pair] = ProducerState(
                 pair, marker, sequence=marker.sequence if marker else 0
             )
@@ -304,7 +306,7 @@ class ExactlyOncePublisher:
         if state.marker is batch.marker:
             state.marker = stored
         state.sequence, state.is_verified = sequence, True
-        self._cache.markers[state.pair] = stored
+        self._cache.markers[state.pair] = self._cache.acknowledged[state.pair] = stored
         self._cache.written[state.pair] += 1
 
     def _refused(self, batch: PendingBatch, error: RefusedError) -> None:
@@ -374,7 +376,19 @@ class ExactlyOncePublisher:
         for state, message in zip(wanted, stored, strict=True):
             state.marker = self._cache.markers[state.pair] = markers.parse(message)
             state.sequence, state.is_verified = state.marker.sequence, True
-            self._check_marker(state)
+            self._check_read(state)
+
+    def _check_read(self, state: ProducerState) -> None:
+        """Check a marker that was read; errors also as ``kept``."""
+        try:
+            prefix, sequence = self._options.marker_prefix, state.sequence
+            kept.check_acknowledged(self._connection, self._cache, prefix, state.pair, sequence)
+            if not state.sequence:
+                kept.check_first(self._connection, state.pair, self._origin.began_ms)
+        except ConnectorError:
+            self._forget(state)
+            raise
+        self._check_marker(state)
 
     def _check_marker(self, state: ProducerState) -> None:
         """Check the writer of the marker, if the marker is known; errors as ``check_marker``."""

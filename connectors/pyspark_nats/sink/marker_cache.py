@@ -26,6 +26,8 @@ class MarkerCache:
     """Markers and streams known to writers of the same connection, marker prefix and epoch."""
 
     markers: dict[Pair, Marker] = field(default_factory=dict)
+    #: The last acknowledged marker of each producer; it stays when its cached value is in doubt.
+    acknowledged: dict[Pair, Marker] = field(default_factory=dict)
     #: Streams with checked configuration.
     streams: dict[str, StreamInfo] = field(default_factory=dict)
     #: Markers written since the older ones were purged.

@@ -48,7 +48,10 @@ SCHEMA: Final = arrow.schema(
     ]
 )
 
-NO_ROWS: Final = pa.RecordBatch.from_pylist([], schema=SCHEMA)
+# Not from a list: the first array that pyarrow creates from Python values imports pandas.
+NO_ROWS: Final = pa.RecordBatch.from_arrays(
+    [pa.nulls(0, field.type) for field in SCHEMA], schema=SCHEMA
+)
 
 #: Beginning of headers that are instructions to the server (purge, delay, expire, deduplicate), or
 #: its own: a publisher of the message that is copied must not give any to the target.

@@ -15,3 +15,5 @@ class Origin:
     task: int = -1
     #: The batch, if positions are counted by batch and message; None for other positions.
     batch_id: int | None = None
+    #: When the writer began, by a server's clock, ms since 1970: it writes to no later stream.
+    began_ms: int | None = None

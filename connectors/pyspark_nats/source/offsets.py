@@ -268,6 +268,8 @@ class Watch:
             # An offset written by a person refers to the present stream; an old offset may not.
             created_ms = bound.created_ms or (0 if bound.time_ms else info.created_ms)
             given = {"sequence": bound.sequence, "time_ms": bound.time_ms}
+            if bound.newest:
+                given |= {"newest": bound.newest, "newest_ns": bound.newest_ns}
             return given | ({"created_ms": created_ms} if created_ms else {})
         return earliest(info) if bound == "earliest" else end
 

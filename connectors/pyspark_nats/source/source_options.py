@@ -53,6 +53,9 @@ class Place:
     time_ms: int = 0
     #: Creation time of the stream, ms since 1970; 0 if unknown.
     created_ms: int = 0
+    #: Sequence and time (ns) of the stream's last message at that moment; 0 if unknown.
+    newest: int = 0
+    newest_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +304,8 @@ def _bound(name: str, value: Any) -> Bound:
         return Place(value - 1)
     try:
         return Place(
-            int(value["sequence"]), int(value.get("time_ms", 0)), int(value.get("created_ms", 0))
+            int(value["sequence"]),
+            *(int(value.get(key, 0)) for key in ("time_ms", "created_ms", "newest", "newest_ns")),
         )
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise OptionError(

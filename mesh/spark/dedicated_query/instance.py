@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -20,7 +21,7 @@ from mesh.model.cluster import InstanceState
 from mesh.spark import drain, snapshot_migration
 from mesh.spark.dedicated_query import query
 from mesh.spark.instance_metrics import InstanceMetrics
-from mesh.spark.local_state import LocalState, Manifest, Position
+from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
 from pyspark_nats.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ class DedicatedInstance:
     def _restore(self, run: Path) -> tuple[dict[str, dict[str, int]] | None, frozenset[int]]:
         """Restore the last snapshot; the start offsets, and the partitions with state."""
         reached: dict[int, Position] = {}
+        starts: list[dict[str, dict[str, int]]] = []
         for partition in self.io.partitions:
             local = LocalState(run / str(partition))
             local.directory.mkdir(parents=True)
@@ -156,7 +158,9 @@ class DedicatedInstance:
                 )
                 local.put_restored(manifest)
                 reached[partition] = manifest.position_of
-        return start_offsets(self.io, reached) or None, frozenset(reached)
+                starts.append(manifest.starts)
+        offsets = with_newest(start_offsets(self.io, reached), starts)
+        return offsets or None, frozenset(reached)
 
     def _watch(self, running: StreamingQuery, run: Path, halts: Sequence[Path]) -> None:
         is_up = False
@@ -243,7 +247,9 @@ class DedicatedInstance:
         if whole == shared:
             return shared
         for partition in self.io.partitions:
-            position = Position.of(ends, self.io.input_streams(partition))
+            streams = self.io.input_streams(partition)
+            position = Position.of(ends, streams)
+            newest = newest_of({s: at for s, at in ends.items() if s in streams})
             if self.io.group.stateful:
                 local = LocalState(run / str(partition))
                 manifest = local.manifest(position)
@@ -253,10 +259,11 @@ class DedicatedInstance:
             else:
                 manifest = Manifest(position, {}, {}, ())
                 local = LocalState(run / str(partition))
+            signed = snapshot_migration.sign_manifest(manifest, self.io.group)
             try:
                 self._store.save(
                     self.io.part(partition),
-                    snapshot_migration.sign_manifest(manifest, self.io.group).to_bytes(),
+                    replace(signed, newest=newest).to_bytes(),
                     {name: local.piece_path(name) for name in manifest.pieces},
                 )
             except FileNotFoundError:
@@ -298,6 +305,23 @@ def start_offsets(io: InstanceIO, reached: Mapping[int, Position]) -> dict[str, 
         if stream not in found or found[stream]["sequence"] < sequence:
             found[stream] = {"sequence": sequence, "time_ms": 0}
     return found
+
+
+def with_newest(
+    offsets: Mapping[str, dict[str, int]], starts: Sequence[Mapping[str, dict[str, int]]]
+) -> dict[str, dict[str, int]]:
+    """``offsets`` with the newest messages that snapshots at the same positions knew.
+
+    The source compares them: a channel that lost its end may use the sequences again.
+
+    Args:
+        offsets: by JetStream stream.
+        starts: the offsets of each snapshot, by JetStream stream.
+    """
+    return {
+        stream: next((s[stream] for s in starts if s.get(stream, {}).items() >= at.items()), at)
+        for stream, at in offsets.items()
+    }
 
 
 def _end_offsets(progress: Any) -> dict[str, dict[str, int]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import orjson
 from pyspark.sql import functions as F
 
+from mesh.spark import sink_rows
 from mesh.spark.instance_io import (
     SINK_SCHEMA,
     BatchLimits,
@@ -17,11 +19,15 @@ from mesh.spark.instance_io import (
 )
 from mesh.spark.session import UNLOGGED
 from pyspark_nats.decode.limits import USUAL, MessageLimits
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.sink import messages_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -66,10 +72,11 @@ def start(
         "startingOffsets": orjson.dumps(offsets).decode() if offsets else "earliest",
     }
     limits = BatchLimits(batch_rows_max, BATCH_BYTES, message)
+    room = _room(nats)
     if io.group.stateful:
-        rows = _stateful(session, io, directory, common, limits, restored, halts)
+        rows = _stateful(session, io, directory, common, limits, restored, halts, room)
     else:
-        rows = _stateless(session, io, common, limits, halts)
+        rows = _stateless(session, io, common, limits, halts, room)
     instance = io.assignment.instance
     # Spark looks a Python sink up in the active session of the calling thread.  Threads started
     # here have none, so "nats" would not be found.
@@ -114,6 +121,7 @@ def _stateful(
     limits: BatchLimits,
     restored: frozenset[int],
     halts: _HaltPaths,
+    room: int,
 ) -> DataFrame:
     # The operators, which sessions without dedicated queries do not load.
     from mesh.spark.partition_task import PartitionTask
@@ -124,7 +132,7 @@ def _stateful(
     options = source_options(io, parts, common, limits, wakeup)
     source = session.readStream.format("nats").options(**options, haltPath=halts.next()).load()
     task = PartitionTask(io, str(directory), restored, limits=limits.message)
-    return source.mapInArrow(task, SINK_SCHEMA)
+    return source.mapInArrow(_WithinSize(io, task, room), SINK_SCHEMA)
 
 
 def _stateless(
@@ -133,6 +141,7 @@ def _stateless(
     common: Mapping[str, str],
     limits: BatchLimits,
     halts: _HaltPaths,
+    room: int,
 ) -> DataFrame:
     inputs = io.input_streams(0)
 
@@ -141,15 +150,44 @@ def _stateless(
         reader = session.readStream.format("nats").options(**options, haltPath=halts.next())
         return reader.schema(typed_schema(inputs[js_stream].channel.stream)).load()
 
-    return stateless_rows(io, read)
+    return stateless_rows(io, read, room)
 
 
-def stateless_rows(io: InstanceIO, read: Callable[[str], DataFrame]) -> DataFrame:
-    """A group without state as rows for the sink; ``read`` gives the typed rows of an input."""
+def stateless_rows(io: InstanceIO, read: Callable[[str], DataFrame], room: int) -> DataFrame:
+    """A group without state as rows for the sink.
+
+    Args:
+        io: of the instance.
+        read: gives the typed rows of an input.
+        room: most bytes of a payload.
+    """
     # As above.
     from mesh.spark.stateless_task import input_tasks
 
     frames = [
-        read(js_stream).mapInArrow(task, SINK_SCHEMA) for js_stream, task in input_tasks(io).items()
+        read(js_stream).mapInArrow(_WithinSize(io, task, room), SINK_SCHEMA)
+        for js_stream, task in input_tasks(io).items()
     ]
     return reduce(lambda a, b: a.unionAll(b), frames)
+
+
+@dataclass(frozen=True, slots=True)
+class _WithinSize:
+    """A task whose rows NATS accepts: those that are too large become entries of errors."""
+
+    io: InstanceIO
+    task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    #: Most bytes of a payload.
+    bytes_max: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """See ``sink_rows.within_size``."""
+        return sink_rows.within_size(self.io, self.task(batches), self.bytes_max)
+
+
+def _room(nats: Mapping[str, str]) -> int:
+    """Most bytes of a payload that the server accepts."""
+    with Connection(connection_options(nats)) as connection:
+        return connection.retry_while_unavailable(
+            "asking for the largest payload", lambda: messages_out.room(connection)
+        )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mesh.spark import drain, snapshot_migration
-from mesh.spark.dedicated_query.instance import start_offsets
+from mesh.spark.dedicated_query.instance import start_offsets, with_newest
 from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
 from mesh.spark.shared_query import members
 
@@ -89,10 +89,7 @@ class InstanceSnapshots:
                     self._io, 0, LocalState(run), data, self._store
                 )
                 reached, newest = {0: manifest.position_of}, manifest.starts
-            position = {
-                stream: newest[stream] if newest.get(stream, {}).items() >= at.items() else at
-                for stream, at in start_offsets(self._io, reached).items()
-            }
+            position = with_newest(start_offsets(self._io, reached), [newest])
             begin = {key: {key: position[key]} for key in self._keys if key in position}
             return begin, frozenset(begin)
         starts, restored = {}, set()

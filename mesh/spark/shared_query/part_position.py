@@ -37,6 +37,8 @@ class PartPosition:
     seen: int = 0
     #: The broker's clock minus the local monotonic clock, milliseconds.
     clock_ms: float = 0.0
+    #: The broker's clock when the part was admitted, milliseconds.
+    began_ms: int | None = None
     #: Most messages in its next run.
     rows_max: int = pacing.ROWS_FIRST
     _watch: offsets.Watch | None = None
@@ -45,6 +47,7 @@ class PartPosition:
         """Look for the streams, which must exist, and set the start position."""
         self._watch = offsets.Watch(self.part.options, connection, lambda: self.timer_ms)
         self.at = {**self._watch.initial(), **(self.part.start or {})}
+        self.began_ms = self._watch.clock_ms
         self.is_unknown = self.part.is_restored
         options = self.part.options
         is_plain = not self.part.is_foreign and options.block_count == 1

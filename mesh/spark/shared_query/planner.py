@@ -248,7 +248,9 @@ class RoundPlanner:
         place.at = {stream: {**at, **reached, "newest": end, "newest_ns": end_ns}}
         place.is_unknown = False
         ((wanted,),) = ranges.plan([[(stream, subjects)]], {stream: at}, place.at)
-        return WorkItem(WORK, place.member, place.part, (wanted,), place.at, behind, mine)
+        return WorkItem(
+            WORK, place.member, place.part, (wanted,), place.at, behind, mine, place.began_ms
+        )
 
     def _follow(self, place: PartPosition) -> None:
         """Follow a stream after the present position."""
@@ -349,6 +351,7 @@ class RoundPlanner:
             partition.ranges,
             ends,
             sum(stream["messages_behind"] for stream in report.values()),
+            began_ms=place.began_ms,
         )
 
     def _due_s(self, place: PartPosition) -> float | None:

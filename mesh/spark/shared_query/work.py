@@ -36,6 +36,8 @@ class WorkItem:
     behind: int = 0
     #: The messages of the range, if they have been read.
     messages: Messages | None = None
+    #: The server's clock when the part was admitted, ms since 1970.
+    began_ms: int | None = None
     #: Failure of an item that failed before there was work.
     failure: str | None = None
 

@@ -412,7 +412,7 @@ def _stateless_rows(
                 spark_source.write(spark_source.path_of(home, turn, 0), typed_rows(place, chunk))
     schemas = {js_stream_of(i, 0): i.channel.stream for i in one.group.inputs}
     read = partial(_typed, session, directory, len(sent), schemas)
-    return _collected(session, stateless_rows(io, read), directory)
+    return _collected(session, stateless_rows(io, read, 1 << 20), directory)
 
 
 def _typed(

@@ -1,0 +1,86 @@
+"""Checks that a target stream is the one that a writer knows, and still holds what it acknowledged.
+
+They are made when a marker was read: at the first rows of a producer, and after any doubt.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark_nats.errors import DataLossError, StaleWriterError
+from pyspark_nats.protocol import jetstream
+from pyspark_nats.sink import markers
+
+if TYPE_CHECKING:
+    from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.sink.marker_cache import MarkerCache
+    from pyspark_nats.sink.producer_state import Pair
+
+#: How far clocks of two servers may be apart, ms.
+_CLOCKS_MS: Final = 1000
+
+
+def check_acknowledged(
+    connection: Connection, cache: MarkerCache, prefix: str, pair: Pair, sequence: int
+) -> None:
+    """Check that a stream still holds what it acknowledged to this process.
+
+    Args:
+        connection: to a server.
+        cache: of this thread; a loss is reported once.
+        prefix: of the subjects of markers.
+        pair: stream and producer.
+        sequence: of the producer's last marker as it was read; 0 for none.
+
+    Raises:
+        DataLossError: it does not, as after a power failure of its server.  The next task continues
+            after what is stored.
+    """
+    known = cache.acknowledged.get(pair)
+    if known is None or sequence >= known.sequence:
+        return
+    stream, producer = pair
+    info = jetstream.stream_infos(connection, [stream])[stream]
+    del cache.acknowledged[pair]
+    if cache.streams[stream].created_ms != info.created_ms:
+        # The stream was made again; a new task may write to it.
+        return
+    first = str(info.last + 1)
+    if info.last >= known.sequence:
+        found = jetstream.message(connection, stream, known.sequence)
+        if found is None or found.subject == markers.subject(prefix, *pair):
+            # A marker that expired, or was deleted, is no loss.
+            return
+        first = "some"
+    raise DataLossError(
+        f'stream "{stream}" does not hold sequences {first} to {known.sequence} any more',
+        detail=f'It had acknowledged rows of producer "{producer}" up to there. This happens when '
+        "a server loses power.",
+        hint="What is stored continues from there; what was published since may be lost.",
+    )
+
+
+def check_first(connection: Connection, pair: Pair, began_ms: int | None) -> None:
+    """Check, before the first marker of a producer, that its stream is not a later one.
+
+    A writer that was paused may wake up when its stream was deleted and made again for others,
+    where no marker refuses it.
+
+    Args:
+        connection: to a server.
+        pair: stream and producer.
+        began_ms: when the writer began, by a server's clock; None if it is not known.
+
+    Raises:
+        StaleWriterError: the stream was made after that.
+    """
+    if began_ms is None:
+        return
+    stream, producer = pair
+    info = jetstream.stream_infos(connection, [stream])[stream]
+    if info.created_ms > began_ms + _CLOCKS_MS:
+        raise StaleWriterError(
+            f'stream "{stream}" was made after the writer of producer "{producer}" had begun',
+            detail="It belongs to others now.",
+            hint="This writer was replaced; it must stop.",
+        )
