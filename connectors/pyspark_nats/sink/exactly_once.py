@@ -23,7 +23,7 @@ from pyspark_nats.arrow import concat_batches
 from pyspark_nats.errors import ConnectorError, RefusedError, SchemaError
 from pyspark_nats.protocol import frames, jetstream, publish_frames
 from pyspark_nats.protocol.connection import DisconnectedError, Reply
-from pyspark_nats.sink import kept, markers, messages_out, producer_state
+from pyspark_nats.sink import kept, marker_purge, markers, messages_out, producer_state
 from pyspark_nats.sink.marker_cache import cache_for
 from pyspark_nats.sink.producer_state import Pair, PendingBatch, ProducerState
 
@@ -45,8 +45,6 @@ _ACK_TIMEOUT_S = 5.0
 #: Most batches with sent rows and a missing ack.  The server accepts fifty in a stream, from all
 #: its writers.
 _AHEAD_MAX = 3
-#: Markers of a producer that a process writes before it purges the older ones.
-_MARKERS_MAX = 256
 #: The server drops a batch that receives nothing for ten seconds.
 _STAGED_S = 5.0
 _BATCH_INCOMPLETE = 10176
@@ -100,7 +98,8 @@ class ExactlyOncePublisher:
         if self._origin.batch_id is not None:
             for state in self._states.values():
                 producer_state.check_whole(state, self._origin.batch_id)
-        self._purge_markers()
+        prefix = self._options.marker_prefix
+        marker_purge.purge_old(self._connection, self._cache, prefix, self._states)
 
     def out(self, pair: Pair) -> int:
         """The position up to which ``pair`` is published, according to the stream's leader."""
@@ -352,21 +351,6 @@ class ExactlyOncePublisher:
         self._cache.markers.pop(state.pair, None)
 
     # --- markers and streams
-
-    def _purge_markers(self) -> None:
-        """Purge old markers once there are many; they cost space only, so this may fail."""
-        written = self._cache.written
-        due = [pair for pair in self._states if written[pair] >= _MARKERS_MAX]
-        if not due or not self._cache.may_purge:
-            return
-        for pair in due:
-            del written[pair]
-        try:
-            markers.purge(self._connection, self._options.marker_prefix, due)
-        except RefusedError:
-            self._cache.may_purge = False
-        except (DisconnectedError, OSError):
-            return
 
     def _read_markers(self, wanted: list[ProducerState]) -> None:
         """Read the markers of ``wanted``; errors as for ``check_marker``."""
