@@ -18,6 +18,7 @@ from mesh.cli import (
     events,
     explain,
     failed,
+    init,
     nodes,
     plans,
     testing,
@@ -90,20 +91,7 @@ def _root(
     pass
 
 
-PARTS = (
-    dev,
-    demo,
-    texts,
-    plans,
-    testing,
-    explain,
-    apps,
-    backups,
-    failed,
-    events,
-    cluster,
-    debug,
-    nodes,
-)
-for part in PARTS:
+PARTS = (dev, demo, texts, plans, testing, init, explain, apps, backups, failed)
+MORE_PARTS = (events, cluster, debug, nodes)
+for part in (*PARTS, *MORE_PARTS):
     part.add_to(app)
