@@ -18,6 +18,19 @@ PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reor
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
+# `docker compose`, or Debian's docker-compose 1.29.
+COMPOSE := $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
+STACK = $(COMPOSE) -p mesh-dev -f compose/dev.yaml
+# Base and package index of the images, for example of a registry of your own.
+BASE ?= python:3.12-slim-bookworm
+PIP_INDEX_URL ?= https://pypi.org/simple
+PROFILES ?=
+export MESH_IMAGE_BASE := $(BASE)
+export MESH_HOST_UID := $(shell id -u)
+export MESH_HOST_GID := $(shell id -g)
+export COMPOSE_PROFILES := $(PROFILES)
+
+.PHONY: images up down logs
 .PHONY: help demo test test-all lint lock conf docs clean bench-connector bench-flow bench-language bench-mesh bench-operators chaos fuzz
 
 help:
@@ -25,7 +38,11 @@ help:
 	@echo 'make test    lint, types, import rules and the default tests, in some 20 minutes on two cores; JOBS=4 on more'
 	@echo 'make test-all          the same with the extended tests (tests/TIERS.md)'
 	@echo 'make test ARGS="-m long"   the tests that put load on a cluster for minutes, which neither of them runs'
+	@echo 'make test ARGS="-m docker" the development stack in containers; needs an engine and make images'
 	@echo 'make lint    the same without the tests'
+	@echo 'make up      a cluster in containers: 3 NATS servers, 2 managers, 3 workers; PROFILES=store,metrics adds services'
+	@echo 'make down    ends it, and keeps its volumes; make logs shows its logs'
+	@echo 'make images  build its images; BASE=IMAGE and PIP_INDEX_URL=URL choose the base and the package index'
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
 	@echo 'make bench-flow        latency and rates of events through a mesh, beside plain Python; CHECK=1, ONLY=latency,rates,footprint'
 	@echo 'make bench-language    how fast SiddhiQL is read, bound and laid out; CHECK=1 to fail on a missed target'
@@ -52,7 +69,7 @@ test: $(STAMP)
 	test $$lint -eq 0 || echo "make test: lint, types or import rules failed" >&2; \
 	test $$tests -eq 0 -a $$lint -eq 0
 
-test-all: TIER = -m 'not long'
+test-all: TIER = -m 'not long and not docker'
 test-all: test
 
 lint: $(STAMP)
@@ -80,6 +97,22 @@ fuzz: $(STAMP)
 	@$(BIN)/python -m tests.fuzz.messages --minutes $$(( ($(FUZZ_MINUTES) + 1) / 2 )) $(ARGS)
 	@$(BIN)/python -m tests.fuzz.whole_path --minutes $$(( ($(FUZZ_MINUTES) + 1) / 2 )) $(ARGS)
 
+# One image after the other: they share layers.
+images:
+	@for target in nats manager worker; do \
+		docker build --network host -f compose/Dockerfile --target $$target -t mesh-$$target:dev \
+			--build-arg BASE=$(BASE) --build-arg PIP_INDEX_URL=$(PIP_INDEX_URL) . || exit 1; done
+
+up:
+	$(STACK) up -d
+	@echo 'All are healthy.  mesh nodes, mesh deploy and curl -K .mesh/stack/curl.cfg find it; see docs/compose.md'
+
+down:
+	$(STACK) down
+
+logs:
+	$(STACK) logs --tail 200 -f $(ARGS)
+
 conf: $(STAMP)
 	$(BIN)/python -m mesh.settings > conf/mesh.yaml
 
@@ -90,6 +123,7 @@ lock:
 	@command -v uv >/dev/null || { echo 'make lock needs uv: https://docs.astral.sh/uv/' >&2; exit 1; }
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras --group dev \
 		--custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+	$(BIN)/python -m tools.image_locks
 
 clean:
 	rm -rf $(VENV) .mesh .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

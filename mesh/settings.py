@@ -172,6 +172,10 @@ class WorkerSettings:
     capacity: int = setting(0, "Most instances that the worker accepts, 0 for any number.")
     takes_receivers: bool = setting(True, "Accept groups with their own sources.")
     takes_queries: bool = setting(True, "Accept all other groups.")
+    probe_host: str = setting("127.0.0.1", "Address that the worker's probes listen on.")
+    probe_port: int = setting(
+        0, "Port of the worker's probes, /health/live and /health/ready; 0 for none.", most=65535
+    )
     state_dir: str = setting(
         "",
         "Directory in which the worker makes one for local state, empty for the system's "

@@ -1,6 +1,6 @@
 """Authentication and authorisation of requests to the REST API.
 
-Every request but ``GET /health`` needs a user (HTTP Basic) with the permission for it
+Every request but those of ``OPEN_PATHS`` needs a user (HTTP Basic) with the permission for it
 (``mesh.api.permissions``), unless access is anonymous.  That is possible on a loopback address
 only, and then ``Host`` has to be a loopback name, so that no web page reaches the API by a name of
 its own (DNS rebinding).  A request that a browser sends on behalf of another site's page is refused
@@ -41,6 +41,8 @@ _CHECKS_MAX: Final = 2
 #: second, and one address does not keep the others out.
 _PENDING_MAX: Final = 16
 _PENDING_OF_ADDRESS_MAX: Final = 8
+#: Probes; they need no user and say nothing of apps and nodes.
+OPEN_PATHS: Final = frozenset({"/health", "/health/live", "/health/ready"})
 #: Length of a user's name in the log.
 _NAME_MAX: Final = 64
 
@@ -116,7 +118,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it with the refusal."""
-        if scope["type"] == "http" and scope["path"] != "/health":
+        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             refusal = await self._refusal(scope, Headers(scope=scope))
             if refusal is not None:
                 await refusal(scope, receive, send)

@@ -4,7 +4,7 @@ GET /siddhi-apps/statistics                     a row for each app
 GET /siddhi-apps/{app}/elements                 its parts, and the flow of events between them
 GET /siddhi-apps/{app}/plan                     its groups; ?output=svg and dot draw it
 GET /managers                                   the managers, and which one leads
-GET /managers/isActive                          whether this one leads
+GET /managers/isActive                          whether this one leads; 404 if not
 GET /managers/siddhi-apps                       apps with their groups
 GET /managers/siddhi-apps/{app}                 its instances: group, state, worker, heartbeat
 GET /managers/siddhi-apps-execution/{app}       its text
@@ -16,6 +16,7 @@ GET /metrics                                    Prometheus
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
@@ -86,10 +87,10 @@ class Monitoring:
         return Json([n for n in await self._service.nodes() if n.role == "manager"])
 
     async def is_active(self, request: Request) -> Response:
-        """Whether the manager that answers leads, and the leader otherwise."""
+        """Whether the manager that answers leads; 404 if not, for load balancers."""
         found = await self._service.leadership()
         values = {"isActive": found.leads, "manager": found.manager, "leader": found.leader}
-        return Json(values)
+        return Json(values, HTTPStatus.OK if found.leads else HTTPStatus.NOT_FOUND)
 
     async def parents(self, request: Request) -> Response:
         """Apps with their groups, and how many instances of each run."""

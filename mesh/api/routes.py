@@ -12,7 +12,8 @@
     POST   /siddhi-apps/{app}/scale     ?group=g&parallel=4, the status; 422 where it can't be
     DELETE /siddhi-apps/{app}           200
     POST   /nodes/{node}/cordon         it gets nothing new; /uncordon ends that, /drain empties it
-    GET    /health                      200; the only one without a user
+    GET    /health, /health/live        200; these and the next need no user
+    GET    /health/ready                200, or 503 with the reasons
 
 Routes of the cluster are in ``mesh.api.monitoring``, of failed events and tests in
 ``mesh.api.events``, of backups in ``mesh.api.backups``.  An error is ``{"code", "message"}`` with
@@ -86,6 +87,8 @@ def make_app(service: Service, access: Access) -> Starlette:
             route("/siddhi-apps/{app}/errors", routes.errors, "GET"),
             route("/nodes/{node}/{order}", routes.order_node, "POST"),
             route("/health", health, "GET"),
+            route("/health/live", health, "GET"),
+            route("/health/ready", routes.ready, "GET"),
         ],
         middleware=[Middleware(Guard, access=access)],
         exception_handlers={
@@ -182,6 +185,12 @@ class Routes:
         """The last events of one app that could not be read, oldest first."""
         limit = int(number(request, "limit", 100, ERRORS_MAX))
         return Json(await self._service.events.failed(request.path_params["app"], limit))
+
+    async def ready(self, request: Request) -> Response:
+        """Whether this manager can serve: NATS is reached, and its view is fresh."""
+        reasons = self._service.unready_reasons()
+        values = {"status": "not ready" if reasons else "ready", "reasons": list(reasons)}
+        return Json(values, HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK)
 
     async def order_node(self, request: Request) -> Response:
         """Cordon, uncordon or drain a worker."""

@@ -202,6 +202,10 @@ class Service(Protocol):
         """The current leader."""
         ...
 
+    def unready_reasons(self) -> Sequence[str]:
+        """Reasons why this manager can't serve now; none if it is ready."""
+        ...
+
     async def nodes(self) -> Sequence[Node]:
         """Managers and workers."""
         ...

@@ -23,11 +23,15 @@ from mesh.cli.variables import VarOption, given_variables
 from mesh.errors import MeshError, all_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mesh.cli.context import Context
 
 _PANEL = "Apps of a cluster"
+#: Longest wait for a manager on this machine that is starting, seconds.
+_MANAGER_S = 20.0
+#: Part of the wait for an app to run after which its reason is printed, seconds.
+_SILENT_S = 1.5
 
 
 def add_to(app: typer.Typer) -> None:
@@ -88,13 +92,14 @@ def deploy(
     given = given_variables(var)
     done: list[dict[str, Any]] = []
     with Client(at) as client:
+        client.wait_until_up(min(timeout, _MANAGER_S), say)
         for file in files:
             text = ""
             try:
                 text = read_source(file)
                 text = substitute(text, variables_for(text, given))
                 one = deploy_and_wait(
-                    client, text, timeout, replace=replace, reset=reset or (), begin=begin
+                    client, text, timeout, replace=replace, reset=reset or (), begin=begin, say=say
                 )
             except MeshError as error:
                 one = refusal(file, error)
@@ -111,6 +116,11 @@ def deploy(
         raise typer.Exit(1)
 
 
+def say(text: str) -> None:
+    """Print a line on standard error: standard output is the result's."""
+    typer.echo(text, err=True)
+
+
 def deploy_and_wait(
     client: Client,
     text: str,
@@ -119,17 +129,25 @@ def deploy_and_wait(
     replace: bool = False,
     reset: Sequence[str] = (),
     begin: str = "earliest",
+    say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Deploy ``text``; returns whether it runs, the time that took, and the status.
 
     A running app of its name is changed: with ``replace`` it is removed first, otherwise the groups
-    of ``reset`` discard their states.  A new one reads from ``begin``.
+    of ``reset`` discard their states.  A new one reads from ``begin``.  ``say`` gets the reason of
+    a longer wait, for example that no session is warm.
     """
     started_s = time.monotonic()
     done = client.update(text, replace=replace, reset=reset, begin=begin)
     answer: dict[str, Any] = {**done, "running": False, "status": None, "seconds": None}
     if timeout_s > 0:
-        answer["status"] = client.wait_running(done["app"], timeout_s)
+        first_s = min(_SILENT_S, timeout_s)
+        status = client.wait_running(done["app"], first_s)
+        if status["state"] != "running" and timeout_s > first_s:
+            reason = f": {status['reason']}" if status.get("reason") else ""
+            say(f'app "{done["app"]}" is {status["state"]}{reason}; waiting ...')
+            status = client.wait_running(done["app"], timeout_s - first_s)
+        answer["status"] = status
         answer["running"] = answer["status"]["state"] == "running"
     answer["seconds"] = round(time.monotonic() - started_s, 3)
     return answer

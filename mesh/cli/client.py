@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import ssl
+import time
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 import httpx
 
+from mesh.cli.context import is_loopback
 from mesh.errors import MeshError, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mesh.cli.context import Context
 
 #: Time beyond a requested wait after which the client gives up, seconds.
 _MARGIN_S = 15.0
 _REPLACE_S = 60.0
+#: Interval at which a manager that starts is asked, seconds.
+_LOOK_S = 0.2
 #: A state may be large.
 _BACKUP_S = 600.0
 
@@ -165,6 +169,18 @@ class Client:
         """Order a worker to ``cordon``, ``uncordon`` or ``drain``."""
         path = f"/nodes/{quote(node, safe='')}/{order}"
         return cast("dict[str, Any]", self._ask("POST", path))
+
+    def wait_until_up(self, limit_s: float, say: Callable[[str], None]) -> None:
+        """Wait for a manager on this machine that does not listen yet, and say so.
+
+        Another machine's manager is not waited for: a wrong address is more likely.
+        """
+        if not is_loopback(self._context.server) or self.health():
+            return
+        say(f"waiting for the manager at {self._context.server}, which is starting ...")
+        deadline_s = time.monotonic() + limit_s
+        while time.monotonic() < deadline_s and not self.health():
+            time.sleep(_LOOK_S)
 
     def health(self) -> bool:
         """Whether the manager answers."""

@@ -18,8 +18,10 @@ from mesh.cli import (
     events,
     explain,
     failed,
+    init,
     nodes,
     plans,
+    testing,
     texts,
 )
 from mesh.cli.output import show_error
@@ -89,6 +91,7 @@ def _root(
     pass
 
 
-PARTS = (dev, demo, texts, plans, explain, apps, backups, failed, events, cluster, debug, nodes)
-for part in PARTS:
+PARTS = (dev, demo, texts, plans, testing, init, explain, apps, backups, failed)
+MORE_PARTS = (events, cluster, debug, nodes)
+for part in (*PARTS, *MORE_PARTS):
     part.add_to(app)

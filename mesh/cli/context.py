@@ -107,19 +107,20 @@ def find(given: dict[str, Any], file: Path | None = None) -> Context:
 
 
 def _here(values: dict[str, Any]) -> Context | None:
-    """The context of a cluster that ``mesh dev`` runs in this directory."""
-    path = Path(".mesh", "dev", "context.json")
-    if not path.exists() or any(name in values for name in _WHO):
+    """The context of a cluster in this directory: of ``mesh dev``, or the development stack."""
+    paths = (Path(".mesh", folder, "context.json") for folder in ("dev", "stack"))
+    path = next((path for path in paths if path.exists()), None)
+    if path is None or any(name in values for name in _WHO):
         return None
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         return None
     context = _read(path)
-    is_local = all(_is_loopback(url) for url in (context.server, *context.nats.split(",")))
+    is_local = all(is_loopback(url) for url in (context.server, *context.nats.split(",")))
     return context if is_local else None
 
 
-def _is_loopback(url: str) -> bool:
+def is_loopback(url: str) -> bool:
     """Whether a URL, which may be empty, leads to this machine."""
     try:
         host = urlsplit(url).hostname or ""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mesh.cli.options import ConfigOption  # noqa: TC001 - typer reads the annotations
+from mesh.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -35,6 +36,10 @@ def dev(
     workers: WorkersOption = 1,
     nats_port: Annotated[int, typer.Option(help="Port of NATS; 0 for a free one.")] = 0,
     api_port: Annotated[int, typer.Option(help="Port of the REST API; 0 for a free one.")] = 0,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Deploy the .siddhi files of this folder, again when saved."),
+    ] = False,
     log_level: Annotated[
         str, typer.Option(help="Level of the logs in the data directory.")
     ] = "INFO",
@@ -46,6 +51,9 @@ def dev(
     a new password is made at each start. Other commands of the same user find this cluster by
     themselves. Ctrl-C ends everything.
 
+    With --watch the apps of the current folder are deployed, and again when a file is saved. Errors
+    are shown with their lines, and changes with the groups that restart.
+
     Example: `mesh dev --workers 2`, and in another terminal `mesh deploy app.siddhi`
     """
     from mesh import settings
@@ -54,10 +62,10 @@ def dev(
     plan = LocalPlan(data, workers, settings.load(config), nats_port, api_port, log_level)
     # A Ctrl-C before the manager is up also ends everything in order.
     with suppress(asyncio.CancelledError):
-        asyncio.run(_run(plan))
+        asyncio.run(_run(plan, Path.cwd() if watch else None))
 
 
-async def _run(plan: LocalPlan) -> None:
+async def _run(plan: LocalPlan, folder: Path | None) -> None:
     async with running(plan, typer.echo) as cluster:
         at = cluster.context
         typer.echo(f"data and logs  {cluster.plan.directory.absolute()}")
@@ -66,8 +74,11 @@ async def _run(plan: LocalPlan) -> None:
         typer.echo(f"user           {at.user}  password {at.password}")
         await wait_until_up(cluster)
         typer.echo("The manager is up; the workers' Spark sessions need some more seconds.")
-        typer.echo("Try: mesh deploy examples/temperature.siddhi.  Ctrl-C ends everything.")
-        await until_signal(cluster)
+        if folder is None:
+            typer.echo("Try: mesh deploy examples/temperature.siddhi.  Ctrl-C ends everything.")
+        else:
+            typer.echo(f"Apps of {folder} are deployed when saved.  Ctrl-C ends everything.")
+        await until_signal(cluster, folder)
         typer.echo("ending ...")
 
 
@@ -106,7 +117,18 @@ async def wait_until_up(cluster: LocalCluster) -> None:
             await asyncio.sleep(0.1)
 
 
-async def until_signal(cluster: LocalCluster) -> None:
-    """Watch the children until Ctrl-C or SIGTERM."""
-    with suppress(asyncio.CancelledError):
-        await cluster.watch()
+async def until_signal(cluster: LocalCluster, folder: Path | None = None) -> None:
+    """Watch the children, and the apps of ``folder``, until Ctrl-C or SIGTERM."""
+    tasks = [asyncio.create_task(cluster.watch())]
+    if folder is not None:
+        from mesh.cli.watching import keep_deployed
+
+        tasks.append(asyncio.create_task(keep_deployed(cluster.context, folder, typer.echo)))
+    try:
+        with suppress(asyncio.CancelledError):
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            # Neither ends without an error.
+            for task in done:
+                task.result()
+    finally:
+        await end(tasks)

@@ -26,6 +26,8 @@ class HeartbeatCycle:
         self.count = 0
         #: The next one does not wait for its period.
         self.is_urgent = False
+        #: Whether any heartbeat was stored.
+        self.was_stored = False
         self._ttl_s = ttl_s
         self._sent_s = self._renewed_s = self._due_s = now_s
 
@@ -65,7 +67,7 @@ class HeartbeatCycle:
 
     def renew(self) -> None:
         """Record that the heartbeat was stored."""
-        self._renewed_s = self._sent_s
+        self._renewed_s, self.was_stored = self._sent_s, True
 
     def rest(self, now_s: float) -> None:
         """Wait for the next one, but not past the end of the term."""

@@ -13,6 +13,7 @@ from mesh.control import election
 from mesh.control.cluster_state import cluster_state_of
 from mesh.control.journal import JournalEntry, story
 from mesh.control.lifecycle import AppState, AppStatus, app_status
+from mesh.control.readiness import manager_reasons
 from mesh.errors import MeshError
 from mesh.jetstream import journal
 from mesh.jetstream.blob_store import open_blob_store
@@ -77,6 +78,7 @@ class ManagerService:
         name: str = "",
         notes: Journal | None = None,
     ) -> None:
+        self._client = client
         self._js = client.jetstream()
         self._view = view
         self._settings = settings
@@ -115,6 +117,11 @@ class ManagerService:
         return await self._deployments.update(
             text, undeploy=self.undeploy, by=by, replace=replace, reset=reset, begin=begin
         )
+
+    def unready_reasons(self) -> tuple[str, ...]:
+        """Reasons why this manager can't serve now; none if it is ready."""
+        ttl_s, is_connected = self._settings.worker.ttl_s, self._client.is_connected
+        return manager_reasons(self._view.snapshot(), ttl_s, is_connected=is_connected)
 
     async def leadership(self) -> Leadership:
         """The current leader."""

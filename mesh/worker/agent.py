@@ -58,7 +58,7 @@ from mesh.logs import fields
 from mesh.model import codec, names
 from mesh.model.cluster import InstanceStatus, NodeRecord, Role, StandbyStatus
 from mesh.signals import end, signalled
-from mesh.worker import state_directory
+from mesh.worker import probes, state_directory
 from mesh.worker.child import SessionProcess
 from mesh.worker.protocol import (
     HoldState,
@@ -339,8 +339,15 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
 
     Raises:
         MeshError: MESH-C111 for an invalid name; MESH-S130 for an unusable ``worker.state_dir``;
-            MESH-C110 when another process of this name sends heartbeats.
+            MESH-C110 when another process of this name sends heartbeats; MESH-C113 when the probes
+            can't listen.
     """
+    async with probes.serving(settings.worker) as served, _running(settings, served) as task:
+        yield task
+
+
+@asynccontextmanager
+async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[asyncio.Task[None]]:
     clock = SystemClock()
     name = machine.node_name(settings.worker.id)
     settings = replace(settings, worker=replace(settings.worker, id=name))
@@ -355,6 +362,7 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
     journal = Journal(client, f"worker {name}", clock, worker=name)
     journal.start()
     agent = Agent(name, settings, client, view, clock, session, journal)
+    served.state = agent.state
     try:
         await agent.claim()
     except MeshError:

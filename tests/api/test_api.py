@@ -265,6 +265,28 @@ def test_a_user_is_needed_for_all_but_health(secured: ManagerSettings) -> None:
     anyio.run(run)
 
 
+def test_probes_need_no_user_and_say_whether_the_manager_can_serve(
+    secured: ManagerSettings,
+) -> None:
+    async def run() -> None:
+        service = FakeService()
+        context = ssl.create_default_context(cafile=secured.tls_cert)
+        async with (
+            served(service, secured) as api,
+            httpx.AsyncClient(base_url=api.url, verify=context) as client,
+        ):
+            ready = await client.get("/health/ready")
+            assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+            service.reasons = ("NATS can't be reached",)
+            ready = await client.get("/health/ready")
+            assert ready.status_code == 503
+            assert ready.json() == {"status": "not ready", "reasons": ["NATS can't be reached"]}
+            assert (await client.get("/health/live")).json() == {"status": "up"}
+            assert (await client.get("/health/other")).status_code == 401
+
+    anyio.run(run)
+
+
 def test_a_user_who_is_added_later_gets_in(secured: ManagerSettings, tmp_path: Path) -> None:
     async def run() -> None:
         context = ssl.create_default_context(cafile=secured.tls_cert)

@@ -167,9 +167,10 @@ def test_apps_that_are_active_are_those_that_run() -> None:
 
 def test_managers_tell_who_leads_and_what_runs_where() -> None:
     assert [m["leads"] for m in ask("/managers").json()] == [True, False]
-    assert ask("/managers/isActive").json() == {
-        "isActive": False, "manager": "m2", "leader": "m1",
-    }  # fmt: skip
+    follower = ask("/managers/isActive")
+    assert follower.status_code == 404
+    assert follower.json() == {"isActive": False, "manager": "m2", "leader": "m1"}
+    assert ask("/managers/isActive", service=FakeService()).status_code == 200
     shop, _ = ask("/managers/siddhi-apps").json()
     assert shop["groups"] == [{"group": "sums", "instances": 2, "running": 1}]
     first, second = ask("/managers/siddhi-apps/Shop").json()

@@ -38,6 +38,8 @@ class Dev:
     process: subprocess.Popen[bytes]
     directory: Path
     environment: dict[str, str]
+    #: Standard error of the last other command.
+    warned: str = ""
 
     def wait_for(self, words: str) -> str:
         """Wait for a line with ``words``; the output up to it."""
@@ -63,6 +65,7 @@ class Dev:
         )  # fmt: skip
         assert (said.returncode == 1) == fails, said.stderr + said.stdout
         assert said.returncode in (0, 1), said.stderr + said.stdout
+        self.warned = said.stderr
         return said.stdout
 
     def descendants(self) -> list[psutil.Process]:
@@ -72,7 +75,11 @@ class Dev:
 
 @pytest.fixture
 def dev(tmp_path: Path) -> Iterator[Dev]:
-    """``mesh dev`` with one worker, past its first lines."""
+    yield from running_dev(tmp_path)
+
+
+def running_dev(tmp_path: Path, *options: str) -> Iterator[Dev]:
+    """``mesh dev`` with one worker."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
     environment |= {
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
@@ -82,7 +89,7 @@ def dev(tmp_path: Path) -> Iterator[Dev]:
     }
     process = subprocess.Popen(
         [sys.executable, "-m", "mesh.cli", "dev", "--data", str(tmp_path / "data"),
-         "--workers", "1"],
+         "--workers", "1", *options],
         cwd=tmp_path, env=environment, stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     started = Dev(process, tmp_path, environment)
@@ -119,13 +126,15 @@ def whole_tree(dev: Dev) -> list[psutil.Process]:
 
 
 def test_other_commands_find_it_and_an_app_goes_through_until_ctrl_c(dev: Dev) -> None:
-    said = dev.wait_for("The manager is up")
-    assert "password" in said
     path = dev.directory / "shop.siddhi"
     path.write_text(APP)
-
+    # At once: neither the manager nor a session is up.
+    dev.wait_for("REST API")
     done = json.loads(dev.mesh("deploy", str(path), "--timeout", "100", "-o", "json"))
     assert done["running"]
+    # The session needs seconds, so there was a wait, and its reason was printed.
+    assert "; waiting ...\n" in dev.warned
+    assert "The manager is up" in dev.wait_for("The manager is up")
     # Of several files one that is at fault keeps none of the others.
     more = ["missing.siddhi", str(path), "--timeout", "100", "-o", "json"]
     missing, again = json.loads(dev.mesh("deploy", *more, fails=True))

@@ -120,6 +120,7 @@ class FakeService:
     events: FakeEvents = field(default_factory=FakeEvents)
     begins: list[str] = field(default_factory=list)
     backups: FakeBackups = field(default_factory=FakeBackups)
+    reasons: tuple[str, ...] = ()
 
     async def deploy(self, text: str, *, by: str, begin: StartPosition) -> Done:
         self.begins.append(str(begin))
@@ -169,6 +170,9 @@ class FakeService:
         with anyio.move_on_after(timeout_s):
             await self.runs.wait()
         return await self.status(app)
+
+    def unready_reasons(self) -> tuple[str, ...]:
+        return self.reasons
 
     async def nodes(self) -> list[FakeNode]:
         return [FakeNode("m1", "manager"), FakeNode("w1", "worker")]

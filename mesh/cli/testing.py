@@ -1,0 +1,74 @@
+"""``mesh test``: play the events of an app's test in process, and compare its output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mesh.cli.options import FilesArgument, OutputOption  # noqa: TC001 - typer reads them
+from mesh.cli.output import Output, pointing_at, read_source, show_json, shown_path
+from mesh.cli.variables import VarOption, given_variables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("test", rich_help_panel="An app's text")(play_tests)
+
+
+def play_tests(
+    files: FilesArgument,
+    rewrite: Annotated[
+        bool,
+        typer.Option("--rewrite", help="Write the output as the expected one; read the diff."),
+    ] = False,
+    var: VarOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Play the test of each app, without a cluster, and compare what it emits.
+
+    APP.siddhi has its input in APP.events.jsonl and its output in APP.expected.jsonl. The exit code
+    is 1 if an app emits anything else.
+
+    Example: `mesh test examples/orders.siddhi`
+    """
+    given = given_variables(var)
+    results = [_played(file, given, output, rewrite=rewrite) for file in files]
+    if output is Output.JSON:
+        show_json(results)
+    if any(one["differences"] for one in results):
+        raise typer.Exit(1)
+
+
+def _played(file: Path, given: dict[str, str], output: Output, *, rewrite: bool) -> dict[str, Any]:
+    from mesh.language.substitution import substitute, variables_for
+    from mesh.plan.build import plan
+    from mesh.testing import app_tests
+
+    text = read_source(file)
+    with pointing_at(file, text, output):
+        text = substitute(text, variables_for(text, given))
+        # The operators alone would run an app that can't be deployed.
+        name = plan(text).spec.name
+        events = app_tests.read(app_tests.events_path(file))
+        found = app_tests.play(text, events)
+        path = app_tests.expected_path(file)
+        if rewrite:
+            path.write_text("".join(f"{one.line()}\n" for one in found), encoding="utf-8")
+        differences = app_tests.differences(found, app_tests.read(path))
+    sent = sum(bool(one.stream) for one in events)
+    if output is not Output.JSON:
+        outcome = "other output than expected" if differences else "as expected"
+        typer.echo(f'{shown_path(file)}: app "{name}", {sent} events, {len(found)} out: {outcome}')
+        for difference in differences:
+            typer.echo(difference)
+    return {
+        "file": shown_path(file),
+        "app": name,
+        "events": sent,
+        "out": len(found),
+        "differences": differences,
+    }

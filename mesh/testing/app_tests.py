@@ -1,0 +1,164 @@
+"""Tests of apps as data: events in, expected events out, played in process without Spark and NATS.
+
+An app ``NAME.siddhi`` has two files next to it, JSON lines:
+
+    NAME.events.jsonl      {"time": ms since 1970, "stream": "S", "event": {"attribute": value}},
+                           in order of time; a line with a time alone lets time pass
+    NAME.expected.jsonl    the same for every event that the app emits, in the order of each stream
+
+Time is that of the events, as in a cluster whose clients send ``Mesh-Timestamp``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from mesh.errors import MeshError
+from mesh.language.parser import parse_app
+from mesh.plan.bind import bind
+from mesh.testing.conformance import direct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from mesh.model.types import StreamSchema
+
+#: Differences that are listed.
+_SHOWN_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class TimedEvent:
+    """One line of a file: an event of a stream, or with an empty stream a time alone."""
+
+    time_ms: int
+    stream: str = ""
+    event: Mapping[str, Any] | None = None
+
+    def line(self) -> str:
+        """The line of a file, without its end."""
+        return orjson.dumps(
+            {"time": self.time_ms, "stream": self.stream, "event": self.event}
+        ).decode()
+
+
+def events_path(app: Path) -> Path:
+    """The file of the events that the test of an app sends."""
+    return app.with_suffix(".events.jsonl")
+
+
+def expected_path(app: Path) -> Path:
+    """The file of the events that the test of an app expects."""
+    return app.with_suffix(".expected.jsonl")
+
+
+def read(path: Path) -> list[TimedEvent]:
+    """The lines of a file.
+
+    Raises:
+        MeshError: MESH-U120 for a file that can't be read, MESH-U160 for a line of another form.
+    """
+    try:
+        texts = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise MeshError("MESH-U120", f'file "{path}" can\'t be read', detail=f"{error}.") from error
+    found = []
+    for number, text in enumerate(texts, 1):
+        try:
+            match orjson.loads(text):
+                case {"time": int(time_ms), "stream": str(stream), "event": dict(event)}:
+                    found.append(TimedEvent(time_ms, stream, event))
+                case {"time": int(time_ms), **rest} if not rest:
+                    found.append(TimedEvent(time_ms))
+                case _:
+                    raise ValueError("it lacks time, stream or event")
+        except ValueError as error:
+            raise MeshError(
+                "MESH-U160",
+                f"line {number} of {path} is no event with a time",
+                detail=f"{error}.",
+                hint='It has the form {"time": 1767258000000, "stream": "S", "event": {"a": 1}}.',
+            ) from error
+    return found
+
+
+def case_of(text: str, name: str, events: Iterable[TimedEvent]) -> dict[str, Any]:
+    """The test as a case of ``mesh.testing.conformance``.
+
+    Raises:
+        MeshError: MESH-L* and MESH-P* of the text; MESH-U161 for an event that does not fit.
+    """
+    streams = {stream.name: stream for stream in bind(parse_app(text)).streams}
+    steps: list[dict[str, Any]] = []
+    for one in events:
+        if not one.stream:
+            steps.append({"advance_to": one.time_ms})
+            continue
+        data = _values(one, streams)
+        steps.append({"stream": one.stream, "ts": one.time_ms, "data": data})
+    return {"name": name, "app": text, "inputs": steps, "mode": "playback"}
+
+
+def _values(one: TimedEvent, streams: Mapping[str, StreamSchema]) -> list[Any]:
+    if one.stream not in streams:
+        raise MeshError(
+            "MESH-U161",
+            f'the app defines no stream "{one.stream}"',
+            detail=f"An event of it has the time {one.time_ms}.",
+        )
+    names = [attribute.name for attribute in streams[one.stream].attributes]
+    event = one.event or {}
+    if set(names) != set(event):
+        raise MeshError(
+            "MESH-U161",
+            f'event of stream "{one.stream}" at {one.time_ms} has other attributes',
+            detail=f"It has {', '.join(event)}; the stream has {', '.join(names)}.",
+        )
+    return [event[name] for name in names]
+
+
+def emitted(text: str, answer: Mapping[str, Any]) -> list[TimedEvent]:
+    """The events of an answer to ``case_of``, in the order in which they were emitted."""
+    schemas = {stream.name: stream for stream in bind(parse_app(text)).streams}
+    found = []
+    for name, events in answer["streams"].items():
+        names = [attribute.name for attribute in schemas[name].attributes]
+        for one in events:
+            event = dict(zip(names, one["data"], strict=True))
+            found.append((one["seq"], TimedEvent(one["ts"], name, event)))
+    return [event for _, event in sorted(found, key=lambda pair: pair[0])]
+
+
+def play(text: str, events: Iterable[TimedEvent]) -> list[TimedEvent]:
+    """Run an app on events and return what it emits on all streams that the events don't feed.
+
+    Raises:
+        MeshError: MESH-L* and MESH-P* of the text; MESH-U161 for an event that does not fit;
+            MESH-U162 for an app that fails.
+    """
+    answer = direct.answer(case_of(text, "test", events))
+    errors = [str(error["message"]) for error in answer.get("errors", ())]
+    if answer["status"] != "ok" or errors:
+        reason = answer.get("error") or "; ".join(errors[:3])
+        raise MeshError("MESH-U162", "the app fails on its test", detail=f"{reason}.")
+    return emitted(text, answer)
+
+
+def differences(found: Sequence[TimedEvent], expected: Sequence[TimedEvent]) -> list[str]:
+    """Differences stream by stream, at most ten; none if each stream has the expected events."""
+    lines = []
+    for stream in sorted({one.stream for one in (*found, *expected)}):
+        ours = [one.line() for one in found if one.stream == stream]
+        wanted = [one.line() for one in expected if one.stream == stream]
+        for number, (left, right) in enumerate(zip_longest(ours, wanted), 1):
+            if left != right:
+                lines.append(
+                    f"{stream}, event {number}: {left or 'nothing'}\n"
+                    f"{' ' * len(stream)}  expected: {right or 'nothing'}"
+                )
+    return lines[:_SHOWN_MAX]

@@ -1,0 +1,128 @@
+"""The files of the development stack: they parse, and they agree with the code and the pages."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from mesh.api.metrics import exposition
+from mesh.settings import Settings, load
+from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMPOSE = ROOT / "compose"
+FILE = COMPOSE / "dev.yaml"
+PROFILES = ["--profile", "store", "--profile", "metrics"]
+#: Each as its program is called: Compose v2, and v1.29 of Debian.
+PROGRAMS = [["docker", "compose"], ["docker-compose"]]
+OURS = ("n1", "n2", "n3", "m1", "m2", "w1", "w2", "w3")
+
+
+def services() -> dict[str, Any]:
+    values: dict[str, Any] = yaml.safe_load(FILE.read_text("utf-8"))["services"]
+    return values
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=" ".join)
+def test_compose_accepts_the_file(program: list[str], tmp_path: Path) -> None:
+    if (
+        shutil.which(program[0]) is None
+        or subprocess.run([*program, "version"], capture_output=True).returncode
+    ):
+        pytest.skip(f"{' '.join(program)} is not installed")
+    said = subprocess.run(
+        [*program, "-f", str(FILE), *PROFILES, "config"],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PWD": str(tmp_path)},
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    assert set(yaml.safe_load(said.stdout)["services"]) == set(services())
+
+
+def test_every_process_has_a_probe_and_an_init_and_a_read_only_root() -> None:
+    for name in OURS:
+        service = services()[name]
+        assert service["healthcheck"]["test"][-1].split("//")[1].startswith("127.0.0.1")
+        assert service["init"] is True
+        assert service["read_only"] is True
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+    assert services()["w1"]["stop_grace_period"] == "30s"
+    assert services()["m1"]["stop_grace_period"] == "10s"
+
+
+def test_images_run_as_another_user_than_root_and_are_built_with_hashes() -> None:
+    text = (COMPOSE / "Dockerfile").read_text("utf-8")
+    for target in ("nats", "manager", "worker"):
+        stage = text.split(f"FROM ${{BASE}} AS {target}\n")[1].split("\nFROM ")[0]
+        assert "\nUSER 10001\n" in stage
+    assert text.count("--require-hashes") == 4
+    assert text.count("pip install") == 6
+    assert text.count("--no-deps") == 3
+
+
+def test_variables_of_services_are_settings(tmp_path: Path) -> None:
+    from compose import stack_init
+
+    sections = ("NATS", "CHANNELS", "MANAGER", "WORKER", "STATE", "FUNCTIONS", "SPARK", "LOG")
+    pattern = re.compile(rf"MESH_({'|'.join(sections)})_[A-Z_]+")
+    known = {
+        f"MESH_{section}_{name}".upper()
+        for section in Settings.__dataclass_fields__
+        for name in getattr(Settings(), section).__dataclass_fields__
+    }
+    names = {name for name in OURS for name in services()[name].get("environment", {})}
+    dockerfile = (COMPOSE / "Dockerfile").read_text("utf-8")
+    names |= {found[0] for found in pattern.finditer(dockerfile)}
+    assert names
+    assert names <= known
+    path = tmp_path / "manager.yaml"
+    path.write_text(stack_init.SETTINGS.format("manager", "secret"))
+    settings = load(path, {})
+    assert settings.channels.replicas == 3
+    assert settings.nats.password == "secret"
+
+
+def test_the_accounts_are_those_of_the_page() -> None:
+    from compose import stack_init
+
+    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
+
+    def denied(text: str) -> list[str]:
+        found = re.search(r"publish: \{+ deny: \[([^\]]*)\]", text)
+        assert found is not None
+        return re.findall(r'"([^"]+)"', found[1])
+
+    assert denied(stack_init.NATS_CONF) == denied(page)
+
+
+def test_alerts_use_metrics_that_a_manager_has() -> None:
+    node = {"id": "m1", "role": "manager", "presence": "alive", "leads": True}
+    instance = {"group": "g", "instance": "A-g-1", "worker": "w1", "state": "running", "behind": 0}
+    app = {"app": "A", "state": "running", "instances": [instance | {"batch_ms_p50": 1.0}]}
+    text = exposition([app], [node]).decode()
+    known = {
+        sample.name for family in text_string_to_metric_families(text) for sample in family.samples
+    }
+    rules = yaml.safe_load((COMPOSE / "rules.yml").read_text("utf-8"))["groups"][0]["rules"]
+    assert len(rules) >= 6
+    for rule in rules:
+        used = set(re.findall(r"mesh_[a-z_0-9]+", rule["expr"]))
+        assert used
+        assert used <= known, rule["alert"]
+
+
+def test_promtool_accepts_the_rules() -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed")
+    said = subprocess.run(
+        ["promtool", "check", "rules", str(COMPOSE / "rules.yml")], capture_output=True, text=True
+    )
+    assert said.returncode == 0, said.stderr + said.stdout

@@ -1,0 +1,227 @@
+"""The development stack in containers: driven from the host, under load, with containers killed.
+
+They run by `make test ARGS='-m docker'`, where a Docker engine and the images are.  The base of the
+images is the variable `MESH_IMAGE_BASE`, as for `make images`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import nats
+import pytest
+from nats.errors import Error as NatsError
+
+from mesh.jetstream.server import free_port
+from mesh.model import names
+from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
+
+DEFAULT_BASE = "python:3.12-slim-bookworm"
+TARGETS = ("manager", "worker", "nats")
+#: Time for all to be healthy and for all output, seconds; a busy machine needs long.
+UP_S = 600
+OUT_S = 240
+APP = """@App:name('Counted')
+define stream Numbers (n long);
+@info(name='pass') @dist(execGroup='pass', parallel='2')
+from Numbers[n >= 0] select n insert into Passed;
+@info(name='sums') @dist(execGroup='sums')
+from Numbers select n, count() as seen, sum(n) as total insert into Sums;
+"""
+
+
+def docker(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the client, which has to exist."""
+    return subprocess.run(
+        ["docker", *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def reason_to_skip() -> str | None:
+    """The reason why no stack can be started here."""
+    if shutil.which("docker") is None or docker("info").returncode:
+        return "there is no Docker engine"
+    for target in TARGETS:
+        if docker("image", "inspect", f"mesh-{target}:dev").returncode:
+            return f"image mesh-{target}:dev is not there: make images"
+    return None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> None:
+    reason = reason_to_skip()
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@dataclass
+class Stack:
+    """A stack with a project name, ports and a folder of its own."""
+
+    folder: Path
+    project: str
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ports = ("API_PORT", "API_PORT_2", "NATS_PORT", "NATS_PORT_2", "NATS_PORT_3")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
+        self.environment = kept | {f"MESH_{name}": str(free_port()) for name in ports}
+        self.environment |= {
+            "PWD": str(self.folder),
+            "MESH_HOST_UID": str(os.getuid()),
+            "MESH_HOST_GID": str(os.getgid()),
+            "XDG_CONFIG_HOME": str(self.folder / "config"),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+
+    def compose(self, *arguments: str, limit_s: float = UP_S) -> str:
+        v2 = docker("compose", "version").returncode == 0
+        program = ["docker", "compose"] if v2 else ["docker-compose"]
+        said = subprocess.run(
+            [*program, "-p", self.project, "-f", str(ROOT / "compose" / "dev.yaml"), *arguments],
+            cwd=self.folder, env=self.environment, capture_output=True, text=True,
+            timeout=limit_s, check=False,
+        )  # fmt: skip
+        assert said.returncode == 0, said.stderr + said.stdout
+        return said.stdout
+
+    def container(self, service: str) -> str:
+        return self.compose("ps", "-q", service).strip()
+
+    def kill(self, service: str) -> str:
+        name = self.container(service)
+        assert docker("kill", name).returncode == 0
+        return name
+
+    def mesh(self, *arguments: str, limit_s: float = OUT_S) -> str:
+        said = subprocess.run(
+            [sys.executable, "-m", "mesh.cli", *arguments], cwd=self.folder, env=self.environment,
+            capture_output=True, text=True, timeout=limit_s, check=False,
+        )  # fmt: skip
+        assert said.returncode == 0, said.stderr + said.stdout
+        return said.stdout
+
+    def values(self, *arguments: str) -> Any:
+        return json.loads(self.mesh(*arguments, "-o", "json"))
+
+    @property
+    def nats_urls(self) -> list[str]:
+        context = json.loads((self.folder / ".mesh" / "stack" / "context.json").read_text())
+        login = f"//{context['nats_user']}:{context['nats_password']}@"
+        return [url.replace("//", login) for url in context["nats"].split(",")]
+
+    def rows(self, stream: str, count: int) -> list[Any]:
+        wanted = ("tap", "Counted", stream, "--from-start", "--count", str(count))
+        return [json.loads(line) for line in self.mesh(*wanted).splitlines()]
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    found = Stack(tmp_path, f"meshtest{os.getpid()}")
+    try:
+        found.compose("up", "-d")
+        yield found
+    finally:
+        found.compose("down", "-v", "--timeout", "5")
+
+
+async def publish(stack: Stack, first: int, count: int, kills: dict[int, str]) -> list[str]:
+    """Publish numbers, each once although a server dies; kill a service at some of them."""
+    subject = names.subject("Counted", "Numbers")
+    client = await nats.connect(stack.nats_urls, max_reconnect_attempts=-1, reconnect_time_wait=0.2)
+    killed = []
+    try:
+        js = client.jetstream(timeout=2)
+        for n in range(first, first + count):
+            if n in kills:
+                killed.append(await asyncio.to_thread(stack.kill, kills[n]))
+            deadline_s = time.monotonic() + OUT_S
+            while True:
+                try:
+                    # The server drops a repetition of an id, so a lost answer doubles nothing.
+                    headers = {"Nats-Msg-Id": str(n)}
+                    await js.publish(subject, b'{"n": %d}' % n, headers=headers)
+                    break
+                except (NatsError, TimeoutError, OSError):
+                    assert time.monotonic() < deadline_s, "NATS accepts nothing"
+            await asyncio.sleep(0.01)
+    finally:
+        await client.close()
+    return killed
+
+
+def assert_exact(stack: Stack, count: int) -> None:
+    """Every number is passed once, and the sums have seen each once, in order."""
+    assert sorted(row["n"] for row in stack.rows("Passed", count)) == list(range(count))
+    sums = stack.rows("Sums", count)
+    assert [row["seen"] for row in sums] == list(range(1, count + 1))
+    assert sums[-1]["total"] == count * (count - 1) // 2
+
+
+def test_it_is_used_from_the_host_and_exact_over_kills_and_over_down_and_up(stack: Stack) -> None:
+    nodes = stack.values("nodes")
+    assert sorted(n["id"] for n in nodes if n["ready"]) == ["m1", "m2", "w1", "w2", "w3"]
+    path = stack.folder / "counted.siddhi"
+    path.write_text(APP)
+    assert stack.values("deploy", str(path), "--timeout", "120")["running"]
+
+    # A container of each kind: a worker with instances, the leader, and a NATS server.
+    worker = stack.values("status", "Counted")["instances"][0]["worker"]
+    (leader,) = (n["id"] for n in stack.values("nodes") if n["leads"])
+    kills = {300: worker, 900: "n1", 1500: leader}
+    killed = asyncio.run(publish(stack, 0, 2000, kills))
+    assert len(killed) == len(kills)
+    assert_exact(stack, 2000)
+
+    # They are started again, and all ends and begins with the volumes of before.
+    for name in killed:
+        assert docker("start", name).returncode == 0
+    stack.compose("down", "--timeout", "30")
+    stack.compose("up", "-d")
+    asyncio.run(publish(stack, 2000, 500, {}))
+    assert_exact(stack, 2500)
+
+    curl = ["curl", "-sS", "-o", os.devnull, "-w", "%{http_code}", "-K", ".mesh/stack/curl.cfg"]
+    if shutil.which("curl"):
+        address = f"https://localhost:{stack.environment['MESH_API_PORT']}/siddhi-apps"
+        said = subprocess.run([*curl, address], cwd=stack.folder, capture_output=True, text=True)
+        assert said.stdout == "200", said.stderr
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_image_adds_at_most_what_the_page_says(target: str) -> None:
+    page = (ROOT / "docs" / "compose.md").read_text("utf-8")
+    row = re.search(rf"\| `mesh-{target}` \| ([\d,]+) MB \|", page)
+    assert row is not None
+    base = os.environ.get("MESH_IMAGE_BASE", DEFAULT_BASE)
+    if docker("image", "inspect", base).returncode:
+        pytest.skip(f"base {base} is not there; MESH_IMAGE_BASE names it")
+    sizes = [
+        int(docker("image", "inspect", "-f", "{{.Size}}", name).stdout)
+        for name in (f"mesh-{target}:dev", base)
+    ]
+    assert (sizes[0] - sizes[1]) / 1e6 <= int(row[1].replace(",", ""))
+
+
+def test_a_manager_has_no_spark_and_is_not_root() -> None:
+    named = ("pyspark", "numba", "pandas")
+    code = f"import importlib.util as u; print([m for m in {named} if u.find_spec(m)])"
+    run = ("run", "--rm", "--read-only", "--entrypoint", "python3", "mesh-manager:dev", "-c")
+    assert docker(*run, code).stdout == "[]\n"
+    assert docker(*run, "import os; print(os.getuid())").stdout == "10001\n"
+    assert docker("run", "--rm", "--read-only", "mesh-manager:dev", "--version").returncode == 0

@@ -1,0 +1,84 @@
+"""The examples emit what the reference engine emits, and `mesh test` plays them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from mesh.cli.commands import app
+from mesh.errors import MeshError
+from mesh.plan.build import plan
+from mesh.testing import app_tests
+from tests.support.paths import ROOT
+from tools.record_examples import example_apps
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOLDER = ROOT / "examples"
+APPS = example_apps(FOLDER)
+
+
+def test_there_are_eight_and_the_page_lists_each() -> None:
+    assert len(APPS) == 8
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert [path.name for path in APPS if f"[{path.name}]({path.name})" not in page] == []
+
+
+@pytest.mark.parametrize("path", APPS, ids=lambda path: path.stem)
+def test_an_example_emits_what_the_reference_engine_does(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert plan(text).spec.groups
+    expected = app_tests.read(app_tests.expected_path(path))
+    assert len(expected) >= 5
+    found = app_tests.play(text, app_tests.read(app_tests.events_path(path)))
+    assert app_tests.differences(found, expected) == []
+
+
+def copied(directory: Path) -> Path:
+    for path in FOLDER.glob("enrichment.*"):
+        shutil.copy(path, directory)
+    return directory / "enrichment.siddhi"
+
+
+def test_another_output_is_shown_and_the_exit_code_says_so(tmp_path: Path) -> None:
+    path = copied(tmp_path)
+    said = CliRunner().invoke(app, ["test", str(path)])
+    assert said.exit_code == 0
+    assert "62 events, 62 out: as expected" in said.stdout
+
+    path.write_text(path.read_text().replace('"gold"', '"Gold"'))
+    said = CliRunner().invoke(app, ["test", str(path)])
+    assert said.exit_code == 1
+    assert '"tier":"Gold"' in said.stdout
+    assert 'expected: {"time":' in said.stdout
+    assert CliRunner().invoke(app, ["test", str(path), "--rewrite"]).exit_code == 0
+    said = CliRunner().invoke(app, ["test", str(path), "--output", "json"])
+    assert json.loads(said.stdout)[0]["differences"] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("{", "MESH-U160"),
+        ('{"time": 1, "event": {}}', "MESH-U160"),
+        ('{"time": 1, "stream": "No", "event": {}}', "MESH-U161"),
+        ('{"time": 1, "stream": "Purchases", "event": {"amount": 1.0}}', "MESH-U161"),
+        ('{"time": 1, "stream": "Purchases", "event": {"customer": 1, "amount": 1}}', "MESH-U162"),
+    ],
+)
+def test_a_line_that_is_no_event_of_the_app_is_refused(
+    line: str, code: str, tmp_path: Path
+) -> None:
+    path = copied(tmp_path)
+    app_tests.events_path(path).write_text(line + "\n")
+    with pytest.raises(MeshError) as caught:
+        app_tests.play(path.read_text(), app_tests.read(app_tests.events_path(path)))
+    assert caught.value.code == code
+    said = CliRunner().invoke(app, ["test", str(path)])
+    assert said.exit_code == 1
+    assert code in said.stderr
