@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from mesh.functions.rows import Function
     from mesh.functions.vectors import Mask
+    from mesh.operators.aggregations.rollup import Aggregation
     from mesh.operators.base import Longs
     from mesh.operators.frame import Frame
     from mesh.plan.bound import BoundExpression
@@ -39,9 +40,20 @@ class Content(Protocol):
         ...
 
 
+class Aggregated(Protocol):
+    """An aggregation as a join uses it."""
+
+    @property
+    def cells(self) -> Aggregation:
+        """Its present values."""
+        ...
+
+
 @dataclass(frozen=True)
 class Environment:
-    """``scripts``, ``tables`` and named ``windows``; all may grow while the app is compiled.
+    """``scripts``, ``tables``, named ``windows`` and ``aggregations``, by name.
+
+    All may grow while the app is compiled.
 
     ``salt``: distinguishes executors that run one app over different events, such as partitions,
     so that no two of them make the same ``UUID()``.
@@ -50,6 +62,7 @@ class Environment:
     scripts: Mapping[str, Function] = field(default_factory=dict)
     tables: Mapping[str, Membership] = field(default_factory=dict)
     windows: Mapping[str, Content] = field(default_factory=dict)
+    aggregations: Mapping[str, Aggregated] = field(default_factory=dict)
     salt: str = ""
 
 

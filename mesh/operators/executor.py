@@ -43,6 +43,7 @@ from mesh.operators.tables import Tables
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from mesh.operators.dataflow.aggregation_node import AggregationNode
     from mesh.operators.dataflow.named_window import NamedWindowNode
     from mesh.plan.bound import BoundApp
 
@@ -134,10 +135,11 @@ class Executor:
         tables = Tables()
         windows: dict[str, NamedWindowNode] = {}
         scripts = compile_scripts(app.scripts)
-        environment = Environment(scripts, tables, windows, salt=f"{app.name}/{salt}")
+        aggregations: dict[str, AggregationNode] = {}
+        environment = Environment(scripts, tables, windows, aggregations, salt=f"{app.name}/{salt}")
         with using(environment):
             tables.define(app.tables)
-            nodes = DataflowBuilder(app, tables, windows, self._outputs)
+            nodes = DataflowBuilder(app, tables, windows, self._outputs, aggregations)
             self._nodes, self._flow = make_dataflow(
                 nodes, self._outputs, in_bulk=mode is not Mode.STEP
             )

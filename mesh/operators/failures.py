@@ -12,6 +12,7 @@ with positions as any other output.  So they are recorded once, also after a rep
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ import orjson
 import pyarrow as pa
 
 from mesh.functions.objects import Opaque, from_binary, python_value, to_binary
-from mesh.operators.base import RESET
+from mesh.operators.base import CURRENT, RESET, WHOLE
 from mesh.operators.total_order import instance_chunk_begins, run_begins
 
 if TYPE_CHECKING:
@@ -135,6 +136,35 @@ def failure_events(
         pa.array(_as_json(events.rows), pa.string()),
     ]
     return events.with_rows(pa.RecordBatch.from_arrays(columns, schema=_ROWS))
+
+
+def failed_output(
+    query: str,
+    stream: str,
+    schema: pa.Schema | None,
+    events: EventBatch,
+    reasons: Sequence[str],
+) -> list[tuple[str, EventBatch]]:
+    """Events on which a query failed, for the fault stream of ``schema`` or for ``FAILED``.
+
+    Args:
+        query: the name of the query.
+        stream: its input stream.
+        schema: of the stream's fault stream; None if that has no reader.
+        events: n of them; those that leave a window are dropped, as they have been processed
+            before and the engine only logs their failure.
+        reasons: of length n.
+    """
+    came = np.flatnonzero(events.kind == CURRENT)
+    if not len(came):
+        return []
+    whole = np.full(len(came), WHOLE, dtype=np.int64)
+    events = replace(events.take(came), instance=whole)
+    reasons = [reasons[row] for row in came.tolist()]
+    names = schema.names[:-1] if schema is not None else []
+    if schema is None or not set(names) <= set(events.rows.schema.names):
+        return [(FAILED, failure_events(query, stream, events, reasons))]
+    return [(f"!{stream}", faulted(schema, events, reasons))]
 
 
 def faulted(schema: pa.Schema, events: EventBatch, reasons: Sequence[str]) -> EventBatch:

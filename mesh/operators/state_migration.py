@@ -1,9 +1,9 @@
 """State of a group with a changed text: unchanged parts keep their state, new parts begin.
 
-Queries, tables and named windows that continue (``mesh.plan.states``) keep their state under their
-present names.  So do the streams from outside: the events that they held back are still to be
-processed.  Positions of output rows and the order of events continue, so that neither is ever used
-twice.  A part without a state begins at the present time of the others.
+Queries, tables, named windows and aggregations that continue (``mesh.plan.states``) keep their
+state under their present names.  So do the streams from outside: the events that they held back are
+still to be processed.  Positions of output rows and the order of events continue, so that neither
+is ever used twice.  A part without a state begins at the present time of the others.
 
 Queries remember an order of events by counts of causes: those of the whole, of a partition, or of
 a ring of queries that feed each other.  Where another text moves a query elsewhere, the count there
@@ -78,9 +78,9 @@ def _kept(going: Sequence[tuple[Keeper, Keeper]]) -> dict[str, str]:
 
 
 def _node(one: Keeper) -> str:
-    """The name of a query or a window in ``Executor.places``."""
-    if one.kind == "window":
-        return f"window-{one.name}"
+    """The name of a query, a window or an aggregation in ``Executor.places``."""
+    if one.kind in ("window", "aggregation"):
+        return f"{one.kind}-{one.name}"
     inside = "" if one.partition is None else f"partition{one.partition}."
     return f"{inside}query{one.number}"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
+from zoneinfo import available_timezones
 
 from mesh.errors import MeshError
 from mesh.language.parser import parse_expression
@@ -59,8 +60,20 @@ def check_app(annotations: Iterable[Annotation], problems: Diagnostics) -> None:
             problems.add(_wrong(annotation, "@Async is for streams, not for an app", hint))
         elif named(annotation, "app:playback"):
             problems.attempt(_check_playback, annotation)
+        elif named(annotation, "app:aggtimezone"):
+            problems.attempt(_check_zone, annotation)
         elif named(annotation, "app:statistics"):
             problems.attempt(_number, annotation, "interval")
+
+
+def _check_zone(annotation: Annotation) -> None:
+    zone = annotation.get() or ""
+    if zone not in available_timezones():
+        raise _wrong(
+            annotation,
+            f'@{annotation.name} has no time zone "{zone}"',
+            "Write the id of a zone: @App:aggTimeZone('Europe/Berlin').",
+        )
 
 
 def _check_playback(annotation: Annotation) -> None:

@@ -85,7 +85,7 @@ def _draft(app: str | App, partitions: int) -> tuple[AppPlan, tuple[Group, ...]]
     text, tree = (app, parse(app)) if isinstance(app, str) else (print_app(app), app)
     name = app_name(tree)
     bound = bind(tree)
-    if not (tree.queries or tree.partitions):
+    if not (tree.queries or tree.partitions or tree.aggregations):
         raise MeshError(
             "MESH-P103",
             f'app "{name}" has no query',
@@ -130,7 +130,11 @@ def _group_spec(group: Group, bound: BoundApp, tree: App, wiring: ChannelLayout)
     # The definition of its stream also defines a fault stream.
     touched = frozenset(name.removeprefix("!") for name in (*uses.reads, *uses.writes))
     others = [d for d in tree.definitions if _is_used(d, uses)]
-    elements = tuple(_with_names(element) for element in group.elements)
+    elements = tuple(
+        _with_names(element)
+        for element in group.elements
+        if not isinstance(element.tree, AggregationDefinition)
+    )
     part = _Part(bound, tree, wiring.connections, group.name)
     return GroupSpec(
         app=bound.name,
@@ -262,9 +266,10 @@ class _Part:
             self._own(written[s.name]) if s.name in written else _definition(s) for s in streams
         )
         annotations = [Annotation("App:name", ((None, self.bound.name),))]
-        playback = find(self.tree.annotations, "App:playback")
-        if playback is not None:
-            annotations.append(playback)
+        for name in ("App:playback", "App:aggTimeZone"):
+            found = find(self.tree.annotations, name)
+            if found is not None:
+                annotations.append(found)
         return print_app(App(tuple(annotations), (*definitions, *others, *elements)))
 
     def _own(self, definition: StreamDefinition) -> StreamDefinition:
@@ -289,8 +294,10 @@ def _is_used(definition: Definition, uses: Uses) -> bool:
             return definition.name in uses.windows
         case FunctionDefinition():
             return definition.name in uses.scripts
+        case AggregationDefinition():
+            return definition.name in uses.aggregations
         # For a reader, a trigger is a stream like any other.
-        case StreamDefinition() | TriggerDefinition() | AggregationDefinition():
+        case StreamDefinition() | TriggerDefinition():
             return False
 
 

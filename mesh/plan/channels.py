@@ -290,10 +290,10 @@ def _refuse_shared_writing(stream: str, writers: Sequence[Group], readers: Seque
         return
     group = both[0]
     other = next(g for g in writers if g is not group)
-    tree = next(tree for tree, query in group.queries if stream in query.input_streams)
+    positions = (t.input.position for t, query in group.queries if stream in query.input_streams)
     raise not_supported(
         f'stream "{stream}" read in group "{group.name}" and written there and in "{other.name}"',
-        tree.input.position,
+        next(positions, group.elements[0].tree.position),
         hint="Put the query that reads it into a group of its own.",
     )
 

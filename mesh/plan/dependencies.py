@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mesh.plan.bound import (
     Answer,
+    BoundAggregation,
     BoundFilter,
     BoundJoin,
     BoundPartition,
@@ -49,8 +50,13 @@ class Uses:
     aggregations: tuple[str, ...] = ()
 
 
-def uses_of(element: BoundQuery | BoundPartition) -> Uses:
-    """The uses of a query, or of all queries of a partition and its keys."""
+def uses_of(element: BoundQuery | BoundPartition | BoundAggregation) -> Uses:
+    """The uses of a query, of an aggregation, or of all queries of a partition and its keys."""
+    if isinstance(element, BoundAggregation):
+        schema = element.schema
+        own = Uses(reads=(element.input.schema.name,), aggregations=(schema.name,))
+        outputs = (output.expression for output in element.outputs)
+        return union([own, _named([*handler_expressions(element.input.handlers), *outputs])])
     if isinstance(element, BoundPartition):
         keys = (e for key in element.keys for e in (key.value, *(r.condition for r in key.ranges)))
         named = _named(e for e in keys if e is not None)
@@ -86,16 +92,16 @@ def expressions(query: BoundQuery) -> Iterator[BoundExpression]:
     """Every top-level expression of ``query``."""
     match query.input:
         case BoundStream():
-            yield from _handlers(query.input.handlers)
+            yield from handler_expressions(query.input.handlers)
         case BoundJoin(left, right):
-            yield from _handlers(left.handlers)
-            yield from _handlers(right.handlers)
+            yield from handler_expressions(left.handlers)
+            yield from handler_expressions(right.handlers)
             within = query.input.within
             ends = (within.start, within.end) if within is not None else ()
             yield from (e for e in (query.input.on, query.input.per, *ends) if e is not None)
         case BoundPattern():
             for step in query.input.steps:
-                yield from _handlers(step.handlers)
+                yield from handler_expressions(step.handlers)
     yield from (output.expression for output in query.outputs)
     if query.having is not None:
         yield query.having
@@ -106,7 +112,8 @@ def expressions(query: BoundQuery) -> Iterator[BoundExpression]:
         yield from (assignment.value for assignment in action.assignments)
 
 
-def _handlers(handlers: Iterable[BoundHandler]) -> Iterator[BoundExpression]:
+def handler_expressions(handlers: Iterable[BoundHandler]) -> Iterator[BoundExpression]:
+    """Every top-level expression of ``handlers``."""
     for handler in handlers:
         match handler:
             case BoundFilter():

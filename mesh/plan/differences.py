@@ -75,6 +75,7 @@ def _reasons(old: GroupSpec, new: GroupSpec, before: BoundApp, after: BoundApp) 
             yield f'stream "{schema.name}" has other attributes'
     yield from _of("table", before.tables, after.tables, lambda t: t.schema.name)
     yield from _of("window", before.windows, after.windows, lambda w: w.schema.name)
+    yield from _of("aggregation", before.aggregations, after.aggregations, lambda a: a.schema.name)
     yield from _of("trigger", before.triggers, after.triggers, lambda t: t.schema.name)
     yield from _of("function", before.scripts, after.scripts, lambda f: f.name)
     for stream in dict.fromkeys(s.name for s in after.streams):

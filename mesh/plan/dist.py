@@ -32,7 +32,8 @@ DEFAULT_GROUP: Final = "default"
 PARTITIONER_PREFIX: Final = "partition-"
 RECEIVER_PREFIX: Final = "receiver-"
 TRIGGER_PREFIX: Final = "trigger-"
-_RESERVED: Final = (PARTITIONER_PREFIX, RECEIVER_PREFIX, TRIGGER_PREFIX)
+AGGREGATION_PREFIX: Final = "aggregation-"
+_RESERVED: Final = (PARTITIONER_PREFIX, RECEIVER_PREFIX, TRIGGER_PREFIX, AGGREGATION_PREFIX)
 #: A group's name is part of the names of instances, keys and producers.
 _GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\Z")
 _LABEL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*=[A-Za-z0-9_.-]+\Z")
@@ -57,21 +58,23 @@ class Dist:
     mode: GroupMode | None = None
 
 
-def read_dist(annotations: Iterable[Annotation], position: Position) -> Dist:
-    """Read the ``@dist`` of an element at ``position``.
+def read_dist(
+    annotations: Iterable[Annotation], position: Position, otherwise: str = DEFAULT_GROUP
+) -> Dist:
+    """Read the ``@dist`` of an element at ``position``; ``otherwise``: its group without one.
 
     Raises:
         MeshError: MESH-P203 to P205, P224, P226 and P227 for errors in it.
     """
     found = [a for a in annotations if a.name.lower() == "dist"]
     if not found:
-        return Dist(DEFAULT_GROUP, 1, position)
+        return Dist(otherwise, 1, position)
     if len(found) > 1:
         raise MeshError("MESH-P203", "two @dist before one element", position=found[1].position)
     dist = found[0]
     _refuse_others(dist, _ELEMENTS, "Write @dist(execGroup='name', parallel='2').")
     return Dist(
-        _group_name(dist),
+        _group_name(dist, otherwise),
         _number(dist, "parallel", "parallelism") or 1,
         dist.position,
         _number(dist, "partitions", "number of partitions"),
@@ -106,17 +109,18 @@ def _refuse_others(dist: Annotation, known: Sequence[str], hint: str) -> None:
             )
 
 
-def _group_name(dist: Annotation) -> str:
+def _group_name(dist: Annotation, otherwise: str) -> str:
     name = dist.get("execGroup")
     if name is None:
-        return DEFAULT_GROUP
+        return otherwise
     if not _GROUP_NAME.match(name) or name.startswith(_RESERVED):
         raise MeshError(
             "MESH-P204",
             f'group name "{name}" can\'t be used',
             detail="It is part of instance names and keys.",
             hint=f"Use letters, digits, '_' and '-'; not '{PARTITIONER_PREFIX}..', "
-            f"'{RECEIVER_PREFIX}..' or '{TRIGGER_PREFIX}..', which are ours.",
+            f"'{RECEIVER_PREFIX}..', '{TRIGGER_PREFIX}..' or '{AGGREGATION_PREFIX}..', "
+            "which are ours.",
             position=dist.position,
         )
     return name

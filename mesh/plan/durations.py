@@ -18,7 +18,7 @@ DURATIONS: Final = (
 )
 
 _NAMED: Final = re.compile(
-    r"(sec|seconds?|min|minutes?|hours?|days?|months?|years?)\Z", re.IGNORECASE
+    r"(sec|seconds?|min|minutes?|h|hours?|days?|months?|years?)\Z", re.IGNORECASE
 )
 
 
@@ -26,4 +26,6 @@ def duration_of(text: str) -> TimeUnit | None:
     """The duration that a text names, ``day``, ``DAYS``; None if it names none."""
     if not _NAMED.match(text):
         return None
+    if text.lower() == "h":
+        return TimeUnit.HOUR
     return next(unit for unit in DURATIONS if text.lower().startswith(unit))

@@ -223,7 +223,8 @@ def _read_inside(group: GroupSpec) -> set[str]:
     app = bind_group(group)
     queries = [*app.queries, *(query for part in app.partitions for query in part.queries)]
     wired = {i.channel.stream.name for i in group.inputs}
-    return {name for query in queries for name in query.input_streams} - wired
+    read = {name for query in queries for name in query.input_streams}
+    return (read | {one.input.schema.name for one in app.aggregations}) - wired
 
 
 def _told(change: GroupChange) -> str:

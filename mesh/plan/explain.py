@@ -81,6 +81,7 @@ def _group_lines(group: GroupSpec) -> list[str]:
         ("sources", group.sources),
         ("sinks", group.sinks),
         ("queries", _queries(group)),
+        ("aggregations", _aggregations(group)),
     ):
         if names:
             lines.append(f"  {what:<9}  {', '.join(names)}")
@@ -97,6 +98,12 @@ def _queries(group: GroupSpec) -> tuple[str, ...]:
     app = bind_group(group)
     inside = (query for partition in app.partitions for query in partition.queries)
     return tuple(query.name for query in (*app.queries, *inside))
+
+
+def _aggregations(group: GroupSpec) -> tuple[str, ...]:
+    if group.kind is not GroupKind.QUERIES:
+        return ()
+    return tuple(aggregation.schema.name for aggregation in bind_group(group).aggregations)
 
 
 def _channel_name(channel: Channel) -> str:
@@ -125,7 +132,8 @@ def _range(names: Sequence[str]) -> str:
 def _internal_streams(plan: AppPlan) -> tuple[str, ...]:
     on_the_wire = {channel.stream.name for channel in plan.spec.channels}
     bound = plan.bound
-    uses = union([*map(uses_of, bound.queries), *map(uses_of, bound.partitions)])
+    parts = (bound.queries, bound.partitions, bound.aggregations)
+    uses = union([uses for part in parts for uses in map(uses_of, part)])
     used = {*uses.reads, *uses.writes}
     return tuple(s.name for s in bound.streams if s.name in used and s.name not in on_the_wire)
 

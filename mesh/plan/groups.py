@@ -1,8 +1,9 @@
 """Division of an app into execution groups.
 
-Queries and whole partitions with the same ``@dist(execGroup='g', parallel='n')`` are a group; those
-without share the group ``default``, of one instance.  A table or a named window belongs to one
-group, of one instance; a table in a store is available to all groups.
+Queries, aggregations and whole partitions with the same ``@dist(execGroup='g', parallel='n')`` are
+a group; those without share the group ``default``, of one instance.  A table or a named window
+belongs to one group, of one instance; a table in a store is available to all groups.  An
+aggregation without ``execGroup`` is in the group of the elements that join it, or in its own.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mesh.errors import MeshError, Position, not_supported
-from mesh.language.syntax import App, Partition, Query, find
+from mesh.language.syntax import AggregationDefinition, App, Partition, Query, find
 from mesh.model import names
 from mesh.model.app import GroupMode
-from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
+from mesh.plan.bound import BoundAggregation, BoundApp, BoundPartition, BoundQuery
 from mesh.plan.dependencies import Uses, union, uses_of
-from mesh.plan.dist import Dist, read_dist
+from mesh.plan.dist import AGGREGATION_PREFIX, DEFAULT_GROUP, Dist, read_dist
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,14 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """A query or a partition: its tree, and its bound form."""
+    """A query, a partition or an aggregation: its tree, and its bound form."""
 
-    tree: Query | Partition
-    bound: BoundQuery | BoundPartition
+    tree: Query | Partition | AggregationDefinition
+    bound: BoundQuery | BoundPartition | BoundAggregation
 
     @property
     def queries(self) -> tuple[tuple[Query, BoundQuery], ...]:
-        """The query, or those inside of the partition."""
+        """The query, or those inside of the partition; an aggregation has none."""
+        if isinstance(self.tree, AggregationDefinition):
+            return ()
         if isinstance(self.tree, Partition):
             assert isinstance(self.bound, BoundPartition), "bound in the order of the trees"
             return tuple(zip(self.tree.queries, self.bound.queries, strict=True))
@@ -124,8 +127,17 @@ def split_app(app: App, bound: BoundApp) -> tuple[Group, ...]:
     """
     members: dict[str, list[Element]] = {}
     said: dict[str, list[Dist]] = {}
-    for element in _elements(app, bound):
-        dist = read_dist(element.tree.annotations, element.tree.position)
+    elements = list(_elements(app, bound))
+    homes = _homes(elements)
+    for element in elements:
+        dist = _dist(element)
+        if isinstance(element.bound, BoundAggregation) and _is_placed_by_reader(element):
+            home = homes.get(element.bound.schema.name)
+            if home is not None:
+                # Its own annotation says nothing about a group that it does not name.
+                members.setdefault(home.group, []).append(element)
+                said.setdefault(home.group, []).append(home)
+                continue
         members.setdefault(dist.group, []).append(element)
         said.setdefault(dist.group, []).append(dist)
     groups = _with_faults(
@@ -136,6 +148,29 @@ def split_app(app: App, bound: BoundApp) -> tuple[Group, ...]:
     for group in groups:
         _refuse_loops(group)
     return groups
+
+
+def _dist(element: Element) -> Dist:
+    tree = element.tree
+    otherwise = DEFAULT_GROUP
+    if isinstance(tree, AggregationDefinition):
+        otherwise = f"{AGGREGATION_PREFIX}{tree.name}"
+    return read_dist(tree.annotations, tree.position, otherwise)
+
+
+def _is_placed_by_reader(element: Element) -> bool:
+    dist = find(element.tree.annotations, "dist")
+    return dist is None or dist.get("execGroup") is None
+
+
+def _homes(elements: Sequence[Element]) -> dict[str, Dist]:
+    """By aggregation, the ``@dist`` of the first element that joins it."""
+    homes: dict[str, Dist] = {}
+    for element in elements:
+        if not isinstance(element.bound, BoundAggregation):
+            for name in element.uses.aggregations:
+                homes.setdefault(name, _dist(element))
+    return homes
 
 
 def _group(name: str, said: Sequence[Dist], elements: tuple[Element, ...]) -> Group:
@@ -198,9 +233,12 @@ def _with_faults(groups: Sequence[Group]) -> tuple[Group, ...]:
 
 def _elements(app: App, bound: BoundApp) -> Iterator[Element]:
     queries, partitions = iter(bound.queries), iter(bound.partitions)
+    aggregations = iter(bound.aggregations)
     for tree in app.elements:
         if isinstance(tree, Query):
             yield Element(tree, next(queries))
+        elif isinstance(tree, AggregationDefinition):
+            yield Element(tree, next(aggregations))
         elif isinstance(tree, Partition):
             for query in tree.queries:
                 _refuse_inner_dist(query)
@@ -227,6 +265,7 @@ def _refuse_scattered(groups: tuple[Group, ...], in_memory: frozenset[str]) -> N
             uses = element.uses
             kept = [("table", n) for n in uses.tables if n in in_memory]
             kept += [("window", n) for n in uses.windows]
+            kept += [("aggregation", n) for n in uses.aggregations]
             for kind, name in kept:
                 other = home.setdefault(name, group)
                 if other is not group:
@@ -237,7 +276,7 @@ def _refuse_scattered(groups: tuple[Group, ...], in_memory: frozenset[str]) -> N
                         hint="Put the elements that use it into one group.",
                         position=element.tree.position,
                     )
-                if group.is_shared:
+                if group.is_shared and kind != "aggregation":
                     to_unshare = group.to_unshare
                     raise MeshError(
                         "MESH-P216",
@@ -254,6 +293,8 @@ def _refuse_far_aggregations(groups: tuple[Group, ...], bound: BoundApp) -> None
     kept = {a.schema.name for a in bound.aggregations if find(a.annotations, "store") is None}
     for group in groups:
         for element in group.elements if group.is_shared else ():
+            if isinstance(element.bound, BoundAggregation):
+                continue
             for name in element.uses.aggregations:
                 if name in kept:
                     raise MeshError(

@@ -1,4 +1,4 @@
-"""States of a restarting group that can be kept: those of queries, tables and named windows.
+"""States of a restarting group that can be kept: of queries, tables, windows and aggregations.
 
 A query continues from its state if it is the same, over the same streams.  In a partition its state
 is divided by the numbers that the partition gave its keys.  So a partition continues from one
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from mesh.language.syntax import find
 from mesh.model.app import Strategy
 from mesh.plan.bound import SourceKind
 from mesh.plan.build import bind_group
@@ -43,7 +44,7 @@ class StateFate(StrEnum):
 class StateChange:
     """The state of one query, table or named window."""
 
-    #: ``query``, ``table`` or ``window``.
+    #: ``query``, ``table``, ``window`` or ``aggregation``.
     kind: str
     name: str
     fate: StateFate
@@ -55,9 +56,9 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """A query, table or window with state: its name, its place and the state's dependencies."""
+    """A query, table, window or aggregation with state: its name, its place, its dependencies."""
 
-    #: ``query``, ``table`` or ``window``.
+    #: ``query``, ``table``, ``window`` or ``aggregation``.
     kind: str
     name: str
     #: Equal for keepers that can continue from each other's state.
@@ -168,6 +169,7 @@ def without_numbers(app: BoundApp) -> BoundApp:
         windows=tuple(sorted(app.windows, key=lambda window: window.schema.name)),
         triggers=tuple(sorted(app.triggers, key=lambda trigger: trigger.schema.name)),
         scripts=tuple(sorted(app.scripts, key=lambda script: script.name)),
+        aggregations=tuple(sorted(app.aggregations, key=lambda one: one.schema.name)),
         queries=tuple(_unnumbered(query) for query in app.queries),
         partitions=tuple(
             replace(p, queries=tuple(_unnumbered(query) for query in p.queries))
@@ -200,6 +202,10 @@ def _keepers(app: BoundApp) -> Iterator[Keeper]:
         yield Keeper("table", table.schema.name, table)
     for window in app.windows:
         yield Keeper("window", window.schema.name, window)
+    zone = find(app.annotations, "App:aggTimeZone")
+    for one in app.aggregations:
+        # How long values are kept, and where, does not matter to those that there are.
+        yield Keeper("aggregation", one.schema.name, (replace(one, annotations=()), zone))
 
 
 def _windows(query: BoundQuery) -> tuple[str, ...]:

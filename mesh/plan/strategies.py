@@ -15,6 +15,7 @@ from mesh.errors import MeshError, not_supported
 from mesh.language.syntax import Partition, Query
 from mesh.model.app import Strategy
 from mesh.plan.bound import (
+    BoundAggregation,
     BoundJoin,
     BoundPartition,
     BoundPattern,
@@ -119,6 +120,10 @@ def _share(stream: str, keys: dict[str, Key], whole: set[str]) -> InputPartition
 
 def _wishes(group: Group, element: Element) -> list[_ReadRequirement]:
     tree, bound = element.tree, element.bound
+    if isinstance(bound, BoundAggregation):
+        schema, at = bound.input.schema, bound.input.position
+        by = _aggregation_key(group, bound)
+        return [_ReadRequirement(schema.name, by, False, at, takes_part=True)]
     if isinstance(tree, Partition) and isinstance(bound, BoundPartition):
         keys = {
             key.stream: partition_key(written, key)
@@ -138,6 +143,27 @@ def _wishes(group: Group, element: Element) -> list[_ReadRequirement]:
         _ReadRequirement(s, key, False, at, takes_part=True, spread=spread)
         for s in element.uses.reads
     ]
+
+
+def _aggregation_key(group: Group, aggregation: BoundAggregation) -> Key:
+    """The columns that the events of ``aggregation`` must be divided by."""
+    columns = aggregation.group_by
+    attributes = aggregation.input.schema.names
+    added = [column for column in columns if column.name not in attributes]
+    if not columns or added:
+        has_none = "has no 'group by'" if not columns else f'is grouped by "{added[0].name}"'
+        raise MeshError(
+            "MESH-P208",
+            f'aggregation "{aggregation.schema.name}", which {has_none}, in group '
+            f'"{group.name}" {group.width}',
+            detail="Its events are divided by group-by attributes of the stream.",
+            hint=f"{group.to_unshare[0].upper()}{group.to_unshare[1:]}, or group by an attribute "
+            f"of {aggregation.input.schema.name}.",
+            position=aggregation.position,
+        )
+    for column in columns:
+        check_key_name(column.name, column.position)
+    return Key(tuple(dict.fromkeys(column.name for column in columns)))
 
 
 def _group_key(group: Group, tree: Query, query: BoundQuery) -> Key | None:

@@ -39,15 +39,19 @@ from mesh.plan.bound import (
     UnaryExpression,
     Update,
     Window,
+    has_aggregate,
     operands,
 )
 from mesh.plan.nats_source import check_source
 from mesh.plan.patterns import check_pattern
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mesh.errors import Position
     from mesh.language.syntax import Annotation
     from mesh.plan.bound import (
+        BoundAggregation,
         BoundApp,
         BoundExpression,
         BoundHandler,
@@ -75,6 +79,8 @@ _ARITHMETIC: Final = frozenset(
 EVENT_SOURCES: Final = frozenset(SourceKind) - {SourceKind.TABLE, SourceKind.AGGREGATION}
 _STREAM_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
 _CONNECTIONS: Final = ("sink", "store", "map")
+#: Annotations of aggregations with rows in a database.
+_SHARED_ROWS: Final = ("store", "partitionbyid", "persistedaggregation")
 _APP_ANNOTATIONS: Final = ("app:guarantee",)
 
 
@@ -124,7 +130,42 @@ def _check_definitions(app: BoundApp) -> None:
     for script in app.scripts:
         _check_script(script)
     for aggregation in app.aggregations:
-        raise not_supported("aggregations (define aggregation)", aggregation.position)
+        _check_aggregation(aggregation)
+
+
+def _check_aggregation(aggregation: BoundAggregation) -> None:
+    for annotation in aggregation.annotations:
+        if annotation.name.lower() in _SHARED_ROWS:
+            raise not_supported(
+                f"an aggregation with @{annotation.name}",
+                annotation.position,
+                hint="Without it the values are kept in the state of the group.",
+            )
+    _check_stream(aggregation.input)
+    keys = {column.name for column in aggregation.group_by}
+    for column in aggregation.group_by:
+        if column.type is AttributeType.OBJECT:
+            raise not_supported("group by an object", aggregation.position)
+    for output in aggregation.outputs:
+        _check_expression(output.expression)
+        if not isinstance(output.expression, AggregateCall) and has_aggregate(output.expression):
+            for part in _beside_aggregates(output.expression):
+                if part.name not in keys:
+                    raise not_supported(
+                        f'attribute "{part.name}" beside an aggregator',
+                        part.position,
+                        hint="An attribute that is not grouped by has no value of a bucket: "
+                        "select it on its own, then it is that of the latest event.",
+                    )
+
+
+def _beside_aggregates(expression: BoundExpression) -> Iterator[Column]:
+    """The columns of ``expression`` outside of its aggregators."""
+    if isinstance(expression, Column):
+        yield expression
+    elif not isinstance(expression, AggregateCall):
+        for part in operands(expression):
+            yield from _beside_aggregates(part)
 
 
 def _check_script(script: BoundScript) -> None:
@@ -253,12 +294,18 @@ def _check_stream(source: BoundStream) -> None:
 
 def _check_join(source: BoundJoin) -> None:
     for side in (source.left, source.right):
-        if side.kind is SourceKind.AGGREGATION:
-            raise not_supported(f"reading {_article(side.kind)}", side.position)
         for handler in side.handlers:
             _check_handler(handler)
+        if side.kind is SourceKind.AGGREGATION and side.handlers:
+            raise not_supported("a filter of an aggregation", side.position)
     if source.on is not None:
         _check_condition(source.on, "'on'")
+    within = source.within
+    for part in (within.start, within.end) if within is not None else ():
+        if part is not None:
+            _check_expression(part)
+    if source.per is not None:
+        _check_expression(source.per)
 
 
 def _check_handler(handler: BoundHandler) -> None:

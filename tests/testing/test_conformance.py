@@ -82,6 +82,8 @@ def test_a_value_that_does_not_fit_is_an_error_of_its_step() -> None:
 def test_what_does_not_run_answers_with_its_code() -> None:
     app = (
         "define stream S (a int); "
+        "@store(type='rdbms', jdbc.url='jdbc:h2:./a', jdbc.driver.name='org.h2.Driver', "
+        "username='u', password='p') "
         "define aggregation A from S select sum(a) as s aggregate every sec;"
     )
     made = compact(direct.answer({"name": "asked", "app": app, "inputs": []}))

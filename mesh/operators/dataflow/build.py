@@ -1,8 +1,8 @@
 """Builds the dataflow of an app from its triggers, named windows, queries and partitions.
 
-Nodes are in the order in which the engine subscribes them: triggers, named windows, then queries
-and partitions as written. A partition is a key router and the queries that it feeds; in bulk
-execution these are one node.
+Nodes are in the order in which the engine subscribes them: triggers, named windows, aggregations,
+then queries and partitions as written. A partition is a key router and the queries that it feeds;
+in bulk execution these are one node.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from mesh.language.parser import parse_expression
 from mesh.language.syntax import Literal, find
+from mesh.operators.aggregations.settings import zone_of
+from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.dataflow.bulk import BulkDataflow
 from mesh.operators.dataflow.cycles import collapse_cycles
 from mesh.operators.dataflow.depth_first import StepwiseDataflow
@@ -37,7 +39,7 @@ from mesh.plan.bound import (
     TableCheck,
     walk,
 )
-from mesh.plan.dependencies import expressions
+from mesh.plan.dependencies import expressions, handler_expressions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from mesh.operators.dataflow.graph import Dataflow, NodeOperator
     from mesh.operators.query.handlers import RunningQuery
     from mesh.plan.bound import (
+        BoundAggregation,
         BoundApp,
         BoundExpression,
         BoundNamedWindow,
@@ -69,8 +72,9 @@ class Scope:
 class DataflowBuilder:
     """The nodes of ``app``.
 
-    ``tables``: the tables, which exist already. ``windows``: filled with the named windows, by
-    name. ``outputs``: the streams that leave. ``parts``: nodes and partitions, in order.
+    ``tables``: the tables, which exist already. ``windows``, ``aggregations``: filled with the
+    named windows and the aggregations, by name. ``outputs``: the streams that leave. ``parts``:
+    nodes and partitions, in order.
     """
 
     def __init__(
@@ -79,9 +83,11 @@ class DataflowBuilder:
         tables: Tables,
         windows: dict[str, NamedWindowNode],
         outputs: Collection[str] = (),
+        aggregations: dict[str, AggregationNode] | None = None,
     ) -> None:
         self.tables = tables
         self.windows = windows
+        self.aggregations = {} if aggregations is None else aggregations
         streams = {stream.name: stream.arrow for stream in app.streams}
         # Events on a fault stream without a reader would be lost.
         queries = [*app.queries, *(query for part in app.partitions for query in part.queries)]
@@ -96,6 +102,8 @@ class DataflowBuilder:
             for t in app.triggers
         ]
         self.parts += [self._window(window) for window in app.windows]
+        zone = zone_of(app.annotations)
+        self.parts += [self._aggregation(one, zone) for one in app.aggregations]
         elements: list[BoundQuery | BoundPartition] = [*app.queries, *app.partitions]
         numbers = {id(query): number for number, query in enumerate(app.queries)}
         numbers |= {id(partition): number for number, partition in enumerate(app.partitions)}
@@ -145,6 +153,27 @@ class DataflowBuilder:
         access = StateAccess(_window(name), f"window-{name}", True)
         return DataflowNode(
             f"window-{name}", (window_input(name),), (name,), make, accesses=(access,)
+        )
+
+    def _aggregation(self, definition: BoundAggregation, zone: str | None) -> DataflowNode:
+        name, stream = definition.schema.name, definition.input.schema.name
+        fault = self._faults.get(stream)
+
+        def make(timer: int) -> NodeOperator:
+            work = self.aggregations[name] = AggregationNode(definition, timer, fault, zone)
+            return work
+
+        reads = _asked(handler_expressions(definition.input.handlers))
+        own = f"aggregation-{name}"
+        return DataflowNode(
+            own,
+            (stream,),
+            (*((f"!{stream}",) if fault is not None else ()), FAILED),
+            make,
+            accesses=(
+                StateAccess(_aggregation(name), own, True),
+                *(StateAccess(_table(table), own, False) for table in reads),
+            ),
         )
 
     def _query(self, name: str, query: BoundQuery, inside: str) -> DataflowNode:
@@ -324,6 +353,8 @@ def _accesses(name: str, query: BoundQuery, inside: str) -> tuple[StateAccess, .
                 found.append(StateAccess(_table(other.schema.name), name, False, by))
             elif other.kind is SourceKind.WINDOW:
                 found.append(StateAccess(_window(other.schema.name), name, False, by))
+            elif other.kind is SourceKind.AGGREGATION:
+                found.append(StateAccess(_aggregation(other.schema.name), name, False, by))
     assert not isinstance(action, Answer), "an app's queries answer nobody"
     if not isinstance(action, Insert) or action.kind is SourceKind.TABLE:
         found.append(StateAccess(_table(action.target.name), name, True))
@@ -341,6 +372,10 @@ def _table(name: str) -> str:
 
 def _window(name: str) -> str:
     return f"window {name}"
+
+
+def _aggregation(name: str) -> str:
+    return f"aggregation {name}"
 
 
 def _purge(annotations: Sequence[Annotation]) -> PurgePolicy | None:

@@ -11,7 +11,7 @@ import numpy as np
 from mesh.operators.base import CURRENT, RESET, WHOLE
 from mesh.operators.dataflow.causes import failed_inputs
 from mesh.operators.dataflow.graph import CallbackRecorder, Outputs, as_current
-from mesh.operators.failures import FAILED, failure_events, faulted
+from mesh.operators.failures import FAILED, failed_output, failure_events, faulted
 from mesh.plan.bound import BoundStream
 
 if TYPE_CHECKING:
@@ -137,19 +137,7 @@ class QueryNode:
                 made += self._to_causes(named, events, reasons)
                 continue
             stream = ", ".join(self._streams) if known is None else known
-            schema = self._faults.get(stream)
-            names = schema.names[:-1] if schema is not None else []
-            # An expired event has been processed before; the engine only logs its failure.
-            came = np.flatnonzero(events.kind == CURRENT)
-            whole = np.full(len(came), WHOLE, dtype=np.int64)
-            events = replace(events.take(came), instance=whole)
-            reasons = [reasons[row] for row in came]
-            if not len(events):
-                continue
-            if schema is None or not set(names) <= set(events.rows.schema.names):
-                made.append((FAILED, failure_events(self._name, stream, events, reasons)))
-                continue
-            made.append((f"!{stream}", faulted(schema, events, reasons)))
+            made += failed_output(self._name, stream, self._faults.get(stream), events, reasons)
         self.query.failures.found.clear()
         return made
 

@@ -23,14 +23,14 @@ from mesh.operators.expressions import columns_of
 from mesh.operators.query.handlers import Failures, Handlers
 from mesh.operators.state.row_store import RowStore
 from mesh.operators.windows import kind_of, make_window
-from mesh.plan.bound import Window
+from mesh.plan.bound import BoundJoin, Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mesh.operators.base import Timeline
     from mesh.operators.windows import WindowOperator
-    from mesh.plan.bound import BoundExpression, BoundJoin, BoundQuery, BoundStream
+    from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream
 
 #: Columns that go through a window beside the attributes.
 ROW, INSTANCE, TIME = "#joined", "#of", "#came"
@@ -155,6 +155,8 @@ def _expressions(query: BoundQuery) -> Iterator[BoundExpression]:
         yield query.having
     for order in query.order_by:
         yield order.column
-    on = getattr(query.input, "on", None)
-    if on is not None:
-        yield on
+    source = query.input
+    if isinstance(source, BoundJoin):
+        within = source.within
+        ends = (within.start, within.end) if within is not None else ()
+        yield from (e for e in (source.on, source.per, *ends) if e is not None)

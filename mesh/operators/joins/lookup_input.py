@@ -41,6 +41,13 @@ class LookupInput(JoinInput):
             self.table = table
         elif source.kind is SourceKind.WINDOW:
             self._named = source.schema.name
+        #: Whether it is an aggregation.
+        self.is_aggregation = source.kind is SourceKind.AGGREGATION
+
+    @property
+    def has_events(self) -> bool:
+        """Whether it is a stream or a window: tables and aggregations have rows only."""
+        return self.table is None and not self.is_aggregation
 
     @property
     def is_passing(self) -> bool:

@@ -1,8 +1,8 @@
 """Join that searches the other side for each event, as the reference engine does.
 
-For sides with other content than their output: tables, named windows, and windows that hold other
-rows, or in another order.  It is called stepwise, with one chunk of events or one timer at a time,
-so that it finds the content of that time.
+For sides with other content than their output: tables, aggregations, named windows, and windows
+that hold other rows, or in another order.  It is called stepwise, with one chunk of events or one
+timer at a time, so that it finds the content of that time.
 
 Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/joins.jsonl and tables.jsonl.
 """
@@ -31,14 +31,12 @@ from mesh.operators.base import (
 )
 from mesh.operators.expressions import compile_filter
 from mesh.operators.frame import Frame
+from mesh.operators.joins.aggregation_lookup import AggregationLookup, add_spans
 from mesh.operators.joins.input import ROW, TIME, joined_events, pass_nothing
 from mesh.operators.joins.lookup_input import BesideFrame, LookupInput, of_table
 from mesh.operators.joins.matches import JoinMatches, entry_starts, nothing
 from mesh.operators.tables import Condition
 from mesh.operators.total_order import instance_chunk_begins, run_begins, run_starts
-from mesh.plan.bound import (
-    SourceKind,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundJoin, BoundQuery
 
 _NO_MASK = np.empty(0, dtype=np.bool_)
+_NO_SPANS = np.empty((0, 2), dtype=np.int64)
 _WHOSE = pa.schema([pa.field(ROW, pa.int64())])
 _COLUMNS = {
     "time_ms": np.int64,
@@ -71,19 +70,22 @@ class LookupJoin:
             LookupInput(query, source.right, 1, timer_path),
         )
         self._is_self = (
-            source.left.schema.name == source.right.schema.name
-            and source.left.kind is not SourceKind.TABLE
+            source.left.schema.name == source.right.schema.name and self._sides[0].has_events
         )
         self._outer = joined_events(source)
         self._sets_off = (
-            source.trigger is not JoinSide.RIGHT and self._sides[0].table is None,
-            source.trigger is not JoinSide.LEFT and self._sides[1].table is None,
+            source.trigger is not JoinSide.RIGHT and self._sides[0].has_events,
+            source.trigger is not JoinSide.LEFT and self._sides[1].has_events,
         )
         self._met = None if source.on is None else compile_filter(source.on)
         self._tables = [
             None if side.table is None else Condition(of_table(source.on, side.step), side.table)
             for side in self._sides
         ]
+        self._aggregation = next(
+            (AggregationLookup(source, side.step) for side in self._sides if side.is_aggregation),
+            None,
+        )
         # Without a window an event expires on arrival; that is omitted if nothing reads it.
         self._comes_only = (
             query.events is EventKind.CURRENT and not query.has_aggregates and query.rate is None
@@ -113,7 +115,7 @@ class LookupJoin:
     ) -> list[JoinMatches]:
         found: list[JoinMatches] = []
         for side, events in zip(self._sides, inputs, strict=True):
-            if side.table is not None:
+            if not side.has_events:
                 continue
             made = side.enter(events, timeline, failures)
             if self._keeps[side.step]:
@@ -130,8 +132,13 @@ class LookupJoin:
         other = self._sides[1 - step]
         asks = np.flatnonzero(made.kind != RESET)
         frame = Frame.of_events(made, step)
+        spans: Longs | None = None
         condition = self._tables[other.step]
-        if condition is None:
+        if other.is_aggregation:
+            assert self._aggregation is not None, "made for the side that is one"
+            answer = self._aggregation.find(frame, asks, made.clock_ms, other.schema)
+            row, place, theirs, spans = answer.row, answer.place, answer.rows, answer.spans
+        elif condition is None:
             row, place, theirs = self._look(other, frame, asks, made.instance)
         elif len(asks) < len(made):
             asked = Frame.of_events(made.take(asks), step)
@@ -159,7 +166,7 @@ class LookupJoin:
             place = np.concatenate([place, np.full(len(further), -1)])
             order = np.argsort(row, kind="stable")
             row, place = row[order], place[order]
-        return JoinMatches(step, made, row, place, theirs)
+        return JoinMatches(step, made, row, place, theirs, spans)
 
     def _look(
         self, other: LookupInput, frame: Frame, asks: Longs, instance: Longs
@@ -212,7 +219,8 @@ class LookupJoin:
         place = np.concatenate([found.place, found.place, np.full(count, -1)])
         order = np.argsort(row, kind="stable")
         events = pass_nothing(found.events)
-        return JoinMatches(found.step, events, row[order], place[order], found.theirs)
+        spans = None if found.spans is None else np.repeat(found.spans, 3, axis=0)
+        return JoinMatches(found.step, events, row[order], place[order], found.theirs, spans)
 
     def _own_times(self, step: int, made: EventBatch) -> EventBatch:
         """Rows of a batch window that a join has searched keep their time when they leave."""
@@ -238,6 +246,9 @@ class LookupJoin:
         for step, none in missing:
             if none.any():
                 frame.add_missing(step, none)
+        if self._aggregation is not None:
+            spans = [one.spans[one.row] for one in found if one.spans is not None]
+            add_spans(frame, np.concatenate([_NO_SPANS, *spans]))
         frame.calls = partial(_calls, found)
         return events, frame.timed(events)
 

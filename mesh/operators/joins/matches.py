@@ -29,6 +29,8 @@ class JoinMatches:
     row: Longs
     place: Longs
     theirs: pa.RecordBatch
+    #: int64[n, 2], the start and the end of the span that each event asks an aggregation for.
+    spans: Longs | None = None
 
     def rows(self, step: int, schema: pa.Schema) -> tuple[pa.RecordBatch, Mask]:
         """The rows of side ``step`` in the pairs, nulls for missing ones, and a mask of those."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -22,10 +22,14 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundJoin, BoundQuery
 
 
+#: Sides that have rows and no events.
+_KEPT: Final = (SourceKind.TABLE, SourceKind.AGGREGATION)
+
+
 def probes_table_or_window(source: BoundJoin) -> bool:
-    """True if a join searches the content of a side when an event of the other arrives."""
+    """True if a join searches the rows of a side when an event of the other arrives."""
     return any(
-        side.kind in (SourceKind.TABLE, SourceKind.WINDOW)
+        side.kind in (*_KEPT, SourceKind.WINDOW)
         or (side.window is not None and not kind_of(side.window).holds_what_it_emits)
         for side in (source.left, source.right)
     )
@@ -34,7 +38,7 @@ def probes_table_or_window(source: BoundJoin) -> bool:
 def is_stepwise(source: BoundJoin) -> bool:
     """True if a join must be called stepwise: both sides may search the other's window."""
     sides = (source.left, source.right)
-    if not probes_table_or_window(source) or any(side.kind is SourceKind.TABLE for side in sides):
+    if not probes_table_or_window(source) or any(side.kind in _KEPT for side in sides):
         return False
     return source.left.schema.name == source.right.schema.name or any(
         side.window is not None for side in sides

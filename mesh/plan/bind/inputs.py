@@ -38,7 +38,6 @@ from mesh.plan.bound import (
     Constant,
     SourceKind,
     Window,
-    walk,
 )
 from mesh.plan.expressions import argument, bind_condition, bind_expression, refused
 from mesh.plan.scopes import InputScope
@@ -223,8 +222,6 @@ def bind_join(
         condition = written.on
         # The engine accepts any expression here, not only conditions.
         on = problems.attempt(bind_expression, condition, _for_on(scope, sides), names.vocabulary)
-        if on is not None:
-            problems.attempt(_check_condition, written, sides, on)
     within = per = None
     asked = next((side for side in sides if side.kind is SourceKind.AGGREGATION), None)
     if asked is not None:
@@ -288,14 +285,6 @@ def _check_sides(written: JoinInput, sides: Sequence[BoundStream]) -> None:
             hint="Join each with a stream, or ask on demand.",
             position=written.left.stream.position,
         )
-    if left.kind is SourceKind.AGGREGATION and left.alias is not None:
-        raise MeshError(
-            "MESH-L221",
-            "aggregation with an alias on the left side of a join",
-            detail="The reference engine mixes up its names.",
-            hint="Put the aggregation on the right side.",
-            position=written.left.stream.position,
-        )
     for side, tree in zip(sides, (written.left, written.right), strict=True):
         is_stream = side.kind not in (*_STATIC, SourceKind.WINDOW)
         if is_stream and tree.handlers and side.window is None:
@@ -305,23 +294,6 @@ def _check_sides(written: JoinInput, sides: Sequence[BoundStream]) -> None:
                 hint="Add one after it: #window.length(1).",
                 position=tree.handlers[0].position,
             )
-
-
-def _check_condition(
-    written: JoinInput, sides: Sequence[BoundStream], on: BoundExpression | None
-) -> None:
-    """Refuse comparing an aggregation on the left with the right side: the engine fails on it."""
-    if on is None or sides[0].kind is not SourceKind.AGGREGATION:
-        return
-    steps = {part.step for part in walk(on) if isinstance(part, Column)}
-    if steps >= {0, 1}:
-        raise MeshError(
-            "MESH-L221",
-            "aggregation on the left side of a join compared with the right side",
-            detail="The reference engine doesn't find the names of the right side then.",
-            hint="Put the aggregation on the right side.",
-            position=written.left.stream.position,
-        )
 
 
 def _refuse_per(written: JoinInput) -> None:

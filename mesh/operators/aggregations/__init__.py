@@ -1,0 +1,1 @@
+"""Incremental aggregations: values of calendar buckets of several durations, by group."""

@@ -1,0 +1,275 @@
+"""Cells: the base values of (arrival bucket, event bucket, group), found by hash.
+
+A store has the cells of one duration: those that are running, of which the arrival bucket is not
+over, or those that are closed, of which the arrival bucket does not matter and is 0.  Cells are
+numbered in the order of their first event, so those of earlier arrival buckets come first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.functions.vectors import Vector, from_arrow
+from mesh.operators.aggregations.loops import (
+    ARRIVAL,
+    BUCKET,
+    GROUP,
+    S_MARK,
+    latest_rows,
+    number_cells,
+)
+from mesh.operators.aggregations.paged import Pages
+from mesh.operators.aggregations.sets import PairSet
+from mesh.operators.aggregations.values import (
+    BaseKind,
+    BaseValue,
+    CountColumn,
+    base_column,
+    type_of_column,
+)
+from mesh.operators.base import State
+from mesh.operators.select.hashing import SEED, more_rows, slots_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.operators.base import Longs
+
+_KEYS = ("arrival", "bucket", "group")
+_LAST = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Cells outside of a store, n of them, or events to be added: each is a cell of one event.
+
+    ``arrival``, ``bucket``, ``group``: int64[n].  ``last``: int64[n], the time of the latest
+    values; empty without any.  ``values``: by number of the base value its values; none for sets,
+    and none for counts of events.  ``sets``: by number of the base value the places of cells
+    and the numbers of the values in their sets.
+    """
+
+    arrival: Longs
+    bucket: Longs
+    group: Longs
+    last: Longs
+    values: Mapping[int, Vector]
+    sets: Mapping[int, tuple[Longs, Longs]]
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+
+class CellStore:
+    """The cells of one duration, with the base values ``plan``."""
+
+    def __init__(self, plan: Sequence[BaseValue]) -> None:
+        self._plan = tuple(plan)
+        kinds = [value.kind for value in plan]
+        self._columns = {
+            number: base_column(value)
+            for number, value in enumerate(plan)
+            if value.kind is not BaseKind.SET
+        }
+        self._latest = [n for n, kind in enumerate(kinds) if kind is BaseKind.LATEST]
+        self._sets = {n: PairSet() for n, kind in enumerate(kinds) if kind is BaseKind.SET}
+        self.count = 0
+        self._pages = Pages("cells")
+        self._set_pages = {number: Pages(f"set{number}") for number in self._sets}
+        self._keys: Longs = np.zeros((0, len(_KEYS)), dtype=np.int64)
+        self._slots = slots_for(0)
+        #: See ``number_cells``; marks begin at 1.
+        self._near: Longs = np.zeros((0, 2), dtype=np.int64)
+        self._state: Longs = np.array([0, 0, 1], dtype=np.int64)
+        self._last: Longs = np.zeros(0, dtype=np.int64)
+        self._has_last = np.zeros(0, dtype=np.bool_)
+        self._row_of: Longs = np.zeros(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def arrivals(self) -> Longs:
+        """int64[count], the arrival buckets, which never fall in a store of running cells."""
+        return self._keys[: self.count, ARRIVAL]
+
+    @property
+    def buckets(self) -> Longs:
+        """int64[count], the event buckets."""
+        return self._keys[: self.count, BUCKET]
+
+    @property
+    def groups(self) -> Longs:
+        """int64[count], the numbers of the groups."""
+        return self._keys[: self.count, GROUP]
+
+    # Changing
+
+    def add(self, cells: Cells, version: str) -> None:
+        """Add the values of cells, in order, to the cells with the same keys.
+
+        ``version``: of the whole state after the change, here and below.
+        """
+        if not len(cells):
+            return
+        numbers = self._number(cells)
+        for number, column in self._columns.items():
+            column.grow(self.count)
+            if number in self._latest:
+                continue
+            values = cells.values.get(number)
+            if isinstance(column, CountColumn) and values is None:
+                column.count(numbers)
+                continue
+            assert values is not None, "base values but sets and counts of events have values"
+            column.add(numbers, values.spread(len(cells)))
+        if self._latest:
+            self._add_latest(numbers, cells)
+        for number, pairs in self._sets.items():
+            places, values_of = cells.sets[number]
+            before = len(pairs)
+            pairs.add(numbers[places], values_of)
+            if len(pairs) > before:
+                self._set_pages[number].touch(np.arange(before, len(pairs)), version)
+        self._pages.touch(numbers, version)
+
+    def _number(self, cells: Cells) -> Longs:
+        needed = self.count + len(cells)
+        self._keys = more_rows(self._keys, needed)
+        if len(self._slots) < 2 * needed:
+            self._build(needed)
+        self._near = more_rows(self._near, int(cells.group.max()) + 1)
+        numbers = np.empty(len(cells), dtype=np.int64)
+        self.count = number_cells(
+            cells.arrival, cells.bucket, cells.group, SEED, self._slots, self._keys, self.count,
+            self._near, self._state, numbers,
+        )  # fmt: skip
+        return numbers
+
+    def _add_latest(self, numbers: Longs, cells: Cells) -> None:
+        self._last = more_rows(self._last, self.count)
+        self._has_last = more_rows(self._has_last, self.count)
+        if len(self._row_of) < self.count:
+            self._row_of = np.full(2 * self.count, -1, dtype=np.int64)
+        touched = np.empty(min(len(cells), self.count), dtype=np.int64)
+        count = latest_rows(numbers, cells.last, self._last, self._has_last, self._row_of, touched)
+        touched = touched[:count]
+        rows = self._row_of[touched]
+        self._row_of[touched] = -1
+        for number in self._latest:
+            values = cells.values[number].spread(len(cells))
+            self._columns[number].add(touched, values.take(rows) if len(cells) > 1 else values)
+
+    def keep(self, cells: Longs, version: str) -> None:
+        """Drop all but ``cells``, which are numbered from 0 then, in this order."""
+        for column in self._columns.values():
+            column.grow(self.count)
+            column.keep(cells)
+        for pairs in self._sets.values():
+            pairs.keep(cells, self.count)
+        if self._latest:
+            self._last = self._last[: self.count][cells]
+            self._has_last = self._has_last[: self.count][cells]
+        self._keys = self._keys[cells]
+        moved = np.flatnonzero(cells != np.arange(len(cells)))
+        self.count = len(cells)
+        self._touch_from(int(moved[0]) if len(moved) else self.count, version)
+        self._build(self.count)
+
+    def renumber(self, groups: Longs | None, values: Mapping[int, Longs], version: str) -> None:
+        """Give groups and values of sets other numbers, by their present ones."""
+        if groups is not None:
+            self._keys[: self.count, GROUP] = groups[self.groups]
+        for number, new in values.items():
+            pairs = self._sets[number].pairs
+            self._sets[number].replace(pairs[:, 0].copy(), new[pairs[:, 1]])
+        self._touch_from(0, version)
+        self._build(self.count)
+
+    def _touch_from(self, cell: int, version: str) -> None:
+        self._pages.touch_from(cell, self.count, version)
+        for number, pairs in self._sets.items():
+            self._set_pages[number].touch_from(0, len(pairs), version)
+
+    def _build(self, room: int) -> None:
+        """Enter all cells into a new table, for ``room`` of them."""
+        self._slots = slots_for(room)
+        self._state[S_MARK] += 1
+        keys = self._keys[: self.count].copy()
+        if not self.count:
+            return
+        self._near = more_rows(self._near, int(keys[:, GROUP].max()) + 1)
+        columns = [np.ascontiguousarray(keys[:, column]) for column in range(len(_KEYS))]
+        numbers = np.empty(self.count, dtype=np.int64)
+        number_cells(*columns, SEED, self._slots, self._keys, 0, self._near, self._state, numbers)
+
+    # Reading
+
+    def take(self, cells: Longs) -> Cells:
+        """Some cells, which are different; a copy."""
+        keys = self._keys[cells]
+        return Cells(
+            np.ascontiguousarray(keys[:, ARRIVAL]),
+            np.ascontiguousarray(keys[:, BUCKET]),
+            np.ascontiguousarray(keys[:, GROUP]),
+            self._last[cells] if self._latest else cells[:0],
+            {number: column.take(cells) for number, column in self._columns.items()},
+            {number: pairs.of(cells, self.count) for number, pairs in self._sets.items()},
+        )
+
+    def set_sizes(self, number: int) -> Longs:
+        """int64[count], by cell the number of values of a set."""
+        return self._sets[number].sizes(self.count)
+
+    def values_used(self, number: int) -> Longs:
+        """The numbers of the values of a set, with repetitions."""
+        return self._sets[number].pairs[:, 1]
+
+    # State
+
+    def snapshot(self) -> State:
+        """All cells."""
+        pieces = self._pages.pieces(self.count, self._piece)
+        names: dict[str, object] = {"cells": self._pages.names}
+        for number, pairs in self._sets.items():
+            pages = self._set_pages[number]
+            pieces |= pages.pieces(len(pairs), pairs.piece)
+            names[f"set{number}"] = pages.names
+        return State(pieces, names)
+
+    def _piece(self, start: int, stop: int) -> pa.RecordBatch:
+        part = slice(start, stop)
+        keys = self._keys[part]
+        columns: dict[str, pa.Array[Any]] = {
+            name: pa.array(keys[:, column].copy()) for column, name in enumerate(_KEYS)
+        }
+        if self._latest:
+            columns[_LAST] = pa.array(self._last[part].copy())
+        for number, column in self._columns.items():
+            columns[str(number)] = column.take(part).to_arrow(stop - start)
+        return pa.RecordBatch.from_pydict(columns)
+
+    def restore(self, state: State) -> None:
+        """Restore an empty store from ``snapshot``."""
+        names: Any = state.scalars
+        for number, pairs in self._sets.items():
+            pairs.restore(self._set_pages[number].restore(names[f"set{number}"], state.pieces))
+        pages = Pages("cells")
+        for piece in pages.restore(names["cells"], state.pieces):
+            self.add(self._stored(piece), "")
+        self._pages = pages
+
+    def _stored(self, piece: pa.RecordBatch) -> Cells:
+        arrival, bucket, group = (piece.column(name).to_numpy() for name in _KEYS)
+        none = np.empty(0, dtype=np.int64)
+        values = {
+            number: from_arrow(array, type_of_column(self._plan[number]))
+            for number in self._columns
+            for array in (piece.column(str(number)),)
+        }
+        last = piece.column(_LAST).to_numpy() if self._latest else none
+        return Cells(arrival, bucket, group, last, values, dict.fromkeys(self._sets, (none, none)))

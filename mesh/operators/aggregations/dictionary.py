@@ -1,0 +1,126 @@
+"""Numbers for keys: of groups, and of the values in sets; those in no use are freed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.functions.vectors import Vector, dtype_of
+from mesh.model.types import AttributeType
+from mesh.operators.aggregations.paged import Pages
+from mesh.operators.base import State
+from mesh.operators.select.groups import Groups
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.operators.base import Longs
+
+#: Keys that may be in no use before all are numbered again.
+_SPARE = 4096
+
+
+class KeyNumbers:
+    """Numbers of different keys of ``types``, from 0 on; without types there is one key, 0.
+
+    ``nulls_are_text``: whether a null string is the same as the text ``null``.
+    """
+
+    def __init__(self, types: Sequence[AttributeType], *, nulls_are_text: bool) -> None:
+        self.types = tuple(types)
+        self._nulls_are_text = nulls_are_text
+        self._groups = Groups(self.types, nulls_are_text=nulls_are_text)
+        self._pages = Pages("keys")
+        #: By column the values of the first keys, made on request.
+        self._values: dict[int, tuple[int, Vector]] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def number(self, keys: Sequence[Vector], count: int, version: str) -> Longs:
+        """int64[count], the numbers of keys, one vector a type.
+
+        ``version``: of the whole state after the change, here and below.
+        """
+        before = len(self)
+        numbers = self._number(keys, count)
+        if self.types and len(self) > before:
+            self._pages.touch(np.arange(before, len(self)), version)
+        return numbers
+
+    def _number(self, keys: Sequence[Vector], count: int) -> Longs:
+        zeros = np.zeros(count, dtype=np.int64)
+        return np.ascontiguousarray(self._groups.number(keys, zeros, zeros.astype(np.int8)))
+
+    def values(self, column: int) -> Vector:
+        """One column of all keys, by number."""
+        known = self._values.get(column)
+        if known is None or known[0] != len(self):
+            _, *columns = self._groups.to_arrow(0, len(self))
+            known = len(self), _decoded(columns[column], self.types[column])
+            self._values[column] = known
+        return known[1]
+
+    def renumbering(self, used: Longs, version: str) -> Longs | None:
+        """New numbers by present ones, after most keys are in no use; None if that is not so.
+
+        ``used``: the numbers that are in use, with repetitions.  The numbers of other keys have no
+        meaning then.
+        """
+        count = len(self)
+        if not self.types or count < _SPARE:
+            return None
+        is_used = np.zeros(count, dtype=np.bool_)
+        is_used[used] = True
+        kept = np.flatnonzero(is_used)
+        if 2 * len(kept) > count:
+            return None
+        columns = [self.values(column).take(kept) for column in range(len(self.types))]
+        self._groups = Groups(self.types, nulls_are_text=self._nulls_are_text)
+        self._values = {}
+        new = np.full(count, -1, dtype=np.int64)
+        if len(kept):
+            new[kept] = self._number(columns, len(kept))
+        self._pages.touch_from(0, len(self), version)
+        return new
+
+    def snapshot(self) -> State:
+        """All keys, in order."""
+        if not self.types:
+            return State({}, {"count": len(self)})
+        pieces = self._pages.pieces(len(self), self._piece)
+        return State(pieces, {"keys": self._pages.names})
+
+    def _piece(self, start: int, stop: int) -> pa.RecordBatch:
+        _, *columns = self._groups.to_arrow(start, stop)
+        names = [str(column) for column in range(len(columns))]
+        return pa.RecordBatch.from_arrays(columns, names=names)
+
+    def restore(self, state: State) -> None:
+        """Restore no keys to those of ``snapshot``."""
+        if not self.types:
+            count: Any = state.scalars["count"]
+            if count:
+                self._number([], 1)
+            return
+        names: Any = state.scalars["keys"]
+        for piece in self._pages.restore(names, state.pieces):
+            decoded = [
+                _decoded(column, type)
+                for column, type in zip(piece.columns, self.types, strict=True)
+            ]
+            self._number([one.spread(len(piece)) for one in decoded], len(piece))
+
+
+def _decoded(column: pa.Array[Any], type: AttributeType) -> Vector:
+    """Values from the form in which ``Groups`` has them: numbers are whole ones of equal bits."""
+    if type is AttributeType.STRING:
+        return Vector(type, column)
+    nulls = column.is_null().to_numpy(zero_copy_only=False)
+    bits: Any = column.fill_null(0).to_numpy(zero_copy_only=False)
+    dtype = dtype_of(type)
+    if dtype.kind == "f":
+        bits = bits.astype(np.int64 if dtype.itemsize == 8 else np.int32).view(dtype)
+    return Vector(type, bits.astype(dtype), nulls if nulls.any() else None)

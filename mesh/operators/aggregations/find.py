@@ -1,0 +1,138 @@
+"""Rows of an aggregation: what ``within`` and ``per`` find, running and closed cells together.
+
+A question for a duration reads its closed cells and the running ones of it and of all shorter
+durations, and merges them by their base values.  Outputs are computed from the merged cells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mesh.functions import kernels
+from mesh.functions.vectors import Vector
+from mesh.language.syntax import BinaryOperator
+from mesh.model.types import AttributeType
+from mesh.operators.aggregations.buckets import bucket_starts
+from mesh.operators.aggregations.cells import Cells, CellStore
+from mesh.operators.aggregations.layout import AGGREGATES, LATEST
+from mesh.operators.aggregations.values import BaseKind
+from mesh.operators.frame import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from mesh.functions.vectors import Mask
+    from mesh.language.syntax import TimeUnit
+    from mesh.operators.aggregations.layout import FoundAggregate
+    from mesh.operators.aggregations.rollup import Aggregation
+    from mesh.operators.base import Longs
+
+
+def find(
+    aggregation: Aggregation,
+    within: tuple[int, int],
+    per: TimeUnit,
+    condition: Callable[[Frame], Mask] | None = None,
+    *,
+    now_ms: int,
+    groups: Longs | None = None,
+) -> pa.RecordBatch:
+    """The rows of buckets of ``per`` that begin in a span, by bucket and first event of the group.
+
+    Args:
+        aggregation: with its present state; what is over at ``now_ms`` is closed.
+        within: start and end, milliseconds since 1970; the end is no part of it.
+        per: one of the aggregation's durations.
+        condition: over the found columns, of step 0; compiled by ``compile_filter``.
+        now_ms: the clock, not earlier than that of the last event.
+        groups: the numbers of the groups to look at, None for all: see ``groups_with``.
+
+    Returns:
+        Rows in ``aggregation.schema``: ``AGG_TIMESTAMP`` and the outputs of the select clause.
+    """
+    aggregation.advance(now_ms)
+    rows = _outputs(aggregation, _merged(aggregation, within, per, groups))
+    if condition is None or not rows.num_rows:
+        return rows
+    return rows.filter(pa.array(condition(Frame.of_rows(rows))))
+
+
+def groups_with(aggregation: Aggregation, column: int, values: Sequence[Any]) -> Longs:
+    """The numbers of the groups whose group-by column has one of ``values``, Python's."""
+    known = aggregation.groups.values(column)
+    wanted = pa.array(list(values), known.type.arrow)
+    found = pc.is_in(known.to_arrow(len(known)), value_set=wanted)
+    numbers: Longs = np.flatnonzero(found.to_numpy(zero_copy_only=False))
+    return numbers
+
+
+def _merged(
+    aggregation: Aggregation, within: tuple[int, int], per: TimeUnit, groups: Longs | None
+) -> CellStore:
+    """The cells of a span, of all stores that have some of them; their arrival is 0."""
+    merged = CellStore(aggregation.layout.base)
+    for store, duration in _stores(aggregation, per):
+        if not len(store):
+            continue
+        buckets = store.buckets
+        if duration is not per:
+            buckets = bucket_starts(buckets, per, aggregation.zone)
+        met = (buckets >= within[0]) & (buckets < within[1])
+        if groups is not None:
+            met &= np.isin(store.groups, groups)
+        chosen = np.flatnonzero(met)
+        if len(chosen):
+            cells = store.take(chosen)
+            none = np.zeros(len(chosen), dtype=np.int64)
+            merged.add(
+                Cells(none, buckets[chosen], cells.group, cells.last, cells.values, cells.sets),
+                "",
+            )
+    order = np.lexsort((merged.groups, merged.buckets))
+    merged.keep(order, "")
+    return merged
+
+
+def _stores(aggregation: Aggregation, per: TimeUnit) -> Iterator[tuple[CellStore, TimeUnit]]:
+    """The stores that have cells of a duration, those with earlier events first."""
+    yield aggregation.closed[per], per
+    place = aggregation.durations.index(per)
+    for duration in aggregation.durations[place::-1]:
+        yield aggregation.running[duration], duration
+
+
+def _outputs(aggregation: Aggregation, merged: CellStore) -> pa.RecordBatch:
+    """The found rows of merged cells."""
+    layout, count = aggregation.layout, len(merged)
+    if not count:
+        return pa.RecordBatch.from_pylist([], aggregation.schema)
+    cells = merged.take(np.arange(count))
+    frame = Frame(count, {})
+    for place, column in enumerate(layout.keys):
+        frame.add(column.step, column.name, aggregation.groups.values(place).take(cells.group))
+    for number, base in enumerate(layout.base):
+        if base.kind is BaseKind.LATEST:
+            frame.add(LATEST, str(number), cells.values[number])
+    for number, aggregate in enumerate(layout.found):
+        frame.add(AGGREGATES, str(number), _value(aggregate, cells, merged))
+    columns: list[pa.Array[Any]] = [pa.array(cells.bucket, pa.int64())]
+    for evaluate, wanted in zip(layout.evaluators, list(aggregation.schema)[1:], strict=True):
+        array = evaluate(frame).spread(count).to_arrow(count)
+        columns.append(array if array.type == wanted.type else array.cast(wanted.type, safe=False))
+    return pa.RecordBatch.from_arrays(columns, schema=aggregation.schema)
+
+
+def _value(aggregate: FoundAggregate, cells: Cells, merged: CellStore) -> Vector:
+    if aggregate.base not in cells.values:
+        return Vector(AttributeType.LONG, merged.set_sizes(aggregate.base))
+    value = cells.values[aggregate.base]
+    if aggregate.count is None:
+        return value
+    sums = Vector(AttributeType.DOUBLE, value.values.astype(np.float64), value.nulls)
+    return kernels.arithmetic(
+        BinaryOperator.DIVIDE, sums, cells.values[aggregate.count], AttributeType.DOUBLE
+    )

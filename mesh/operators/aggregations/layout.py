@@ -1,0 +1,115 @@
+"""Layout of an aggregation: its keys and base values, and its outputs as expressions of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from mesh.model.types import AttributeType
+from mesh.operators.aggregations.values import BaseKind, BaseValue
+from mesh.operators.expressions import compile_expression
+from mesh.operators.select.aggregate_extraction import (
+    AGGREGATES,
+    ExtractedAggregate,
+    extract,
+    names_aggregate,
+)
+from mesh.plan.bound import Column
+
+if TYPE_CHECKING:
+    from mesh.operators.frame import Evaluator
+    from mesh.plan.bound import AggregateCall, BoundAggregation, BoundExpression
+
+#: The step of columns that are latest values, named by the numbers of their base values.
+LATEST: Final = -4
+#: The step of group-by columns.
+KEYS: Final = 0
+_KINDS: Final = {
+    "sum": BaseKind.SUM,
+    "min": BaseKind.MIN,
+    "max": BaseKind.MAX,
+    "distinctcount": BaseKind.SET,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAggregate:
+    """An aggregator of the select clause: its base value and, of an average, that of its count."""
+
+    base: int
+    count: int | None = None
+
+
+@dataclass(slots=True)
+class Layout:
+    """Base values of ``define aggregation``, and its outputs.
+
+    ``keys``: the group-by columns.  ``base``, ``arguments``: the base values, and the expressions
+    of the events that they are made of; None for counts.  ``found``: the aggregators, whose values
+    are columns of step ``AGGREGATES``, named by their numbers.  ``outputs``: what the select clause
+    gives, after the time, over these columns, those of step ``LATEST`` and the group-by columns;
+    ``evaluators``: the same, compiled.
+    """
+
+    keys: tuple[Column, ...]
+    base: list[BaseValue] = field(default_factory=list)
+    arguments: list[Evaluator | None] = field(default_factory=list)
+    found: list[FoundAggregate] = field(default_factory=list)
+    outputs: list[BoundExpression] = field(default_factory=list)
+    evaluators: list[Evaluator] = field(default_factory=list)
+    _known: dict[tuple[BaseKind, object], int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, aggregation: BoundAggregation) -> Layout:
+        """The layout of ``aggregation``; inside of ``environment.using``."""
+        made = cls(aggregation.group_by)
+        keys = {(column.step, column.name) for column in aggregation.group_by}
+        lifted: list[ExtractedAggregate] = []
+        for output in aggregation.outputs:
+            expression = extract(output.expression, lifted)
+            is_key = isinstance(expression, Column) and (expression.step, expression.name) in keys
+            if not (is_key or names_aggregate(expression)):
+                type = expression.type or AttributeType.OBJECT
+                number = made._add(BaseKind.LATEST, type, expression)
+                expression = Column(str(number), type, LATEST)
+            made.outputs.append(expression)
+            made.evaluators.append(compile_expression(expression))
+        made.found = [made._aggregate(one.call) for one in lifted]
+        return made
+
+    @property
+    def sets(self) -> list[int]:
+        """The numbers of the base values that are sets."""
+        return [n for n, value in enumerate(self.base) if value.kind is BaseKind.SET]
+
+    @property
+    def has_latest(self) -> bool:
+        """Whether a base value is that of the latest event."""
+        return any(value.kind is BaseKind.LATEST for value in self.base)
+
+    def _aggregate(self, call: AggregateCall) -> FoundAggregate:
+        name = call.function.lower()
+        if name == "count":
+            return FoundAggregate(self._count())
+        (argument,) = call.arguments
+        type = argument.type
+        assert type is not None, "an attribute has a type"
+        if name == "avg":
+            return FoundAggregate(self._add(BaseKind.SUM, type, argument), self._count())
+        return FoundAggregate(self._add(_KINDS[name], type, argument))
+
+    def _count(self) -> int:
+        return self._add(BaseKind.COUNT, AttributeType.LONG, None)
+
+    def _add(self, kind: BaseKind, type: AttributeType, argument: BoundExpression | None) -> int:
+        """The number of a base value; equal ones are kept once."""
+        place = kind, (argument.step, argument.name) if isinstance(argument, Column) else argument
+        known = self._known.get(place)
+        if known is None:
+            known = self._known[place] = len(self.base)
+            self.base.append(BaseValue(kind, type))
+            self.arguments.append(None if argument is None else compile_expression(argument))
+        return known
+
+
+__all__ = ["AGGREGATES", "KEYS", "LATEST", "FoundAggregate", "Layout"]

@@ -1,0 +1,132 @@
+"""Native loops of aggregations: the cell of each event, and values added to cells.
+
+A cell is the values of one (arrival bucket, event bucket, group); cells are numbered from 0 in the
+order of their first event.
+"""
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import numpy as np
+
+from mesh.operators.native import native, types
+from mesh.operators.select.hashing import scatter
+
+#: How a value is added to the value of its cell.
+SUM, MIN, MAX = range(3)
+#: The columns of a cell's key.
+ARRIVAL, BUCKET, GROUP = range(3)
+#: Entries of the state of ``number_cells``: the pair of buckets of the last event, and its mark.
+S_ARRIVAL, S_BUCKET, S_MARK = range(3)
+
+_long1 = types.Array(types.int64, 1, "C")
+_read1 = types.Array(types.int64, 1, "C", readonly=True)
+_long2 = types.Array(types.int64, 2, "C")
+_slots1 = types.Array(types.int32, 1, "C")
+_bools1 = types.Array(types.boolean, 1, "C")
+_nulls1 = types.Array(types.boolean, 1, "C", readonly=True)
+_double1 = types.Array(types.float64, 1, "C")
+_doubles = types.Array(types.float64, 1, "C", readonly=True)
+
+
+@native(
+    types.int64(
+        _read1, _read1, _read1, types.uint64, _slots1, _long2, types.int64, _long2, _long1, _long1
+    )
+)
+def number_cells(arrival, bucket, group, seed, slots, keys, count, near, state, out):
+    """Fill ``out`` with the cell of each row, and return the number of cells.
+
+    ``slots``: an open hash table of ``keys`` with room for all rows.  ``near``: by group, a mark
+    and the cell of the group in the buckets of the last row, if the mark is that of ``state``:
+    most rows are of the buckets of the row before.
+    """
+    mask = np.uint64(len(slots) - 1)
+    for row in range(len(out)):
+        a, b, g = arrival[row], bucket[row], group[row]
+        if a != state[S_ARRIVAL] or b != state[S_BUCKET]:
+            state[S_ARRIVAL], state[S_BUCKET] = a, b
+            state[S_MARK] += 1
+        elif near[g, 0] == state[S_MARK]:
+            out[row] = near[g, 1]
+            continue
+        mixed = scatter(np.uint64(b) + scatter(np.uint64(g) + seed))
+        slot = (mixed + np.uint64(a) * np.uint64(31)) & mask
+        while True:
+            cell = np.int64(slots[slot]) - 1
+            if cell < 0:
+                cell = count
+                count += 1
+                slots[slot] = cell + 1
+                keys[cell, ARRIVAL], keys[cell, BUCKET], keys[cell, GROUP] = a, b, g
+                break
+            if keys[cell, GROUP] == g and keys[cell, BUCKET] == b and keys[cell, ARRIVAL] == a:
+                break
+            slot = (slot + np.uint64(1)) & mask
+        near[g, 0], near[g, 1] = state[S_MARK], cell
+        out[row] = cell
+    return count
+
+
+@native(types.void(_read1, _long1))
+def count_rows(cells, counts):
+    """Count the rows of each cell."""
+    for row in range(len(cells)):
+        counts[cells[row]] += 1
+
+
+@native(types.void(types.int64, _read1, _read1, _nulls1, _long1, _bools1))
+def add_longs(how, cells, values, nulls, total, seen):
+    """Add each value that is not null to that of its cell; sums wrap."""
+    has_nulls = len(nulls) > 0
+    for row in range(len(cells)):
+        if has_nulls and nulls[row]:
+            continue
+        cell, value = cells[row], values[row]
+        if how == SUM:
+            total[cell] += value
+        elif (
+            not seen[cell] or (how == MIN and value < total[cell])
+            or (how == MAX and value > total[cell])
+        ):  # fmt: skip
+            total[cell] = value
+        seen[cell] = True
+
+
+@native(types.void(types.int64, _read1, _doubles, _nulls1, _double1, _bools1))
+def add_doubles(how, cells, values, nulls, total, seen):
+    """As ``add_longs``; a value that is no number stays."""
+    has_nulls = len(nulls) > 0
+    for row in range(len(cells)):
+        if has_nulls and nulls[row]:
+            continue
+        cell, value = cells[row], values[row]
+        if how == SUM:
+            total[cell] += value
+        elif (
+            not seen[cell] or value != value
+            or (how == MIN and value < total[cell]) or (how == MAX and value > total[cell])
+        ):  # fmt: skip
+            total[cell] = value
+        seen[cell] = True
+
+
+@native(types.int64(_read1, _read1, _long1, _bools1, _long1, _long1))
+def latest_rows(cells, times, last, seen, row_of, touched):
+    """Find the latest row of each cell that is not earlier than its value; the later one of equals.
+
+    ``last``: by cell, the time of its value, which is set.  ``row_of``: by cell the row, -1 before.
+    ``touched``: filled with the cells that have a row; returns their number.
+    """
+    count = 0
+    for row in range(len(cells)):
+        cell = cells[row]
+        if seen[cell] and times[row] < last[cell]:
+            continue
+        if row_of[cell] < 0:
+            touched[count] = cell
+            count += 1
+        seen[cell] = True
+        last[cell] = times[row]
+        row_of[cell] = row
+    return count

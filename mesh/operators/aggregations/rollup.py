@@ -1,0 +1,269 @@
+"""An aggregation: events into cells of its shortest duration, and cells into longer durations.
+
+Only the shortest duration takes events, each in the bucket of the time at which it arrives.  When
+an arrival bucket is over its cells are closed: they are added to the closed cells of the duration,
+and to the running ones of the next duration, which go on in the same way when their own arrival
+bucket is over.  With ``aggregate by`` a cell is that of the event's own bucket, so an arrival
+bucket has cells of any event buckets.
+
+Which cells are closed is a function of the events before and the clock alone, and they are closed
+in the order of their arrival: so nothing depends on how events are cut into batches, not even the
+last bit of a sum of doubles.  No timer is needed: cells are closed when the next event arrives, and
+when a question is asked, by the clock of that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from mesh.language.syntax import TimeUnit
+from mesh.operators.aggregations.buckets import bucket_starts
+from mesh.operators.aggregations.cells import Cells, CellStore
+from mesh.operators.aggregations.dictionary import KeyNumbers
+from mesh.operators.aggregations.layout import Layout
+from mesh.operators.aggregations.times import times_of
+from mesh.operators.aggregations.values import BaseKind
+from mesh.operators.base import BEFORE_ALL, State, namespaced, subset
+from mesh.operators.expressions import compile_expression
+from mesh.operators.failures import stopped
+from mesh.operators.frame import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.functions.vectors import Vector
+    from mesh.operators.base import EventBatch, Longs
+    from mesh.operators.query.handlers import Failures
+    from mesh.plan.bound import BoundAggregation
+
+_DAY_MS: Final = 86_400_000
+#: How long closed cells are kept without another word, by duration; the others for good.
+RETENTION_MS: Final = {
+    TimeUnit.SECOND: 120_000,
+    TimeUnit.MINUTE: _DAY_MS,
+    TimeUnit.HOUR: 30 * _DAY_MS,
+    TimeUnit.DAY: 365 * _DAY_MS,
+}
+PURGE_INTERVAL_MS: Final = 900_000
+
+
+@dataclass(frozen=True, slots=True)
+class Purging:
+    """``@purge``: at each interval since the start closed cells older than this are dropped.
+
+    ``kept_ms``: by duration; a duration that is not there is kept for good.
+    """
+
+    interval_ms: int
+    kept_ms: Mapping[TimeUnit, int]
+
+
+class Aggregation:
+    """The cells of ``define aggregation``; made inside of ``environment.using``.
+
+    ``purging``: None to keep everything.  ``zone``: the time zone of hours and longer durations.
+    """
+
+    def __init__(
+        self, definition: BoundAggregation, purging: Purging | None, zone: str | None = None
+    ) -> None:
+        self.name = definition.schema.name
+        self.schema = definition.schema.arrow
+        self.durations = definition.durations
+        self.layout = Layout.of(definition)
+        by = definition.aggregate_by
+        self._by = None if by is None else compile_expression(by)
+        self._keys = [compile_expression(column) for column in definition.group_by]
+        self._purging = purging
+        self.zone = zone
+        types = [column.type for column in definition.group_by]
+        self.groups = KeyNumbers(types, nulls_are_text=True)
+        self._set_values = {
+            n: KeyNumbers([self.layout.base[n].type], nulls_are_text=False)
+            for n in self.layout.sets
+        }
+        self.running = {duration: CellStore(self.layout.base) for duration in self.durations}
+        self.closed = {duration: CellStore(self.layout.base) for duration in self.durations}
+        #: The time at which the app started, and the end of the last interval that was purged.
+        self._start_ms: int | None = None
+        self._purged_ms = 0
+        #: Events taken so far, and the bucket of the shortest duration up to which all is closed.
+        self._events = 0
+        self._closed_ms = BEFORE_ALL
+
+    @property
+    def version(self) -> str:
+        """Another one for each content: all of it is a function of these numbers and the input."""
+        return f"{self._events}-{self._closed_ms}-{self._purged_ms}"
+
+    def begin(self, now_ms: int) -> None:
+        """Count purging intervals from ``now_ms`` on, if this is the first call."""
+        if self._start_ms is None:
+            self._start_ms = self._purged_ms = now_ms
+
+    # Events
+
+    def add(self, events: EventBatch, failures: Failures) -> None:
+        """Add events that passed the filters; those on which an expression fails are left out."""
+        if not len(events):
+            return
+        frame = Frame.of_events(events)
+        self._events += len(events)
+        cells = self._cells(frame, events)
+        if frame.failures:
+            taken = np.flatnonzero(~stopped(frame, events))
+            failures.take(frame, events)
+            if not len(taken):
+                return
+            events = events.take(taken)
+            frame = Frame.of_events(events)
+            cells = self._cells(frame, events)
+        self.running[self.durations[0]].add(cells, self.version)
+        self.advance(int(events.clock_ms[-1]))
+
+    def _cells(self, frame: Frame, events: EventBatch) -> Cells:
+        count, shortest = len(events), self.durations[0]
+        clock = np.ascontiguousarray(events.clock_ms)
+        arrival = bucket_starts(clock, shortest, self.zone)
+        bucket, last = arrival, clock
+        if self._by is not None:
+            last, failed = times_of(self._by(frame), count)
+            for row, why in failed.items():
+                frame.failures.setdefault(row, why)
+            bucket = bucket_starts(last, shortest, self.zone)
+        values: dict[int, Vector] = {}
+        sets: dict[int, tuple[Longs, Longs]] = {}
+        for number, argument in enumerate(self.layout.arguments):
+            if argument is None:
+                continue
+            found = argument(frame)
+            if self.layout.base[number].kind is BaseKind.SET:
+                own = self._set_values[number].number([found], count, self.version)
+                sets[number] = np.arange(count), own
+            else:
+                values[number] = found
+        keys = [key(frame) for key in self._keys]
+        if frame.failures:
+            group = np.zeros(count, dtype=np.int64)
+        else:
+            group = self.groups.number(keys, count, self.version)
+        return Cells(arrival, bucket, group, last, values, sets)
+
+    # Time
+
+    def moments(self, clock_ms: Longs) -> Longs:
+        """int64[n, 2], equal for clocks at which the same cells are closed and purged."""
+        closed = bucket_starts(clock_ms, self.durations[0], self.zone)
+        purged = np.zeros(len(clock_ms), dtype=np.int64)
+        if self._purging is not None and self._start_ms is not None:
+            purged = (clock_ms - self._start_ms) // self._purging.interval_ms
+        moments: Longs = np.stack([closed, purged], axis=1)
+        return moments
+
+    def advance(self, now_ms: int) -> None:
+        """Close what is over at ``now_ms``, and purge what is due by then."""
+        if self._purging is not None and self._start_ms is not None:
+            interval_ms = self._purging.interval_ms
+            due_ms = now_ms - (now_ms - self._start_ms) % interval_ms
+            if due_ms > self._purged_ms:
+                self._close(due_ms)
+                self._purged_ms = due_ms
+                self._purge(due_ms, self._purging.kept_ms)
+        self._close(now_ms)
+
+    def _close(self, now_ms: int) -> None:
+        now = np.array([now_ms], dtype=np.int64)
+        closed_ms = int(bucket_starts(now, self.durations[0], self.zone)[0])
+        if closed_ms <= self._closed_ms:
+            return
+        self._closed_ms = closed_ms
+        version = self.version
+        for place, duration in enumerate(self.durations):
+            store = self.running[duration]
+            if not len(store):
+                continue
+            current = int(bucket_starts(now, duration, self.zone)[0])
+            over = int(np.searchsorted(store.arrivals, current))
+            if not over:
+                continue
+            cells = store.take(np.arange(over))
+            store.keep(np.arange(over, len(store)), version)
+            none = np.zeros(over, dtype=np.int64)
+            self.closed[duration].add(_with(cells, none, cells.bucket), version)
+            if place + 1 < len(self.durations):
+                longer = self.durations[place + 1]
+                self.running[longer].add(self.in_buckets(cells, longer), version)
+
+    def in_buckets(self, cells: Cells, duration: TimeUnit) -> Cells:
+        """Cells with the buckets of a longer duration."""
+        arrival = bucket_starts(cells.arrival, duration, self.zone)
+        return _with(cells, arrival, bucket_starts(cells.bucket, duration, self.zone))
+
+    def _purge(self, now_ms: int, kept_ms: Mapping[TimeUnit, int]) -> None:
+        has_purged = False
+        for duration, store in self.closed.items():
+            if duration not in kept_ms or not len(store):
+                continue
+            kept = np.flatnonzero(store.buckets >= now_ms - kept_ms[duration])
+            if len(kept) < len(store):
+                store.keep(kept, self.version)
+                has_purged = True
+        if has_purged:
+            self._free_keys()
+
+    def _free_keys(self) -> None:
+        """Forget groups, and values of sets, that no cell has any more, once these are many."""
+        stores = [*self.running.values(), *self.closed.values()]
+        groups = self.groups.renumbering(
+            np.concatenate([store.groups for store in stores]), self.version
+        )
+        values = {}
+        for number, numbers in self._set_values.items():
+            used = np.concatenate([store.values_used(number) for store in stores])
+            new = numbers.renumbering(used, self.version)
+            if new is not None:
+                values[number] = new
+        if groups is not None or values:
+            for store in stores:
+                store.renumber(groups, values, self.version)
+
+    # State
+
+    def snapshot(self) -> State:
+        """All cells and keys."""
+        own: dict[str, object] = {
+            "start_ms": self._start_ms,
+            "purged_ms": self._purged_ms,
+            "closed_ms": self._closed_ms,
+            "events": self._events,
+        }
+        parts = {"own": State({}, own), "groups": self.groups.snapshot()}
+        parts |= {f"values{n}": one.snapshot() for n, one in self._set_values.items()}
+        for kind, stores in (("running", self.running), ("closed", self.closed)):
+            parts |= {f"{kind}-{d}": store.snapshot() for d, store in stores.items()}
+        return namespaced(parts)
+
+    def restore(self, state: State) -> None:
+        """Restore an aggregation from ``snapshot``."""
+        own: Any = subset(state, "own").scalars
+        self._start_ms, self._purged_ms = own["start_ms"], own["purged_ms"]
+        self._closed_ms, self._events = own["closed_ms"], own["events"]
+        self.groups = KeyNumbers(self.groups.types, nulls_are_text=True)
+        self.groups.restore(subset(state, "groups"))
+        for number, numbers in self._set_values.items():
+            fresh = KeyNumbers(numbers.types, nulls_are_text=False)
+            fresh.restore(subset(state, f"values{number}"))
+            self._set_values[number] = fresh
+        for kind, stores in (("running", self.running), ("closed", self.closed)):
+            for duration in self.durations:
+                store = CellStore(self.layout.base)
+                store.restore(subset(state, f"{kind}-{duration}"))
+                stores[duration] = store
+
+
+def _with(cells: Cells, arrival: Longs, bucket: Longs) -> Cells:
+    """Cells with other buckets."""
+    return Cells(arrival, bucket, cells.group, cells.last, cells.values, cells.sets)

@@ -1,0 +1,50 @@
+"""Settings of an aggregation: ``@purge`` and ``@App:aggTimeZone``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.language.parser import parse_expression
+from mesh.language.syntax import Literal, find
+from mesh.operators.aggregations.rollup import PURGE_INTERVAL_MS, RETENTION_MS, Purging
+from mesh.plan.durations import duration_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mesh.language.syntax import Annotation
+    from mesh.plan.bound import BoundAggregation
+
+_ALL = "all"
+
+
+def purging_of(definition: BoundAggregation) -> Purging | None:
+    """How closed cells of an aggregation are dropped; None: never."""
+    annotation = find(definition.annotations, "purge")
+    kept = {d: ms for d, ms in RETENTION_MS.items() if d in definition.durations}
+    if annotation is None:
+        return Purging(PURGE_INTERVAL_MS, kept)
+    if (annotation.get("enable") or "true").lower() == "false":
+        return None
+    interval = annotation.get("interval")
+    periods = find(annotation.annotations, "retentionPeriod")
+    for key, text in periods.elements if periods is not None else ():
+        duration = duration_of(key or "")
+        assert duration is not None, "the binder checks it"
+        if text.lower() == _ALL:
+            kept.pop(duration, None)
+        else:
+            kept[duration] = _milliseconds(text)
+    return Purging(PURGE_INTERVAL_MS if interval is None else _milliseconds(interval), kept)
+
+
+def zone_of(annotations: Iterable[Annotation]) -> str | None:
+    """The time zone of an app's aggregations; None for UTC."""
+    annotation = find(tuple(annotations), "app:aggTimeZone")
+    return None if annotation is None else annotation.get()
+
+
+def _milliseconds(text: str) -> int:
+    time = parse_expression(text)
+    assert isinstance(time, Literal) and isinstance(time.value, int), "the binder checks it"  # noqa: PT018
+    return time.value

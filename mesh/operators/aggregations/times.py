@@ -1,0 +1,148 @@
+"""Times as aggregations read them: those of ``aggregate by``, ``within`` and ``per``.
+
+A text is ``2019-10-07 10:00:00``, in GMT, or with a zone after one space: ``.. +05:30``.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from mesh.plan.durations import DURATIONS, duration_of
+
+if TYPE_CHECKING:
+    from mesh.functions.vectors import Vector
+    from mesh.language.syntax import TimeUnit
+    from mesh.operators.base import Longs
+
+_TIME: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?: ([+-])(\d\d):(\d\d))?\Z")
+#: A text with stars: how many of its parts are there.
+_SPAN: Final = re.compile(
+    r"(\d{4})-(\*\*|\d\d)-(\*\*|\d\d) (\*\*|\d\d):(\*\*|\d\d):(\*\*|\d\d)"
+    r"(?: ([+-])(\d\d):(\d\d))?\Z"
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LEAST: Final = ("01", "01", "00", "00", "00")
+_STARS: Final = "**"
+_FORMATS: Final = "It is written 2019-10-07 10:00:00, or with a zone: 2019-10-07 10:00:00 +05:30."
+
+
+def time_of(text: str) -> int:
+    """The time that a text names, milliseconds since 1970.
+
+    Raises:
+        ValueError: it names none; the message says so.
+    """
+    found = _TIME.match(text.strip())
+    time = None if found is None else _instant(found.groups())
+    if time is None:
+        raise ValueError(f"'{text}' is no time. {_FORMATS}")
+    return time
+
+
+def _instant(parts: tuple[str | Any, ...]) -> int | None:
+    """The time of year to second, sign, hours and minutes of a zone; None: there is none."""
+    year, month, day, hour, minute, second = (int(part) for part in parts[:6])
+    try:
+        # 24:00:00 is midnight at the end of the day.
+        extra = 0
+        if (hour, minute, second) == (24, 0, 0):
+            hour, extra = 0, 86_400_000
+        zone = UTC if parts[6] is None else _zone(*parts[6:9])
+        time = datetime(year, month, day, hour, minute, second, tzinfo=zone)
+    except ValueError:
+        return None
+    return (time - _EPOCH) // timedelta(milliseconds=1) + extra
+
+
+def _zone(sign: str, hours: str, minutes: str) -> timezone:
+    offset = timedelta(hours=int(hours), minutes=int(minutes))
+    if offset > timedelta(hours=18) or int(minutes) > 59:
+        raise ValueError("no zone is further from GMT")
+    return timezone(-offset if sign == "-" else offset)
+
+
+def span_of(text: str) -> tuple[int, int]:
+    """The span that a text with stars names: ``2019-10-** **:**:**``; its start and its end.
+
+    Raises:
+        ValueError: it names none.
+    """
+    found = _SPAN.match(text.strip())
+    parts = list(found.groups()) if found is not None else []
+    stars = [part == _STARS for part in parts[1:6]]
+    # Stars stand for the rest: none is followed by digits.
+    if found is None or stars != sorted(stars):
+        raise ValueError(
+            f"'within' can't read '{text}'. It is written 2019-10-** **:**:**: a year, and stars "
+            "for all of the parts from some part on."
+        )
+    first = 1 + stars.count(False)
+    begin = [*parts[:first], *_LEAST[first - 1 :], *parts[6:]]
+    start = _instant(tuple(begin))
+    if start is None:
+        raise ValueError(f"'within' can't read '{text}': there is no such day or time.")
+    return start, _end(start, first, begin)
+
+
+def _end(start_ms: int, first: int, begin: list[str | Any]) -> int:
+    """The end of a span of which the first ``first`` parts are given."""
+    year, month = int(begin[0]), int(begin[1])
+    match first:
+        case 1:
+            following = [f"{year + 1:04}", "01"]
+        case 2:
+            following = [f"{year + month // 12:04}", f"{month % 12 + 1:02}"]
+        case _:
+            return start_ms + (86_400_000, 3_600_000, 60_000, 1000)[first - 3]
+    if int(following[0]) > 9999:
+        return start_ms + (366 if first == 1 else 31) * 86_400_000
+    end = _instant((*following, *begin[2:]))
+    assert end is not None, "the first of a month is a day"
+    return end
+
+
+def duration_named(text: str, kept: tuple[TimeUnit, ...], name: str) -> TimeUnit:
+    """The duration that ``per`` names, one of ``kept`` by aggregation ``name``.
+
+    Raises:
+        ValueError: it names none, or one that is not kept.
+    """
+    duration = duration_of(text)
+    if duration is None:
+        raise ValueError(f"'per' knows no '{text}'. It is one of {', '.join(DURATIONS)}.")
+    if duration not in kept:
+        raise ValueError(
+            f"Aggregation {name} is not kept by {duration}, only by {', '.join(kept)}."
+        )
+    return duration
+
+
+def times_of(vector: Vector, count: int) -> tuple[Longs, dict[int, str]]:
+    """The times of ``aggregate by``: int64[count], and by row why it has none."""
+    vector = vector.spread(count)
+    failed: dict[int, str] = {}
+    if isinstance(vector.values, np.ndarray):
+        times = np.ascontiguousarray(vector.values, dtype=np.int64)
+        for row in np.flatnonzero(vector.null_mask).tolist() if vector.nulls is not None else ():
+            failed[row] = "'aggregate by' is null"
+        return times, failed
+    times = np.zeros(count, dtype=np.int64)
+    encoded: Any = vector.values.dictionary_encode()
+    known: list[int | str | None] = []
+    for text in encoded.dictionary.to_pylist():
+        try:
+            known.append(time_of(text))
+        except ValueError as error:
+            known.append(f"'aggregate by': {error}")
+    for row, code in enumerate(encoded.indices.to_pylist()):
+        found = "'aggregate by' is null" if code is None else known[code]
+        if isinstance(found, str):
+            failed[row] = found
+        else:
+            assert found is not None
+            times[row] = found
+    return times, failed

@@ -1,0 +1,272 @@
+"""Rows that events of a join find in an aggregation: ``A on .. within .. per ..``.
+
+Events that ask for the same span and duration are answered together, with one pass over the
+aggregation's cells.  Where the condition compares a group-by column with a value of the event, only
+the groups of these values are looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.functions.vectors import Vector
+from mesh.language.syntax import BinaryOperator
+from mesh.model.types import AttributeType
+from mesh.operators.aggregations.find import find, groups_with
+from mesh.operators.aggregations.layout import KEYS
+from mesh.operators.aggregations.times import duration_named, span_of, time_of
+from mesh.operators.base import concat, no_rows
+from mesh.operators.environment import current, using
+from mesh.operators.expressions import columns_of, compile_expression, compile_filter, conjuncts
+from mesh.operators.frame import Frame
+from mesh.plan.bound import BinaryExpression, Column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mesh.language.syntax import TimeUnit
+    from mesh.operators.aggregations.rollup import Aggregation
+    from mesh.operators.base import Longs
+    from mesh.operators.frame import Evaluator
+    from mesh.plan.bound import BoundExpression, BoundJoin
+
+#: Pairs of an event and a row that are tested at once.
+_PAIRS_MAX: Final = 1 << 20
+_WHOLE: Final = (AttributeType.INT, AttributeType.LONG)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The span and the duration that an event asks for; ``moment``: see ``Aggregation.moments``."""
+
+    moment: tuple[int, int]
+    within: tuple[int, int]
+    per: TimeUnit
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Found ``rows``; for each pair its event and the place of its row, by event.
+
+    ``spans``: int64[n, 2], by event the start and the end of the span that it asks for.
+    """
+
+    row: Longs
+    place: Longs
+    rows: pa.RecordBatch
+    spans: Longs
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyEquality:
+    """``A.column == value``; ``key``: the number of the group-by column that it is, or None."""
+
+    column: str
+    key: int | None
+    value: Evaluator
+
+
+class AggregationLookup:
+    """The aggregation of a join, which is its side ``step``."""
+
+    def __init__(self, source: BoundJoin, step: int) -> None:
+        side = (source.left, source.right)[step]
+        assert source.within is not None, "the binder asks for both"
+        assert source.per is not None, "the binder asks for both"
+        self._step = step
+        self._environment = current()
+        self._name = side.schema.name
+        ends = [e for e in (source.within.start, source.within.end) if e is not None]
+        self._ends = [compile_expression(end) for end in ends]
+        self._per = compile_expression(source.per)
+        self._on = None if source.on is None else compile_filter(source.on)
+        # The engine takes any expression here; one that is no condition holds for no row.
+        self._never = source.on is not None and source.on.type is not AttributeType.BOOL
+        self._written = source.on
+        self._equal: _KeyEquality | None = None
+        self._is_ready = False
+
+    @property
+    def _cells(self) -> Aggregation:
+        return self._environment.aggregations[self._name].cells
+
+    def _prepare(self) -> None:
+        """Find an equality with the aggregation, which exists when the first event comes."""
+        self._is_ready = True
+        if self._written is not None and not self._never:
+            with using(self._environment):
+                self._equal = next(_equalities(self._written, self._step, self._cells), None)
+
+    def find(self, frame: Frame, asks: Longs, clock_ms: Longs, schema: pa.Schema) -> Answer:
+        """The rows that events find; where a question can't be read, the event fails.
+
+        Args:
+            frame: events, n of them.
+            asks: the numbers of those that ask, rising.
+            clock_ms: int64[n].
+            schema: of the columns of found rows.
+        """
+        if not self._is_ready:
+            self._prepare()
+        questions = self._questions(frame, asks, clock_ms)
+        rows: list[Longs] = []
+        places: list[Longs] = []
+        parts: list[pa.RecordBatch] = []
+        count = 0
+        spans = np.zeros((frame.length, 2), dtype=np.int64)
+        for question, events in questions.items():
+            spans[events] = question.within
+        add_spans(frame, spans)
+        for question, events in questions.items():
+            found, row, place = self._answer(question, np.array(events), frame, clock_ms)
+            rows.append(row)
+            places.append(place + count)
+            parts.append(found.select(schema.names))
+            count += found.num_rows
+        if not parts:
+            none = np.empty(0, dtype=np.int64)
+            return Answer(none, none, no_rows(schema), spans)
+        row, place = np.concatenate(rows), np.concatenate(places)
+        order = np.argsort(row, kind="stable")
+        return Answer(row[order], place[order], concat(parts), spans)
+
+    def _questions(self, frame: Frame, asks: Longs, clock_ms: Longs) -> dict[Question, list[int]]:
+        """The events that ask each question, the earlier questions first."""
+        moments = self._cells.moments(clock_ms[asks]).tolist()
+        columns = [_values(one, frame, asks) for one in (self._per, *self._ends)]
+        known: dict[tuple[Any, ...], tuple[tuple[int, int], TimeUnit] | str] = {}
+        found: dict[Question, list[int]] = {}
+        for number, event in enumerate(asks.tolist()):
+            asked = tuple(column[number if len(column) > 1 else 0] for column in columns)
+            if asked not in known:
+                known[asked] = self._read(*asked)
+            read = known[asked]
+            if isinstance(read, str):
+                frame.failures.setdefault(event, read)
+                continue
+            moment = moments[number][0], moments[number][1]
+            found.setdefault(Question(moment, *read), []).append(event)
+        return found
+
+    def _read(
+        self, per: Any, start: Any, end: Any = None
+    ) -> tuple[tuple[int, int], TimeUnit] | str:
+        """The span and the duration of a question; a text says why it has none."""
+        if per is None or start is None or (end is None and len(self._ends) > 1):
+            return "'within' or 'per' is null"
+        try:
+            duration = duration_named(per, self._cells.durations, self._name)
+            if len(self._ends) == 1:
+                return span_of(start), duration
+            first, last = (
+                time_of(one) if isinstance(one, str) else int(one) for one in (start, end)
+            )
+        except ValueError as error:
+            return str(error)
+        if first >= last:
+            return f"'within' starts at {first}, which is not before its end {last}"
+        return (first, last), duration
+
+    def _answer(
+        self, question: Question, events: Longs, frame: Frame, clock_ms: Longs
+    ) -> tuple[pa.RecordBatch, Longs, Longs]:
+        """The rows for a question, and the pairs of events and rows for which ``on`` holds."""
+        cells, equal = self._cells, self._equal
+        none = np.empty(0, dtype=np.int64)
+        if self._never:
+            return pa.RecordBatch.from_pylist([], cells.schema), none, none
+        wanted = None if equal is None else _values(equal.value, frame, events)
+        if wanted is not None and len(wanted) < len(events):
+            wanted = wanted * len(events)
+        groups = None
+        if equal is not None and equal.key is not None and wanted is not None:
+            groups = groups_with(cells, equal.key, list(dict.fromkeys(wanted)))
+        now_ms = int(clock_ms[events].max())
+        found = find(cells, question.within, question.per, now_ms=now_ms, groups=groups)
+        if equal is None or wanted is None:
+            row = np.repeat(events, found.num_rows)
+            place = np.tile(np.arange(found.num_rows), len(events))
+        else:
+            row, place = _alike(events, wanted, found.column(equal.column).to_pylist())
+        if self._on is None or not len(row):
+            return found, row, place
+        met = [
+            self._met(frame, row[at : at + _PAIRS_MAX], found, place[at : at + _PAIRS_MAX])
+            for at in range(0, len(row), _PAIRS_MAX)
+        ]
+        holds = np.concatenate(met)
+        return found, row[holds], place[holds]
+
+    def _met(self, frame: Frame, row: Longs, found: pa.RecordBatch, place: Longs) -> Any:
+        """bool[n], for which pairs the condition holds."""
+        assert self._on is not None
+        pairs = frame.pairs(row, Frame.of_rows(found, self._step), place)
+        holds = np.broadcast_to(self._on(pairs), len(row))
+        for pair, why in sorted(pairs.failures.items()):
+            frame.failures.setdefault(int(row[pair]), why)
+        return holds
+
+
+def add_spans(frame: Frame, spans: Longs) -> None:
+    """Add the span that each row asks for, as attributes of the left side."""
+    for column, name in enumerate(("_START", "_END")):
+        frame.add(0, name, Vector(AttributeType.LONG, np.ascontiguousarray(spans[:, column])))
+
+
+def _values(evaluate: Evaluator, frame: Frame, rows: Longs) -> list[Any]:
+    """The values at ``rows`` as Python values, None for null; one for a constant."""
+    vector = evaluate(frame)
+    if len(vector) == 1 and frame.length > 1:
+        return list(vector.to_arrow(1).to_pylist())
+    return list(vector.take(rows).to_arrow(len(rows)).to_pylist())
+
+
+def _alike(events: Longs, wanted: Sequence[Any], own: Sequence[Any]) -> tuple[Longs, Longs]:
+    """The pairs of events and rows with equal values that are not null, by event."""
+    by_value: dict[Any, list[int]] = {}
+    for place, value in enumerate(own):
+        if value is not None:
+            by_value.setdefault(value, []).append(place)
+    found = [by_value.get(value, []) for value in wanted]
+    row = np.repeat(events, [len(places) for places in found])
+    return row, np.array([place for places in found for place in places], dtype=np.int64)
+
+
+def _equalities(on: BoundExpression, step: int, cells: Aggregation) -> Iterator[_KeyEquality]:
+    """The parts of ``on`` that are equalities with a column of the aggregation, keys first."""
+    found = []
+    for part in conjuncts(on):
+        if not isinstance(part, BinaryExpression) or part.operator is not BinaryOperator.EQUAL:
+            continue
+        for own, other in ((part.left, part.right), (part.right, part.left)):
+            if (
+                isinstance(own, Column)
+                and own.step == step
+                and all(column.step != step for column in columns_of(other))
+                and _is_same_kind(own, other)
+            ):
+                key = _key_of(own.name, cells)
+                found.append(_KeyEquality(own.name, key, compile_expression(other)))
+    return iter(sorted(found, key=lambda one: one.key is None))
+
+
+def _is_same_kind(own: BoundExpression, other: BoundExpression) -> bool:
+    """Whether equal values are equal in Python."""
+    if own.type is AttributeType.STRING:
+        return other.type is AttributeType.STRING
+    return own.type in _WHOLE and other.type in _WHOLE
+
+
+def _key_of(name: str, cells: Aggregation) -> int | None:
+    """The number of the group-by column that is selected under ``name``."""
+    place = cells.schema.names.index(name) - 1
+    if place < 0:
+        return None
+    output = cells.layout.outputs[place]
+    if not isinstance(output, Column) or output.step != KEYS:
+        return None
+    return next((n for n, key in enumerate(cells.layout.keys) if key.name == output.name), None)

@@ -1,0 +1,377 @@
+"""Incremental aggregations: exact for any cut of the input, and equal to a plain model of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mesh.language.parser import parse
+from mesh.language.syntax import TimeUnit
+from mesh.operators.aggregations.buckets import bucket_starts
+from mesh.operators.aggregations.find import find, groups_with
+from mesh.operators.aggregations.rollup import Aggregation, Purging
+from mesh.operators.aggregations.times import span_of, time_of
+from mesh.operators.base import CURRENT, WHOLE, EventBatch
+from mesh.operators.executor import Executor, Mode
+from mesh.operators.query.handlers import Failures
+from mesh.plan.bind import bind
+from mesh.testing.cases import batch
+from tests.support.recorder import EVENT, Log, Recorder, Step, log_of, run_in_pieces, stored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Times of ``log_of`` are spread by this, so that buckets end between events.
+_SPREAD = 97
+_END_MS = 1_000_000_000
+_SELECT = (
+    "select s, sum(k) as t, avg(v) as a, count() as c, min(v) as lo, max(k) as hi, "
+    "distinctCount(k) as n, v as last, ifThenElse(v > 0.0, 'up', s) as word, "
+    "sum(v) / count() + 1 as more group by s"
+)
+_FOUND = "s, A.t as t, a, c, lo, hi, n, last, word, more"
+_MADE = "define stream M (k int, v double, s string, ts long); "
+_MAKE = "from S select k, v, s, k * 1700L as ts insert into M; "
+APPS = {
+    "by arrival": f"define aggregation A from S[v != 1.0] {_SELECT} aggregate every sec...hour; "
+    f"from T join A on A.hi >= T.k within 0L, 100000000L per 'hours' select T.k, {_FOUND} "
+    "insert into O; from T as x left outer join A as y on x.k == y.c within "
+    f"0L, 100000000L per 'sec' select AGG_TIMESTAMP, {_FOUND.replace('A.', 'y.')} insert into P;",
+    "by event time": f"{_MADE}define aggregation A from M {_SELECT} "
+    f"aggregate by ts every min, sec, year; {_MAKE} from T join A within 0L, 100000000L per 'min' "
+    f"select T.k, AGG_TIMESTAMP, {_FOUND} insert into O; from T join A within -9000L, 100000000L "
+    f"per 'years' select T.k, {_FOUND} insert into P;",
+    "purged": f"{_MADE}@purge(interval='3 sec') define aggregation A from M {_SELECT} "
+    f"aggregate by ts every sec...min; {_MAKE} from T#window.length(2) join A on A.c > T.k "
+    f"within -100000L, 100000000L per 'sec' select T.k, AGG_TIMESTAMP, {_FOUND} "
+    "insert all events into O;",
+    "of the same stream": f"define aggregation A from S {_SELECT} aggregate every sec, min; "
+    "from S join A on S.s == A.s within 0L, 100000000L per 'sec' select S.k, A.s as s, t, a, "
+    "_START as b, _END as e insert into O;",
+    "in a partition": f"define aggregation A from S {_SELECT} aggregate every sec, min; "
+    "partition with (k of T) begin from T join A on T.k <= A.hi within 0L, 100000000L per 'min' "
+    "select T.k, s, t insert into O; end;",
+}
+
+
+def _log(steps: list[Step], streams: tuple[str, ...]) -> Log:
+    """Events whose values are halves, so that sums don't depend on their order."""
+    log = log_of(steps, streams)
+    return {
+        stream: [
+            (
+                1000 + (time - 1000) * _SPREAD,
+                [r[0], None if r[1] is None else round(r[1]) / 2, *r[2:]],
+            )
+            for time, r in events
+        ]
+        for stream, events in log.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def recorders() -> dict[str, Recorder]:
+    return {}
+
+
+def _recorder(text: str, mode: Mode = Mode.AUTO) -> Recorder:
+    recorder = Recorder(text)
+    recorder.inputs = tuple(s for s in ("S", "T") if s in recorder.executor.input_schemas)
+    recorder.outputs = ("O", "P")
+    recorder.executor = Executor(recorder.app, recorder.outputs, mode=mode)
+    return recorder
+
+
+def _whole(text: str, log: Log, mode: Mode) -> list[Any]:
+    recorder = _recorder(text, mode)
+    runs = [recorder.part(log, s, 0, len(log[s])) for s in recorder.inputs]
+    recorder.run(runs, dict.fromkeys(recorder.inputs, _END_MS))
+    return sorted(recorder.rows, key=lambda row: row[0])
+
+
+@pytest.mark.parametrize("name", APPS)
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(EVENT, max_size=30), data=st.data())
+def test_cuts_and_restarts_change_nothing(name: str, steps: list[Step], data: Any) -> None:
+    recorder = _recorder(APPS[name])
+    log = _log(steps, recorder.inputs)
+    run_in_pieces(recorder, log, data, 0)
+    recorder.run([], dict.fromkeys(recorder.inputs, _END_MS))
+    expected = _whole(APPS[name], log, Mode.STEP)
+    assert sorted(recorder.rows, key=lambda row: row[0]) == expected
+    assert _whole(APPS[name], log, Mode.AUTO) == expected
+
+
+def _steps(count: int, seed: int = 3) -> list[Step]:
+    rng = np.random.default_rng(seed)
+    return [
+        (
+            "SSST"[int(rng.integers(4))],
+            int(rng.choice([0, 0, 1, 2, 5, 12, -30])),
+            int(rng.integers(3)),
+            float(rng.integers(-5, 9)),
+            "ab"[int(rng.integers(2))],
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("name", APPS)
+def test_a_name_stands_for_one_content_however_the_input_is_cut(name: str) -> None:
+    seen: dict[str, pa.RecordBatch] = {}
+    names = 0
+    for cut in (1, 7, 40):
+        recorder = _recorder(APPS[name])
+        log = _log(_steps(100), recorder.inputs)
+        for start in range(0, max(map(len, log.values())), cut):
+            stops = {s: min(start + cut, len(log[s])) for s in log}
+            runs = [recorder.part(log, s, start, stop) for s, stop in stops.items() if stop > start]
+            clocks = {s: max(t for t, _ in log[s][:stop]) for s, stop in stops.items()}
+            recorder.run(runs, clocks)
+            pieces = recorder.executor.snapshot().pieces
+            names += len(pieces)
+            for piece, content in pieces.items():
+                assert seen.setdefault(piece, content).equals(content), piece
+    assert len(seen) < names
+
+
+def _modelled(events: Iterable[tuple[int, list[Any]]], duration_ms: int) -> dict[Any, list[Any]]:
+    """By bucket and group the values that ``_SELECT`` gives, from a list of its events."""
+    cells: dict[Any, list[list[Any]]] = {}
+    for _, (k, v, s, ts) in sorted(events, key=lambda event: event[0]):
+        cells.setdefault((ts - ts % duration_ms, str(s).replace("None", "null")), []).append(
+            [k, v, s, ts]
+        )
+    return {cell: _values(rows) for cell, rows in cells.items()}
+
+
+def _values(rows: list[list[Any]]) -> list[Any]:
+    ks = [k for k, *_ in rows if k is not None]
+    vs = [v for _, v, *_ in rows if v is not None]
+    last = max(enumerate(rows), key=lambda row: (row[1][3], row[0]))[1]
+    total, count = sum(vs), len(rows)
+    mean = total / count if vs else None
+    return [
+        sum(ks) if ks else None,
+        mean,
+        count,
+        min(vs, default=None),
+        max(ks, default=None),
+        len({k for k, *_ in rows}),
+        last[1],
+        "up" if last[1] is not None and last[1] > 0 else last[2],
+        None if mean is None else mean + 1,
+    ]
+
+
+_APP = bind(
+    parse(
+        "define stream M (k int, v double, s string, ts long); "
+        f"define aggregation A from M {_SELECT} aggregate by ts every sec...year; "
+        "from M select k insert into O;"
+    )
+)
+
+
+def _aggregation(purging: Purging | None = None) -> Aggregation:
+    made = Aggregation(_APP.aggregations[0], purging)
+    made.begin(0)
+    return made
+
+
+def _add(to: Aggregation, events: list[tuple[int, list[Any]]]) -> None:
+    count = len(events)
+    zeros = np.zeros(count, dtype=np.int64)
+    clock = np.array([time for time, _ in events], dtype=np.int64)
+    to.add(
+        EventBatch(
+            clock,
+            clock,
+            2 * np.arange(count) + 1,
+            zeros,
+            zeros,
+            np.full(count, CURRENT, dtype=np.int8),
+            np.full(count, WHOLE),
+            batch(_APP.stream("M"), [row for _, row in events]),
+        ),
+        Failures(),
+    )
+
+
+def _random(count: int, seed: int) -> list[tuple[int, list[Any]]]:
+    """Events that arrive over some minutes, with times of their own over three hours."""
+    rng = np.random.default_rng(seed)
+    times = np.cumsum(rng.integers(0, 900, count))
+    return [
+        (
+            int(time),
+            [
+                None if rng.random() < 0.1 else int(rng.integers(-3, 4)),
+                None if rng.random() < 0.1 else float(rng.integers(-9, 9)) / 2,
+                [None, "null", "a", "b", "c"][int(rng.integers(5))],
+                int(rng.integers(-3_600_000, 7_200_000)) // 500 * 500,
+            ],
+        )
+        for time in times
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_running_and_closed_values_answer_together(seed: int) -> None:
+    events = _random(400, seed)
+    aggregation = _aggregation()
+    for start in range(0, len(events), 37):
+        _add(aggregation, events[start : start + 37])
+        if seed % 2:
+            state = stored(aggregation.snapshot())
+            aggregation = _aggregation()
+            aggregation.restore(state)
+    for duration, ms in ((TimeUnit.SECOND, 1000), (TimeUnit.HOUR, 3_600_000)):
+        found = find(aggregation, (-(10**9), 10**9), duration, now_ms=events[-1][0])
+        rows = [list(row.values()) for row in found.to_pylist()]
+        ours = {(bucket, s): values for bucket, s, *values in rows}
+        assert len(ours) == len(rows)
+        assert ours == _modelled(events, ms)
+        assert [row[0] for row in rows] == sorted(row[0] for row in rows)
+
+
+def test_a_question_about_groups_reads_these_alone() -> None:
+    aggregation, events = _aggregation(), _random(200, 9)
+    _add(aggregation, events)
+    groups = groups_with(aggregation, 0, ["a", "c", "nobody"])
+    whole = (-(10**9), 10**9)
+    some = find(aggregation, whole, TimeUnit.MINUTE, now_ms=10**6, groups=groups).to_pylist()
+    every = find(aggregation, whole, TimeUnit.MINUTE, now_ms=10**6).to_pylist()
+    assert some == [row for row in every if row["s"] in ("a", "c")]
+
+
+def test_closed_values_are_purged_and_those_of_longer_durations_stay() -> None:
+    aggregation = _aggregation(Purging(10_000, {TimeUnit.SECOND: 120_000}))
+    _add(aggregation, [(0, [1, 1.0, "a", 500])])
+
+    def found(per: TimeUnit, now_ms: int) -> int:
+        return find(aggregation, (-(10**9), 10**9), per, now_ms=now_ms).num_rows
+
+    assert found(TimeUnit.SECOND, 129_999) == 1
+    assert found(TimeUnit.SECOND, 130_000) == 0
+    assert found(TimeUnit.MINUTE, 130_000) == found(TimeUnit.YEAR, 130_000) == 1
+
+
+def test_groups_that_no_value_has_any_more_are_forgotten() -> None:
+    aggregation = _aggregation(Purging(10_000, dict.fromkeys(TimeUnit, 20_000)))
+    for second in range(60):
+        rows = [[n, 1.0, f"{second}-{n}", second * 1000] for n in range(500)]
+        _add(aggregation, [(second * 1000, row) for row in rows])
+    last = 120_000_000_000
+    _add(aggregation, [(last, [1, 1.0, "59-7", last])])
+    assert len(aggregation.groups) < 5000
+    state = stored(aggregation.snapshot())
+    again = _aggregation(Purging(10_000, dict.fromkeys(TimeUnit, 20_000)))
+    again.restore(state)
+    _add(again, [(last + 1, [2, 1.0, "59-7", last]), (last + 1, [2, 1.0, "new", last])])
+    found = find(again, (last - 1, last + 1), TimeUnit.SECOND, now_ms=last + 2).to_pylist()
+    assert [(row["s"], row["t"]) for row in found] == [("59-7", 3), ("new", 2)]
+
+
+@pytest.mark.parametrize(
+    "text", ["2019-10-07 10:20:30", "1969-12-31 23:59:59", "2020-02-29 00:00:00"]
+)
+def test_buckets_begin_where_the_calendar_says(text: str) -> None:
+    time = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    at = np.array([time_of(text) + 123], dtype=np.int64)
+    fields: list[tuple[TimeUnit, dict[str, Any]]] = [
+        (TimeUnit.SECOND, {}),
+        (TimeUnit.MINUTE, {"second": 0}),
+        (TimeUnit.HOUR, {"minute": 0, "second": 0}),
+        (TimeUnit.DAY, {"hour": 0, "minute": 0, "second": 0}),
+        (TimeUnit.MONTH, {"day": 1, "hour": 0, "minute": 0, "second": 0}),
+        (TimeUnit.YEAR, {"month": 1, "day": 1, "hour": 0, "minute": 0, "second": 0}),
+    ]
+    for duration, changed in fields:
+        expected = round(time.replace(**changed).timestamp() * 1000)
+        assert bucket_starts(at, duration).tolist() == [expected], duration
+
+
+def test_buckets_of_a_time_zone_begin_at_its_midnight() -> None:
+    at = np.array([time_of("2021-03-28 12:00:00"), time_of("2021-10-31 01:30:00")])
+    days = bucket_starts(at, TimeUnit.DAY, "Europe/Berlin").tolist()
+    assert days == [time_of("2021-03-28 00:00:00 +01:00"), time_of("2021-10-31 00:00:00 +02:00")]
+    # The clocks show half past two twice; each hour is a bucket of its own.
+    both = np.array([time_of("2021-10-31 00:30:00"), time_of("2021-10-31 01:30:00")])
+    hours = bucket_starts(both, TimeUnit.HOUR, "Europe/Berlin").tolist()
+    assert hours == [time_of("2021-10-31 00:00:00"), time_of("2021-10-31 01:00:00")]
+    half = bucket_starts(at, TimeUnit.HOUR, "Asia/Kolkata").tolist()
+    assert half == [time_of("2021-03-28 11:30:00"), time_of("2021-10-31 01:30:00")]
+
+
+SPANS = {
+    "2019-**-** **:**:**": ("2019-01-01 00:00:00", "2020-01-01 00:00:00"),
+    "2019-12-** **:**:**": ("2019-12-01 00:00:00", "2020-01-01 00:00:00"),
+    "2020-02-** **:**:** +05:30": ("2020-02-01 00:00:00 +05:30", "2020-03-01 00:00:00 +05:30"),
+    "2019-10-07 **:**:**": ("2019-10-07 00:00:00", "2019-10-08 00:00:00"),
+    "2019-10-07 23:**:**": ("2019-10-07 23:00:00", "2019-10-08 00:00:00"),
+    "2019-10-07 10:20:**": ("2019-10-07 10:20:00", "2019-10-07 10:21:00"),
+    " 2019-10-07 10:20:30 ": ("2019-10-07 10:20:30", "2019-10-07 10:20:31"),
+}
+
+
+@pytest.mark.parametrize("text", SPANS)
+def test_a_text_with_stars_is_a_span(text: str) -> None:
+    start, end = SPANS[text]
+    assert span_of(text) == (time_of(start), time_of(end))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2019-**-07 **:**:**", "2019-10-07 **:20:**", "2019", "2019-02-30 **:**:**", "****-**-**", ""],
+)
+def test_other_texts_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match="within"):
+        span_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2019-10-07T10:00:00",
+        "2019-10-07 10:00:00.5",
+        "2019-10-07 10:00:00+05:30",
+        "2019-13-01 00:00:00",
+    ],
+)
+def test_what_is_no_time_is_said_to_be_none(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time"):
+        time_of(text)
+
+
+def test_an_event_without_a_time_goes_to_the_fault_stream() -> None:
+    app = bind(
+        parse(
+            "@OnError(action='STREAM') define stream M (k int, v double, s string, ts string); "
+            "define stream Q (k int); "
+            f"define aggregation A from M {_SELECT} aggregate by ts every sec; "
+            "from !M select k insert into Bad; "
+            "from Q join A within 0L, 9999999999999L per 'sec' select AGG_TIMESTAMP as t0, c "
+            "insert into Out;"
+        )
+    )
+    executor = Executor(app, ("Bad", "Out"))
+    texts = ["2019-10-07 10:00:00", "bad", None, "2019-10-07 10:00:00 +05:30"]
+    rows = batch(app.stream("M"), [[n, 1.0, "a", text] for n, text in enumerate(texts)])
+    made = []
+    for row in range(len(texts)):
+        made += executor.step(1000, "M", np.array([1000]), rows.slice(row, 1))
+    made += executor.step(1000, "Q", np.array([1000]), batch(app.stream("Q"), [[1]]))
+    values = [(run.stream, list(row.values())) for run in made for row in run.rows.to_pylist()]
+    assert values == [
+        ("Bad", [1]),
+        ("Bad", [2]),
+        ("Out", [time_of("2019-10-07 04:30:00"), 1]),
+        ("Out", [time_of("2019-10-07 10:00:00"), 1]),
+    ]
