@@ -20,6 +20,7 @@ from mesh.cli import (
     failed,
     nodes,
     plans,
+    query,
     texts,
 )
 from mesh.cli.output import show_error
@@ -89,6 +90,20 @@ def _root(
     pass
 
 
-PARTS = (dev, demo, texts, plans, explain, apps, backups, failed, events, cluster, debug, nodes)
+PARTS = (
+    dev,
+    demo,
+    texts,
+    plans,
+    explain,
+    apps,
+    backups,
+    failed,
+    query,
+    events,
+    cluster,
+    debug,
+    nodes,
+)
 for part in PARTS:
     part.add_to(app)

@@ -156,6 +156,8 @@ class DedicatedInstance:
                 )
                 local.put_restored(manifest)
                 reached[partition] = manifest.position_of
+            else:
+                local.put_new()
         return start_offsets(self.io, reached) or None, frozenset(reached)
 
     def _watch(self, running: StreamingQuery, run: Path, halts: Sequence[Path]) -> None:
