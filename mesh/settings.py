@@ -209,6 +209,18 @@ class StateSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class QuerySettings:
+    """On-demand queries; the same on managers and workers."""
+
+    rows_max: int = setting(10_000, "Most rows of an answer.", least=1)
+    bytes_max: int = setting(8_000_000, "Most bytes of an answer, in Arrow.", least=1000)
+    timeout_s: float = setting(
+        5.0, "Time limit of a query, with all waits, seconds.", is_positive=True
+    )
+    waiting_max: int = setting(32, "Most queries that a process lets wait.", least=1)
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionSettings:
     """Functions of apps."""
 
@@ -263,6 +275,7 @@ class Settings:
     manager: ManagerSettings = field(default_factory=ManagerSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     state: StateSettings = field(default_factory=StateSettings)
+    queries: QuerySettings = field(default_factory=QuerySettings)
     functions: FunctionSettings = field(default_factory=FunctionSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     log: LogSettings = field(default_factory=LogSettings)

@@ -15,7 +15,7 @@ from mesh.errors import MeshError
 class Permission(StrEnum):
     """A permission."""
 
-    #: See apps, their texts, states and errors.
+    #: See apps, their texts, states and errors, and what is in their tables and windows.
     VIEW = "view"
     #: Deploy, change and remove apps; set the admission of workers.
     MANAGE = "manage"
@@ -31,9 +31,11 @@ _OF_APPS: Final = ("siddhi-apps", "siddhi-apps-execution")
 
 def needed(method: str, path: str) -> Permission:
     """The permission that a request needs; ``path`` without its query."""
+    parts = path.strip("/").split("/")
+    if method == "POST" and parts == ["stores", "query"]:
+        return Permission.VIEW
     if method not in ("GET", "HEAD"):
         return Permission.MANAGE
-    parts = path.strip("/").split("/")
     if parts == ["siddhi-apps", "statistics"]:
         return Permission.MONITOR
     if parts[0] == "managers" and len(parts) > 1 and parts[1] in _OF_APPS:

@@ -16,8 +16,8 @@
     GET    /health/ready                200, or 503 with the reasons
 
 Routes of the cluster are in ``mesh.api.monitoring``, of failed events and tests in
-``mesh.api.events``, of backups in ``mesh.api.backups``.  An error is ``{"code", "message"}`` with
-``detail``, ``hint`` and ``position`` where there are any.
+``mesh.api.events``, of backups in ``mesh.api.backups``, of queries in ``mesh.api.queries``.  An
+error is ``{"code", "message"}`` with ``detail``, ``hint`` and ``position`` where there are any.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from mesh.api.backups import BackupRoutes
 from mesh.api.events import EventRoutes
 from mesh.api.monitoring import Monitoring
 from mesh.api.paths import route
+from mesh.api.queries import QueryRoutes
 from mesh.api.responses import Json, body, number, parameter, values_of
 from mesh.errors import MeshError
 from mesh.logs import fields
@@ -63,6 +64,8 @@ REFUSALS: Final = {
     "MESH-C122": HTTPStatus.BAD_REQUEST,
     "MESH-C123": HTTPStatus.CONFLICT,
     "MESH-S131": HTTPStatus.FORBIDDEN,
+    "MESH-O110": HTTPStatus.BAD_REQUEST,
+    "MESH-O111": HTTPStatus.CONFLICT,
 }
 #: Orders for a worker, and its admission then.
 ORDERS: Final = {"cordon": "cordoned", "uncordon": "open", "drain": "draining"}
@@ -76,6 +79,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             *Monitoring(service).routes(),
             *EventRoutes(service).routes(),
             *BackupRoutes(service).routes(),
+            *QueryRoutes(service).routes(),
             route("/siddhi-apps", routes.apps, "GET"),
             route("/siddhi-apps", routes.deploy, "POST"),
             route("/siddhi-apps", routes.update, "PUT"),
@@ -255,7 +259,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
     status = status_of(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("request failed", extra=fields(path=request.url.path, error=str(error)))
-    headers = {"Retry-After": "1"} if status == HTTPStatus.TOO_MANY_REQUESTS else None
+    soon = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+    headers = {"Retry-After": "1"} if status in soon else None
     return Json(error.to_dict(), status, headers=headers)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
@@ -133,6 +133,27 @@ class Backup(Protocol):
         ...
 
 
+class QueryAnswer(Protocol):
+    """The answer to an on-demand query."""
+
+    def to_values(self, *, details: bool) -> dict[str, Any]:
+        """As JSON values; with ``details`` also names and types of the columns."""
+        ...
+
+
+class Queries(Protocol):
+    """On-demand queries."""
+
+    async def ask(
+        self, app: str, query: str, *, at_least: Mapping[str, int], partial: bool
+    ) -> QueryAnswer:
+        """The answer; MESH-A503 if a part can't answer now, unless ``partial``.
+
+        ``at_least``: by JetStream stream, the sequence that the answer has to include.
+        """
+        ...
+
+
 class Service(Protocol):
     """Calls on the cluster, each good on any manager.
 
@@ -147,6 +168,11 @@ class Service(Protocol):
     @property
     def backups(self) -> Backups:
         """Calls on backups."""
+        ...
+
+    @property
+    def queries(self) -> Queries:
+        """On-demand queries."""
         ...
 
     async def deploy(self, text: str, *, by: str, begin: StartPosition) -> Deployed:

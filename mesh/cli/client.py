@@ -112,6 +112,14 @@ class Client:
             ),
         )
 
+    def query(
+        self, app: str, query: str, min_position: dict[str, int], *, partial: bool
+    ) -> dict[str, Any]:
+        """The answer to an on-demand query, with its columns."""
+        wanted: dict[str, Any] = {"appName": app, "query": query, "details": True}
+        wanted |= {"min_position": min_position, "partial": partial}
+        return cast("dict[str, Any]", self._ask("POST", "/stores/query", json=wanted))
+
     def failed(self, app: str, limit: int) -> list[dict[str, Any]]:
         """Events that could not be read or failed in a query."""
         found = self._ask("GET", _failed(app), params={"limit": limit})

@@ -21,6 +21,7 @@ from mesh.cli import (
     init,
     nodes,
     plans,
+    query,
     testing,
     texts,
 )
@@ -91,7 +92,22 @@ def _root(
     pass
 
 
-PARTS = (dev, demo, texts, plans, testing, init, explain, apps, backups, failed)
-MORE_PARTS = (events, cluster, debug, nodes)
-for part in (*PARTS, *MORE_PARTS):
+PARTS = (
+    dev,
+    demo,
+    texts,
+    plans,
+    testing,
+    init,
+    explain,
+    apps,
+    backups,
+    failed,
+    query,
+    events,
+    cluster,
+    debug,
+    nodes,
+)
+for part in PARTS:
     part.add_to(app)

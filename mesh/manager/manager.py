@@ -266,6 +266,8 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         manager = Manager(name, settings, client, deleting, view, clock, journal, pieces)
         ends.push_async_callback(manager.resign)
         service = ManagerService(client, view, settings, clock, name=name, notes=journal)
+        ends.push_async_callback(service.queries.stop)
+        await service.queries.start()
         advisories = Advisories(client, view, journal, lambda: manager.leads)
         ends.push_async_callback(advisories.stop)
         await advisories.start()

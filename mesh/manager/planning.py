@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import anyio.to_thread
 from anyio import CapacityLimiter
 
+from mesh.bounded_process import BoundedProcess
+from mesh.errors import MeshError
 from mesh.functions.scripts import not_allowed
 from mesh.language.parser import parse, parse_app
-from mesh.manager.plan_process import PlanProcess
 from mesh.manager.waiting import Bound
 from mesh.model import codec
 from mesh.plan.app_elements import elements
@@ -37,12 +38,29 @@ T = TypeVar("T")
 #: Results that are kept, and calls that wait at most.
 KEPT_MAX: Final = 32
 WAITING_MAX: Final = 16
+
+
+def _exceeded(detail: str) -> MeshError:
+    return MeshError(
+        "MESH-A413",
+        "the app can't be planned within its limits",
+        detail=detail,
+        hint="Divide the app: one inserts into a stream, another reads it.  "
+        "manager.plan_timeout_s sets the time.",
+    )
+
+
+def plan_process() -> BoundedProcess:
+    """A process for plans."""
+    return BoundedProcess(__name__, _exceeded)
+
+
 #: Of this Python process, so that it is started once.
-_PROCESS: Final = PlanProcess()
+_PROCESS: Final = plan_process()
 
 
 class Process(Protocol):
-    """A ``PlanProcess``."""
+    """A ``BoundedProcess``."""
 
     def call(self, limit_s: float, function: Callable[..., T], *arguments: Any) -> T:
         """The result of a function, computed elsewhere."""

@@ -28,6 +28,9 @@ JOURNAL_STREAM: Final = "mesh_journal"
 LEASE_KEY: Final = "lease"
 EVENT_TIME_HEADER: Final = "Mesh-Timestamp"
 
+#: Last token of the subject of an app's on-demand queries.
+QUERY: Final = "_query"
+
 #: Pattern of the names of apps, without anchors.
 APP_NAME: Final = "[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\Z")
@@ -85,6 +88,19 @@ def error_js_stream(app: str) -> str:
 def journal_subject(app: str) -> str:
     """Subject of entries about ``app``; with an empty name, of those about the cluster."""
     return f"{ROOT}._journal.{app or '_'}"
+
+
+def question_subject(worker: str) -> str:
+    """Subject of managers' questions to a worker about the states that it has stored."""
+    return f"{ROOT}._ask.{worker}"
+
+
+def query_subject(app: str) -> str:
+    """Subject of clients' on-demand queries; ``*`` for those of every app.
+
+    No stream has this name.
+    """
+    return f"{ROOT}.{app}.{QUERY}"
 
 
 def group_name(app: str, exec_group: str) -> str:

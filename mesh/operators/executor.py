@@ -38,6 +38,7 @@ from mesh.operators.dataflow.partition import PartitionNode
 from mesh.operators.dataflow.query_node import QueryNode
 from mesh.operators.environment import Environment, using
 from mesh.operators.failures import FAILED
+from mesh.operators.on_demand import answer
 from mesh.operators.tables import Tables
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from mesh.operators.dataflow.aggregation_node import AggregationNode
     from mesh.operators.dataflow.named_window import NamedWindowNode
-    from mesh.plan.bound import BoundApp
+    from mesh.plan.bound import BoundApp, BoundOnDemandQuery
 
 #: The format of ``snapshot``; a state of another one is not read.
 STATE_VERSION = 2
@@ -146,6 +147,7 @@ class Executor:
             for number, node in enumerate(self._nodes):
                 node.work = node.make(self._flow.timers[number])
         self._tables = tables
+        self._environment = environment
         # Queries inside of partitions have no callbacks in the engine either.
         outside = [one for one in nodes.parts if isinstance(one, DataflowNode)]
         self._calls = [n.work.calls for n in outside if isinstance(n.work, QueryNode)]
@@ -369,6 +371,10 @@ class Executor:
         self._tables.restore(subset(state, "tables"))
         for node in self._nodes:
             restore_subset(node.work, state, node.name)
+
+    def ask(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
+        """The rows of an on-demand query, see ``on_demand.answer``."""
+        return answer(query, self._environment, now_ms)
 
     @property
     def places(self) -> dict[str, str]:

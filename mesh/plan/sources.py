@@ -28,6 +28,8 @@ class Source:
     step: int = 0
     #: It occurs several times; an attribute without an index is an object then.
     is_counted: bool = False
+    #: Its own name means it also beside an alias.
+    keeps_name: bool = False
 
     @property
     def name(self) -> str:
@@ -38,7 +40,7 @@ class Source:
         """Whether the prefix ``name``, with its mark, means this."""
         if kind is StreamKind.INNER:
             return f"#{name}" == self.id
-        return f"{kind}{name}" == self.name
+        return f"{kind}{name}" == self.name or (self.keeps_name and f"{kind}{name}" == self.id)
 
     def column(self, variable: Variable, *, in_filter: bool = False) -> Column:
         """Its attribute of that name; MESH-L202 if it has none."""
@@ -68,7 +70,8 @@ class Sources:
         self._by_attribute: dict[str, list[int]] | None = None
         for place, source in enumerate(self._all):
             # Inner streams are called by their mark whatever other name they have.
-            names = {source.name, source.id} if source.id.startswith("#") else {source.name}
+            has_both = source.keeps_name or source.id.startswith("#")
+            names = {source.name, source.id} if has_both else {source.name}
             for name in names:
                 self._by_name.setdefault(name, []).append(place)
 

@@ -20,6 +20,7 @@ from mesh.functions.catalogue.running import RUNNING_STREAM_FUNCTIONS
 from mesh.functions.cron import check_cron
 from mesh.functions.scripts import compile_script
 from mesh.language.syntax import BinaryOperator, EventKind, RateKind, find
+from mesh.model import names
 from mesh.model.types import AttributeType
 from mesh.plan.bound import (
     AggregateCall,
@@ -180,11 +181,11 @@ def _check_script(script: BoundScript) -> None:
 
 def _check_stream_name(name: str, position: Position | None) -> None:
     # Fault streams never leave their group.
-    if not name.startswith("!") and not _STREAM_NAME.match(name):
+    if not name.startswith("!") and (not _STREAM_NAME.match(name) or name == names.QUERY):
         raise MeshError(
             "MESH-P214",
             f'stream name "{name}" can\'t be part of a subject',
-            hint="Use letters, digits and '_', and no digit first.",
+            hint=f"Use letters, digits and '_', no digit first, and not {names.QUERY}.",
             position=position,
         )
 

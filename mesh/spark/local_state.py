@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 #: A batch may run again from the previous position; the uploader may be one position further back.
 MANIFESTS_KEPT = 4
+#: File in the directory of a part that began without a state.
+NEW = "new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,23 @@ class LocalState:
         """Write the manifest of an uploaded snapshot whose pieces all exist."""
         self.directory.mkdir(parents=True, exist_ok=True)
         _write_atomically(self._restored_path, manifest.to_bytes())
+
+    def put_new(self) -> None:
+        """Record that there is no snapshot: the state is empty until a batch saves one."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / NEW).touch()
+
+    def newest(self) -> Manifest | None:
+        """The manifest that was written last, for readers; its pieces may be dropped meanwhile.
+
+        Raises:
+            FileNotFoundError: none yet, and the instance has not begun without a state.
+        """
+        found = [(path.stat().st_mtime_ns, path) for path in self.directory.glob("*.manifest")]
+        if found:
+            return Manifest.from_bytes(max(found)[1].read_bytes())
+        (self.directory / NEW).stat()
+        return None
 
     def restored(self, start: Position) -> Manifest | None:
         """Manifest of the uploaded snapshot, if a batch from ``start`` reads all later input.

@@ -70,6 +70,7 @@ from mesh.worker.protocol import (
     StartInstance,
     StopInstance,
 )
+from mesh.worker.questions import Questions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -93,6 +94,7 @@ class Agent:
     clock: Clock
     session: SessionProcess
     journal: Journal
+    questions: Questions
     state: AgentState = field(init=False)
     _load: machine.Load = field(default_factory=machine.Load)
     #: Events in order of arrival; an exception ends the agent.
@@ -214,8 +216,10 @@ class Agent:
             case WriteReport(status):
                 self._begin(self._write_report(status))
             case Start(assignment, group):
+                self.questions.began(assignment, group)
                 self.session.send(StartInstance(assignment, group))
             case Stop(assignment, settle):
+                self.questions.ended(assignment)
                 self.session.send(StopInstance(assignment.instance, assignment.epoch, settle))
             case Hold(standby, group):
                 self.session.send(HoldState(standby, group))
@@ -361,7 +365,13 @@ async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[a
     await view.start()
     journal = Journal(client, f"worker {name}", clock, worker=name)
     journal.start()
-    agent = Agent(name, settings, client, view, clock, session, journal)
+
+    def app_text(app: str) -> str | None:
+        found = view.snapshot().app(app)
+        return found.value.spec.text if found is not None else None
+
+    questions = Questions(client, name, settings, clock, session.instances, app_text)
+    agent = Agent(name, settings, client, view, clock, session, journal, questions)
     served.state = agent.state
     try:
         await agent.claim()
@@ -369,6 +379,7 @@ async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[a
         await journal.stop()
         raise
 
+    await questions.start()
     task = asyncio.create_task(agent.run())
     try:
         yield task
@@ -377,6 +388,7 @@ async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[a
             await asyncio.wait([task])
     finally:
         await end([task])
+        await questions.stop()
         await agent.leave()
         await journal.stop()
         await view.stop()

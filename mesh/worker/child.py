@@ -55,6 +55,12 @@ class SessionProcess:
         """The process id of the session, while it runs."""
         return self._process.pid if self._process is not None else None
 
+    def instances(self) -> Path | None:
+        """The directory of the instances' states; None while there is none."""
+        if self.pid is None:
+            return None
+        return state_directory.instances_of(Path(self._config.directory), self.pid)
+
     async def start(self) -> None:
         """Start a session; remains of an earlier one are killed."""
         await self._end()

@@ -82,7 +82,7 @@ class Session:
         shared_query: SharedQuery | None,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task,
     ) -> None:
-        self._directory = directory / "instances"
+        self._directory = directory / state_directory.INSTANCES
         self._spawn = spawn
         self._spark = spark
         self._client = client

@@ -13,6 +13,8 @@ from typing import Final
 from mesh import scratch
 from mesh.errors import MeshError
 
+#: Directory of a session with one for each of its instances.
+INSTANCES: Final = "instances"
 _SESSION: Final = "session-"
 
 
@@ -45,6 +47,11 @@ def for_session(directory: Path) -> Path:
     """
     parent = scratch.private(directory)
     return scratch.owned_by_process(parent, f"{_SESSION}{os.getpid()}-")
+
+
+def instances_of(directory: Path, pid: int) -> Path | None:
+    """The directory of the instances of session ``pid``; None if the session has none yet."""
+    return next(directory.glob(f"{_SESSION}{pid}-*/{INSTANCES}"), None)
 
 
 def remove_ended(directory: Path) -> None:

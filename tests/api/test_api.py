@@ -438,3 +438,31 @@ def test_an_app_is_backed_up_and_restored() -> None:
 )
 def test_what_can_not_be_backed_up_or_restored_says_so(path: str, status: int) -> None:
     assert ask(FakeService({"Shop": TEXT}), "POST", f"/siddhi-apps/{path}").status_code == status
+
+
+def test_an_on_demand_query_is_answered_as_the_system_before_did() -> None:
+    asked = {"appName": "Shop", "query": "from T", "details": True, "min_position": {"s": 3}}
+    answer = ask(FakeService(), "POST", "/stores/query", json=asked)
+    assert answer.status_code == 200
+    assert answer.json() == {"records": [["Shop", "from T", {"s": 3}, False]], "details": True}
+    away = ask(FakeService(), "POST", "/stores/query", json={**asked, "query": "from Away"})
+    assert (away.status_code, away.headers["retry-after"]) == (503, "1")
+
+
+@pytest.mark.parametrize(
+    "faulty",
+    [
+        "{",
+        "[]",
+        {"appName": "Shop"},
+        {"appName": "Shop", "query": " "},
+        {"query": "from T"},
+        {"appName": "a.*", "query": "from T"},
+        {"appName": "Shop", "query": "from T", "min_position": {"s": -1}},
+        {"appName": "Shop", "query": "from T", "partial": "yes"},
+    ],
+)
+def test_a_faulty_request_for_a_query_is_refused(faulty: Any) -> None:
+    content = faulty if isinstance(faulty, str) else json.dumps(faulty)
+    answer = ask(FakeService(), "POST", "/stores/query", content=content)
+    assert (answer.status_code, answer.json()["code"]) == (400, "MESH-A400")

@@ -251,6 +251,7 @@ def test_an_app_is_put_in_the_place_of_another() -> None:
         ("PUT", "/siddhi-apps", "manage"),
         ("DELETE", "/siddhi-apps/A", "manage"),
         ("POST", "/nodes/w/drain", "manage"),
+        ("POST", "/stores/query", "view"),
         ("GET", "/nothing", "view"),
     ],
 )

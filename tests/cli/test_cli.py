@@ -22,8 +22,8 @@ from tests.support.paths import EXAMPLE
 
 COMMANDS = (
     "dev", "demo", "validate", "format", "explain", "plan", "diff", "deploy", "undeploy", "apps",
-    "status", "errors", "replay", "discard", "nodes", "cordon", "uncordon", "drain", "publish",
-    "tap", "manager", "worker",
+    "status", "errors", "query", "replay", "discard", "nodes", "cordon", "uncordon", "drain",
+    "publish", "tap", "manager", "worker",
 )  # fmt: skip
 
 

@@ -41,6 +41,8 @@ FOREIGN = (
     "mesh._marker.mesh-Shop-Orders.p",
     "mesh._errors.Shop",
     "mesh.Other.Orders",
+    "mesh.Other._query",
+    "mesh._ask.w1",
 )
 
 
@@ -124,6 +126,7 @@ def test_clients_may_publish_subscribe_and_read_what_they_are_for(guarded: NatsS
             user(guarded, "till") as till,
             user(guarded, "board") as board,
             user(guarded, "audit") as audit,
+            user(guarded, "desk") as desk,
             user(guarded, "worker") as worker,
         ):
             await service.deploy(SHOP)
@@ -145,9 +148,14 @@ def test_clients_may_publish_subscribe_and_read_what_they_are_for(guarded: NatsS
             subject = "MESH.API.DIRECT.GET.mesh-Shop-DearOrders"
             await audit.client.publish(subject, wanted, reply=inbox)
             assert (await stored.next_msg(20)).data == event
-            assert not any(one.violations.count for one in (till, board, audit, worker))
+            # The app has no table; that a manager says so is an answer.
+            answer = await desk.client.request("mesh.Shop._query", b"from Prices", timeout=30)
+            assert orjson.loads(answer.data)["code"] == "MESH-L217"
+            assert not any(one.violations.count for one in (till, board, audit, desk, worker))
 
-            for one in (till, board, audit):
+            assert await desk.is_refused(ORDERS)
+            assert await till.is_refused("mesh.Shop._query")
+            for one in (till, board, audit, desk):
                 for subject in (*FOREIGN, *({DEAR} if one is not board else {ORDERS})):
                     assert await one.is_refused(subject), subject
             for one in (till, audit):

@@ -13,22 +13,22 @@ from mesh.api.routes import status_of
 from mesh.errors import MeshError
 from mesh.manager import planning
 from mesh.manager.manager import running
-from mesh.manager.plan_process import PlanProcess
-from mesh.manager.planning import Planner
+from mesh.manager.planning import Planner, plan_process
 from mesh.plan.build import plan
 from mesh.settings import FunctionSettings, ManagerSettings, NatsSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from mesh.bounded_process import BoundedProcess
     from mesh.jetstream.server import NatsServer
 
 TEXT = "@App:name('A') define stream S (a int); from S[a > 1] select a insert into T;"
 
 
 @pytest.fixture
-def process() -> Iterator[PlanProcess]:
-    made = PlanProcess()
+def process() -> Iterator[BoundedProcess]:
+    made = plan_process()
     yield made
     made.stop()
 
@@ -61,7 +61,7 @@ def _never() -> None:
         pass
 
 
-def test_a_call_is_computed_by_another_process_that_is_kept(process: PlanProcess) -> None:
+def test_a_call_is_computed_by_another_process_that_is_kept(process: BoundedProcess) -> None:
     first = process.call(60.0, os.getpid)
     assert first not in (os.getpid(), None)
     assert process.call(60.0, os.getpid) == first
@@ -69,7 +69,7 @@ def test_a_call_is_computed_by_another_process_that_is_kept(process: PlanProcess
 
 
 def test_the_process_does_not_get_the_settings_of_the_manager(
-    process: PlanProcess, monkeypatch: pytest.MonkeyPatch
+    process: BoundedProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MESH_NATS_PASSWORD", "secret")
     assert process.call(60.0, os.getenv, "MESH_NATS_PASSWORD") is None
@@ -77,21 +77,21 @@ def test_the_process_does_not_get_the_settings_of_the_manager(
 
 @pytest.mark.parametrize("bomb", [_use_memory, _die, _recurse])
 def test_what_needs_too_much_is_an_error_and_the_next_call_works(
-    process: PlanProcess, bomb: Callable[[], Any]
+    process: BoundedProcess, bomb: Callable[[], Any]
 ) -> None:
     with pytest.raises(MeshError, match="MESH-A413"):
         process.call(60.0, bomb)
     assert process.call(60.0, planning.name_of_text, TEXT) == "A"
 
 
-def test_a_call_that_takes_too_long_is_ended(process: PlanProcess) -> None:
+def test_a_call_that_takes_too_long_is_ended(process: BoundedProcess) -> None:
     first = process.call(60.0, os.getpid)
     with pytest.raises(MeshError, match="MESH-A413"):
         process.call(0.01, _never)
     assert process.call(60.0, os.getpid) != first
 
 
-def test_an_error_of_the_text_keeps_its_place(process: PlanProcess) -> None:
+def test_an_error_of_the_text_keeps_its_place(process: BoundedProcess) -> None:
     with pytest.raises(MeshError) as error:
         process.call(
             60.0, planning.plan_text, "@App:name('A') define stream S (a int); from X", 8, True

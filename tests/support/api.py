@@ -18,7 +18,7 @@ from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.settings import ManagerSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from mesh.model.begin import StartPosition
     from mesh.model.events import SimulatedEvent
@@ -109,6 +109,25 @@ class FakeBackups:
         return Restored(asked["other"] or app, asked["revision"] or "r1", asked["replay"], 7, 2)
 
 
+@dataclass(frozen=True, slots=True)
+class FakeAnswer:
+    asked: tuple[Any, ...]
+
+    def to_values(self, *, details: bool) -> dict[str, Any]:
+        return {"records": [list(self.asked)], "details": details}
+
+
+class FakeQueries:
+    """Answers with the request; a table ``Away`` can't answer."""
+
+    async def ask(
+        self, app: str, query: str, *, at_least: Mapping[str, int], partial: bool
+    ) -> FakeAnswer:
+        if "Away" in query:
+            raise MeshError("MESH-A503", "Shop-default-1 can't answer now")
+        return FakeAnswer((app, query, dict(at_least), partial))
+
+
 @dataclass
 class FakeService:
     """Apps in a dict; a text that starts with '!' is refused at a position."""
@@ -121,6 +140,7 @@ class FakeService:
     begins: list[str] = field(default_factory=list)
     backups: FakeBackups = field(default_factory=FakeBackups)
     reasons: tuple[str, ...] = ()
+    queries: FakeQueries = field(default_factory=FakeQueries)
 
     async def deploy(self, text: str, *, by: str, begin: StartPosition) -> Done:
         self.begins.append(str(begin))

@@ -10,7 +10,7 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-USERS: Final = ("manager", "worker", "till", "board", "audit")
+USERS: Final = ("manager", "worker", "till", "board", "audit", "desk")
 #: By user.
 PASSWORDS: Final = {user: f"of-{user}" for user in USERS}
 #: The app that the page exports streams of.

@@ -14,6 +14,7 @@ from mesh.errors import MeshError
 from mesh.functions.catalogue import Argument, Form, Kind, Resolution, resolve
 from mesh.language.parser import parse_app, parse_on_demand_query
 from mesh.language.substitution import substitute
+from mesh.manager.query_parts import plan_query
 from mesh.model.types import AttributeType
 from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.build import plan
@@ -87,12 +88,13 @@ def try_app(app: str, query: str | None = None) -> Support:
         bound = bind(tree)
         if query is not None:
             bind_on_demand(asked, bound)
-            # They can't be run yet.
-            return Support(parsed=True, typed=True)
     except MeshError:
         return Support(parsed=True)
     try:
-        plan(text)
+        if query is not None:
+            plan_query(text, (), query)
+        else:
+            plan(text)
     except MeshError:
         return Support(parsed=True, typed=True)
     return Support(parsed=True, typed=True, runs=True)

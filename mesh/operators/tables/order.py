@@ -8,12 +8,17 @@ that order is not reproduced.)
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mesh.functions.conversion import java_text
 from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from mesh.operators.base import Longs
 
 Key = Any
 #: Capacity of Java's map before it first grows, and its load factor.
@@ -21,6 +26,7 @@ BUCKETS = 16
 _LOAD = 0.75
 #: Separator after each part of a key, in the text that the engine builds from several.
 _BEHIND = ":-:"
+_ASCII_MAX = 127
 
 
 def buckets_for(count: int, buckets: int) -> int:
@@ -34,6 +40,24 @@ def bucket(key: Key, types: tuple[AttributeType, ...], buckets: int) -> int:
     """The bucket of a key in Java's hash map; the key is a value, or a tuple of several."""
     code = _hash(key, types)
     return (code ^ (code >> 16)) & (buckets - 1)
+
+
+def places_of_texts(keys: pa.Array[Any], buckets: int) -> Longs | None:
+    """int64[n], ``bucket`` of each of n keys of one text; None if a key is not ASCII."""
+    keys = keys.fill_null("")
+    _, ends, texts = keys.buffers()
+    data = np.frombuffer(memoryview(texts or b""), dtype=np.uint8)
+    offsets = np.frombuffer(memoryview(ends or b""), dtype=np.int32)
+    offsets = offsets[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    if (data[offsets[0] : offsets[-1]] > _ASCII_MAX).any():
+        return None
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    codes = np.zeros(len(keys), dtype=np.int64)
+    for place in range(int(lengths.max(initial=0))):
+        more = np.flatnonzero(lengths > place)
+        codes[more] = (31 * codes[more] + data[starts[more] + place]) & 0xFFFFFFFF
+    places: Longs = (codes ^ (codes >> 16)) & (buckets - 1)
+    return places
 
 
 def _hash(key: Key, types: tuple[AttributeType, ...]) -> int:

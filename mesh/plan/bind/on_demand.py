@@ -21,7 +21,7 @@ from mesh.plan.bound import (
 )
 from mesh.plan.diagnostics import Diagnostics, TooManyErrors
 from mesh.plan.durations import duration_of
-from mesh.plan.expressions import bind_expression
+from mesh.plan.expressions import bind_condition
 from mesh.plan.name_errors import nearest, shortened
 from mesh.plan.scopes import InputScope
 from mesh.plan.sources import Source, Sources, by_name
@@ -88,7 +88,9 @@ def _bind(
         asked = problems.attempt(_readable, written, names)
         if asked is None:
             return None
-        source = Source(asked[1].name, by_name(asked[1].attributes))
+        # The engine takes an alias and knows the store by its name alone.
+        attributes = by_name(asked[1].attributes)
+        source = Source(asked[1].name, attributes, written.alias, keeps_name=True)
     scope = InputScope(Sources([source]), names.is_known)
     store = None
     if query.input is not None and asked is not None:
@@ -165,7 +167,7 @@ def _store(
     on = within = per = None
     if written.on is not None:
         condition = written.on
-        on = problems.attempt(bind_expression, condition, scope, names.vocabulary)
+        on = problems.attempt(bind_condition, condition, scope, names.vocabulary, "'on'")
     at = written.store.position
     if kind is SourceKind.AGGREGATION:
         found = next(one for one in app.aggregations if one.schema.name == schema.name)

@@ -159,6 +159,8 @@ class DedicatedInstance:
                 local.put_restored(manifest)
                 reached[partition] = manifest.position_of
                 starts.append(manifest.starts)
+            else:
+                local.put_new()
         offsets = with_newest(start_offsets(self.io, reached), starts)
         return offsets or None, frozenset(reached)
 

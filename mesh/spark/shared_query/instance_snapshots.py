@@ -105,7 +105,9 @@ class InstanceSnapshots:
                 local.put_restored(manifest)
                 starts[key] = manifest.starts
                 restored.add(key)
-            elif any(stream in begun for stream in streams):
+                continue
+            local.put_new()
+            if any(stream in begun for stream in streams):
                 nowhere = {"sequence": 0, "time_ms": 0}
                 starts[key] = {stream: begun.get(stream, nowhere) for stream in streams}
         return starts, frozenset(restored)

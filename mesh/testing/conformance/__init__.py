@@ -9,8 +9,8 @@ A case
     name, app    the app is SiddhiQL text
     inputs       steps: {"stream", "data", "ts"?}, {"stream", "events": [[ts, data], ..]} (sent as
                  one array), {"sleep_ms"}, {"advance_ms"}, {"advance_to"}, {"align_ms"},
-                 {"wait_events", "max_ms"}, {"snapshot": name}, {"restore": name},
-                 {"restart": name or null}
+                 {"wait_events", "max_ms"}, {"query": text} (on-demand),
+                 {"snapshot": name}, {"restore": name}, {"restart": name or null}
     outputs      streams to watch; default: every stream that the case does not feed
     queries      queries to watch; default: every query with a name in the text
     mode         auto, virtual or playback; auto is playback when a step has a ``ts`` or the app

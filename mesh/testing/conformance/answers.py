@@ -3,7 +3,8 @@
 A recorded answer has the compact form, with only the parts that are compared:
 
     {"status": "ok", "streams": {name: [[step, ts, values, types], ..]},
-     "queries": {name: [[ts, events or null, events or null], ..]}, "errors": [[type, where], ..]}
+     "queries": {name: [[ts, events or null, events or null], ..]}, "errors": [[type, where], ..],
+     "ondemand": [[step, [[values, types], ..] or "error"], ..]}
     {"status": "creation_error"}
 
 with events [ts, values, types] and, where they left a window, a fourth member 1.
@@ -146,6 +147,8 @@ def compact(answer: Mapping[str, Any]) -> dict[str, Any]:
             for name, calls in answer.get("queries", {}).items()
         },
     }
+    if answer.get("ondemand"):
+        made["ondemand"] = [[one["step"], _compact_rows(one)] for one in answer["ondemand"]]
     if answer.get("errors"):
         made["errors"] = [[error["type"], error["where"]] for error in answer["errors"]]
     return made
@@ -161,6 +164,13 @@ def _compact_event(one: Mapping[str, Any]) -> list[Any]:
         for value, letter in zip(data, one["t"], strict=True)
     ]
     return [one["ts"], short, one["t"], *([1] if one["isExpired"] else [])]
+
+
+def _compact_rows(asked: Mapping[str, Any]) -> list[Any] | str:
+    """The rows of an on-demand query; the engine returns null for none."""
+    if "error" in asked:
+        return "error"
+    return [_compact_event(one)[1:] for one in asked.get("result") or ()]
 
 
 def _compact_events(events: Iterable[Mapping[str, Any]] | None) -> list[Any] | None:
@@ -250,6 +260,10 @@ def differences(ours: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
                 right = _text(b[number]) if number < len(b) else "nothing"
                 if left != right:
                     found.append(f"{name} {number}: {left}, expected {right}")
+    asked = wanted.get("ondemand", [])
+    for answered, expected in zip(ours.get("ondemand", []), asked, strict=True):
+        if _text(answered) != _text(expected):
+            found.append(f"step {expected[0]}: {_text(answered[1])}, expected {_text(expected[1])}")
     if ours.get("errors") != wanted.get("errors"):
         found.append(f"errors {ours.get('errors')}, expected {wanted.get('errors')}")
     return found[:10]

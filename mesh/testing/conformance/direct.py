@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from mesh.errors import MeshError
 from mesh.functions.objects import from_binary
-from mesh.language.parser import parse_app
+from mesh.language.parser import parse_app, parse_on_demand_query
 from mesh.model.types import Attribute, AttributeType
 from mesh.operators.base import EXPIRED, RESET, State
 from mesh.operators.executor import CallRun, Executor, OutputRun
-from mesh.plan.bind import bind
+from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.supported import check_supported
 from mesh.testing.conformance import answers
 from mesh.testing.conformance.cases import Case, CaseError, Clock, Mode, batch, case, sent
@@ -61,12 +61,14 @@ def answer(line: Mapping[str, Any], *, unchecked: bool = False) -> dict[str, Any
         made |= {"streams": run.streams, "queries": run.queries}
         if run.errors:
             made["errors"] = run.errors
+        if run.ondemand:
+            made["ondemand"] = run.ondemand
     return made
 
 
 @dataclass(slots=True)
 class Run:
-    """The run of one case; ``streams``, ``queries`` and ``errors`` grow with each step."""
+    """The run of one case; ``streams``, ``queries``, ``ondemand`` and ``errors`` grow."""
 
     asked: Case
     app: BoundApp
@@ -74,6 +76,7 @@ class Run:
     streams: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     queries: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     errors: list[dict[str, Any]] = field(default_factory=list)
+    ondemand: list[dict[str, Any]] = field(default_factory=list)
     _executor: Executor = field(init=False)
     #: By query, the attributes of its callback's events.
     _targets: dict[str, tuple[Attribute, ...]] = field(default_factory=dict)
@@ -136,6 +139,8 @@ class Run:
                 self._pass(now_ms + -self.now_ms % ms)
             case {"wait_events": count, "max_ms": max_ms}:
                 self._wait(count, max_ms, max(1, step.get("poll_ms", 100)), step.get("of"))
+            case {"query": str(text)}:
+                self._ask(text)
             case {"snapshot": name}:
                 self._snapshots[name] = _through_text(self._executor.snapshot())
             case {"restore": name}:
@@ -146,6 +151,19 @@ class Run:
                     self._executor.restore(self._snapshots[name])
             case _:
                 raise CaseError(f"a step that is not done here: {', '.join(step)}")
+
+    def _ask(self, text: str) -> None:
+        """Record the answer to an on-demand query."""
+        asked: dict[str, Any] = {"step": self._step, "query": text}
+        self.ondemand.append(asked)
+        try:
+            query = bind_on_demand(parse_on_demand_query(text), self.app)
+            rows = self._executor.ask(query, self._event_now())
+        except MeshError as error:
+            asked["error"] = {"type": error.code, "message": str(error)}
+            return
+        attributes = tuple(Attribute(o.name, _type(o)) for o in query.outputs)
+        asked["result"] = [answers.event(-1, row, attributes) for row in _rows(rows)]
 
     def _send(self, stream: str, step: Mapping[str, Any], clock: Clock) -> None:
         schema = next((s for s in self.app.streams if s.name == stream), None)

@@ -1,9 +1,10 @@
-"""A process that computes plans, with a time limit and bounded memory for each call.
+"""A process that computes for another one, with a time limit and bounded memory for each call.
 
-Planning is quadratic in places, and a text of a megabyte may take minutes.  In the manager's own
-process, in any thread, it would hold up the loop that renews the leader's lease.
+A manager plans in such a process, and a worker answers on-demand queries in one.  Either may take
+minutes for a hostile text.  In the caller's own process, in any thread, it would hold up the loop
+that renews the leader's lease or sends heartbeats.
 
-The process is started with the first call and kept.  It ends with the manager, because its pipe is
+The process is started with the first call and kept.  It ends with its caller, because its pipe is
 closed then, and no call outlives its limit by more than ``GRACE_S``, because of an alarm.
 """
 
@@ -20,12 +21,12 @@ import threading
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 
@@ -35,41 +36,78 @@ START_S: Final = 60.0
 MEMORY_BYTES: Final = 2 * 2**30
 #: Time after which a process without a parent ends, beyond the limit of its call.
 GRACE_S: Final = 5.0
-#: The planner yields to the manager when cores are busy.
+#: The process yields to its caller when cores are busy.
 NICE: Final = 5
 #: Linux: sizes of the process in pages, the address space first.
 _STATM: Final = Path("/proc/self/statm")
-_PRELOAD: Final = "mesh.manager.planning"
 
 
-class PlanProcess:
-    """The process, and the manager's end of the pipe to it; calls wait for each other."""
+class Exceeded(Exception):
+    """A call broke a limit; the reason as a sentence."""
 
-    def __init__(self) -> None:
+
+class Process(Protocol):
+    """A ``BoundedProcess``."""
+
+    def call(self, limit_s: float, function: Callable[..., T] | str, *arguments: Any) -> T:
+        """See ``BoundedProcess.call``."""
+        ...
+
+    def stop(self) -> None:
+        """See ``BoundedProcess.stop``."""
+        ...
+
+
+class BoundedProcess:
+    """The process, and the caller's end of the pipe to it; calls wait for each other.
+
+    Args:
+        preload: module that the process imports before its first call.
+        exceeded: the error for a call that broke a limit, from the reason.
+        environment: variables of the process, besides those of the caller.
+    """
+
+    def __init__(
+        self,
+        preload: str,
+        exceeded: Callable[[str], MeshError],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._preload, self._exceeded = preload, exceeded
+        self._environment = environment or {}
         self._turn = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
 
-    def call(self, limit_s: float, function: Callable[..., T], *arguments: Any) -> T:
+    def call(self, limit_s: float, function: Callable[..., T] | str, *arguments: Any) -> T:
         """The result of a function of a module, computed by the process; blocks.
 
+        Args:
+            limit_s: time limit of the call, seconds.
+            function: itself, or ``module:name`` if the caller is not to import its module.
+            arguments: its arguments, which can be pickled.
+
         Raises:
-            MeshError: errors of ``function``; MESH-A413 when it takes longer than ``limit_s``
-                seconds, needs too much memory, or recurses too deeply.
+            MeshError: errors of ``function``; ``exceeded`` when it takes longer than ``limit_s``,
+                needs too much memory, or recurses too deeply.
         """
         with self._turn:
             pipe = self._started()
+            if limit_s <= 0:
+                raise self._exceeded("It waited too long for its turn.")
             try:
                 pipe.send((limit_s, function, arguments))
-                if limit_s <= 0 or not pipe.poll(limit_s):
-                    raise _exceeded(f"It took longer than {limit_s:g} s.")
+                if not pipe.poll(limit_s):
+                    raise self._exceeded(f"It took longer than {limit_s:.3g} s.")
                 result = pipe.recv()
             except (EOFError, OSError) as error:
                 self.stop()
-                raise _exceeded("Its process died.") from error
+                raise self._exceeded("Its process died.") from error
             except BaseException:
                 self.stop()
                 raise
+        if isinstance(result, Exceeded):
+            raise self._exceeded(str(result))
         if isinstance(result, MeshError):
             raise result
         value: T = result[0]
@@ -94,11 +132,11 @@ class PlanProcess:
             # A session of its own: Ctrl-C is for the manager, which closes the pipe.
             self._child = subprocess.Popen(
                 # -P: modules come from the manager's path, not from the current directory.
-                [sys.executable, "-P", "-c", f"from {__name__} import serve; serve({number})"],
+                [sys.executable, "-P", "-c", self._program(number)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[number],
                 start_new_session=True,
-                env=_environment(),
+                env={**_environment(), **self._environment},
             )
         try:
             is_ready = self._pipe.poll(START_S) and self._pipe.recv()
@@ -106,18 +144,11 @@ class PlanProcess:
             is_ready = False
         if not is_ready:
             self.stop()
-            raise MeshError("MESH-A503", "the planner's process did not start")
+            raise MeshError("MESH-A503", f"the process of {self._preload} did not start")
         return self._pipe
 
-
-def _exceeded(detail: str) -> MeshError:
-    return MeshError(
-        "MESH-A413",
-        "the app can't be planned within its limits",
-        detail=detail,
-        hint="Divide the app: one inserts into a stream, another reads it.  "
-        "manager.plan_timeout_s sets the time.",
-    )
+    def _program(self, number: int) -> str:
+        return f"from {__name__} import serve; serve({number}, {self._preload!r})"
 
 
 def _environment() -> dict[str, str]:
@@ -134,14 +165,14 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY_BYTES, most))
 
 
-def serve(number: int) -> None:
+def serve(number: int, preload: str) -> None:
     """Compute the calls that arrive on the pipe of this number, until its other end is closed."""
     with contextlib.suppress(EOFError, KeyboardInterrupt):
-        _serve(Connection(number))
+        _serve(Connection(number), preload)
 
 
-def _serve(pipe: Connection) -> None:
-    importlib.import_module(_PRELOAD)
+def _serve(pipe: Connection, preload: str) -> None:
+    importlib.import_module(preload)
     os.nice(NICE)
     _limit_memory()
     pipe.send(True)
@@ -153,13 +184,16 @@ def _serve(pipe: Connection) -> None:
         pipe.send(result)
 
 
-def _result(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def _result(function: Callable[..., Any] | str, arguments: tuple[Any, ...]) -> Any:
     """The value in a tuple, or the error."""
     try:
+        if isinstance(function, str):
+            module, _, name = function.partition(":")
+            return (getattr(importlib.import_module(module), name)(*arguments),)
         return (function(*arguments),)
     except MeshError as error:
         return error
     except MemoryError:
-        return _exceeded(f"It needs more than {MEMORY_BYTES >> 20} MB of memory.")
+        return Exceeded(f"It needs more than {MEMORY_BYTES >> 20} MB of memory.")
     except RecursionError:
-        return _exceeded("It is nested too deeply.")
+        return Exceeded("It is nested too deeply.")

@@ -1,0 +1,54 @@
+"""On-demand queries through the REST API.
+
+    POST /stores/query    {"appName", "query", "details"?, "partial"?, "min_position"?}
+
+The answer is ``{"records": [[..], ..], "positions": {stream: sequence}}``, with ``details`` also
+names and types of the columns, and with ``partial`` the instances that are ``missing``, if any.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from mesh.api.paths import route
+from mesh.api.responses import Json, body
+from mesh.errors import MeshError
+from mesh.model import names
+from mesh.model.question import request_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    from mesh.api.service import Service
+
+BODY_BYTES_MAX: Final = 500_000
+
+
+class QueryRoutes:
+    """Routes of on-demand queries."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[Route]:
+        """For the application."""
+        return [route("/stores/query", self.query, "POST")]
+
+    async def query(self, request: Request) -> Response:
+        """The answer to an on-demand query."""
+        try:
+            values = orjson.loads(await body(request, BODY_BYTES_MAX))
+        except orjson.JSONDecodeError as error:
+            raise MeshError("MESH-A400", "the body is not JSON", detail=f"{error}.") from error
+        asked = request_of(values)
+        app = values.get("appName")
+        if not isinstance(app, str) or not names.is_app_name(app):
+            raise MeshError("MESH-A400", "appName is no name of an app")
+        answer = await self._service.queries.ask(
+            app, asked.query, at_least=asked.at_least, partial=asked.partial
+        )
+        return Json(answer.to_values(details=asked.details))

@@ -1,0 +1,300 @@
+"""On-demand queries, as any manager answers them: plan, ask the owners of the parts, answer.
+
+    client ──▶ manager ──plan──▶ mesh._ask.{worker} ──▶ stored state ──▶ rows ──▶ JSON
+
+A part that can't answer makes the answer an error, or with ``partial`` an answer that names the
+part: there is never a smaller answer without that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio.to_thread
+import orjson
+from anyio import CapacityLimiter
+
+from mesh.bounded_process import BoundedProcess
+from mesh.bounds import Bound
+from mesh.errors import MeshError
+from mesh.jetstream.connection import UNREACHABLE
+from mesh.logs import fields
+from mesh.manager.desired_state import unreachable
+from mesh.model import codec, names
+from mesh.model.question import Question, error_of, from_message, is_inbox, query_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+    from mesh.bounded_process import Process
+    from mesh.clock import Clock
+    from mesh.jetstream.watch import ClusterView
+    from mesh.manager.desired_state import DesiredState
+    from mesh.manager.query_parts import QueryPlan
+    from mesh.model.cluster import AppRecord, Assignment
+    from mesh.settings import Settings
+
+log = logging.getLogger(__name__)
+
+#: Longest text of a query, characters.
+TEXT_MAX: Final = 100_000
+_PARTS: Final = "mesh.manager.query_parts"
+#: Part of the time left that a worker may use.
+_WORKERS_SHARE: Final = 0.9
+#: Codes of a part that can't answer now.
+_AWAY: Final = ("MESH-A503", "MESH-A504")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswer:
+    """The answer to an on-demand query."""
+
+    #: A JSON list of rows, each a list.
+    records: bytes
+    #: Name and type of each column.
+    columns: tuple[tuple[str, str], ...]
+    #: By JetStream stream: the last sequence that the answer includes.
+    positions: Mapping[str, int]
+    #: Instances whose part is missing.
+    missing: tuple[str, ...] = ()
+
+    def to_values(self, *, details: bool) -> dict[str, Any]:
+        """The answer as JSON values, in the form of the system before this one, and more."""
+        values: dict[str, Any] = {"records": orjson.Fragment(self.records)}
+        if details:
+            values["details"] = [{"name": n, "dataType": t.upper()} for n, t in self.columns]
+        values["positions"] = dict(self.positions)
+        if self.missing:
+            values["missing"] = list(self.missing)
+        return values
+
+
+class Queries:
+    """Answers on-demand queries, of the API and of NATS clients."""
+
+    def __init__(
+        self,
+        client: Client,
+        view: ClusterView,
+        desired: DesiredState,
+        settings: Settings,
+        clock: Clock,
+        process: Process | None = None,
+    ) -> None:
+        """Answer no NATS clients yet; ``process`` computes, tests give one of their own."""
+        self._client, self._view, self._desired = client, view, desired
+        self._limits, self._clock = settings.queries, clock
+        self._bound = Bound(self._limits.waiting_max, "queries wait for their answers")
+        self._turn = asyncio.Lock()
+        self._limiter = CapacityLimiter(1)
+        self._process = process or BoundedProcess(_PARTS, _exceeded)
+        self._subscription: Subscription | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def ask(
+        self,
+        app: str,
+        query: str,
+        *,
+        at_least: Mapping[str, int] | None = None,
+        partial: bool = False,
+    ) -> QueryAnswer:
+        """The answer to an on-demand query.
+
+        Args:
+            app: name of the app.
+            query: SiddhiQL.
+            at_least: by JetStream stream, the sequence that the answer has to include; the call
+                waits until it does.
+            partial: answer also if a part is missing.
+
+        Raises:
+            MeshError: MESH-A404 without such an app; MESH-L*, MESH-P900, MESH-O110 for the query;
+                MESH-A400 and MESH-A413 for its limits; MESH-A429; MESH-A503 if a part can't
+                answer now, MESH-A504 if it does not reach ``at_least`` in time.
+        """
+        if not query.strip() or len(query) > TEXT_MAX:
+            raise MeshError("MESH-A400", f"a query has 1 to {TEXT_MAX} characters")
+        with self._bound.turn():
+            record = self._desired.get(app).value
+            deadline_s = self._clock.monotonic_s() + self._limits.timeout_s
+            groups = tuple((group.name, group.text) for group in record.spec.groups)
+            plan: QueryPlan = await self._compute(
+                deadline_s, "plan_query", record.spec.text, groups, query
+            )
+            if plan.group is None:
+                return QueryAnswer(b"[]", plan.columns, {})
+            found, missing = await self._gather(
+                record, plan.group, query, at_least or {}, deadline_s
+            )
+            if missing and not partial:
+                raise _missing(missing)
+            records: bytes = await self._compute(deadline_s, "records_of", [d for _, d in found])
+            positions = {s: n for reached, _ in found for s, n in reached.items()}
+            return QueryAnswer(records, plan.columns, positions, tuple(missing))
+
+    async def _compute(self, deadline_s: float, function: str, *arguments: Any) -> Any:
+        """The result of a function of ``query_parts``."""
+        async with self._turn:
+            return await anyio.to_thread.run_sync(
+                self._process.call,
+                deadline_s - self._clock.monotonic_s(),
+                f"{_PARTS}:{function}",
+                *arguments,
+                limiter=self._limiter,
+                abandon_on_cancel=True,
+            )
+
+    async def _gather(
+        self,
+        record: AppRecord,
+        group: str,
+        query: str,
+        at_least: Mapping[str, int],
+        deadline_s: float,
+    ) -> tuple[list[tuple[Mapping[str, int], bytes]], dict[str, MeshError]]:
+        """Positions and rows of each part, and why others are missing, by instance."""
+        spec = record.spec.group(group)
+        assert spec is not None, "planned of the same record"
+        placed = {
+            a.value.instance: a.value
+            for a in self._view.snapshot().assignments
+            if a.value.app_incarnation == record.incarnation and not a.value.stop
+        }
+        answers = await asyncio.gather(
+            *(
+                self._part(placed.get(instance), query, at_least, deadline_s)
+                for instance in spec.instances
+            ),
+            return_exceptions=True,
+        )
+        found: list[tuple[Mapping[str, int], bytes]] = []
+        missing: dict[str, MeshError] = {}
+        for instance, one in zip(spec.instances, answers, strict=True):
+            if isinstance(one, MeshError) and one.code in _AWAY:
+                missing[instance] = one
+            elif isinstance(one, BaseException):
+                raise one
+            else:
+                found.append(one)
+        return found, missing
+
+    async def _part(
+        self,
+        assignment: Assignment | None,
+        query: str,
+        at_least: Mapping[str, int],
+        deadline_s: float,
+    ) -> tuple[Mapping[str, int], bytes]:
+        """Positions and rows of one part: groups with tables have one partition."""
+        if assignment is None:
+            raise MeshError("MESH-A503", "it is not placed on a worker now")
+        left_s = deadline_s - self._clock.monotonic_s()
+        # The worker's refusal, if any, has to arrive in time.
+        limit_s = _WORKERS_SHARE * left_s
+        question = Question(
+            assignment.app, query, assignment.instance, assignment.epoch, 0, limit_s, at_least
+        )
+        subject = names.question_subject(assignment.worker)
+        try:
+            async with asyncio.timeout(left_s):
+                return await self._exchange(subject, codec.encode(question))
+        except TimeoutError as error:
+            raise MeshError(
+                "MESH-A503", f"worker {assignment.worker} does not answer in time"
+            ) from error
+        except UNREACHABLE as error:
+            raise unreachable(error) from error
+
+    async def _exchange(self, subject: str, data: bytes) -> tuple[Mapping[str, int], bytes]:
+        """Send a question and receive all messages of its reply."""
+        inbox = self._client.new_inbox()
+        replies = await self._client.subscribe(inbox)
+        try:
+            await self._client.publish(subject, data, reply=inbox)
+            parts: list[bytes] = []
+            size = 0
+            while True:
+                message = await replies.next_msg(timeout=None)
+                if message.headers and message.headers.get("Status") == "503":
+                    raise MeshError("MESH-A503", f"no worker listens to {subject}")
+                head, part = from_message(message.data)
+                if head.error is not None:
+                    raise error_of(head.error)
+                parts.append(part)
+                size += len(part)
+                if size > self._limits.bytes_max:
+                    raise _exceeded(f"The answer has more than {self._limits.bytes_max} bytes.")
+                if len(parts) == head.count:
+                    return head.positions, b"".join(parts)
+        finally:
+            with contextlib.suppress(*UNREACHABLE):
+                await replies.unsubscribe()
+
+    # --- clients of NATS
+
+    async def start(self) -> None:
+        """Answer queries that clients send to ``mesh.{app}._query``, as one of all managers."""
+        self._subscription = await self._client.subscribe(
+            names.query_subject("*"), queue="mesh-managers", cb=self._receive
+        )
+
+    async def stop(self) -> None:
+        """Answer no more, and end the process."""
+        if self._subscription is not None:
+            with contextlib.suppress(*UNREACHABLE):
+                await self._subscription.unsubscribe()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self._process.stop)
+
+    async def _receive(self, message: Msg) -> None:
+        if not is_inbox(message.reply):
+            log.debug("query without an inbox", extra=fields(subject=message.subject))
+            return
+        task = asyncio.create_task(self._reply(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reply(self, message: Msg) -> None:
+        app = message.subject.split(".")[1]
+        try:
+            asked = query_of(message.data)
+            answer = await self.ask(
+                app, asked.query, at_least=asked.at_least, partial=asked.partial
+            )
+            data = orjson.dumps(answer.to_values(details=asked.details))
+            if len(data) > self._client.max_payload:
+                raise _exceeded(f"A message has at most {self._client.max_payload} bytes.")
+        except MeshError as error:
+            data = orjson.dumps(error.to_dict())
+        with contextlib.suppress(*UNREACHABLE):
+            await self._client.publish(message.reply, data)
+
+
+def _missing(missing: Mapping[str, MeshError]) -> MeshError:
+    first = next(iter(missing.values()))
+    return MeshError(
+        first.code,
+        f"{', '.join(missing)} can't answer now",
+        detail=f"{first.message}.",
+        hint="Ask again in a moment, or for a partial answer.",
+    )
+
+
+def _exceeded(detail: str) -> MeshError:
+    return MeshError(
+        "MESH-A413",
+        "the query can't be answered within its limits",
+        detail=detail,
+        hint="Ask for less with 'on' or 'limit'.  queries.timeout_s sets the time.",
+    )

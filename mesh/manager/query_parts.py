@@ -1,0 +1,103 @@
+"""Computations of a manager for on-demand queries, in its bounded process: plan and answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.ipc
+
+from mesh.errors import not_supported
+from mesh.functions.objects import from_binary, python_value
+from mesh.language.parser import parse, parse_on_demand_query
+from mesh.model.types import AttributeType
+from mesh.plan.bind import bind, bind_on_demand
+from mesh.plan.bound import Answer, SourceKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.plan.bound import BoundApp
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPlan:
+    """The group that has the answer to a query, and the names and types of its columns."""
+
+    #: execGroup name of the group that keeps the table or window; None if no group uses it, so
+    #: that nothing can be in it.
+    group: str | None
+    columns: tuple[tuple[str, str], ...]
+
+
+@lru_cache(maxsize=64)
+def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -> QueryPlan:
+    """The plan of an on-demand query.
+
+    Args:
+        app_text: of the app.
+        groups: the name and the text of each group.
+        query: as written.
+
+    Raises:
+        MeshError: MESH-L* for a faulty query; MESH-P900 for one that does not run yet.
+    """
+    asked = bind_on_demand(parse_on_demand_query(query), _bound(app_text))
+    if not isinstance(asked.action, Answer) or asked.store is None:
+        raise not_supported(
+            "on-demand queries that change a table",
+            asked.action.position,
+            hint="Send an event to a stream of which a query changes the table.",
+        )
+    if asked.store.kind is SourceKind.AGGREGATION:
+        raise not_supported("on-demand queries of an aggregation", asked.store.position)
+    name = asked.store.schema.name
+    home = next((group for group, text in groups if name in _kept_by(text)), None)
+    columns = tuple(
+        (o.name, (o.expression.type or AttributeType.OBJECT).value) for o in asked.outputs
+    )
+    return QueryPlan(home, columns)
+
+
+def records_of(answers: Sequence[bytes]) -> bytes:
+    """The rows of a query's parts as a JSON list of lists.
+
+    A table or a window is in one partition of one instance, so its answer is whole and is that of
+    its only part.  Parts that share groups need to be merged here first.
+
+    Args:
+        answers: Arrow IPC streams.
+    """
+    rows: list[Any] = []
+    for data in answers:
+        for batch in pa.ipc.open_stream(data):
+            columns = [_values(column) for column in batch.columns]
+            rows += map(list, zip(*columns, strict=True))
+    return orjson.dumps(rows, default=str)
+
+
+@lru_cache(maxsize=32)
+def _bound(text: str) -> BoundApp:
+    return bind(parse(text))
+
+
+@lru_cache(maxsize=64)
+def _kept_by(text: str) -> frozenset[str]:
+    """The tables and named windows that a group keeps."""
+    app = _bound(text)
+    tables = {table.schema.name for table in app.tables}
+    return frozenset(tables | {window.schema.name for window in app.windows})
+
+
+def _values(column: pa.Array[Any]) -> list[Any]:
+    """A column as JSON values; a float with the digits that it needs."""
+    if pa.types.is_binary(column.type):
+        return [python_value(value) for value in from_binary(column)]
+    values: list[Any] = column.to_pylist()
+    if pa.types.is_float32(column.type):
+        return [None if value is None else float(str(np.float32(value))) for value in values]
+    return values

@@ -1,0 +1,154 @@
+"""On-demand queries: one function from stores and a bound query to its rows.
+
+A query reads a table or a named window once, or changes a table once.  The rows that it finds are
+one chunk, as in the reference engine: with aggregates or ``group by`` the last row of each group is
+the answer, and ``order by``, ``limit`` and ``offset`` apply to all of it.
+
+Source: observed on Siddhi 5.1.7; tests/cases/conformance/on_demand.jsonl.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.errors import MeshError
+from mesh.language.syntax import EventKind
+from mesh.model.types import StreamSchema
+from mesh.operators.base import CURRENT, WHOLE, EventBatch
+from mesh.operators.environment import using
+from mesh.operators.expressions import compile_filter
+from mesh.operators.frame import Frame
+from mesh.operators.joins.lookup_input import of_table
+from mesh.operators.select.aggregates import Expiry
+from mesh.operators.select.selector import Selector
+from mesh.operators.tables import Table, TableAction
+from mesh.operators.tables.conditions import Condition
+from mesh.plan.bound import Answer, BoundQuery, BoundStream, SourceKind, TableCheck, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.operators.base import Longs
+    from mesh.operators.environment import Environment
+    from mesh.plan.bound import BoundExpression, BoundOnDemandQuery, BoundStore
+
+#: Time of a table's rows, as the engine has it.
+_NO_TIME_MS: Final = -1
+#: The one row of a query without an input; a record batch without columns has no length.
+_ONE: Final = pa.RecordBatch.from_pydict({"#one": pa.array([0])})
+
+
+def answer(query: BoundOnDemandQuery, stores: Environment, now_ms: int) -> pa.RecordBatch:
+    """The rows of ``query``, in its output schema; none for one that changes a table.
+
+    Args:
+        query: on a table or a named window.
+        stores: the app's tables, which a change is applied to, windows and functions.
+        now_ms: the present time, for functions that return it.
+
+    Raises:
+        MeshError: MESH-O110, an expression fails on a row; MESH-O111, the table refuses the change.
+    """
+    with using(stores):
+        found = _found(query.store, stores, now_ms)
+        made = _selected(query, found)
+        if isinstance(query.action, Answer):
+            return made.rows
+        table = _table(stores, query.action.target.name)
+        outcome = TableAction(query.action, table).perform(made)
+    _raise_first(outcome.failed)
+    if outcome.refused:
+        raise MeshError(
+            "MESH-O111",
+            f'table "{query.action.target.name}" refuses the change',
+            detail=f"{next(iter(outcome.refused.values()))}.",
+        )
+    return made.rows.slice(0, 0)
+
+
+def _found(store: BoundStore | None, stores: Environment, now_ms: int) -> EventBatch:
+    """The rows of ``store`` that meet its condition; one row without attributes for None."""
+    if store is None:
+        return _events(_ONE, np.array([now_ms]), now_ms)
+    if store.kind is SourceKind.TABLE:
+        table = _table(stores, store.schema.name)
+        if store.on is not None and any(isinstance(p, TableCheck) for p in walk(store.on)):
+            rows = table.rows()
+            return _met(store.on, _events(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms))
+        frame = Frame.of_events(_events(_ONE, np.array([now_ms]), now_ms))
+        slots = Condition(of_table(store.on, 0), table).find(frame, 0)
+        _raise_first(frame.failures)
+        rows = table.take(slots)
+        return _events(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms)
+    assert store.kind is SourceKind.WINDOW, "queries of aggregations are refused before"
+    rows, times_ms = stores.windows[store.schema.name].content()
+    rows = rows.select(store.schema.arrow.names)
+    return _met(store.on, _events(rows, times_ms, now_ms))
+
+
+def _met(on: BoundExpression | None, events: EventBatch) -> EventBatch:
+    """The events that meet a condition over their attributes."""
+    if on is None:
+        return events
+    frame = Frame.of_events(events)
+    met = compile_filter(on)(frame)
+    _raise_first(frame.failures)
+    return events.where(np.broadcast_to(met, len(events)))
+
+
+def _table(stores: Environment, name: str) -> Table:
+    table = stores.tables[name]
+    assert isinstance(table, Table), "tables of an app are kept in memory"
+    return table
+
+
+def _events(rows: pa.RecordBatch, times_ms: Longs, now_ms: int) -> EventBatch:
+    """Rows as the events of one chunk."""
+    count = rows.num_rows
+    none = np.zeros(count, dtype=np.int64)
+    return EventBatch(
+        times_ms.astype(np.int64),
+        np.full(count, now_ms, dtype=np.int64),
+        none,
+        none,
+        none,
+        np.full(count, CURRENT, dtype=np.int8),
+        np.full(count, WHOLE, dtype=np.int64),
+        rows,
+    )
+
+
+def _selected(query: BoundOnDemandQuery, found: EventBatch) -> EventBatch:
+    """The output of the select clause, which a change without one does not have."""
+    if not query.outputs:
+        return found
+    schema = StreamSchema("", ()) if query.store is None else query.store.schema
+    whole = BoundQuery(
+        "on-demand",
+        BoundStream(schema),
+        query.outputs,
+        query.group_by,
+        query.having,
+        query.action,
+        EventKind.CURRENT,
+        query.order_by,
+        query.limit,
+        query.offset,
+    )
+    frame = Frame.of_events(found)
+    made = Selector(whole, Expiry.NEVER, batch=True).process(frame, found)
+    _raise_first(frame.failures)
+    return made
+
+
+def _raise_first(failures: Mapping[int, str]) -> None:
+    """Raise MESH-O110 for the first row that failed, if any."""
+    if failures:
+        raise MeshError(
+            "MESH-O110",
+            "the on-demand query fails on a row",
+            detail=f"{failures[min(failures)]}.",
+        )

@@ -1,0 +1,167 @@
+"""Answers of on-demand queries from the state that an instance stores on its worker's disk.
+
+This runs in a process of its own (``mesh.bounded_process``): it loads the operators, maps the
+pieces read-only, and may be killed at any moment.  A state is stored at most a second after the
+events in it were processed, and is never changed; old ones are dropped meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from mesh.errors import MeshError
+from mesh.language.parser import parse, parse_on_demand_query
+from mesh.model.question import Answer, AnswerTask
+from mesh.operators.base import State
+from mesh.operators.executor import Executor
+from mesh.operators.failures import FAILED
+from mesh.operators.on_demand import answer
+from mesh.operators.stored import names_read, pieces_of, stores_of
+from mesh.plan.bind import bind, bind_on_demand
+from mesh.plan.bound import SourceKind
+from mesh.spark.local_state import LocalState, Manifest
+
+if TYPE_CHECKING:
+    from mesh.operators.environment import Environment
+    from mesh.plan.bound import BoundApp, BoundOnDemandQuery
+
+#: Stores that are kept for further questions; each may be large.
+KEPT_MAX: Final = 4
+#: How often a state is looked for again that was dropped while it was read.
+_ATTEMPTS: Final = 5
+_kept: OrderedDict[object, Environment] = OrderedDict()
+
+
+def answer_task(task: AnswerTask) -> Answer | None:
+    """The answer to a question; None if the stored state is not at ``at_least`` yet.
+
+    Raises:
+        MeshError: MESH-A503, there is no state of this instance and epoch yet; MESH-A400, a
+            stream in ``at_least`` that the part does not read; MESH-A413, the answer is too
+            large; errors of the query.
+    """
+    for stream in task.at_least:
+        if stream not in task.streams:
+            raise MeshError(
+                "MESH-A400",
+                f'JetStream stream "{stream}" is not read by {task.instance}',
+                detail=f"It reads {', '.join(task.streams)}.",
+            )
+    app = bound(task.app_text)
+    query = bind_on_demand(parse_on_demand_query(task.query), app)
+    for _ in range(_ATTEMPTS):
+        try:
+            local, manifest = _newest(task)
+            positions = _positions(manifest)
+            if any(positions.get(s, 0) < n for s, n in task.at_least.items()):
+                return None
+            stores = _stores(task, app, query, local, manifest)
+        except FileNotFoundError:
+            continue
+        rows = answer(query, stores, time.time_ns() // 1_000_000)
+        return Answer(_encoded(rows, task), positions)
+    raise MeshError(
+        "MESH-A503",
+        f"{task.instance} has no stored state yet",
+        detail="It starts, or restores its last snapshot.",
+        hint="Ask again in a moment.",
+    )
+
+
+@lru_cache(maxsize=16)
+def bound(text: str) -> BoundApp:
+    """The app of a text, bound."""
+    return bind(parse(text))
+
+
+@lru_cache(maxsize=16)
+def _places(group_text: str, outputs: tuple[str, ...]) -> dict[str, str]:
+    """``Executor.places`` of a group; see ``partition_task``, which makes its executors."""
+    return Executor(bound(group_text), [*outputs, FAILED]).places
+
+
+def _newest(task: AnswerTask) -> tuple[LocalState, Manifest | None]:
+    """The state that was stored last in this epoch, by any run of the instance.
+
+    Raises:
+        FileNotFoundError: none is stored yet.
+    """
+    root = Path(task.directory) / task.instance
+    runs = [*root.glob(f"{task.epoch}-*"), *root.glob(f"apart-*/{task.epoch}-*")]
+    begun: list[LocalState] = []
+    stored: list[tuple[int, LocalState]] = []
+    for run in runs:
+        local = LocalState(run / str(task.partition))
+        times = [path.stat().st_mtime_ns for path in local.directory.glob("*.manifest")]
+        if times:
+            stored.append((max(times), local))
+        else:
+            begun.append(local)
+    if stored:
+        local = max(stored, key=lambda one: one[0])[1]
+        return local, local.newest()
+    for local in begun:
+        return local, local.newest()
+    raise FileNotFoundError
+
+
+def _positions(manifest: Manifest | None) -> dict[str, int]:
+    if manifest is None:
+        return {}
+    return {stream: sequence for stream, sequence, _ in manifest.position_of.streams}
+
+
+def _stores(
+    task: AnswerTask,
+    app: BoundApp,
+    query: BoundOnDemandQuery,
+    local: LocalState,
+    manifest: Manifest | None,
+) -> Environment:
+    """The tables and windows that a query reads; kept until their state changes."""
+    names = names_read(query)
+    is_window = query.store is not None and query.store.kind is SourceKind.WINDOW
+    places = _places(task.group_text, task.outputs) if is_window else {}
+    if manifest is None:
+        return stores_of(app, State(), places, names)
+    pieces = tuple(pieces_of(manifest.pieces, places, names))
+    # Names of pieces are those of their contents, as long as the state grows from one origin.
+    key = (str(local.directory), task.app_text, names, pieces, is_window and manifest.position)
+    found = _kept.get(key)
+    if found is None:
+        state = local.load(replace(manifest, pieces=pieces))
+        found = _kept[key] = stores_of(app, state, places, names)
+    _kept.move_to_end(key)
+    while len(_kept) > KEPT_MAX:
+        _kept.popitem(last=False)
+    return found
+
+
+def _encoded(rows: pa.RecordBatch, task: AnswerTask) -> bytes:
+    if rows.num_rows > task.rows_max:
+        raise MeshError(
+            "MESH-A413",
+            f"the answer has {rows.num_rows} rows",
+            detail=f"queries.rows_max allows {task.rows_max}.",
+            hint="Ask for less with 'on', 'limit' and 'offset', or for aggregates.",
+        )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    data = sink.getvalue()
+    if data.size > task.bytes_max:
+        raise MeshError(
+            "MESH-A413",
+            f"the answer has {data.size} bytes",
+            detail=f"queries.bytes_max allows {task.bytes_max}.",
+            hint="Ask for less with 'select', 'on' and 'limit', or for aggregates.",
+        )
+    return bytes(data)

@@ -1,0 +1,289 @@
+"""On-demand queries from a client to the stored state and back, over NATS, without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+
+from mesh.clock import SystemClock
+from mesh.errors import MeshError
+from mesh.jetstream.connection import close, connect
+from mesh.manager.desired_state import DesiredState
+from mesh.manager.queries import Queries
+from mesh.model import names
+from mesh.settings import NatsSettings, QuerySettings, Settings
+from mesh.worker.questions import Questions
+from tests.support.stored_states import APP, INSTANCE, STREAM, Records, StoredShop
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from nats.aio.client import Client
+
+    from mesh.jetstream.server import NatsServer
+
+pytestmark = pytest.mark.nats
+
+
+@dataclass
+class Inline:
+    """Computes in this process; ``calls`` are the functions."""
+
+    calls: list[str] = field(default_factory=list)
+
+    def call(self, limit_s: float, function: Callable[..., Any] | str, *arguments: Any) -> Any:
+        assert isinstance(function, str)
+        module, _, name = function.partition(":")
+        self.calls.append(name)
+        return getattr(importlib.import_module(module), name)(*arguments)
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+@dataclass
+class Scene:
+    shop: StoredShop
+    records: Records
+    client: Client
+    queries: Queries
+    questions: Questions
+
+    async def refused(self, query: str, **more: Any) -> MeshError:
+        with pytest.raises(MeshError) as error:
+            await self.queries.ask("Shop", query, **more)
+        return error.value
+
+    async def rows(self, query: str, **more: Any) -> Any:
+        return orjson.loads((await self.queries.ask("Shop", query, **more)).records)
+
+
+@asynccontextmanager
+async def scene(
+    nats: NatsServer,
+    directory: Path,
+    limits: QuerySettings | None = None,
+    *,
+    is_real: bool = False,
+    text: str = APP,
+) -> AsyncIterator[Scene]:
+    settings = Settings(nats=NatsSettings(url=nats.url), queries=limits or QuerySettings())
+    client = await connect(settings.nats, "test")
+    shop = StoredShop(directory, text=text)
+    records = Records(shop, (shop.assignment,))
+    view: Any = records
+    clock = SystemClock()
+    desired = DesiredState(client, view, clock)
+    queries = Queries(client, view, desired, settings, clock, None if is_real else Inline())
+    questions = Questions(
+        client, "w1", settings, clock, lambda: directory, lambda app: shop.spec.text,
+        None if is_real else Inline(),
+    )  # fmt: skip
+    questions.began(shop.assignment, shop.group)
+    await questions.start()
+    await queries.start()
+    try:
+        yield Scene(shop, records, client, queries, questions)
+    finally:
+        await queries.stop()
+        await questions.stop()
+        await close(client)
+
+
+def played(story: Callable[[Scene], Any], *given: Any, **more: Any) -> None:
+    async def run() -> None:
+        async with scene(*given, **more) as found:
+            await story(found)
+
+    asyncio.run(run())
+
+
+def test_a_query_is_answered_from_the_stored_state(nats_server: NatsServer, tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        at.shop.order(("pen", 1.5, 1), ("ink", 9.0, 2), ("pen", 2.5, 3))
+        at.shop.store()
+        answer = await at.queries.ask(
+            "Shop", "from Prices on price > 2.0 select item, n order by n"
+        )
+        assert orjson.loads(orjson.dumps(answer.to_values(details=True))) == {
+            "records": [["ink", 2], ["pen", 3]],
+            "details": [
+                {"name": "item", "dataType": "STRING"},
+                {"name": "n", "dataType": "INT"},
+            ],
+            "positions": {STREAM: 3},
+        }
+        assert await at.rows("from Recent select sum(n) as n") == [[6]]
+        assert await at.rows("from Prices select twice(n) as m order by m") == [[4], [6]]
+        assert await at.rows("from Unused") == []
+        at.shop.order(("cap", 3.0, 4))
+        assert await at.rows("from Prices on item == 'cap'") == []
+        at.shop.store()
+        assert await at.rows("from Prices on item == 'cap'") == [["cap", 3.0, 4]]
+
+    played(story, nats_server, tmp_path)
+
+
+def test_a_position_is_waited_for(nats_server: NatsServer, tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        at.shop.order(("pen", 1.5, 1))
+        at.shop.store()
+        asked = asyncio.create_task(at.queries.ask("Shop", "from Prices", at_least={STREAM: 2}))
+        at.shop.order(("ink", 9.0, 2))
+        at.shop.store()
+        assert (await asked).positions == {STREAM: 2}
+        late = await at.refused("from Prices", at_least={STREAM: 3})
+        assert late.code == "MESH-A504"
+        other = await at.refused("from Prices", at_least={"mesh-Shop-Other": 1})
+        assert other.code == "MESH-A400"
+
+    played(story, nats_server, tmp_path, QuerySettings(timeout_s=2.0))
+
+
+def test_an_instance_that_is_not_there_is_named_and_never_left_out(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async def story(at: Scene) -> None:
+        # Nothing is stored, and the instance has not begun without a state.
+        assert (await at.refused("from Prices")).code == "MESH-A503"
+        at.shop.local.put_new()
+        assert await at.rows("from Prices") == []
+        at.shop.order(("pen", 1.5, 1))
+        at.shop.store()
+        at.records.moved(at.shop.epoch + 1)
+        away = await at.refused("from Prices")
+        assert away.code == "MESH-A503"
+        assert INSTANCE in away.message
+        partial = await at.queries.ask("Shop", "from Prices", partial=True)
+        assert (partial.records, partial.missing) == (b"[]", (INSTANCE,))
+        at.records.moved(at.shop.epoch)
+        at.questions.ended(at.shop.assignment)
+        assert (await at.refused("from Prices")).code == "MESH-A503"
+        at.records.assignments = (replace(at.shop.assignment, worker="gone"),)
+        assert (await at.refused("from Prices")).code == "MESH-A503"
+        at.records.assignments = ()
+        assert (await at.refused("from Prices")).code == "MESH-A503"
+
+    played(story, nats_server, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("", "MESH-A400"),
+        ("x" * 100_001, "MESH-A400"),
+        ("from Prices select", "MESH-L104"),
+        ("from Prices on zz == 1", "MESH-L202"),
+        ("from Orders", "MESH-L217"),
+        ("select 'a' as item insert into Unused", "MESH-P900"),
+        ("delete Prices on Prices.item == 'a'", "MESH-P900"),
+        ("from Prices", "MESH-A413"),
+        ("from Prices on n < 3 select item, n, price as p, item as i", "MESH-A413"),
+    ],
+)
+def test_queries_that_are_refused(
+    query: str, code: str, nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async def story(at: Scene) -> None:
+        at.shop.order(*((f"{'long' * 200}{n}", 1.0, n) for n in range(5)))
+        at.shop.store()
+        assert (await at.refused(query)).code == code
+
+    played(story, nats_server, tmp_path, QuerySettings(rows_max=4, bytes_max=3000))
+
+
+def test_a_client_of_nats_asks_any_manager(nats_server: NatsServer, tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        at.shop.order(("pen", 1.5, 1))
+        at.shop.store()
+        subject = names.query_subject("Shop")
+
+        async def asked(data: bytes, to: str = subject) -> Any:
+            return orjson.loads((await at.client.request(to, data, timeout=10)).data)
+
+        assert (await asked(b"from Prices"))["records"] == [["pen", 1.5, 1]]
+        wanted = {"query": "from Prices select n", "details": True, "min_position": {STREAM: 1}}
+        found = await asked(orjson.dumps(wanted))
+        assert found["details"] == [{"name": "n", "dataType": "INT"}]
+        assert found["positions"] == {STREAM: 1}
+        assert (await asked(b"from Nothing"))["code"] == "MESH-L217"
+        for faulty in (b"\xff", b"{", b'{"query": 1}', b'{"query": "from T", "partial": 1}'):
+            assert (await asked(faulty))["code"] == "MESH-A400"
+        elsewhere = await asked(b"from Prices", names.query_subject("Other"))
+        assert elsewhere["code"] == "MESH-A404"
+
+    played(story, nats_server, tmp_path)
+
+
+def test_an_answer_goes_to_inboxes_only(nats_server: NatsServer, tmp_path: Path) -> None:
+    """Otherwise a client could have a manager or a worker publish to any subject."""
+
+    async def story(at: Scene) -> None:
+        at.shop.local.put_new()
+        received: list[str] = []
+
+        async def receive(message: Any) -> None:
+            received.append(message.subject)
+
+        await at.client.subscribe("mesh.Shop.Orders", cb=receive)
+        for subject in (names.query_subject("Shop"), names.question_subject("w1")):
+            await at.client.publish(subject, b"from Prices", reply="mesh.Shop.Orders")
+        assert await at.rows("from Prices") == []
+        await at.client.flush()
+        assert received == []
+
+    played(story, nats_server, tmp_path)
+
+
+def test_an_answer_may_need_several_messages(nats_server: NatsServer, tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        items = [f"{'item' * 500}{n}" for n in range(2000)]
+        at.shop.order(*((item, 1.0, n) for n, item in enumerate(items)))
+        at.shop.store()
+        assert at.client.max_payload < 4_000_000
+        assert len(await at.rows("from Prices")) == 2000
+        answer = await at.client.request(names.query_subject("Shop"), b"from Prices", timeout=20)
+        assert orjson.loads(answer.data)["code"] == "MESH-A413"
+
+    played(story, nats_server, tmp_path)
+
+
+def test_only_so_many_wait(nats_server: NatsServer, tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        at.shop.local.put_new()
+        asked = [at.queries.ask("Shop", "from Prices", at_least={STREAM: 1}) for _ in range(4)]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        codes = sorted(one.code for one in found if isinstance(one, MeshError))
+        assert codes[:2] == ["MESH-A429", "MESH-A429"]
+        assert set(codes[2:]) <= {"MESH-A503", "MESH-A504"}
+
+    played(story, nats_server, tmp_path, QuerySettings(waiting_max=2, timeout_s=0.5))
+
+
+SLOW = APP.replace("return data[0] * 2", "while True: pass")
+
+
+def test_a_query_that_never_ends_ends_its_process_alone(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async def story(at: Scene) -> None:
+        at.shop.order(("pen", 1.5, 1))
+        at.shop.store()
+        endless = await at.refused("from Prices select twice(n) as m")
+        assert endless.code in ("MESH-A413", "MESH-A503")
+        for _ in range(40):
+            # The next process has to start first.
+            with contextlib.suppress(MeshError):
+                assert await at.rows("from Prices select n") == [[1]]
+                return
+        raise AssertionError("no answer any more")
+
+    played(story, nats_server, tmp_path, QuerySettings(timeout_s=1.0), is_real=True, text=SLOW)
