@@ -12,6 +12,7 @@ from mesh.cli import (
     apps,
     backups,
     cluster,
+    connectors,
     debug,
     demo,
     dev,
@@ -89,6 +90,20 @@ def _root(
     pass
 
 
-PARTS = (dev, demo, texts, plans, explain, apps, backups, failed, events, cluster, debug, nodes)
+PARTS = (
+    dev,
+    demo,
+    texts,
+    plans,
+    connectors,
+    explain,
+    apps,
+    backups,
+    failed,
+    events,
+    cluster,
+    debug,
+    nodes,
+)
 for part in PARTS:
     part.add_to(app)

@@ -41,12 +41,14 @@ from mesh.plan.bound import (
     Window,
     operands,
 )
+from mesh.plan.doors import check_door, door_of
 from mesh.plan.nats_source import check_source
 from mesh.plan.patterns import check_pattern
 
 if TYPE_CHECKING:
     from mesh.errors import Position
     from mesh.language.syntax import Annotation
+    from mesh.model.types import StreamSchema
     from mesh.plan.bound import (
         BoundApp,
         BoundExpression,
@@ -74,7 +76,7 @@ _ARITHMETIC: Final = frozenset(
 #: Inputs that deliver events to a query.
 EVENT_SOURCES: Final = frozenset(SourceKind) - {SourceKind.TABLE, SourceKind.AGGREGATION}
 _STREAM_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
-_CONNECTIONS: Final = ("sink", "store", "map")
+_CONNECTIONS: Final = ("store", "map")
 _APP_ANNOTATIONS: Final = ("app:guarantee",)
 
 
@@ -90,7 +92,7 @@ def check_supported(app: BoundApp) -> None:
         _check_app_annotation(annotation)
     with_source: set[str] = set()
     for stream_name, annotation in app.stream_annotations:
-        _check_stream_annotation(annotation)
+        _check_stream_annotation(annotation, app.stream(stream_name))
         if annotation.name.lower() == "source":
             if stream_name in with_source:
                 raise not_supported("several sources of one stream", annotation.position)
@@ -164,10 +166,19 @@ def _check_app_annotation(annotation: Annotation) -> None:
         )
 
 
-def _check_stream_annotation(annotation: Annotation) -> None:
+def _check_stream_annotation(annotation: Annotation, stream: StreamSchema) -> None:
     name = annotation.name.lower()
-    if name == "source":
-        check_source(annotation)
+    if name in ("source", "sink"):
+        door = door_of(annotation)
+        if door.is_native:
+            check_source(annotation)
+        else:
+            check_door(door, stream)
+            raise not_supported(
+                f'{door.role} "{door.type}" in a cluster',
+                annotation.position,
+                hint="Publish events to the stream's subject, and subscribe to it.",
+            )
     if name in _CONNECTIONS:
         raise not_supported(
             f"@{annotation.name}",
