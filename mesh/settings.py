@@ -191,6 +191,28 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ReceiverSettings:
+    """Connectors of a worker: sources and sinks other than the mesh's own streams."""
+
+    file_roots: str = setting(
+        "", "Directories below which connectors read and write files, comma-separated; none: no."
+    )
+    listen: str = setting(
+        "127.0.0.1:1024-65535",
+        "Addresses that sources may bind, 'host:port' or 'host:first-last', comma-separated; "
+        "'*' is any host.",
+    )
+    refs_file: str = setting(
+        "",
+        "YAML file with options by reference, for @source and @sink with ref='name'; keeps "
+        "passwords on this node.",
+    )
+    retry_max_s: float = setting(
+        60.0, "Longest delay before a sink tries again, seconds.", is_positive=True
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class StateSettings:
     """Storage of states."""
 
@@ -258,6 +280,7 @@ class Settings:
     channels: ChannelSettings = field(default_factory=ChannelSettings)
     manager: ManagerSettings = field(default_factory=ManagerSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
+    receiver: ReceiverSettings = field(default_factory=ReceiverSettings)
     state: StateSettings = field(default_factory=StateSettings)
     functions: FunctionSettings = field(default_factory=FunctionSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)

@@ -40,7 +40,7 @@ _HTTP_SOURCE: Final = Spec(
         _secret("basic.auth.password", "Its password."),
         Option("max.body", Kind.SIZE, "1 MB", doc="Largest body; larger ones are answered 413."),
         Option(
-            "max.in.flight",
+            "max.concurrent",
             Kind.NUMBER,
             "256",
             doc="Requests that wait for the broker; more are answered 503.",
@@ -56,6 +56,7 @@ _HTTP_SOURCE: Final = Spec(
     Guarantee.AT_LEAST_ONCE_WITH_KEY,
     "Exactly once for requests with an Idempotency-Key, within the channel's duplicate window.",
     ("*",),
+    is_shared=True,
 )  # fmt: skip
 _HTTP_SINK: Final = Spec(
     "http",
@@ -69,7 +70,7 @@ _HTTP_SINK: Final = Spec(
         _secret("basic.auth.password", "Password for basic authentication."),
         Option("socket.idle.timeout", Kind.DURATION, "6000", doc="Time limit of a request."),
         Option(
-            "max.in.flight",
+            "max.concurrent",
             Kind.NUMBER,
             "1",
             doc="Requests at a time; more than 1 gives up the order of events.",

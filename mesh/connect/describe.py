@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect.spec import Role
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
     from mesh.connect.spec import Option, Spec
 
+#: Width of a line.
+_WIDTH: Final = 98
 #: Headings of the page, in its order.
 _HEADINGS: Final = {
     Role.SOURCE: "Sources",
@@ -80,19 +83,25 @@ def markdown(specs: Iterable[Spec]) -> str:
     return "\n\n".join(parts)
 
 
+def _bullet(text: str) -> str:
+    return textwrap.fill(
+        text, _WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False
+    )
+
+
 def _section(spec: Spec) -> str:
-    lines = [f"#### {spec.role} `{spec.name}`", "", spec.doc]
+    lines = [f"#### {spec.role} `{spec.name}`", "", textwrap.fill(spec.doc, _WIDTH)]
     if spec.role in (Role.SOURCE, Role.SINK):
-        lines += ["", f"Delivery: {spec.guarantee}. {spec.condition}".rstrip()]
-    table = list(rows(spec))
-    if table:
-        lines += ["", "| option | type | default | meaning |", "| --- | --- | --- | --- |"]
         lines += [
-            f"| `{name}` | {kind} | {f'`{default}`' if default else ''} | {doc} |"
-            for name, kind, default, doc in table
+            "",
+            textwrap.fill(f"Delivery: {spec.guarantee}. {spec.condition}".rstrip(), _WIDTH),
         ]
+    table = list(rows(spec))
+    lines += [""] if table else []
+    for name, kind, default, doc in table:
+        has_default = f", default `{default}`" if default else ""
+        lines.append(_bullet(f"`{name}`: {kind}{has_default}. {doc}"))
     without = ignored(spec)
     if without:
-        lines += ["", "Accepted without effect:", *(f"- `{name}`" for name in without)]
-        lines.insert(len(lines) - len(without), "")
+        lines += ["", "Accepted without effect:", "", *(f"- `{name}`" for name in without)]
     return "\n".join(lines)

@@ -163,6 +163,8 @@ class Spec:
     properties: tuple[str, ...] = ()
     #: Options of any name are accepted.
     is_open: bool = False
+    #: Several instances of a source may run at a time, each with a part of the input.
+    is_shared: bool = False
     #: Extra of the installation with its client library, as in ``nats-event-mesh[kafka]``.
     extra: str = ""
 

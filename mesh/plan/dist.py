@@ -32,7 +32,8 @@ DEFAULT_GROUP: Final = "default"
 PARTITIONER_PREFIX: Final = "partition-"
 RECEIVER_PREFIX: Final = "receiver-"
 TRIGGER_PREFIX: Final = "trigger-"
-_RESERVED: Final = (PARTITIONER_PREFIX, RECEIVER_PREFIX, TRIGGER_PREFIX)
+SINK_PREFIX: Final = "sink-"
+_RESERVED: Final = (PARTITIONER_PREFIX, RECEIVER_PREFIX, TRIGGER_PREFIX, SINK_PREFIX)
 #: A group's name is part of the names of instances, keys and producers.
 _GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\Z")
 _LABEL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*=[A-Za-z0-9_.-]+\Z")
@@ -116,7 +117,7 @@ def _group_name(dist: Annotation) -> str:
             f'group name "{name}" can\'t be used',
             detail="It is part of instance names and keys.",
             hint=f"Use letters, digits, '_' and '-'; not '{PARTITIONER_PREFIX}..', "
-            f"'{RECEIVER_PREFIX}..' or '{TRIGGER_PREFIX}..', which are ours.",
+            f"'{RECEIVER_PREFIX}..', '{SINK_PREFIX}..' or '{TRIGGER_PREFIX}..', which are ours.",
             position=dist.position,
         )
     return name

@@ -90,13 +90,17 @@ def check_supported(app: BoundApp) -> None:
     _check_definitions(app)
     for annotation in app.annotations:
         _check_app_annotation(annotation)
-    with_source: set[str] = set()
+    sources: dict[str, list[Annotation]] = {}
     for stream_name, annotation in app.stream_annotations:
         _check_stream_annotation(annotation, app.stream(stream_name))
         if annotation.name.lower() == "source":
-            if stream_name in with_source:
-                raise not_supported("several sources of one stream", annotation.position)
-            with_source.add(stream_name)
+            own = sources.setdefault(stream_name, [])
+            own.append(annotation)
+            if len(own) > 1 and any(door_of(source).is_native for source in own):
+                raise not_supported(
+                    "several sources of one stream, one of which is a JetStream stream",
+                    annotation.position,
+                )
     for query in app.queries:
         _check_query(query)
     for partition in app.partitions:
@@ -174,11 +178,6 @@ def _check_stream_annotation(annotation: Annotation, stream: StreamSchema) -> No
             check_source(annotation)
         else:
             check_door(door, stream)
-            raise not_supported(
-                f'{door.role} "{door.type}" in a cluster',
-                annotation.position,
-                hint="Publish events to the stream's subject, and subscribe to it.",
-            )
     if name in _CONNECTIONS:
         raise not_supported(
             f"@{annotation.name}",

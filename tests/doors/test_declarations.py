@@ -14,6 +14,7 @@ from mesh.cli.commands import app
 from mesh.connect import registry
 from mesh.connect.spec import Kind, Role, Spec, value_of
 from mesh.errors import MeshError
+from mesh.language.parser import parse
 from mesh.plan.build import plan
 from tests.support.paths import ROOT
 
@@ -42,6 +43,11 @@ def test_declarations_import_no_client_library() -> None:
 def test_every_default_is_valid_and_every_name_unique(spec: Spec) -> None:
     names = [n.lower() for o in spec.options for n in (o.name, *o.aliases)]
     assert len(names) == len(set(names))
+    # A keyword in a name, as in max.in.flight, could not be written.
+    for name in names:
+        parse(
+            f"@sink(type='x', {name}='v') define stream S (a int); from S select a insert into T;"
+        )
     required = {o.name: "x://y" for o in spec.options if o.is_required}
     spec.values(required)
 

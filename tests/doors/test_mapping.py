@@ -25,7 +25,7 @@ STREAM = StreamSchema(
         Attribute("b", AttributeType.BOOL),
     ),
 )
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"s": "x", "n": 1, "d": 1.5, "b": True},
     {"s": 'q"<&>,\n', "n": -2, "d": 2.0, "b": False},
     {"s": None, "n": None, "d": None, "b": None},

@@ -62,7 +62,9 @@ class Extension:
 
 _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}")
 _PRIORITIES: Final = ("info", "debug", "warn", "fatal", "error", "off", "trace")
-_ON_ERROR: Final = Option("on.error", choices=("log", "wait", "stream", "store"))
+_ON_ERROR: Final = Option("on.error", choices=("log", "wait", "stream"))
+#: Later releases of the engine have it, and with them the extensions.
+_ON_ERROR_LATER: Final = Option("on.error", choices=("log", "wait", "stream", "store"))
 
 _ENGINE: Final = (
     Extension("inMemory", Role.SOURCE, Origin.ENGINE, (Option("topic"),)),
@@ -111,7 +113,7 @@ def _table(role: Role) -> dict[str, Extension]:
         for extension in _ENGINE
         if extension.role is role
     }
-    options = (_ON_ERROR,) if role is Role.SINK else ()
+    options = (_ON_ERROR_LATER,) if role is Role.SINK else ()
     for name in _DOCUMENTED.get(role, "").split():
         known[name] = Extension(name, role, Origin.DOCUMENTATION, options, name in runs)
     return known
