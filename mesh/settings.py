@@ -4,6 +4,8 @@ The first of these sources that has a value counts: a command-line option, the e
 (``MESH_NATS_URL`` for ``nats.url``), the YAML file (``--config``), the default here.
 ``conf/mesh.yaml`` lists all settings; ``make conf`` writes it (``python -m mesh.settings``), and a
 test compares it with this file.
+
+The file is longer than 400 lines because it is one table.
 """
 
 from __future__ import annotations

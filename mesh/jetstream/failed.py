@@ -131,7 +131,7 @@ async def replay(
     if entry.get("door") and data is None:
         raise MeshError(
             "MESH-A422",
-            f'failed event {id_} is of {entry["door"]}, and can\'t be replayed to it yet',
+            f"failed event {id_} is of {entry['door']}, and can't be replayed to it yet",
             detail="Its data is a payload of the outside world, not an event of the stream.",
             hint="Send the event as JSON along with its id: all readers of the stream get it.",
         )

@@ -53,7 +53,7 @@ _RETRY_S: Final = 0.5
 def environment_of(
     config: SessionConfig, client: Client, report: Callable[[InstanceStatus], None]
 ) -> Environment:
-    """What the instances of a host share, by the settings."""
+    """The environment of a host's instances, by the settings."""
     settings = config.settings.receiver
     return Environment(
         client,

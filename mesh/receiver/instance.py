@@ -39,7 +39,7 @@ _STOP_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What instances of a host share."""
+    """Environment that the instances of a host share."""
 
     client: Client
     clock: Clock

@@ -46,7 +46,7 @@ class HttpSource:
             raise MeshError(
                 "MESH-C133",
                 f"receiver.url {url} is not served",
-                hint="Write http://host:port/path; a proxy in front of it serves https.",
+                hint="Write http://host:port/path; a reverse proxy serves https.",
             )
         port = parts.port if parts.port is not None else 8280
         check_listen(context.access, parts.hostname, port)
