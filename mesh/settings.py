@@ -4,6 +4,8 @@ The first of these sources that has a value counts: a command-line option, the e
 (``MESH_NATS_URL`` for ``nats.url``), the YAML file (``--config``), the default here.
 ``conf/mesh.yaml`` lists all settings; ``make conf`` writes it (``python -m mesh.settings``), and a
 test compares it with this file.
+
+The file is longer than 400 lines because it is one table.
 """
 
 from __future__ import annotations
@@ -195,6 +197,28 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ReceiverSettings:
+    """Connectors of a worker: sources and sinks other than the mesh's own streams."""
+
+    file_roots: str = setting(
+        "", "Directories below which connectors read and write files, comma-separated; none: no."
+    )
+    listen: str = setting(
+        "127.0.0.1:1024-65535",
+        "Addresses that sources may bind, 'host:port' or 'host:first-last', comma-separated; "
+        "'*' is any host.",
+    )
+    refs_file: str = setting(
+        "",
+        "YAML file with options by reference, for @source and @sink with ref='name'; keeps "
+        "passwords on this node.",
+    )
+    retry_max_s: float = setting(
+        60.0, "Longest delay before a sink tries again, seconds.", is_positive=True
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class StateSettings:
     """Storage of states."""
 
@@ -274,6 +298,7 @@ class Settings:
     channels: ChannelSettings = field(default_factory=ChannelSettings)
     manager: ManagerSettings = field(default_factory=ManagerSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
+    receiver: ReceiverSettings = field(default_factory=ReceiverSettings)
     state: StateSettings = field(default_factory=StateSettings)
     queries: QuerySettings = field(default_factory=QuerySettings)
     functions: FunctionSettings = field(default_factory=FunctionSettings)

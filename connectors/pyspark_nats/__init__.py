@@ -1,11 +1,20 @@
 """A Spark source and sink for NATS JetStream: ``spark.readStream.format("nats")``.
 
 Spark discovers it without registration: the package name starts with ``pyspark_`` and the package
-has a ``DefaultSource``.  docs/connector.md lists the options.
+has a ``DefaultSource``.  docs/connector.md lists the options.  Spark is imported for that alone:
+the protocol, the decoder and the encoder run without it.
 """
 
 from __future__ import annotations
 
-from pyspark_nats.data_source import NatsDataSource as DefaultSource
+from typing import Any
 
 __all__ = ["DefaultSource"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "DefaultSource":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pyspark_nats.data_source import NatsDataSource
+
+    return NatsDataSource

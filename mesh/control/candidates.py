@@ -47,6 +47,7 @@ def _host(
         labels=frozenset(node.value.labels),
         takes_receivers=node.value.takes_receivers,
         takes_queries=node.value.takes_queries,
+        connectors=frozenset(node.value.connectors),
         why=why,
         is_barred=order is not None and order.admission is not Admission.OPEN,
     )

@@ -246,12 +246,13 @@ def _wanted(
             group = form.spec
             becomes = desired if group != desired else None
             labels = frozenset(group.node)
-            is_receiver = group.kind is GroupKind.RECEIVER or bool(group.sources)
+            connectors = frozenset(group.connectors)
+            is_receiver = group.kind is GroupKind.RECEIVER or bool(group.sources or connectors)
             for index, name in enumerate(group.instances, 1):
                 if name in found:
                     # Another app has the name: two managers have accepted them at the same time.
                     continue
-                need = Need(name, group.app, group.name, labels, is_receiver)
+                need = Need(name, group.app, group.name, labels, is_receiver, connectors)
                 found[name] = Wanted(app.value, form, index, need, becomes)
     return found
 

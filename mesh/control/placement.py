@@ -42,6 +42,8 @@ class Candidate:
     why: str = ""
     #: Whether an operator could open it.
     is_barred: bool = False
+    #: ``source http`` and the like.
+    connectors: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +55,13 @@ class Need:
     group: str
     labels: frozenset[str] = frozenset()
     is_receiver: bool = False
+    #: Connectors that the worker must have.
+    connectors: frozenset[str] = frozenset()
 
     def fits(self, host: Candidate) -> bool:
         """Whether ``host`` is of the right kind, full or not."""
         taken = host.takes_receivers if self.is_receiver else host.takes_queries
-        return taken and self.labels <= host.labels
+        return taken and self.labels <= host.labels and self.connectors <= host.connectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +269,7 @@ class _Board:
         others = [host for host in self.hosts.values() if host.name != leaving]
         fitting = [host for host in others if need.fits(host)]
         if not fitting:
-            return _no_such_worker(need, bool(others), " other" if leaving else "")
+            return _no_such_worker(need, others, " other" if leaving else "")
         closed = [host for host in fitting if host.admits is not Admits.OPEN]
         full = [host for host in fitting if host.admits is Admits.OPEN]
         says = [f"{host.name} has no room ({host.capacity} taken)" for host in full]
@@ -279,9 +283,15 @@ class _Board:
         return Waiting("; ".join(says), "; or ".join(cures))
 
 
-def _no_such_worker(need: Need, any_worker: bool, other: str) -> Waiting:
-    if not any_worker:
+def _no_such_worker(need: Need, others: Sequence[Candidate], other: str) -> Waiting:
+    if not others:
         return Waiting(f"no{other} worker is there", "start one with 'mesh worker'")
+    missing = sorted(need.connectors.difference(*(host.connectors for host in others)))
+    if missing:
+        return Waiting(
+            f'no{other} worker has connector "{missing[0]}"',
+            "install its package on a worker; 'mesh connectors' lists the installed ones",
+        )
     if need.labels:
         wanted = ",".join(sorted(need.labels))
         return Waiting(

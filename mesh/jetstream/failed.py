@@ -128,6 +128,13 @@ async def replay(
             detail="An earlier text of the app, or another publisher, has written it.",
             hint="Discard it: 'mesh discard'.",
         )
+    if entry.get("door") and data is None:
+        raise MeshError(
+            "MESH-A422",
+            f"failed event {id_} is of {entry['door']}, and can't be replayed to it yet",
+            detail="Its data is a payload of the outside world, not an event of the stream.",
+            hint="Send the event as JSON along with its id: all readers of the stream get it.",
+        )
     payload = error_entry.event_of(entry) if data is None else data
     if payload is None:
         raise MeshError(

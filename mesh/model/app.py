@@ -42,10 +42,12 @@ class GroupKind(StrEnum):
     QUERIES = "queries"
     #: Added by the planner in front of a keyed channel; copies events to their partition.
     PARTITIONER = "partitioner"
-    #: Added by the planner after a user-given source that several instances read.
+    #: Added by the planner for a user-given source.
     RECEIVER = "receiver"
     #: Added by the planner for a trigger; publishes an event at each of its times.
     TRIGGER = "trigger"
+    #: Added by the planner for a sink; sends the events of a channel to the outside.
+    SINK = "sink"
 
 
 class GroupMode(StrEnum):
@@ -147,6 +149,9 @@ class GroupSpec:
     sources: tuple[str, ...] = ()
     #: Streams whose user-given sinks run in it.
     sinks: tuple[str, ...] = ()
+    #: ``source http`` and the like: the connectors that it runs.  A group with any is one source
+    #: or sink, and runs in a worker's connector host instead of Spark.
+    connectors: tuple[str, ...] = ()
     #: Labels, ``key=value``, that a worker must have to run it.
     node: tuple[str, ...] = ()
     #: Standby workers of each instance, which hold its state ready: 0 or 1.

@@ -76,6 +76,8 @@ class NodeRecord:
     #: Whether it runs groups with user-given sources, and whether it runs all others.
     takes_receivers: bool = True
     takes_queries: bool = True
+    #: ``source http`` and the like: the connectors that it can run.
+    connectors: tuple[str, ...] = ()
     #: Identifies the machine and its process table.  With ``pid`` and the start time of the process
     #: it shows whether the process is alive; empty if unknown.
     machine: str = ""
@@ -253,6 +255,27 @@ class InstanceState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class DoorStatus:
+    """State of one source, sink or destination of a sink."""
+
+    #: ``source http``, ``sink http 2``: the connector and the number of its destination.
+    name: str
+    #: RUNNING, or RETRYING with the reason.
+    state: InstanceState
+    #: Address at which it accepts or to which it sends, without credentials.
+    endpoint: str = ""
+    #: Last sequence of the channel that is done, of a sink.
+    position: int = 0
+    #: Messages that wait for a sink.
+    behind: int = 0
+    error: str | None = None
+    #: When it tries again, milliseconds since 1970.
+    retry_at_ms: int | None = None
+    #: Since when it has failed: number of attempts.
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceStatus:
     """A worker's report on one instance."""
 
@@ -284,6 +307,8 @@ class InstanceStatus:
     retry_at_ms: int | None = None
     #: Epoch of the marker or snapshot that has refused it; 0 if it was not refused.
     newer_epoch: int = 0
+    #: Its source, or its sink's destinations, where it is one of the connector host.
+    doors: tuple[DoorStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

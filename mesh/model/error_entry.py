@@ -56,6 +56,10 @@ class ErrorEntry(TypedDict, total=False):
     is_event: bool
     #: Bytes of the data, where only its beginning is stored.
     data_bytes: int
+    #: Source or sink that has refused it, with the number of the destination: ``sink http 2``.
+    door: str
+    #: Times that the sink has tried to write it.
+    attempts: int
 
 
 def of_unreadable(
@@ -68,6 +72,9 @@ def of_unreadable(
     reason: str,
     data: bytes | None,
     is_event: bool = False,
+    *,
+    door: str = "",
+    attempts: int = 0,
 ) -> bytes:
     """Entry of an event of a message: one that can't be read, or on which a stateless query failed.
 
@@ -86,6 +93,10 @@ def of_unreadable(
         entry["event_time_ms"] = event_time_ms
     if is_event:
         entry["is_event"] = True
+    if door:
+        entry["door"] = door
+    if attempts:
+        entry["attempts"] = attempts
     return _with_data(entry, data)
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mesh.model.types import StreamSchema
     from mesh.plan.bound import BoundApp, BoundTrigger
     from mesh.plan.dependencies import Uses
-    from mesh.plan.receivers import Connections, Receiver
+    from mesh.plan.receivers import Connections, DoorGroup, Receiver
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,7 @@ def _draft(app: str | App, partitions: int) -> tuple[AppPlan, tuple[Group, ...]]
     specs += [_partitioner_spec(p, bound, tree, wiring) for p in wiring.partitioners]
     specs += [_trigger_spec(t, bound, tree, wiring) for t in wiring.triggers]
     specs += [_group_spec(g, bound, tree, wiring) for g in groups]
+    specs += [_door_spec(d, tree, wiring) for d in wiring.connections.doors]
     creates = _creates_channels(tree)
     return AppPlan(bound, AppSpec(name, text, wiring.channels, tuple(specs), creates)), groups
 
@@ -145,7 +146,6 @@ def _group_spec(group: Group, bound: BoundApp, tree: App, wiring: ChannelLayout)
         outputs=wiring.outputs[group.name],
         stateful=group.is_stateful,
         sources=part.sources,
-        sinks=part.sinks,
         node=group.node,
         standby=group.standby,
         mode=group.mode,
@@ -210,7 +210,26 @@ def _receiver_spec(
         stateful=False,
         kind=GroupKind.RECEIVER,
         sources=part.sources,
-        sinks=part.sinks,
+    )
+
+
+def _door_spec(door: DoorGroup, tree: App, wiring: ChannelLayout) -> GroupSpec:
+    """A group of the connector host; its text is the stream with that source or sink alone."""
+    (written,) = {d.name: d for d in tree.streams if d.name == door.stream}.values()
+    own = replace(written, annotations=(door.annotation,))
+    name = app_name(tree)
+    return GroupSpec(
+        app=name,
+        name=door.name,
+        parallel=door.parallel,
+        text=print_app(App((Annotation("App:name", ((None, name),)),), (own,))),
+        inputs=wiring.inputs[door.name],
+        outputs=wiring.outputs[door.name],
+        stateful=False,
+        kind=GroupKind.RECEIVER if door.is_source else GroupKind.SINK,
+        sources=(door.stream,) if door.is_source else (),
+        sinks=() if door.is_source else (door.stream,),
+        connectors=(door.connector,),
     )
 
 
@@ -249,11 +268,6 @@ class _Part:
         """Streams whose sources run in the group."""
         return self.connections.sources.get(self.group, ())
 
-    @property
-    def sinks(self) -> tuple[str, ...]:
-        """Streams whose sinks run in the group."""
-        return self.connections.sinks.get(self.group, ())
-
     def text(
         self,
         streams: Iterable[StreamSchema],
@@ -274,11 +288,9 @@ class _Part:
 
     def _own(self, definition: StreamDefinition) -> StreamDefinition:
         """A definition without the sources and sinks that run in other groups."""
-        foreign = set()
+        foreign = {"sink"}
         if definition.name not in self.sources:
             foreign.add("source")
-        if definition.name not in self.sinks:
-            foreign.add("sink")
         kept = tuple(a for a in definition.annotations if a.name.lower() not in foreign)
         return (
             definition if kept == definition.annotations else replace(definition, annotations=kept)

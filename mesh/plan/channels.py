@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import not_supported
 from mesh.model.app import Channel, Format, GroupInput, Strategy
-from mesh.plan.dist import PARTITIONER_PREFIX, TRIGGER_PREFIX
+from mesh.plan.dist import PARTITIONER_PREFIX, SINK_PREFIX, TRIGGER_PREFIX
 from mesh.plan.partition_counts import partition_counts
 from mesh.plan.receivers import connect
 from mesh.plan.strategies import input_partitioning
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundApp, BoundTrigger
     from mesh.plan.groups import Group
     from mesh.plan.keys import Key
-    from mesh.plan.receivers import Connections, Receiver
+    from mesh.plan.receivers import Connections, DoorGroup, Receiver
     from mesh.plan.strategies import InputPartitioning
 
 #: Virtual partitions of a keyed channel.
@@ -74,6 +74,8 @@ class _Ends:
 
     #: Whether clients may publish to it: it is no inner matter of the app.
     is_open: bool
+    #: Whether it has sources or sinks in the connector host, which use the plain channel.
+    has_doors: bool = False
 
     @property
     def is_filled_by_key(self) -> bool:
@@ -83,7 +85,8 @@ class _Ends:
         events originate inside a group.
         """
         return (
-            bool(self.writers or self.receiver)
+            not self.has_doors
+            and bool(self.writers or self.receiver)
             and bool(self.outside)
             and not self.schema.name.startswith("!")
             and all(share.key is not None for _, share in self.outside)
@@ -120,7 +123,7 @@ def layout_channels(
     assert partitions >= 1
     shared = {group.name: input_partitioning(group) for group in groups}
     counts = partition_counts(groups, shared, partitions)
-    connections = connect(bound, groups, shared)
+    connections = connect(bound, groups)
     streams = _ends(bound, groups, shared, connections, defined)
     made = _Channels()
     for ends in streams:
@@ -194,6 +197,8 @@ def _reads(
     for r in connections.receivers:
         how = Strategy.ROUND_ROBIN if r.parallel > 1 else Strategy.ALL
         reads[r.name] = [(r.channel, how)] if r.channel is not None else []
+    for door in connections.doors:
+        reads[door.name] = [] if door.is_source else [(made.plain[door.stream], Strategy.ALL)]
     return reads
 
 
@@ -209,6 +214,8 @@ def _outputs(
         written = (made.filled[s] for s in writer.uses.writes if s in made.filled)
         outputs[writer.name] = tuple(channel for channels in written for channel in channels)
     outputs |= {p.name: (p.target,) for p in made.partitioners}
+    for door in connections.doors:
+        outputs[door.name] = (made.plain[door.stream],) if door.is_source else ()
     return outputs | {trigger_group(t): (made.plain[t.schema.name],) for t in triggers}
 
 
@@ -232,9 +239,13 @@ def _ends(
         readers = [g for g in groups if schema.name in uses[g.name].reads]
         receiver = connections.receiver(schema.name)
         source_at = [g for g in groups if schema.name in connections.sources.get(g.name, ())]
-        if _is_internal(writers, readers, source_at) or not (writers or readers):
+        entrances = connections.doors_of(schema.name, sources=True)
+        exits = connections.doors_of(schema.name, sources=False)
+        has_doors = bool(entrances or exits)
+        is_used = writers or readers or has_doors
+        if (_is_internal(writers, readers, source_at) and not has_doors) or not is_used:
             continue
-        _refuse_shared_writing(schema.name, writers, readers)
+        _refuse_shared_writing(schema.name, writers, readers, entrances)
         outside = tuple(
             (g.name, share)
             for g in readers
@@ -244,7 +255,7 @@ def _ends(
         )
         # Where the app has sources of its own, clients publish to those.
         is_open = receiver is None and (schema.name in defined or not writers)
-        found.append(_Ends(schema, tuple(writers), receiver, outside, is_open))
+        found.append(_Ends(schema, tuple(writers), receiver, outside, is_open, has_doors))
     return found
 
 
@@ -283,16 +294,21 @@ def _is_internal(
     return len(makers) == 1 and {group.name for group in readers} == makers
 
 
-def _refuse_shared_writing(stream: str, writers: Sequence[Group], readers: Sequence[Group]) -> None:
+def _refuse_shared_writing(
+    stream: str,
+    writers: Sequence[Group],
+    readers: Sequence[Group],
+    entrances: Sequence[DoorGroup],
+) -> None:
     """Refuse a stream that a group writes and reads while another group writes it too."""
     both = [group for group in readers if group in writers]
-    if not both or len(writers) < 2:
+    if not both or len(writers) + len(entrances) < 2:
         return
     group = both[0]
-    other = next(g for g in writers if g is not group)
+    others = [*(g.name for g in writers if g is not group), *(door.name for door in entrances)]
     positions = (t.input.position for t, query in group.queries if stream in query.input_streams)
     raise not_supported(
-        f'stream "{stream}" read in group "{group.name}" and written there and in "{other.name}"',
+        f'stream "{stream}" read in group "{group.name}" and written there and in "{others[0]}"',
         next(positions, group.elements[0].tree.position),
         hint="Put the query that reads it into a group of its own.",
     )
@@ -320,9 +336,10 @@ def _with_recorders(
     others see each event once as well, so the first of them is sufficient.
     """
     recorder: dict[tuple[str, str], str] = {}
+    # A stable sort: groups keep their order within a rank.  A sink may wait for its destination.
     ranked = sorted(
-        reads, key=lambda name: parallel.get(name, 1) > 1
-    )  # A stable sort: groups keep their order within a rank.
+        reads, key=lambda name: (name.startswith(SINK_PREFIX), parallel.get(name, 1) > 1)
+    )
     for name in ranked:
         for channel, _ in reads[name]:
             recorder.setdefault(channel.id, name)

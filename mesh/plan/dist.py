@@ -33,7 +33,10 @@ PARTITIONER_PREFIX: Final = "partition-"
 RECEIVER_PREFIX: Final = "receiver-"
 TRIGGER_PREFIX: Final = "trigger-"
 AGGREGATION_PREFIX: Final = "aggregation-"
-_RESERVED: Final = (PARTITIONER_PREFIX, RECEIVER_PREFIX, TRIGGER_PREFIX, AGGREGATION_PREFIX)
+SINK_PREFIX: Final = "sink-"
+_RESERVED: Final = (
+    PARTITIONER_PREFIX, RECEIVER_PREFIX, SINK_PREFIX, TRIGGER_PREFIX, AGGREGATION_PREFIX,
+)  # fmt: skip
 #: A group's name is part of the names of instances, keys and producers.
 _GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\Z")
 _LABEL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*=[A-Za-z0-9_.-]+\Z")
@@ -119,8 +122,8 @@ def _group_name(dist: Annotation, otherwise: str) -> str:
             f'group name "{name}" can\'t be used',
             detail="It is part of instance names and keys.",
             hint=f"Use letters, digits, '_' and '-'; not '{PARTITIONER_PREFIX}..', "
-            f"'{RECEIVER_PREFIX}..', '{TRIGGER_PREFIX}..' or '{AGGREGATION_PREFIX}..', "
-            "which are ours.",
+            f"'{RECEIVER_PREFIX}..', '{SINK_PREFIX}..', '{TRIGGER_PREFIX}..' or "
+            f"'{AGGREGATION_PREFIX}..', which are ours.",
             position=dist.position,
         )
     return name

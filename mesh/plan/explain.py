@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.connect import registry
+from mesh.connect.spec import Role
 from mesh.model.app import GroupKind, GroupMode, Strategy
 from mesh.plan.build import bind_group
 from mesh.plan.dependencies import union, uses_of
@@ -80,6 +82,8 @@ def _group_lines(group: GroupSpec) -> list[str]:
         ("mode", (group.mode,) if group.mode is not GroupMode.REAL_TIME else ()),
         ("sources", group.sources),
         ("sinks", group.sinks),
+        ("runs", group.connectors),
+        ("delivery", _deliveries(group)),
         ("queries", _queries(group)),
         ("aggregations", _aggregations(group)),
     ):
@@ -90,6 +94,13 @@ def _group_lines(group: GroupSpec) -> list[str]:
     )
     lines.extend(f"  {group.name} --> {_channel_name(c)}" for c in group.outputs)
     return lines
+
+
+def _deliveries(group: GroupSpec) -> tuple[str, ...]:
+    """The guarantee of each connector that it runs."""
+    pairs = (one.partition(" ") for one in group.connectors)
+    specs = (registry.find(Role(role), name) for role, _, name in pairs)
+    return tuple(f"{spec.guarantee}" for spec in specs if spec is not None)
 
 
 def _queries(group: GroupSpec) -> tuple[str, ...]:
@@ -150,6 +161,8 @@ def _group_values(group: GroupSpec) -> dict[str, Any]:
         "mode": str(group.mode),
         "sources": list(group.sources),
         "sinks": list(group.sinks),
+        "connectors": list(group.connectors),
+        "delivery": list(_deliveries(group)),
         "queries": list(_queries(group)),
         "reads": [_input_values(i) for i in group.inputs],
         "writes": [

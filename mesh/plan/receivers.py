@@ -1,10 +1,11 @@
 """Placement of user-defined sources and sinks in groups.
 
-A source that one group of one instance reads runs in that group, and its events never touch a
-channel; unless it is a JetStream stream and other groups write its stream too.  A source that
-several groups read, or one of several instances, gets a receiver group, which forwards the events.
-A sink runs where the events of its stream originate: in each group that writes it, and where its
-source is.
+A source that is a JetStream stream and that one group of one instance reads runs in that group, and
+its events never touch a channel; unless other groups write its stream too.  One that several groups
+read, or one of several instances, gets a receiver group, which forwards the events.
+
+Every other source and every sink is a group of its own, which a worker's connector host runs: a
+source publishes to the plain channel of its stream, a sink reads that channel.
 """
 
 from __future__ import annotations
@@ -12,19 +13,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mesh.connect import registry
+from mesh.connect.spec import Role
 from mesh.errors import not_supported
-from mesh.model.app import Strategy
-from mesh.plan.dist import RECEIVER_PREFIX, receiver_parallel
+from mesh.plan.dist import RECEIVER_PREFIX, SINK_PREFIX, receiver_parallel
+from mesh.plan.doors import door_of
 from mesh.plan.nats_source import foreign_channel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mesh.language.syntax import Annotation
     from mesh.model.app import Channel
     from mesh.plan.bound import BoundApp
     from mesh.plan.groups import Group
-    from mesh.plan.strategies import InputPartitioning
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,29 @@ class Receiver:
 
 
 @dataclass(frozen=True, slots=True)
+class DoorGroup:
+    """A group to be added: it runs one source or sink of ``stream`` in the connector host."""
+
+    name: str
+    stream: str
+    annotation: Annotation
+    #: ``source http`` and the like.
+    connector: str
+    parallel: int = 1
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it writes the channel of its stream; a sink reads it."""
+        return self.connector.startswith(Role.SOURCE)
+
+
+@dataclass(frozen=True, slots=True)
 class Connections:
-    """Receivers, and the streams whose sources and sinks run in each group, by its name."""
+    """Receivers, and the streams whose sources run in each group, by its name."""
 
     receivers: tuple[Receiver, ...] = ()
+    doors: tuple[DoorGroup, ...] = ()
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    sinks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: The foreign streams that groups of the app read themselves, by the groups' names.
     foreign: Mapping[str, tuple[Channel, ...]] = field(default_factory=dict)
 
@@ -56,68 +75,64 @@ class Connections:
         """The receiver of ``stream``, if it has one."""
         return next((r for r in self.receivers if r.stream == stream), None)
 
+    def doors_of(self, stream: str, *, sources: bool) -> tuple[DoorGroup, ...]:
+        """The groups of the sources, or of the sinks, of ``stream``."""
+        return tuple(d for d in self.doors if d.stream == stream and d.is_source is sources)
 
-def connect(
-    bound: BoundApp, groups: Sequence[Group], shared: Mapping[str, Sequence[InputPartitioning]]
-) -> Connections:
+
+def connect(bound: BoundApp, groups: Sequence[Group]) -> Connections:
     """Assign the sources and sinks of ``bound`` to groups.
 
     Raises:
-        MeshError: MESH-P900 for a sink of a stream without a writer that each of several instances
-            reads as a whole; MESH-P203 or P205 for ``@dist`` in a source.
+        MeshError: MESH-P203 or P205 for ``@dist`` in a source; MESH-P900 for several instances of a
+            source that can't share its input.
     """
     receivers: list[Receiver] = []
+    doors: list[DoorGroup] = []
     sources: dict[str, list[str]] = {}
-    sinks: dict[str, list[str]] = {}
     foreign: dict[str, list[Channel]] = {}
     uses = {group.name: group.uses for group in groups}
     for schema in bound.streams:
         stream = schema.name
-        given = _called(bound, stream, "source")
-        sink = _called(bound, stream, "sink")
+        annotations = [a for s, a in bound.stream_annotations if s == stream]
+        given = [a for a in annotations if a.name.lower() == "source"]
+        native = [a for a in given if door_of(a).is_native]
+        sinks = [a for a in annotations if a.name.lower() == "sink"]
         readers = [g for g in groups if stream in uses[g.name].reads]
         homes = [g.name for g in groups if stream in uses[g.name].writes]
-        if given and (readers or sink):
-            parallel = receiver_parallel(given)
-            channel = foreign_channel(bound.name, schema, given[0])
-            if len(readers) == 1 and not readers[0].is_shared and not (channel and homes):
+        if native and (readers or sinks):
+            parallel = receiver_parallel(native)
+            channel = foreign_channel(bound.name, schema, native[0])
+            is_read_once = len(readers) == 1 and not readers[0].is_shared
+            if is_read_once and not sinks and not (channel and homes):
                 home = readers[0].name
                 foreign.setdefault(home, []).extend([channel] if channel else [])
             else:
                 receivers.append(Receiver(stream, parallel, channel))
                 home = receivers[-1].name
             sources.setdefault(home, []).append(stream)
-            homes.append(home)
-        if sink and not homes and readers:
-            homes.append(_reader_for(sink[0], stream, readers, shared))
-        if sink:
-            for home in dict.fromkeys(homes):
-                sinks.setdefault(home, []).append(stream)
+        used = [a for a in given if a not in native] if readers or sinks else []
+        doors += _doors(stream, RECEIVER_PREFIX, used)
+        doors += _doors(stream, SINK_PREFIX, sinks)
     return Connections(
         tuple(receivers),
+        tuple(doors),
         {name: tuple(streams) for name, streams in sources.items()},
-        {name: tuple(streams) for name, streams in sinks.items()},
         {name: tuple(channels) for name, channels in foreign.items()},
     )
 
 
-def _called(bound: BoundApp, stream: str, name: str) -> list[Annotation]:
-    return [a for s, a in bound.stream_annotations if s == stream and a.name.lower() == name]
-
-
-def _reader_for(
-    sink: Annotation,
-    stream: str,
-    readers: Sequence[Group],
-    shared: Mapping[str, Sequence[InputPartitioning]],
-) -> str:
-    """The reader that sees each event of a stream from outside once."""
-    for group in sorted(readers, key=lambda group: group.is_shared):
-        strategies = [s.strategy for s in shared[group.name] if s.stream == stream]
-        if not group.is_shared or Strategy.ALL not in strategies:
-            return group.name
-    raise not_supported(
-        f'@sink of stream "{stream}", which every instance of its readers reads as a whole',
-        sink.position,
-        hint="Insert its events into another stream, and give that one the sink.",
-    )
+def _doors(stream: str, prefix: str, annotations: Sequence[Annotation]) -> Iterator[DoorGroup]:
+    """Groups ``sink-{stream}``, ``sink-{stream}-2`` and so on."""
+    for number, annotation in enumerate(annotations, 1):
+        door = door_of(annotation)
+        parallel = receiver_parallel([annotation])
+        spec = registry.find(door.role, door.type)
+        if parallel > 1 and not (spec is not None and spec.is_shared):
+            raise not_supported(
+                f'several instances of {door.role} "{door.type}"',
+                annotation.position,
+                hint="Leave parallel out: one instance has one position.",
+            )
+        name = f"{prefix}{stream}" + (f"-{number}" if number > 1 else "")
+        yield DoorGroup(name, stream, annotation, door.connector, parallel)

@@ -43,6 +43,7 @@ from mesh.plan.bound import (
     has_aggregate,
     operands,
 )
+from mesh.plan.doors import check_door, door_of
 from mesh.plan.nats_source import check_source
 from mesh.plan.patterns import check_pattern
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
     from mesh.errors import Position
     from mesh.language.syntax import Annotation
+    from mesh.model.types import StreamSchema
     from mesh.plan.bound import (
         BoundAggregation,
         BoundApp,
@@ -79,7 +81,7 @@ _ARITHMETIC: Final = frozenset(
 #: Inputs that deliver events to a query.
 EVENT_SOURCES: Final = frozenset(SourceKind) - {SourceKind.TABLE, SourceKind.AGGREGATION}
 _STREAM_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
-_CONNECTIONS: Final = ("sink", "store", "map")
+_CONNECTIONS: Final = ("store", "map")
 #: Annotations of aggregations with rows in a database.
 _SHARED_ROWS: Final = ("store", "partitionbyid", "persistedaggregation")
 _APP_ANNOTATIONS: Final = ("app:guarantee",)
@@ -95,13 +97,17 @@ def check_supported(app: BoundApp) -> None:
     _check_definitions(app)
     for annotation in app.annotations:
         _check_app_annotation(annotation)
-    with_source: set[str] = set()
+    sources: dict[str, list[Annotation]] = {}
     for stream_name, annotation in app.stream_annotations:
-        _check_stream_annotation(annotation)
+        _check_stream_annotation(annotation, app.stream(stream_name))
         if annotation.name.lower() == "source":
-            if stream_name in with_source:
-                raise not_supported("several sources of one stream", annotation.position)
-            with_source.add(stream_name)
+            own = sources.setdefault(stream_name, [])
+            own.append(annotation)
+            if len(own) > 1 and any(door_of(source).is_native for source in own):
+                raise not_supported(
+                    "several sources of one stream, one of which is a JetStream stream",
+                    annotation.position,
+                )
     for query in app.queries:
         _check_query(query)
     for partition in app.partitions:
@@ -206,10 +212,14 @@ def _check_app_annotation(annotation: Annotation) -> None:
         )
 
 
-def _check_stream_annotation(annotation: Annotation) -> None:
+def _check_stream_annotation(annotation: Annotation, stream: StreamSchema) -> None:
     name = annotation.name.lower()
-    if name == "source":
-        check_source(annotation)
+    if name in ("source", "sink"):
+        door = door_of(annotation)
+        if door.is_native:
+            check_source(annotation)
+        else:
+            check_door(door, stream)
     if name in _CONNECTIONS:
         raise not_supported(
             f"@{annotation.name}",

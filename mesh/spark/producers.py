@@ -29,6 +29,9 @@ def producers(groups: Iterable[GroupSpec], incarnation: str) -> set[tuple[str, s
 
 
 def _of_group(group: GroupSpec, incarnation: str) -> Iterator[tuple[str, str]]:
+    if group.connectors:
+        # A source continues where it was in the outside world, whatever the app went back to.
+        return
     for index, name in enumerate(group.instances, 1):
         made = Assignment(name, group.app, group.name, index, incarnation, "", 0, lease_revision=0)
         io = InstanceIO(group, made)

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import secrets
+import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from nats.js.errors import NotFoundError
 
 from mesh import machine
 from mesh.clock import SystemClock
+from mesh.connect import registry
 from mesh.control import membership
 from mesh.control.agent_events import (
     Event,
@@ -60,6 +62,7 @@ from mesh.model.cluster import InstanceStatus, NodeRecord, Role, StandbyStatus
 from mesh.signals import end, signalled
 from mesh.worker import probes, state_directory
 from mesh.worker.child import SessionProcess
+from mesh.worker.children import HOST, Children
 from mesh.worker.protocol import (
     HoldState,
     Ready,
@@ -116,6 +119,7 @@ class Agent:
             capacity=worker.capacity,
             takes_receivers=worker.takes_receivers,
             takes_queries=worker.takes_queries,
+            connectors=registry.transports(),
             machine=machine.name(),
             process_started=machine.started(os.getpid()),
         )
@@ -356,7 +360,9 @@ async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[a
     name = machine.node_name(settings.worker.id)
     settings = replace(settings, worker=replace(settings.worker, id=name))
     directory = state_directory.for_worker(settings.worker.state_dir, name)
-    session = SessionProcess(SessionConfig(name, str(directory), settings))
+    config = SessionConfig(name, str(directory), settings)
+    host = SessionProcess(config, (sys.executable, "-m", HOST))
+    session = Children(config, host)
     # Spark needs the longest to start, so it starts first.
     await session.start()
     client = await connect(settings.nats, f"mesh worker {name}")

@@ -13,7 +13,6 @@ import logging
 import os
 import shutil
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -39,15 +38,14 @@ from mesh.worker.protocol import (
     HoldState,
     Ready,
     ReleaseState,
-    Reply,
     Report,
     SessionConfig,
     StandbyReport,
     StartInstance,
     StopInstance,
     from_line,
-    to_line,
 )
+from mesh.worker.replies import Replies
 from mesh.worker.ticker import Ticker
 from pyspark_nats.decode.limits import MessageLimits
 
@@ -258,20 +256,6 @@ class Session:
 
 def _is_trigger(io: InstanceIO) -> bool:
     return io.group.kind is GroupKind.TRIGGER
-
-
-class Replies:
-    """Standard output, reserved for replies: all other prints go to standard error."""
-
-    def __init__(self) -> None:
-        self._out = os.fdopen(os.dup(1), "wb", buffering=0)
-        os.dup2(2, 1)
-        self._lock = threading.Lock()
-
-    def send(self, reply: Reply) -> None:
-        """Write one reply; from any thread."""
-        with self._lock:
-            self._out.write(to_line(reply))
 
 
 def instance_options(config: SessionConfig) -> InstanceOptions:

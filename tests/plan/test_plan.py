@@ -196,11 +196,12 @@ def test_a_plan_tells_where_groups_run_and_what_they_hold() -> None:
     """)
     text = explain(made)
     assert "group receiver-S (receiver, added by the planner, 1 instance)" in text
-    assert "\n  sources    S\n  sinks      S\n" in text
+    assert "\n  sources    S\n  runs       source inMemory\n" in text
+    assert "\n  sinks      S\n  runs       sink log\n  delivery   at least once\n" in text
     assert "\n  instances  A-g-1..6\n  runs on    gpu=true\n" in text
     assert "\n  standby    another worker for each instance\n  mode       micro-batch\n" in text
-    receiver, group = to_values(made)["groups"]
-    assert (receiver["sources"], receiver["sinks"]) == (["S"], ["S"])
+    group, receiver, _ = to_values(made)["groups"]
+    assert (receiver["sources"], receiver["connectors"]) == (["S"], ["source inMemory"])
     assert (group["node"], group["standby"]) == (["gpu=true"], 1)
     assert (receiver["mode"], group["mode"]) == ("real-time", "micro-batch")
     assert len(group["instances"]) == 6

@@ -53,7 +53,8 @@ from mesh.worker import agent, child
 
 start = child.SessionProcess.__init__
 command = (sys.executable, sys.argv[1])
-child.SessionProcess.__init__ = lambda self, config: start(self, config, command)
+# The connector host is the real one.
+child.SessionProcess.__init__ = lambda self, config, own=(): start(self, config, own or command)
 asyncio.run(agent.run(settings.load()))
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tools.docgen import codes, grammar, language
+from tools.docgen import codes, connectors, grammar, language
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +21,7 @@ def documents(root: Path) -> dict[Path, str]:
     return {
         root / "mesh" / "error_codes" / "shown.json": codes.shown_json(shown),
         root / "docs" / "errors.md": codes.errors_document(shown),
+        root / "docs" / "connectors.md": connectors.connectors_document(root),
         root / "docs" / "siddhiql.md": language.language_document(root),
         root / "examples" / "editor" / "siddhiql.tmLanguage.json": grammar.grammar_json(),
     }

@@ -2,16 +2,18 @@
 
 The engine looks a kind up when it creates the app, by exact name (except script languages), and
 refuses an app with an unknown kind.  The engine's own kinds were observed on Siddhi 5.1.7; the rest
-are common extensions.
+are common extensions.  The declarations of connectors (``mesh.connect``) say which ones run here,
+and add those of other packages.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from mesh.connect import registry
 from mesh.functions.catalogue.model import Origin, Reason, Refusal
 from mesh.functions.catalogue.resolve import did_you_mean
 
@@ -61,6 +63,8 @@ class Extension:
 _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}")
 _PRIORITIES: Final = ("info", "debug", "warn", "fatal", "error", "off", "trace")
 _ON_ERROR: Final = Option("on.error", choices=("log", "wait", "stream"))
+#: Later releases of the engine have it, and with them the extensions.
+_ON_ERROR_LATER: Final = Option("on.error", choices=("log", "wait", "stream", "store"))
 
 _ENGINE: Final = (
     Extension("inMemory", Role.SOURCE, Origin.ENGINE, (Option("topic"),)),
@@ -89,22 +93,29 @@ _ENGINE: Final = (
     ),
 )
 _DOCUMENTED: Final = {
-    Role.SOURCE: "cdc email file grpc grpc-service http http-service jms kafka mqtt nats rabbitmq"
-    " tcp websocket",
-    Role.SINK: "email file grpc grpc-call http http-call http-service-response jms kafka"
-    " kafkaMultiDC mqtt nats prometheus rabbitmq s3 tcp websocket",
-    Role.SOURCE_MAPPER: "avro binary csv json keyvalue protobuf text xml",
-    Role.SINK_MAPPER: "avro binary csv json keyvalue protobuf text xml",
+    Role.SOURCE: "cdc email file grpc grpc-call-response grpc-service http http-call-response"
+    " http-request http-response http-service jms kafka kafka-replay-response kafkaMultiDC mqtt"
+    " nats prometheus rabbitmq sse sse-server tcp websocket websocket-server websubhub wso2event",
+    Role.SINK: "email file grpc grpc-call grpc-service-response http http-call http-request"
+    " http-response http-service-response jms kafka kafka-replay-request kafkaMultiDC mqtt nats"
+    " prometheus rabbitmq s3 sse-server tcp websocket websocket-server websubhub wso2event",
+    Role.SOURCE_MAPPER: "arrow avro binary csv json keyvalue msgpack protobuf text xml",
+    Role.SINK_MAPPER: "arrow avro binary csv json keyvalue msgpack protobuf text xml",
     Role.STORE: "cassandra elasticsearch hbase mongodb rdbms redis",
     Role.SCRIPT: "javascript python r scala",
 }
 
 
 def _table(role: Role) -> dict[str, Extension]:
-    known = {extension.name: extension for extension in _ENGINE if extension.role is role}
-    options = (_ON_ERROR,) if role is Role.SINK else ()
+    runs = {spec.name for spec in registry.own() if spec.role.value == role.value}
+    known = {
+        extension.name: replace(extension, runs=extension.name in runs)
+        for extension in _ENGINE
+        if extension.role is role
+    }
+    options = (_ON_ERROR_LATER,) if role is Role.SINK else ()
     for name in _DOCUMENTED.get(role, "").split():
-        known[name] = Extension(name, role, Origin.DOCUMENTATION, options)
+        known[name] = Extension(name, role, Origin.DOCUMENTATION, options, name in runs)
     return known
 
 
@@ -126,6 +137,8 @@ def find_extension(role: Role, name: str) -> Extension | Refusal:
     found = table.get(name.lower() if role is Role.SCRIPT else name)
     if found is not None:
         return found
+    if any(s.role.value == role.value and s.name == name for s in registry.specs().values()):
+        return Extension(name, role, Origin.DOCUMENTATION, runs=True)
     message = f'{role} "{name}" is not defined'
     return Refusal(Reason.UNKNOWN, message, hint=did_you_mean(name, table))
 

@@ -1,0 +1,202 @@
+"""Declarations of the sources, sinks and distribution strategies of this project."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
+
+#: Of every sink.
+ON_ERROR: Final = Option(
+    "on.error",
+    default="WAIT",
+    choices=("WAIT", "LOG", "STORE"),
+    doc="WAIT: this sink waits and tries again. LOG: drops the events. STORE: error stream.",
+)
+REF: Final = Option("ref", doc="Options from the node's own file; written ones take precedence.")
+_COMMON: Final = (REF,)
+_SINK: Final = (ON_ERROR, REF)
+
+
+def _ignored(*names: str) -> tuple[Option, ...]:
+    """Options that steer the engine's own threads and pools."""
+    return tuple(Option(name, is_ignored=True, doc="No effect here.") for name in names)
+
+
+def _secret(name: str, doc: str) -> Option:
+    return Option(name, is_secret=True, doc=doc)
+
+
+_HTTP_SOURCE: Final = Spec(
+    "http",
+    Role.SOURCE,
+    "Accepts POST requests; answers 200 once the broker has stored the events.",
+    (
+        Option(
+            "receiver.url", Kind.URL, doc="Address; default http://0.0.0.0:8280/{app}/{stream}."
+        ),
+        Option("basic.auth.enabled", Kind.SWITCH, "false", doc="Require a login."),
+        _secret("basic.auth.username", "User of that login."),
+        _secret("basic.auth.password", "Its password."),
+        Option("max.body", Kind.SIZE, "1 MB", doc="Largest body; larger ones are answered 413."),
+        Option(
+            "max.concurrent",
+            Kind.NUMBER,
+            "256",
+            doc="Requests that wait for the broker; more are answered 503.",
+        ),
+        *_ignored(
+            "worker.count", "socket.idle.timeout", "request.size.validation.configuration",
+            "header.validation.configuration", "server.bootstrap.configuration",
+            "server.bootstrap.configurations", "trace.log.enabled",
+        ),
+        *_COMMON,
+    ),
+    "mesh.receiver.types.http_source:HttpSource",
+    Guarantee.AT_LEAST_ONCE_WITH_KEY,
+    "Exactly once for requests with an Idempotency-Key, within the channel's duplicate window.",
+    ("*",),
+    is_shared=True,
+)  # fmt: skip
+_HTTP_SINK: Final = Spec(
+    "http",
+    Role.SINK,
+    "Sends each payload in a request; Idempotency-Key is the event's position.",
+    (
+        Option("publisher.url", Kind.URL, is_required=True, is_dynamic=True, doc="Address."),
+        Option("method", default="POST", is_dynamic=True, doc="Method of the request."),
+        Option("headers", Kind.PAIRS, is_dynamic=True, doc="Headers: 'name:value','name:value'."),
+        _secret("basic.auth.username", "User name for basic authentication."),
+        _secret("basic.auth.password", "Password for basic authentication."),
+        Option("socket.idle.timeout", Kind.DURATION, "6000", doc="Time limit of a request."),
+        Option(
+            "max.concurrent",
+            Kind.NUMBER,
+            "1",
+            doc="Requests at a time; more than 1 gives up the order of events.",
+        ),
+        Option("ssl.verification.disabled", Kind.SWITCH, "false", doc="Accept any certificate."),
+        Option("hostname.verification.enabled", Kind.SWITCH, "true", is_ignored=True),
+        Option("tls.ca", doc="Path of the authority's PEM file."),
+        *_ignored(
+            "chunk.disabled", "ssl.protocol", "client.bootstrap.configuration",
+            "client.bootstrap.configurations", "max.pool.active.connections",
+            "min.pool.idle.connections", "max.pool.idle.connections", "max.wait.time",
+            "exhausted.action", "min.evictable.idle.time", "time.between.eviction.runs",
+            "test.on.borrow", "test.while.idle", "executor.service.threads",
+        ),
+        *_SINK,
+    ),
+    "mesh.receiver.types.http_sink:HttpSink",
+    Guarantee.AT_LEAST_ONCE_WITH_KEY,
+    "Exactly once where the receiver drops repeats of an Idempotency-Key, as our http source does.",
+)  # fmt: skip
+_FILE_SOURCE: Final = Spec(
+    "file",
+    Role.SOURCE,
+    "Reads files line by line, and follows them.",
+    (
+        Option("file.uri", doc="Path of a file; this or dir.uri."),
+        Option("dir.uri", doc="Path of a directory; its files are read by name."),
+        Option("file.name.pattern", doc="Regular expression of the names in dir.uri."),
+        Option("mode", default="line", choices=("line",), doc="Only lines are read yet."),
+        Option("tailing", Kind.SWITCH, "true", doc="Continue when lines are added."),
+        Option("header.present", Kind.SWITCH, "false", doc="Skip the first lines of each file."),
+        Option("header.line.count", Kind.NUMBER, "1", doc="Number of those lines."),
+        Option("file.polling.interval", Kind.DURATION, "1000", doc="Interval of a look.",
+               aliases=("dir.polling.interval",)),
+        *_ignored("timeout", "file.read.wait.timeout", "buffer.size"),
+        *_COMMON,
+    ),
+    "mesh.receiver.types.file_source:FileSource",
+    Guarantee.EXACTLY_ONCE,
+    "Files grow at their end only; each is known by its name and its first line.",
+    ("file.path", "file.name"),
+)  # fmt: skip
+_FILE_SINK: Final = Spec(
+    "file",
+    Role.SINK,
+    "Appends each payload to a file.",
+    (
+        Option("file.uri", is_required=True, doc="Path of the file."),
+        Option("append", Kind.SWITCH, "true", doc="False empties the file at the first start."),
+        Option("add.line.separator", Kind.SWITCH, "true", doc="End each payload with a newline."),
+        *_SINK,
+    ),
+    "mesh.receiver.types.file_sink:FileSink",
+    Guarantee.EXACTLY_ONCE,
+    "Nothing else writes the file.",
+)
+_NATS_SINK: Final = Spec(
+    "nats",
+    Role.SINK,
+    "Publishes each payload to a subject; waits for the ack if a stream stores it.",
+    (
+        Option("destination", is_required=True, is_dynamic=True, doc="The subject."),
+        Option(
+            "server.urls",
+            default="nats://localhost:4222",
+            aliases=("bootstrap.servers",),
+            doc="Servers, comma-separated.",
+        ),
+        Option("headers", Kind.PAIRS, is_dynamic=True, doc="Headers: 'name:value'."),
+        Option("acks", Kind.SWITCH, "true", doc="A stream stores the subject: wait for its ack."),
+        Option("auth.type", choices=("user", "token"), doc="Kind of login."),
+        _secret("username", "User name."),
+        _secret("password", "Password."),
+        _secret("token", "Token."),
+        *_ignored("client.id", "optional.configuration"),
+        *_SINK,
+    ),
+    "mesh.receiver.types.nats_sink:NatsSink",
+    Guarantee.AT_LEAST_ONCE_WITH_KEY,
+    "Exactly once within the duplicate window of the stream that stores the subject.",
+)
+_NATS_SOURCE: Final = Spec(
+    "nats",
+    Role.SOURCE,
+    "Reads a JetStream stream of the mesh's own servers, by sequence, inside of a query group.",
+    (
+        Option("stream", is_required=True, doc="The JetStream stream."),
+        Option("destination", default=">", doc="Subjects to read, with wildcards."),
+    ),
+    "",
+    Guarantee.EXACTLY_ONCE,
+)
+
+SPECS: Final = (
+    _HTTP_SOURCE,
+    _HTTP_SINK,
+    _FILE_SOURCE,
+    _FILE_SINK,
+    _NATS_SOURCE,
+    _NATS_SINK,
+    Spec(
+        "log",
+        Role.SINK,
+        "Writes each payload to the log of the connector host.",
+        (
+            Option(
+                "priority",
+                default="INFO",
+                choices=("INFO", "DEBUG", "WARN", "FATAL", "ERROR", "OFF", "TRACE"),
+                doc="Level of the log line.",
+            ),
+            Option("prefix", doc="Begins the line; default {app} : {stream}."),
+            *_SINK,
+        ),
+        "mesh.receiver.types.log_sink:LogSink",
+    ),
+    Spec(
+        "roundRobin",
+        Role.DISTRIBUTION,
+        "Each batch goes to the next destination that answers.",
+    ),
+    Spec("broadcast", Role.DISTRIBUTION, "Each destination gets every event, in its own time."),
+    Spec(
+        "partitioned",
+        Role.DISTRIBUTION,
+        "Events with one key go to one destination, by Java's hash of the key's text.",
+        (Option("partitionKey", is_required=True, is_attribute=True, doc="An attribute."),),
+    ),
+)

@@ -1,0 +1,152 @@
+"""Interface of connectors: the methods that an author writes, and the values that they exchange.
+
+A connector is one class with the methods of ``Source``, ``Server`` or ``Sink``, made without
+arguments.  The host does the rest: it retries with a growing delay, keeps positions, fences
+replaced instances, maps payloads, distributes events and records those that are refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+
+class UnavailableError(Exception):
+    """The other side can't be used now; the host tries again.
+
+    ``outcomes`` has the outcomes of records that were written or refused before, by their index.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        retry_after_s: float | None = None,
+        outcomes: Mapping[int, str | None] | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.retry_after_s = retry_after_s
+        self.outcomes = dict(outcomes or {})
+
+
+class RefusedPayloadError(Exception):
+    """A payload that a server has accepted from a client can't be read; nothing of it is stored."""
+
+    def __init__(self, reason: str, *, index: int = 0, is_too_large: bool = False) -> None:
+        super().__init__(reason)
+        self.index = index
+        self.is_too_large = is_too_large
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Permissions of connectors on a node."""
+
+    #: Directories below which files may be read and written.
+    file_roots: tuple[str, ...] = ()
+    #: ``host:port`` or ``host:first-last`` that may be bound.
+    listen: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Environment of one opened source or sink."""
+
+    app: str
+    stream: str
+    #: Values of the options, as ``Spec.values`` gives them, dynamic ones as text.
+    options: Mapping[str, Any]
+    access: Access = field(default_factory=Access)
+    #: Content type of a sink's payloads.
+    content_type: str = ""
+    #: Name of the instance, for connections and logs.
+    instance: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Payloads that a source has read, and its position after them."""
+
+    payloads: Sequence[bytes]
+    #: JSON values; ``open`` gets them back.
+    position: Mapping[str, Any]
+    #: Transport properties of each payload by lower-case name; None for none.
+    properties: Sequence[Mapping[str, str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One payload for a sink."""
+
+    #: Stable over replays, restarts and moves; unique in the mesh.
+    key: str
+    payload: bytes
+    #: Values of dynamic options for this record.
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+class Source(Protocol):
+    """A source that reads at its own pace and knows its position."""
+
+    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+        """Begin after ``position``; None for the beginning."""
+        ...
+
+    async def read(self) -> Batch | None:
+        """The next payloads; None if there are none yet.  The host calls it again at once."""
+        ...
+
+    async def committed(self, position: Mapping[str, Any]) -> None:
+        """Everything up to ``position`` is stored; may be repeated for the same position."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything; also called after a failed ``open``."""
+        ...
+
+
+class Server(Protocol):
+    """A source to which others send; it answers when ``accept`` has returned."""
+
+    async def open(
+        self,
+        context: Context,
+        accept: Callable[[bytes, Mapping[str, str], str | None], Awaitable[int]],
+    ) -> None:
+        """Begin to accept; ``accept`` stores a payload with its properties and its key.
+
+        It returns the number of events once they are durable, and raises ``RefusedPayloadError``
+        for a payload that can't be read, ``UnavailableError`` under back-pressure.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Accept nothing more."""
+        ...
+
+
+class Sink(Protocol):
+    """A sink."""
+
+    #: JSON values that the host stores with the position after each ``write``; None for a sink
+    #: that needs none.  ``open`` gets them back, and undoes everything that was written later.
+    state: Mapping[str, Any] | None
+
+    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+        """Connect."""
+        ...
+
+    async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
+        """Write records in order; for each None, or the reason why the other side refuses it.
+
+        Raises:
+            UnavailableError: it can't be used now; with the outcomes so far.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release everything; also called after a failed ``open``."""
+        ...

@@ -1,0 +1,98 @@
+"""Declarations of the mappers of this project."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mesh.connect.spec import Kind, Option, Role, Spec
+
+_FAIL: Final = Option(
+    "fail.on.missing.attribute",
+    Kind.SWITCH,
+    "true",
+    doc="An event without an attribute is an error; false: the attribute is null.",
+)
+_GROUPING: Final = Option("event.grouping.enabled", Kind.SWITCH, "false", is_ignored=True)
+_DELIMITER: Final = Option("delimiter", default=",", doc="Between values; \\t is a tab.")
+_LINE: Final = Option("new.line.character", default="\n", doc="Between lines.")
+
+
+def _source(name: str, doc: str, *options: Option, fails: bool = True) -> Spec:
+    own = (_FAIL, *options) if fails else options
+    # The text mapper has an option for each of its expressions.
+    is_open = name == "text"
+    return Spec(name, Role.SOURCE_MAPPER, doc, own, "mesh.mapping:source_mapper", is_open=is_open)
+
+
+def _sink(name: str, doc: str, *options: Option) -> Spec:
+    return Spec(name, Role.SINK_MAPPER, doc, options, "mesh.mapping:sink_mapper")
+
+
+SPECS: Final = (
+    _source("passThrough", "Events as the transport has them: JSON.", fails=False),
+    _source(
+        "json",
+        "Objects by attribute name, alone, in an array, or each inside of 'event'.",
+        Option("enclosing.element", default="$", doc="JSON path of the events in the payload."),
+        Option("validate.json", Kind.SWITCH, "false", is_ignored=True),
+        _GROUPING,
+    ),
+    _source(
+        "csv",
+        "Values in the order of the attributes, one event a line.",
+        _DELIMITER,
+        Option("header", Kind.SWITCH, "false", aliases=("header.present",),
+               doc="Skip the first line of each payload."),
+        Option("fail.on.unknown.attribute", Kind.SWITCH, "true", is_ignored=True),
+        _GROUPING,
+    ),
+    _source(
+        "text",
+        'Lines such as a:"x"; or regular expressions by name, as in regex.A.',
+        Option("delimiter", default="~~~~~~~~~~", doc="A line between two events."),
+        _LINE,
+        _GROUPING,
+    ),
+    _source(
+        "keyvalue",
+        "A map by attribute name: JSON, or a form (a=1&b=2).",
+        Option("implicit.cast.enable", Kind.SWITCH, "false", doc="Convert texts to types."),
+    ),
+    _source(
+        "xml",
+        "Elements by attribute name in <events><event>.",
+        Option("enclosing.element", doc="Path of the element whose children are events."),
+        Option("namespaces", doc="prefix=uri, comma-separated."),
+    ),
+    _source("msgpack", "MessagePack maps by attribute name, alone or in an array."),
+    _source("arrow", "An Arrow IPC stream with a column for each attribute."),
+    _sink("passThrough", "Events as JSON objects by attribute name."),
+    _sink(
+        "json",
+        '{"event":{..}} for each event.',
+        Option("enclosing.element", doc="Path such as $.p: gives {\"p\":..}."),
+        Option("envelope", default="event", choices=("event", "none"),
+               doc="none: the object without 'event'."),
+        Option("enable.null.attribute.value", Kind.SWITCH, "true", is_ignored=True),
+        Option("validate.json", Kind.SWITCH, "false", is_ignored=True),
+        _GROUPING,
+    ),
+    _sink(
+        "csv",
+        "Values in the order of the attributes, null as null.",
+        _DELIMITER,
+        Option("header", Kind.SWITCH, "false", is_ignored=True),
+        _GROUPING,
+    ),
+    _sink("text", 'Lines such as a:"x",', _LINE, _GROUPING,
+          Option("mustache.enabled", Kind.SWITCH, "false", is_ignored=True)),
+    _sink("keyvalue", "A map by attribute name, as JSON."),
+    _sink(
+        "xml",
+        "<events><event><a>1</a></event></events>",
+        Option("enclosing.element", doc="Element around each payload, such as <p>."),
+        Option("validate.xml", Kind.SWITCH, "false", is_ignored=True),
+    ),
+    _sink("msgpack", "A MessagePack map by attribute name."),
+    _sink("arrow", "An Arrow IPC stream of one event."),
+)  # fmt: skip

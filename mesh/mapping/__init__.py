@@ -1,0 +1,150 @@
+"""Mappers: payloads of the outside world to rows and back, vectorised and without I/O.
+
+A payload that can't be read gives an error by its number and the event's index, never an exception.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from mesh.mapping import sinks
+from mesh.mapping.json_source import JsonPathSource, JsonSource, PlainSource
+from mesh.mapping.text_sources import CsvSource, KeyValueSource, TextSource
+from mesh.mapping.xml_source import XmlSource
+from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.mapping.contract import SinkMapper, SourceMapper
+    from mesh.model.types import StreamSchema
+
+_BINARY: Final = {
+    "msgpack": "application/msgpack",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
+_REGEX: Final = "regex."
+M = TypeVar("M")
+
+
+def source_mapper(
+    kind: str,
+    options: Mapping[str, Any],
+    attributes: Sequence[tuple[str | None, str]],
+    stream: StreamSchema,
+) -> SourceMapper:
+    """The mapper of a source.
+
+    Args:
+        kind: its type.
+        options: values by name, as ``Spec.values`` gives them.
+        attributes: of ``@attributes``; empty for the default mapping.
+        stream: the stream that the events are for.
+
+    Raises:
+        ValueError: the mapping is invalid, with the reason.
+    """
+    _refuse_objects(stream)
+    schema = stream.arrow
+    missing = "error" if options.get("fail.on.missing.attribute", True) else "null"
+    by_place = [name is None for name, _ in attributes]
+    named = zip(stream.names, (text for _, text in attributes), strict=False)
+    paths = dict(named) if any(by_place) else {n: text for n, text in attributes if n is not None}
+    if attributes and set(paths) != set(stream.names):
+        raise ValueError("@attributes does not name each attribute of the stream")
+    match kind:
+        case "passThrough":
+            return PlainSource(schema, missing, "application/json")
+        case "msgpack" | "arrow":
+            return _without(attributes, PlainSource(schema, missing, _BINARY[kind]), kind)
+        case "json" if attributes:
+            return JsonPathSource(schema, missing, paths, options.get("enclosing.element") or "$")
+        case "json":
+            if (options.get("enclosing.element") or "$") == "$":
+                return JsonSource(schema, missing)
+            own = {name: f"$['{name}']" for name in stream.names}
+            return JsonPathSource(schema, missing, own, options["enclosing.element"])
+        case "csv":
+            places = _places(paths, stream.names) if attributes else ()
+            return CsvSource(
+                schema,
+                delimiter=options.get("delimiter") or ",",
+                has_header=bool(options.get("header")),
+                positions=places,
+            )
+        case "text":
+            patterns = {n[len(_REGEX) :]: t for n, t in options.items() if n.startswith(_REGEX)}
+            return TextSource(
+                schema, missing, delimiter=options["delimiter"], patterns=patterns, groups=paths
+            )
+        case "keyvalue":
+            keys = paths or {name: name for name in stream.names}
+            casts = bool(options.get("implicit.cast.enable"))
+            return KeyValueSource(schema, missing, keys, casts=casts)
+        case "xml":
+            pairs = (one.partition("=") for one in (options.get("namespaces") or "").split(","))
+            spaces = {name.strip(): uri.strip() for name, equals, uri in pairs if equals}
+            enclosing = options.get("enclosing.element") or ""
+            return XmlSource(schema, missing, paths=paths, enclosing=enclosing, namespaces=spaces)
+        case _:
+            raise ValueError(f'there is no source mapper "{kind}"')
+
+
+def sink_mapper(
+    kind: str,
+    options: Mapping[str, Any],
+    payload: Sequence[tuple[str | None, str]],
+    stream: StreamSchema,
+) -> SinkMapper:
+    """The mapper of a sink; ``payload`` is that of ``@payload``, else as ``source_mapper``."""
+    _refuse_objects(stream)
+    keyed = [(key, text) for key, text in payload if key is not None]
+    text = next((text for key, text in payload if key is None), None)
+    match kind:
+        case "json" | "xml" | "text" if text is not None:
+            return sinks.template_sink(text, stream.names, kind)
+        case "json":
+            enclosing = options.get("enclosing.element") or ""
+            return sinks.json_sink(options.get("envelope") or "event", enclosing)
+        case "xml":
+            return sinks.xml_sink(options.get("enclosing.element") or "")
+        case "text":
+            return sinks.text_sink(options.get("new.line.character") or "\n")
+        case "csv":
+            order = _order(keyed, stream.names) if keyed else ()
+            return sinks.csv_sink(options.get("delimiter") or ",", order)
+        case "keyvalue":
+            return sinks.keyvalue_sink(keyed, stream.names)
+        case "passThrough":
+            return sinks.plain_json_sink()
+        case "msgpack":
+            return _without(payload, sinks.msgpack_sink(), kind)
+        case "arrow":
+            return _without(payload, sinks.arrow_sink(), kind)
+        case _:
+            raise ValueError(f'there is no sink mapper "{kind}"')
+
+
+def _without(pairs: Sequence[object], mapper: M, kind: str) -> M:
+    if pairs:
+        raise ValueError(f'mapper "{kind}" has no custom mapping')
+    return mapper
+
+
+def _refuse_objects(stream: StreamSchema) -> None:
+    for attribute in stream.attributes:
+        if attribute.type is AttributeType.OBJECT:
+            raise ValueError(f'attribute "{attribute.name}" is an object, and no payload has those')
+
+
+def _places(paths: Mapping[str, str], names: Sequence[str]) -> tuple[int, ...]:
+    if not all(text.isdecimal() and len(text) < 5 for text in paths.values()):
+        raise ValueError("@attributes of csv are positions, such as a='0'")
+    return tuple(int(paths[name]) for name in names)
+
+
+def _order(keyed: Sequence[tuple[str, str]], names: Sequence[str]) -> tuple[str, ...]:
+    places = {int(text): name for name, text in keyed if text.isdecimal() and name in names}
+    if len(places) != len(keyed):
+        raise ValueError("@payload of csv gives an attribute's position, such as a='0'")
+    return tuple(places[place] for place in sorted(places))

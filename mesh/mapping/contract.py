@@ -1,0 +1,33 @@
+"""Interface of mappers: payloads to rows, and rows to payloads; pure, without I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from pyspark_nats.decode.result import DecodeResult
+
+
+class SourceMapper(Protocol):
+    """Decodes payloads; no payload raises an error."""
+
+    def decode(
+        self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
+    ) -> DecodeResult:
+        """The readable events of all payloads, and an error by payload and index for the others."""
+        ...
+
+
+class SinkMapper(Protocol):
+    """Encodes rows."""
+
+    #: Of the payloads, for transports that name it.
+    content_type: str
+
+    def encode(self, rows: pa.RecordBatch) -> list[bytes]:
+        """One payload for each row."""
+        ...

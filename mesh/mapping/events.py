@@ -1,0 +1,123 @@
+"""Rows of events that a parser has taken out of payloads one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.mapping.texts import typed
+from pyspark_nats.decode import rules
+from pyspark_nats.decode.limits import USUAL
+from pyspark_nats.decode.result import DecodeResult, assembled, part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    #: The events of a payload by attribute, or the reason why one can't be read.
+    Parsed = list[dict[str, Any] | str]
+
+
+def parsed(parse: Callable[[int, bytes], Parsed], payloads: Sequence[bytes]) -> Iterator[Parsed]:
+    """The events of each payload; any failure of the parser is a reason."""
+    for number, payload in enumerate(payloads):
+        try:
+            yield parse(number, payload)
+        except MemoryError:
+            raise
+        # A stranger's octets may fail in any way.
+        except Exception as error:
+            lines = str(error).splitlines()
+            yield [f"the payload can't be read: {lines[0] if lines else type(error).__name__}"]
+
+
+def of_values(
+    parse: Callable[[int, bytes], Parsed],
+    payloads: Sequence[bytes],
+    schema: pa.Schema,
+    missing: str,
+) -> DecodeResult:
+    """Rows of events whose values have types, as in JSON.
+
+    Args:
+        parse: from the number and the octets of a payload to its events.
+        payloads: any octets.
+        schema: of the rows.
+        missing: "error" or "null".
+    """
+    errors: list[tuple[int, int, str]] = []
+    events = parsed(parse, payloads)
+    parts = rules.decode_each(
+        pa.array(payloads, pa.binary()),
+        np.arange(len(payloads)),
+        schema,
+        missing,
+        errors,
+        lambda _: next(events),
+        USUAL,
+    )
+    return assembled(parts, schema, errors, len(payloads))
+
+
+def of_texts(
+    parse: Callable[[int, bytes], Parsed],
+    payloads: Sequence[bytes],
+    schema: pa.Schema,
+    missing: str,
+) -> DecodeResult:
+    """Rows of events whose values are texts or None, which are converted column by column."""
+    errors: list[tuple[int, int, str]] = []
+    columns: list[list[str | None]] = [[] for _ in schema]
+    message: list[int] = []
+    index: list[int] = []
+    for number, events in enumerate(parsed(parse, payloads)):
+        for place, event in enumerate(events):
+            reason = event if isinstance(event, str) else _missing(event, schema, missing)
+            if reason is not None:
+                errors.append((number, place, reason))
+                continue
+            assert isinstance(event, dict)
+            for column, name in zip(columns, schema.names, strict=True):
+                column.append(event.get(name))
+            message.append(number)
+            index.append(place)
+    texts = [pa.array(column, pa.string()) for column in columns]
+    return of_text_columns(
+        texts, np.array(message, np.int64), np.array(index, np.int64), schema, errors, len(payloads)
+    )
+
+
+def of_text_columns(
+    texts: Sequence[Any],
+    message: Any,
+    index: Any,
+    schema: pa.Schema,
+    errors: list[tuple[int, int, str]],
+    taken: int,
+) -> DecodeResult:
+    """Rows of columns of texts, without those of which a value is of the wrong type."""
+    found = []
+    keep = np.ones(len(message), bool)
+    for field, column in zip(schema, texts, strict=True):
+        values, wrong = typed(column, field.type)
+        found.append(values)
+        for row in wrong:
+            if keep[row]:
+                shown = str(column[row].as_py())[:80]
+                reason = f'attribute "{field.name}" is no {field.type}: "{shown}"'
+                errors.append((int(message[row]), int(index[row]), reason))
+            keep[row] = False
+    if not len(message):
+        return assembled([], schema, errors, taken)
+    rows = pa.RecordBatch.from_arrays(found, schema=schema)
+    if not keep.all():
+        rows, message, index = rows.filter(pa.array(keep)), message[keep], index[keep]
+    return assembled([part(rows, message, index)], schema, errors, taken)
+
+
+def _missing(event: dict[str, Any], schema: pa.Schema, missing: str) -> str | None:
+    if missing != "error":
+        return None
+    absent = next((name for name in schema.names if name not in event), None)
+    return None if absent is None else f'attribute "{absent}" is missing'

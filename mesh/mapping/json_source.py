@@ -1,0 +1,156 @@
+"""JSON payloads as rows: by attribute name, or by JSON paths.
+
+Events are objects by attribute name, alone, in an array or one a line; each may be inside of
+``{"event": ..}``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from mesh.functions.jsonpaths import PathNotFoundError, parse
+from mesh.mapping.events import of_values
+from pyspark_nats.arrow import kernels, rows_at
+from pyspark_nats.decode import decode_messages
+from pyspark_nats.decode.result import DecodeResult, assembled, part
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.functions.jsonpaths import Path
+    from mesh.mapping.events import Parsed
+    from pyspark_nats.decode.result import Part
+
+_EVENT: Final = "event"
+_ENVELOPE: Final = r'^\s*(\[\s*)?\{\s*"event"\s*:\s*\{'
+
+
+class PlainSource:
+    """Payloads of a content type, by attribute name."""
+
+    def __init__(self, schema: pa.Schema, missing: str, content_type: str) -> None:
+        self._schema, self._missing, self._content_type = schema, missing, content_type
+
+    def decode(
+        self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
+    ) -> DecodeResult:
+        """See ``SourceMapper``."""
+        data = pa.array(payloads, pa.binary())
+        return self._plain(data, self._schema)
+
+    def _plain(self, data: Any, schema: pa.Schema) -> DecodeResult:
+        kinds = pa.array([self._content_type] * len(data), pa.string())
+        parts: list[Part] = []
+        errors: list[tuple[int, int, str]] = []
+        at = 0
+        while at < len(data):
+            found = decode_messages(data.slice(at), kinds.slice(at), schema, missing=self._missing)
+            errors += [(number + at, index, why) for number, index, why in found.errors]
+            rows = part(found.rows, found.message + at, found.index)
+            parts += [rows] if found.rows.num_rows else []
+            at += found.taken
+        return assembled(parts, schema, errors, len(data))
+
+
+class JsonSource(PlainSource):
+    """The default mapping of JSON."""
+
+    def __init__(self, schema: pa.Schema, missing: str) -> None:
+        super().__init__(schema, missing, "application/json")
+
+    def decode(
+        self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
+    ) -> DecodeResult:
+        """See ``SourceMapper``."""
+        data = pa.array(payloads, pa.binary())
+        if _EVENT in self._schema.names:
+            return self._plain(data, self._schema)
+        is_inside = kernels.match_substring_regex(data, _ENVELOPE)
+        if not kernels.any(is_inside).as_py():
+            return self._plain(data, self._schema)
+        flags = is_inside.to_numpy(zero_copy_only=False)
+        parts, errors = [], []
+        for mask, decode in ((~flags, self._plain), (flags, self._unwrapped)):
+            at = np.flatnonzero(mask)
+            if len(at):
+                found = decode(data.take(rows_at(at)), self._schema)
+                errors += [(int(at[number]), index, why) for number, index, why in found.errors]
+                parts += [part(found.rows, at[found.message], found.index)]
+        return assembled(parts, self._schema, errors, len(data))
+
+    def _unwrapped(self, data: Any, schema: pa.Schema) -> DecodeResult:
+        """Events inside of ``event``, read as a struct."""
+        outer = pa.schema([pa.field(_EVENT, pa.struct(list(schema)))])
+        found = self._plain(data, outer)
+        inner: Any = found.rows.column(0)
+        errors = [(n, i, why.replace('"event.', '"')) for n, i, why in found.errors]
+        keep = inner.is_valid()
+        message, index = found.message, found.index
+        if inner.null_count:
+            gone = np.flatnonzero(~keep.to_numpy(zero_copy_only=False))
+            errors += [(int(message[n]), int(index[n]), '"event" is null') for n in gone]
+            mask = keep.to_numpy(zero_copy_only=False)
+            inner, message, index = inner.filter(keep), message[mask], index[mask]
+        if not len(inner):
+            return assembled([], schema, errors, len(data))
+        rows = pa.RecordBatch.from_arrays(inner.flatten(), schema=schema)
+        return assembled([part(rows, message, index)], schema, errors, len(data))
+
+
+class JsonPathSource:
+    """The custom mapping: a JSON path or a transport property for each attribute."""
+
+    def __init__(
+        self, schema: pa.Schema, missing: str, paths: Mapping[str, str], enclosing: str
+    ) -> None:
+        self._schema, self._missing = schema, missing
+        self._enclosing = parse(_rooted(enclosing))
+        self._paths: list[tuple[str, Path | str, bool]] = []
+        for field in schema:
+            text = paths[field.name]
+            path = text[4:].lower() if text.startswith("trp:") else parse(_rooted(text))
+            self._paths.append((field.name, path, pa.types.is_string(field.type)))
+
+    def decode(
+        self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
+    ) -> DecodeResult:
+        """See ``SourceMapper``."""
+
+        def events(number: int, payload: bytes) -> Parsed:
+            given = properties[number] if properties is not None else {}
+            try:
+                document = orjson.loads(payload)
+            except orjson.JSONDecodeError as error:
+                return [f"not JSON: {error.msg}"]
+            try:
+                found = self._enclosing.read(document)
+            except PathNotFoundError:
+                return ["the enclosing element is missing"]
+            several = found if isinstance(found, list) else [found]
+            return [self._event(one, given) for one in several]
+
+        return of_values(events, payloads, self._schema, self._missing)
+
+    def _event(self, document: Any, properties: Mapping[str, str]) -> dict[str, Any]:
+        event: dict[str, Any] = {}
+        for name, path, is_text in self._paths:
+            if isinstance(path, str):
+                if path in properties:
+                    event[name] = properties[path]
+                continue
+            try:
+                value = path.read(document)
+            except PathNotFoundError:
+                continue
+            if is_text and value is not None and not isinstance(value, str):
+                value = orjson.dumps(value).decode()
+            event[name] = value
+        return event
+
+
+def _rooted(path: str) -> str:
+    return path if path.startswith(("$", "@")) else f"$.{path}"

@@ -1,0 +1,146 @@
+"""XML payloads as rows; document types, and with them all entities but XML's own, are refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+from mesh.mapping.events import of_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from mesh.mapping.events import Parsed
+    from pyspark_nats.decode.result import DecodeResult
+
+#: Levels of elements.
+_DEPTH_MAX: Final = 100
+_NIL: Final = "{http://www.w3.org/2001/XMLSchema-instance}nil"
+
+
+class RefusedXmlError(ValueError):
+    """The document has parts that are not read from strangers."""
+
+
+def document(payload: bytes) -> Element:
+    """The root element of a document.
+
+    Raises:
+        RefusedXmlError: a document type, or too many levels; ``expat.ExpatError``: no XML.
+    """
+    parser = expat.ParserCreate(namespace_separator="}")
+    builder = TreeBuilder()
+    depth = 0
+
+    def refuse(*_: object) -> None:
+        raise RefusedXmlError("the document has a document type, which is not read")
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > _DEPTH_MAX:
+            raise RefusedXmlError(f"the document has more than {_DEPTH_MAX} levels")
+        builder.start(_name(tag), {_name(n): v for n, v in attributes.items()})
+
+    def end(tag: str) -> None:
+        nonlocal depth
+        depth -= 1
+        builder.end(_name(tag))
+
+    parser.StartDoctypeDeclHandler = refuse
+    parser.EntityDeclHandler = refuse
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = builder.data
+    parser.buffer_text = True
+    parser.Parse(payload, True)
+    return builder.close()
+
+
+def _name(tag: str) -> str:
+    return f"{{{tag}" if "}" in tag else tag
+
+
+class XmlSource:
+    """Elements by attribute name, or by path; all values are texts that are converted."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        missing: str,
+        *,
+        paths: Mapping[str, str] | None = None,
+        enclosing: str = "",
+        namespaces: Mapping[str, str] | None = None,
+    ) -> None:
+        """The mapping; paths are those of ElementTree: ``a/b``, ``.//c``, ``a/@b``."""
+        self._schema, self._missing = schema, missing
+        self._paths = dict(paths or {})
+        self._enclosing = enclosing
+        self._namespaces = dict(namespaces or {})
+
+    def decode(
+        self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
+    ) -> DecodeResult:
+        """See ``SourceMapper``."""
+        return of_texts(self._events, payloads, self._schema, self._missing)
+
+    def _events(self, number: int, payload: bytes) -> Parsed:
+        root = document(payload)
+        if self._enclosing:
+            holders = self._holders(root)
+            if not holders:
+                return ["the enclosing element is missing"]
+            events = [event for holder in holders for event in holder]
+        else:
+            events = list(root) if root.tag == "events" or self._is_list(root) else [root]
+        return [self._event(event) for event in events]
+
+    def _is_list(self, root: Element) -> bool:
+        return not self._paths and bool(len(root)) and all(child.tag == "event" for child in root)
+
+    def _holders(self, root: Element) -> list[Element]:
+        path = self._enclosing
+        if path.startswith("/") and not path.startswith("//"):
+            head, _, rest = path[1:].partition("/")
+            if root.tag not in (head, self._resolved(head)):
+                return []
+            return root.findall(rest, self._namespaces) if rest else [root]
+        path = f".{path}" if path.startswith("/") else path
+        if path.removeprefix(".//") in (root.tag, self._tail(root.tag)):
+            return [root]
+        return root.findall(path, self._namespaces)
+
+    def _resolved(self, name: str) -> str:
+        prefix, colon, own = name.partition(":")
+        return f"{{{self._namespaces.get(prefix, '')}}}{own}" if colon else name
+
+    @staticmethod
+    def _tail(tag: str) -> str:
+        return tag.rpartition("}")[2]
+
+    def _event(self, element: Element) -> dict[str, Any]:
+        if not self._paths:
+            return {self._tail(child.tag): _value(child) for child in element}
+        event: dict[str, Any] = {}
+        for name, path in self._paths.items():
+            place, _, attribute = path.partition("@")
+            place = place.rstrip("/")
+            found = element.find(place, self._namespaces) if place else element
+            if found is None:
+                continue
+            if attribute:
+                if attribute in found.attrib:
+                    event[name] = found.attrib[attribute]
+            else:
+                event[name] = _value(found)
+        return event
+
+
+def _value(element: Element) -> str | None:
+    if element.attrib.get(_NIL) == "true":
+        return None
+    return "".join(element.itertext())

@@ -1,0 +1,258 @@
+"""``@source`` and ``@sink`` as values, checked against the declarations of connectors.
+
+    @sink(type='http', publisher.url='http://h/x', @map(type='json', @payload('{{a}}')),
+          @distribution(strategy='partitioned', partitionKey='a', @destination(..), ..))
+
+The planner checks a door, and the connector host opens it; both read it here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.connect import registry
+from mesh.connect.spec import Role, Spec
+from mesh.errors import MeshError, not_supported
+from mesh.language.syntax import find
+from mesh.plan.name_errors import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from mesh.errors import Position
+    from mesh.language.syntax import Annotation
+    from mesh.model.types import StreamSchema
+
+#: Source of a JetStream stream of the mesh's own servers; query groups read it themselves.
+NATS: Final = "nats"
+_TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}")
+_PASS_THROUGH: Final = "passThrough"
+
+
+@dataclass(frozen=True, slots=True)
+class MapSpec:
+    """A ``@map`` with its ``@attributes`` or ``@payload``."""
+
+    type: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    #: (attribute, path) pairs, or (None, path) by position; empty for the default mapping.
+    attributes: tuple[tuple[str | None, str], ...] = ()
+    #: (key or None, template) pairs; empty for the default mapping.
+    payload: tuple[tuple[str | None, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One ``@source`` or ``@sink``."""
+
+    role: Role
+    type: str
+    #: As written, without ``type`` and ``ref``.
+    options: Mapping[str, str]
+    #: Name of options in the node's own file; empty for none.
+    ref: str
+    map: MapSpec
+    #: Name and options of the distribution strategy; empty for a single destination.
+    strategy: str
+    strategy_options: Mapping[str, str]
+    #: Options of each ``@destination``, which take precedence over the sink's.
+    destinations: tuple[Mapping[str, str], ...]
+    position: Position
+
+    @property
+    def connector(self) -> str:
+        """``role name`` of the connector that a worker needs."""
+        return f"{self.role} {self.type}"
+
+    @property
+    def is_native(self) -> bool:
+        """Whether query groups read it themselves, as they read channels."""
+        return self.role is Role.SOURCE and self.type == NATS
+
+
+def door_of(annotation: Annotation) -> Door:
+    """Read a ``@source`` or ``@sink``; its types and options may be unknown."""
+    role = Role.SOURCE if annotation.name.lower() == "source" else Role.SINK
+    options = _options(annotation)
+    kind = options.pop("type", "")
+    spread = find(annotation.annotations, "distribution")
+    strategy = _options(spread) if spread is not None else {}
+    destinations = [
+        _options(a)
+        for a in (spread.annotations if spread is not None else ())
+        if a.name.lower() == "destination"
+    ]
+    return Door(
+        role,
+        kind,
+        options,
+        options.pop("ref", ""),
+        _map_of(find(annotation.annotations, "map")),
+        strategy.pop("strategy", ""),
+        strategy,
+        tuple(destinations),
+        annotation.position,
+    )
+
+
+def _map_of(annotation: Annotation | None) -> MapSpec:
+    if annotation is None:
+        return MapSpec(_PASS_THROUGH)
+    options = _options(annotation)
+    kind = options.pop("type", "")
+    attributes = find(annotation.annotations, "attributes")
+    payload = find(annotation.annotations, "payload")
+    return MapSpec(
+        kind,
+        options,
+        attributes.elements if attributes is not None else (),
+        payload.elements if payload is not None else (),
+    )
+
+
+def _options(annotation: Annotation) -> dict[str, str]:
+    """Options by their names; ``type``, ``ref`` and ``strategy`` in lower case."""
+    found = {}
+    for key, text in annotation.elements:
+        if key is not None:
+            own = key.lower()
+            found[own if own in ("type", "ref", "strategy") else key] = text
+    return found
+
+
+def check_door(door: Door, stream: StreamSchema) -> None:
+    """Refuse a door that can't be opened as written.
+
+    Args:
+        door: of a stream that the engine accepts.
+        stream: the stream that has it.
+
+    Raises:
+        MeshError: MESH-P900 for a connector that is not built; MESH-P230 for an option that it
+            does not have, MESH-P231 for one that is missing, MESH-P232 for an invalid value.
+    """
+    attributes = stream.names
+    spec = _spec(door.role, door.type, door.position)
+    mapper = Role.SOURCE_MAPPER if door.role is Role.SOURCE else Role.SINK_MAPPER
+    map_spec = _spec(mapper, door.map.type, door.position)
+    if door.strategy:
+        strategy = _spec(Role.DISTRIBUTION, door.strategy, door.position)
+        _check(strategy, door.strategy_options, attributes, door.position)
+        for number, destination in enumerate(door.destinations, 1):
+            # Options of the reference are known to the node only.
+            _check(
+                spec, {**door.options, **destination}, attributes, door.position,
+                is_whole=not door.ref, where=f" of destination {number}",
+            )  # fmt: skip
+    else:
+        _check(spec, door.options, attributes, door.position, is_whole=not door.ref)
+    _check(map_spec, door.map.options, attributes, door.position)
+    try:
+        make_mapper(door, stream)
+    except ValueError as error:
+        raise MeshError(
+            "MESH-P232",
+            f'@map of {door.role} "{door.type}" is invalid: {error}',
+            position=door.position,
+        ) from error
+    if spec.name == "file" and spec.role is Role.SOURCE and not door.ref:
+        _check_either(spec, door.options, ("file.uri", "dir.uri"), door.position)
+
+
+def make_mapper(door: Door, stream: StreamSchema) -> Any:
+    """The mapper of a door, of the kind of its role.
+
+    Raises:
+        ValueError: the mapping is invalid.
+    """
+    is_source = door.role is Role.SOURCE
+    spec = registry.find(Role.SOURCE_MAPPER if is_source else Role.SINK_MAPPER, door.map.type)
+    assert spec is not None, "checked by the planner"
+    pairs = door.map.attributes if is_source else door.map.payload
+    return spec.load()(door.map.type, spec.values(door.map.options), pairs, stream)
+
+
+def _spec(role: Role, name: str, position: Position) -> Spec:
+    spec = registry.find(role, name)
+    if spec is None:
+        known = registry.of_role(role)
+        raise not_supported(
+            f'{role} "{name}"',
+            position,
+            hint=f"{str(role).capitalize()}s that run: {', '.join(known)}; see docs/connectors.md.",
+        )
+    return spec
+
+
+def _check(
+    spec: Spec,
+    given: Mapping[str, str],
+    attributes: Sequence[str],
+    position: Position,
+    *,
+    is_whole: bool = True,
+    where: str = "",
+) -> None:
+    """Check options; ``is_whole``: a required one can't be given elsewhere."""
+    of = f'{spec.role} "{spec.name}"{where}'
+    for name, value in given.items():
+        option = spec.option(name)
+        if option is None:
+            if spec.is_open:
+                continue
+            names = [one.name for one in spec.options if not one.is_ignored]
+            raise MeshError(
+                "MESH-P230",
+                f'{of} has no option "{name}"',
+                hint=nearest(name, names) or f"'mesh connectors {spec.name}' lists its options.",
+                position=position,
+            )
+        reason = option.objection(value) or _against_attributes(
+            value, attributes, is_name=option.is_attribute, is_dynamic=option.is_dynamic
+        )
+        if reason is not None and not option.is_ignored:
+            shown = "" if option.is_secret else f', not "{value}"'
+            raise MeshError(
+                "MESH-P232",
+                f'option "{option.name}" of {of} {reason}{shown}',
+                hint=option.doc or None,
+                position=position,
+            )
+    if not is_whole:
+        return
+    names_given = {option.name for name in given if (option := spec.option(name)) is not None}
+    for option in spec.options:
+        if option.is_required and option.name not in names_given:
+            raise MeshError(
+                "MESH-P231",
+                f'{of} needs the option "{option.name}"',
+                hint=option.doc or None,
+                position=position,
+            )
+
+
+def _against_attributes(
+    value: str, attributes: Iterable[str], *, is_name: bool, is_dynamic: bool
+) -> str | None:
+    known = set(attributes)
+    if is_name:
+        return None if value in known else "names an attribute of the stream"
+    named: list[str] = _TEMPLATE.findall(value)
+    if named and not is_dynamic:
+        return "is the same for all events and holds no {{attribute}}"
+    unknown = [name for name in named if name not in known]
+    return f'names attribute "{unknown[0]}", which the stream does not have' if unknown else None
+
+
+def _check_either(
+    spec: Spec, given: Mapping[str, str], names: tuple[str, str], position: Position
+) -> None:
+    if sum(name in given for name in names) != 1:
+        one, other = names
+        raise MeshError(
+            "MESH-P231",
+            f'{spec.role} "{spec.name}" needs one of the options "{one}" and "{other}"',
+            position=position,
+        )

@@ -1,0 +1,87 @@
+"""Permissions of connectors on this node: directories, and addresses that may be bound."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from mesh.connect.contract import Access
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.settings import ReceiverSettings
+
+
+def access_of(settings: ReceiverSettings) -> Access:
+    """The permissions of the settings."""
+    roots = (os.path.realpath(one.strip()) for one in settings.file_roots.split(",") if one.strip())
+    listen = (one.strip() for one in settings.listen.split(",") if one.strip())
+    return Access(tuple(roots), tuple(listen))
+
+
+def path_of(access: Access, uri: str) -> str:
+    """The path of a file, with links resolved.
+
+    Raises:
+        MeshError: MESH-C132 for one that is not below ``receiver.file_roots``.
+    """
+    path = os.path.realpath(uri.removeprefix("file://").removeprefix("file:"))
+    for root in access.file_roots:
+        if path == root or path.startswith(root.rstrip("/") + "/"):
+            return path
+    raise MeshError(
+        "MESH-C132",
+        f'file "{uri}" is not open to connectors on this worker',
+        detail=f"Open are: {', '.join(access.file_roots) or 'none'}.",
+        hint="Add its directory to the setting receiver.file_roots.",
+    )
+
+
+def check_listen(access: Access, host: str, port: int) -> None:
+    """Refuse an address that no connector may bind; MESH-C132."""
+    for allowed in access.listen:
+        name, _, ports = allowed.rpartition(":")
+        first, _, last = ports.partition("-")
+        if name.strip("[]") not in ("*", host) or not first.isdecimal():
+            continue
+        if int(first) <= port <= int(last if last.isdecimal() else first):
+            return
+    raise MeshError(
+        "MESH-C132",
+        f"address {host}:{port} is not open to connectors on this worker",
+        detail=f"Open are: {', '.join(access.listen) or 'none'}.",
+        hint="Add it to the setting receiver.listen.",
+    )
+
+
+def references_of(path: str) -> Mapping[str, Mapping[str, str]]:
+    """Options by name of reference, from the file of ``receiver.refs_file``.
+
+    Raises:
+        MeshError: MESH-C131 for a file that can't be read.
+    """
+    if not path:
+        return {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            found: Any = yaml.safe_load(file) or {}
+        return {
+            str(name): {str(key): _text(value) for key, value in options.items()}
+            for name, options in found.items()
+        }
+    except (OSError, yaml.YAMLError, AttributeError) as error:
+        # The text of a YAML error may hold a secret.
+        raise MeshError(
+            "MESH-C131",
+            f'file "{path}" of receiver.refs_file can\'t be read',
+            detail=f"{type(error).__name__}.",
+            hint="It is YAML: for each reference a mapping of options to values.",
+        ) from error
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,177 @@
+"""Reader of a channel by sequence: a pull consumer without acks, made again after any loss."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from nats.errors import Error as NatsError
+
+from mesh.clock import SystemClock
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+#: Messages and bytes of one request, and its duration, seconds.
+_MESSAGES: Final = 1000
+_BYTES: Final = 16 << 20
+_EXPIRES_S: Final = 5.0
+_ANSWER_S: Final = 5.0
+#: The server deletes a consumer that is not used for this time, seconds.
+_UNUSED_S: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message of a channel."""
+
+    sequence: int
+    data: bytes
+    content_type: str | None
+    #: When the server stored it, milliseconds since 1970.
+    time_ms: int
+
+
+class LostConsumerError(Exception):
+    """The consumer is gone, or a message was lost on the way."""
+
+
+class ChannelReader:
+    """Messages of a channel after a sequence, in order and without gaps."""
+
+    def __init__(self, client: Client, js_stream: str, subject: str, after: int) -> None:
+        self._client = client
+        self._js_stream, self._subject = js_stream, subject
+        self._after = after
+        self._name = ""
+        self._inbox = ""
+        self._subscription: Subscription | None = None
+        self._arrived: deque[Msg] = deque()
+        self._news = asyncio.Event()
+        self._clock = SystemClock()
+        #: Messages that the open request may still bring, and when it was sent.
+        self._open, self._asked_s = 0, 0.0
+        self._delivered = 0
+        #: Messages that the stream has after the last one that was returned.
+        self.pending = 0
+
+    async def next(self, limit: int, wait_s: float) -> list[Message]:
+        """Up to ``limit`` messages, as soon as there are any; none after ``wait_s``.
+
+        Raises:
+            NatsError, TimeoutError, OSError: the server doesn't answer.
+        """
+        try:
+            return await self._next(limit, wait_s)
+        except LostConsumerError:
+            await self.close()
+            return []
+
+    async def _next(self, limit: int, wait_s: float) -> list[Message]:
+        if not self._name:
+            await self._make()
+        found: list[Message] = []
+        self._news.clear()
+        self._take(limit, found)
+        if found:
+            return found
+        if self._open and self._clock.monotonic_s() > self._asked_s + 2 * _EXPIRES_S:
+            # Not even the end of the request has arrived.
+            raise LostConsumerError
+        if not self._open:
+            await self._ask()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._news.wait()
+        self._take(limit, found)
+        return found
+
+    def _take(self, limit: int, found: list[Message]) -> None:
+        while self._arrived and len(found) < limit:
+            message = self._arrived.popleft()
+            headers = message.headers or {}
+            status = headers.get("Status")
+            if status is not None and not message.data:
+                self._ended(status, headers.get("Description", ""))
+                continue
+            words = message.reply.split(".")
+            at = 7 if len(words) >= 11 else 5
+            self._delivered += 1
+            self._open -= 1
+            if int(words[at + 1]) != self._delivered:
+                raise LostConsumerError
+            self._after = int(words[at])
+            self.pending = int(words[at + 3])
+            found.append(
+                Message(
+                    self._after,
+                    message.data,
+                    headers.get("Content-Type"),
+                    int(words[at + 2]) // 1_000_000,
+                )
+            )
+        self._open = max(0, self._open)
+
+    def _ended(self, status: str, text: str) -> None:
+        """A request has ended; only those of the consumer's end matter."""
+        self._open = 0
+        if status == "503" or (status == "409" and "exceed" not in text.lower()):
+            raise LostConsumerError
+
+    async def _make(self) -> None:
+        name = f"mesh_{secrets.token_hex(6)}"
+        config: dict[str, Any] = {
+            "name": name,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": self._after + 1,
+            "ack_policy": "none",
+            "filter_subject": self._subject,
+            "inactive_threshold": _UNUSED_S * 1_000_000_000,
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        call = f"$JS.API.CONSUMER.CREATE.{self._js_stream}.{name}.{self._subject}"
+        query = orjson.dumps({"stream_name": self._js_stream, "config": config})
+        answer = orjson.loads((await self._client.request(call, query, timeout=_ANSWER_S)).data)
+        if "error" in answer:
+            raise NatsError(str(answer["error"].get("description")))
+        self.pending = int(answer.get("num_pending", 0))
+        self._inbox = self._client.new_inbox()
+        self._subscription = await self._client.subscribe(
+            self._inbox, cb=self._received, pending_bytes_limit=4 * _BYTES
+        )
+        self._name, self._delivered, self._open = name, 0, 0
+
+    async def _received(self, message: Msg) -> None:
+        self._arrived.append(message)
+        self._news.set()
+
+    async def _ask(self) -> None:
+        query = {
+            "batch": _MESSAGES, "max_bytes": _BYTES, "expires": int(_EXPIRES_S * 1e9),
+        }  # fmt: skip
+        await self._client.publish(
+            f"$JS.API.CONSUMER.MSG.NEXT.{self._js_stream}.{self._name}",
+            orjson.dumps(query),
+            reply=self._inbox,
+        )
+        self._open, self._asked_s = _MESSAGES, self._clock.monotonic_s()
+
+    def wake(self) -> None:
+        """End a wait of ``next``."""
+        self._news.set()
+
+    async def close(self) -> None:
+        """End the subscription; the consumer expires."""
+        subscription, self._subscription, self._name = self._subscription, None, ""
+        self._arrived.clear()
+        if subscription is not None:
+            with contextlib.suppress(NatsError, OSError, ValueError):
+                await subscription.unsubscribe()

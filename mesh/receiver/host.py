@@ -1,0 +1,160 @@
+"""Connector host: ``python -m mesh.receiver.host``, a child of the agent beside the session.
+
+It reads commands from standard input and writes reports to standard output, as the session does
+(``mesh.worker.protocol``).  Its instances are tasks of one event loop; it has no Spark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from mesh import logs
+from mesh.clock import SystemClock
+from mesh.connect import registry
+from mesh.connect.spec import Role
+from mesh.control.retries import Retries
+from mesh.jetstream.connection import close, connect
+from mesh.logs import fields
+from mesh.model import codec
+from mesh.receiver.access import access_of, references_of
+from mesh.receiver.instance import Environment
+from mesh.receiver.sinks import SinkInstance
+from mesh.receiver.sources import PullInstance, ServerInstance
+from mesh.worker.protocol import (
+    CONFIG_VARIABLE,
+    Ready,
+    Report,
+    SessionConfig,
+    StartInstance,
+    StopInstance,
+    from_line,
+)
+from mesh.worker.replies import Replies
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nats.aio.client import Client
+
+    from mesh.model.app import GroupSpec
+    from mesh.model.cluster import Assignment, InstanceStatus
+    from mesh.receiver.instance import DoorInstance
+
+log = logging.getLogger(__name__)
+
+#: The first delay of a failed instance or sink, seconds.
+_RETRY_S: Final = 0.5
+
+
+def environment_of(
+    config: SessionConfig, client: Client, report: Callable[[InstanceStatus], None]
+) -> Environment:
+    """The environment of a host's instances, by the settings."""
+    settings = config.settings.receiver
+    return Environment(
+        client,
+        SystemClock(),
+        config.worker,
+        access_of(settings),
+        lambda: references_of(settings.refs_file),
+        lambda: Retries(_RETRY_S, settings.retry_max_s),
+        report,
+    )
+
+
+def instance_of(environment: Environment, group: GroupSpec, assignment: Assignment) -> DoorInstance:
+    """The instance of a group with one source or sink."""
+    if group.inputs:
+        return SinkInstance(environment, group, assignment)
+    role, _, name = group.connectors[0].partition(" ")
+    spec = registry.find(Role(role), name)
+    is_pull = spec is not None and hasattr(spec.load(), "read")
+    return (PullInstance if is_pull else ServerInstance)(environment, group, assignment)
+
+
+class Host:
+    """The instances of one worker's host; an instance's commands are carried out in order."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._running: dict[str, DoorInstance] = {}
+        self._last: dict[str, asyncio.Task[None]] = {}
+
+    def handle(self, line: bytes) -> None:
+        """Begin to carry out one command."""
+        match from_line(line):
+            case StartInstance(assignment, group):
+                self._then(assignment.instance, self._start, group, assignment)
+            case StopInstance(instance, epoch, _):
+                self._then(instance, self._stop, instance, epoch)
+            case other:
+                log.error("host was sent something else", extra=fields(command=other))
+
+    def _then(self, name: str, act: Callable[..., object], *arguments: object) -> None:
+        before = self._last.get(name)
+
+        async def run() -> None:
+            if before is not None:
+                await asyncio.wait([before])
+            found = act(*arguments)
+            if asyncio.iscoroutine(found):
+                await found
+
+        self._last[name] = asyncio.create_task(run())
+
+    async def _start(self, group: GroupSpec, assignment: Assignment) -> None:
+        await self._stop(assignment.instance, assignment.epoch - 1)
+        if assignment.instance not in self._running:
+            instance = instance_of(self._environment, group, assignment)
+            self._running[assignment.instance] = instance
+            instance.start()
+
+    async def _stop(self, name: str, epoch: int) -> None:
+        running = self._running.get(name)
+        if running is not None and running.assignment.epoch <= epoch:
+            await running.stop()
+            del self._running[name]
+
+    async def stop_all(self) -> None:
+        """Stop every instance and wait for it."""
+        for task in self._last.values():
+            await asyncio.wait([task])
+        await asyncio.gather(*(instance.stop() for instance in self._running.values()))
+        self._running.clear()
+
+
+async def run(config: SessionConfig, replies: Replies) -> None:
+    """Connect, report that the host is ready, and carry out commands until the input ends."""
+    clock = SystemClock()
+    started_s = clock.monotonic_s()
+    client = await connect(config.settings.nats, name=f"mesh connectors {config.worker}")
+    environment = environment_of(config, client, lambda status: replies.send(Report(status)))
+    host = Host(environment)
+    replies.send(Ready("", round(clock.monotonic_s() - started_s, 1)))
+    reader = asyncio.StreamReader(limit=1 << 24)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    while line := await reader.readline():
+        host.handle(line)
+    await host.stop_all()
+    await close(client)
+
+
+def main() -> None:
+    """Entry point of the process."""
+    # Its files hold events.
+    os.umask(0o077)
+    config = codec.decode(SessionConfig, os.environ.pop(CONFIG_VARIABLE).encode())
+    logs.configure(config.settings.log.level, config.settings.log.style)
+    # Lines of a request each are of no use to an operator.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    asyncio.run(run(config, Replies()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""HTTP servers of the host: doors on one address share it, each with its own path."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Time for requests under way when a server ends, seconds.
+_GRACE_S: Final = 2
+#: Waiting connections.
+_BACKLOG: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Head of a request, and a function that reads its body."""
+
+    method: str
+    query: str
+    #: By lower-case name.
+    headers: Mapping[str, str]
+    #: Reads up to so many bytes; None if there are more.
+    body: Callable[[int], Awaitable[bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer."""
+
+    status: int
+    body: bytes = b""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class _Quiet(uvicorn.Server):
+    """A server that leaves signals to the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass
+class _Running:
+    server: _Quiet
+    task: asyncio.Task[None]
+    port: int
+    handlers: dict[str, Handler] = field(default_factory=dict)
+
+
+class HttpServers:
+    """The servers of one process, by address."""
+
+    def __init__(self) -> None:
+        self._running: dict[tuple[str, int], _Running] = {}
+
+    async def open(self, host: str, port: int, path: str, handler: Handler) -> int:
+        """Serve a path; the port, which may have been 0.
+
+        Raises:
+            MeshError: MESH-C133 for an address that can't be bound, or a path that is served.
+        """
+        running = self._running.get((host, port)) if port else None
+        if running is None:
+            running = self._start(host, port)
+            self._running[host, running.port] = running
+        if path in running.handlers:
+            raise MeshError(
+                "MESH-C133",
+                f"path {path} of {host}:{running.port} is served already",
+                hint="Give each source a path of its own in receiver.url.",
+            )
+        running.handlers[path] = handler
+        return running.port
+
+    async def close(self, host: str, port: int, path: str) -> None:
+        """Serve a path no more; the last one ends its server."""
+        running = self._running.get((host, port))
+        if running is None:
+            return
+        running.handlers.pop(path, None)
+        if not running.handlers:
+            del self._running[host, port]
+            running.server.should_exit = True
+            await asyncio.wait([running.task])
+
+    def _start(self, host: str, port: int) -> _Running:
+        made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind((host, port))
+            made.listen(_BACKLOG)
+        except OSError as error:
+            made.close()
+            raise MeshError(
+                "MESH-C133",
+                f"a source can't listen on {host}:{port}",
+                detail=f"{error.strerror or error}.",
+                hint="Another process has it, or the address is not this machine's.",
+            ) from error
+        made.setblocking(False)
+        handlers: dict[str, Handler] = {}
+        config = uvicorn.Config(
+            _application(handlers),
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_GRACE_S,
+            backlog=_BACKLOG,
+        )
+        server = _Quiet(config)
+        task = asyncio.create_task(server.serve([made]))
+        return _Running(server, task, made.getsockname()[1], handlers)
+
+
+#: Of this process.
+SERVERS: Final = HttpServers()
+
+
+def _application(handlers: Mapping[str, Handler]) -> Any:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        handler = handlers.get(scope["path"])
+        answer = Response(404)
+        if handler is not None:
+            headers = {
+                name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+            }
+            query = scope["query_string"].decode("latin-1")
+
+            async def body(limit: int) -> bytes | None:
+                return await _body(receive, limit)
+
+            answer = await handler(Request(scope["method"], query, headers, body))
+        await send(
+            {"type": "http.response.start", "status": answer.status,
+             "headers": [(b"content-length", str(len(answer.body)).encode()), *answer.headers]}
+        )  # fmt: skip
+        await send({"type": "http.response.body", "body": answer.body})
+
+    return application
+
+
+async def _body(receive: Any, limit: int) -> bytes | None:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionResetError("the client has closed the connection")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            return None
+        parts.append(part)
+        if not message.get("more_body"):
+            return b"".join(parts)

@@ -1,0 +1,247 @@
+"""An instance of the connector host: the part that sources and sinks have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.connect import registry
+from mesh.errors import MeshError
+from mesh.logs import fields
+from mesh.model.cluster import InstanceState, InstanceStatus
+from mesh.plan.build import bind_group
+from mesh.plan.doors import door_of, make_mapper
+from mesh.receiver.positions import PositionStore, TakenOverError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nats.aio.client import Client
+
+    from mesh.clock import Clock
+    from mesh.connect.contract import Access
+    from mesh.connect.spec import Spec
+    from mesh.control.retries import Retries
+    from mesh.model.app import GroupSpec
+    from mesh.model.cluster import Assignment, DoorStatus
+    from mesh.model.types import StreamSchema
+    from mesh.plan.doors import Door
+
+log = logging.getLogger(__name__)
+
+#: Interval of reports; time for a write under way when the instance stops, seconds.
+_REPORT_S: Final = 1.0
+_STOP_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Environment that the instances of a host share."""
+
+    client: Client
+    clock: Clock
+    worker: str
+    access: Access
+    #: Reads the options by name of reference; MESH-C131 where that fails.
+    references: Callable[[], Mapping[str, Mapping[str, str]]]
+    retries: Callable[[], Retries]
+    report: Callable[[InstanceStatus], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A door of a group, with its declaration and mapper."""
+
+    door: Door
+    spec: Spec
+    stream: StreamSchema
+    mapper: Any
+
+    @staticmethod
+    def of_group(group: GroupSpec) -> Opened:
+        """The only door of a group.
+
+        Raises:
+            MeshError: MESH-C130 for a connector that is not installed here.
+        """
+        bound = bind_group(group)
+        ((name, annotation),) = [
+            (stream, a)
+            for stream, a in bound.stream_annotations
+            if a.name.lower() in ("source", "sink")
+        ]
+        door = door_of(annotation)
+        spec = registry.find(door.role, door.type)
+        if spec is None or not spec.implementation:
+            raise MeshError(
+                "MESH-C130",
+                f'connector "{door.connector}" is not installed on this worker',
+                hint="Install its package there; 'mesh connectors' lists the installed ones.",
+            )
+        stream = bound.stream(name)
+        return Opened(door, spec, stream, make_mapper(door, stream))
+
+    def values(
+        self, environment: Environment, own: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Values of the options: of the reference, then of the annotation, then ``own``.
+
+        Raises:
+            MeshError: MESH-C131 for a reference that the node does not have, or invalid options.
+        """
+        given: dict[str, str] = {}
+        if self.door.ref:
+            references = environment.references()
+            if self.door.ref not in references:
+                raise MeshError(
+                    "MESH-C131",
+                    f'reference "{self.door.ref}" of {self.door.connector} is not on this worker',
+                    hint="Add it to the file of the setting receiver.refs_file.",
+                )
+            given |= references[self.door.ref]
+        given |= {**self.door.options, **(own or {})}
+        try:
+            values = self.spec.values(given)
+        except ValueError as error:
+            raise MeshError(
+                "MESH-C131", f"{self.door.connector} can't be opened", detail=f"{error}."
+            ) from error
+        missing = [o.name for o in self.spec.options if o.is_required and not values[o.name]]
+        if missing:
+            raise MeshError(
+                "MESH-C131",
+                f'{self.door.connector} can\'t be opened: option "{missing[0]}" is missing',
+                hint="Write it in the annotation or in the reference.",
+            )
+        return values
+
+
+class DoorInstance:
+    """A task that runs one source or sink until it is stopped."""
+
+    def __init__(self, environment: Environment, group: GroupSpec, assignment: Assignment) -> None:
+        self.environment = environment
+        self.group = group
+        self.assignment = assignment
+        self._state = InstanceState.STARTING
+        self._error: str | None = None
+        self._retry_at_ms: int | None = None
+        self._restarts = 0
+        self._newer_epoch = 0
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._task = asyncio.create_task(self._supervise(), name=self.assignment.instance)
+
+    async def stop(self) -> None:
+        """Stop; a ``STOPPED`` report precedes the return."""
+        has_ended = self._task is None or self._task.done()
+        self._stopping.set()
+        self._request_stop()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=_STOP_S)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        # One that has ended by itself has reported that before it was asked.
+        if has_ended or self._state is not InstanceState.STOPPED:
+            self._state = InstanceState.STOPPED
+            self._report()
+
+    def positions(self, js_stream: str, part: str) -> PositionStore:
+        """The store of one position of this instance; it outlives moves and edits."""
+        name = f"{self.group.name}-{part}"
+        own = self.assignment
+        return PositionStore(
+            self.environment.client, js_stream, name, own.app_incarnation, own.epoch
+        )
+
+    # --- of sources and sinks
+
+    async def _run(self) -> None:
+        raise NotImplementedError
+
+    def _request_stop(self) -> None:
+        """End ``_run`` soon."""
+
+    def _doors(self) -> tuple[DoorStatus, ...]:
+        return ()
+
+    def _counts(self) -> dict[str, Any]:
+        return {}
+
+    # ---
+
+    async def _supervise(self) -> None:
+        retries = self.environment.retries()
+        reporting = asyncio.create_task(self._report_often())
+        try:
+            while not self._stopping.is_set():
+                try:
+                    await self._run()
+                except TakenOverError as error:
+                    extra = fields(instance=self.assignment.instance, epoch=error.epoch)
+                    log.warning("instance was replaced by a newer epoch", extra=extra)
+                    self._newer_epoch = error.epoch
+                    return
+                # A connector is code of others, and its failure must not end the host.
+                except Exception as error:
+                    self._error = f"{error}" or type(error).__name__
+                    if isinstance(error, MeshError) and error.detail:
+                        self._error += f": {error.detail}"
+                    extra = fields(instance=self.assignment.instance, error=self._error)
+                    log.warning("instance failed", extra=extra)
+                    self._restarts += 1
+                    retries = retries.failed(self.environment.clock.monotonic_s())
+                    self._retry_at_ms = self.environment.clock.wall_ms() + round(
+                        retries.rest_s * 1000
+                    )
+                    self._state = InstanceState.RETRYING
+                    self._report()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(retries.rest_s):
+                            await self._stopping.wait()
+        finally:
+            reporting.cancel()
+            self._state = InstanceState.STOPPED
+            self._report()
+
+    def _running(self) -> None:
+        """Record and report that it runs."""
+        if self._state is not InstanceState.RUNNING:
+            self._state, self._error, self._retry_at_ms = InstanceState.RUNNING, None, None
+            self._report()
+
+    async def _report_often(self) -> None:
+        while True:
+            self._report()
+            await asyncio.sleep(_REPORT_S)
+
+    def _report(self) -> None:
+        own = self.assignment
+        doors = self._doors()
+        away = [f"{d.name}: {d.error}" for d in doors if d.error]
+        counts = self._counts()
+        if self._state is InstanceState.STOPPED and "position" not in counts:
+            counts["position"] = {}
+        self.environment.report(
+            InstanceStatus(
+                instance=own.instance,
+                app=own.app,
+                worker=self.environment.worker,
+                epoch=own.epoch,
+                state=self._state,
+                at_ms=self.environment.clock.wall_ms(),
+                error=self._error or ("; ".join(away) or None),
+                restarts=self._restarts,
+                settled=self._state is InstanceState.STOPPED,
+                retry_at_ms=self._retry_at_ms,
+                newer_epoch=self._newer_epoch,
+                doors=doors,
+                **counts,
+            )
+        )

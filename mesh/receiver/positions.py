@@ -1,0 +1,164 @@
+"""Positions of sources and sinks: markers in the JetStream stream of the channel.
+
+A marker is a message beside the events, on a subject of its own.  Its expected last sequence makes
+the server refuse a writer that was replaced.  A source's marker ends the atomic batch of its
+events, so that both are stored or neither.  A sink's marker stands alone.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from nats.js.errors import NotFoundError
+
+from mesh.errors import MeshError
+from mesh.model import names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nats.aio.client import Client
+
+#: Error codes: the last message on a subject is not the expected one.
+_WRONG_LAST: Final = (10071, 10164)
+_TIMEOUT_S: Final = 5.0
+#: Messages of an atomic batch, of which one is the marker.
+BATCH_MAX: Final = 999
+#: Markers after which the older ones are purged.
+_MARKERS_MAX: Final = 256
+
+
+class TakenOverError(Exception):
+    """A newer epoch owns the position."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(f"epoch {epoch} has taken over")
+        self.epoch = epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A stored position."""
+
+    #: Of a sink the last sequence that is done; of a source the number of its batches; -1 for none.
+    number: int = -1
+    #: Position of the source, or state of the sink.
+    values: Mapping[str, Any] = field(default_factory=dict)
+    #: Sequence of the marker; 0 for none.
+    sequence: int = 0
+    #: Whether the marker is of the caller's own epoch.
+    is_own: bool = False
+
+
+@dataclass
+class PositionStore:
+    """The marker of one producer or reader."""
+
+    client: Client
+    js_stream: str
+    name: str
+    incarnation: str
+    epoch: int
+    _written: int = 0
+
+    @property
+    def _subject(self) -> str:
+        return f"{names.marker_subject(self.js_stream)}.{self.name}"
+
+    async def read(self) -> Position:
+        """The stored position.
+
+        Raises:
+            TakenOverError: a newer epoch has stored it; NatsError, TimeoutError, OSError.
+        """
+        js = self.client.jetstream()
+        try:
+            stored = await js.get_last_msg(self.js_stream, self._subject)
+        except NotFoundError:
+            return Position()
+        found: Any = orjson.loads(stored.data or b"{}")
+        # Epochs of another incarnation, as before a restored backup, do not compare.
+        is_ours = found.get("incarnation") == self.incarnation
+        if is_ours and found["epoch"] > self.epoch:
+            raise TakenOverError(found["epoch"])
+        is_own = is_ours and found["epoch"] == self.epoch
+        return Position(found["position"], found.get("source") or {}, stored.seq or 0, is_own)
+
+    async def write(
+        self,
+        before: Position,
+        number: int,
+        values: Mapping[str, Any],
+        subject: str = "",
+        messages: Sequence[bytes] = (),
+    ) -> Position:
+        """Store a position, with messages in one atomic batch if there are any.
+
+        Returns:
+            The new position; or the stored one if the server refused this write, because an answer
+            was lost or another process wrote.  The caller compares the numbers.
+
+        Raises:
+            TakenOverError: a newer epoch has stored one; MeshError: MESH-N113 for refused events.
+        """
+        batch = secrets.token_hex(6)
+        for count, payload in enumerate(messages, 1):
+            headers = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(count)}
+            headers["Content-Type"] = "application/json"
+            await self.client.publish(subject, payload, headers=headers)
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(before.sequence)}
+        if messages:
+            headers |= {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(len(messages) + 1)}
+            headers |= {"Nats-Batch-Commit": "1"}
+        marker = {
+            "position": number,
+            "epoch": self.epoch,
+            "incarnation": self.incarnation,
+            "source": dict(values),
+        }
+        reply = await self.client.request(
+            self._subject, orjson.dumps(marker), timeout=_TIMEOUT_S, headers=headers
+        )
+        answer = orjson.loads(reply.data)
+        error = answer.get("error")
+        if error is None:
+            await self._purge()
+            return Position(number, values, answer["seq"], is_own=True)
+        if error.get("err_code") in _WRONG_LAST:
+            return await self.read()
+        raise MeshError(
+            "MESH-N113",
+            f'position of "{self.name}" was not stored',
+            detail=f"The server says: {error.get('description')}.",
+        )
+
+    async def take_over(self, values: Mapping[str, Any] | None = None) -> Position:
+        """The stored position, stored again with this epoch: older ones are refused from then on.
+
+        Args:
+            values: replace the stored ones; None to keep them.
+        """
+        while True:
+            before = await self.read()
+            after = await self.write(before, before.number, values or before.values)
+            if after.is_own:
+                return after
+
+    async def renew(self, before: Position) -> Position:
+        """Store a position again, so that the stream's ``max_age`` doesn't remove it."""
+        return await self.write(before, before.number, before.values)
+
+    async def _purge(self) -> None:
+        """Purge old markers once there are many; they cost space only."""
+        self._written += 1
+        if self._written % _MARKERS_MAX == 0:
+            js = self.client.jetstream()
+            await js.purge_stream(self.js_stream, subject=self._subject, keep=1)
+
+
+def initial(position: Position, start: int) -> Position:
+    """A position that was never stored begins after ``start``."""
+    return position if position.number >= 0 else replace(position, number=start)

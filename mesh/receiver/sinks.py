@@ -1,0 +1,152 @@
+"""Instance of a sink: an outbox for each destination, or one for all that take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.connect.contract import Context
+from mesh.mapping.sinks import dynamic
+from mesh.receiver.distributing import RoundRobin, partitioned
+from mesh.receiver.instance import DoorInstance, Opened
+from mesh.receiver.outbox import Destination, Outbox
+from mesh.receiver.positions import TakenOverError
+
+if TYPE_CHECKING:
+    from mesh.model.cluster import DoorStatus
+
+_LOGIN: Final = re.compile(r"//[^/@]*@")
+
+
+def endpoint_of(values: dict[str, Any]) -> str:
+    """The address among the values of options, without a login."""
+    for name in ("publisher.url", "receiver.url", "file.uri", "dir.uri", "destination"):
+        if values.get(name):
+            return _LOGIN.sub("//", str(values[name]))
+    return ""
+
+
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error of a group."""
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+class SinkInstance(DoorInstance):
+    """Sends the events of a channel to the outside."""
+
+    _outboxes: tuple[Outbox, ...] = ()
+
+    async def _run(self) -> None:
+        opened = Opened.of_group(self.group)
+        self._outboxes = self._made(opened)
+        self._running()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for outbox in self._outboxes:
+                    tasks.create_task(outbox.run())
+        except BaseExceptionGroup as group:
+            # One reason is enough: all outboxes have ended.
+            taken = group.subgroup(TakenOverError)
+            raise first_of(taken or group) from group
+
+    def _made(self, opened: Opened) -> tuple[Outbox, ...]:
+        (group_input,) = self.group.inputs
+        channel = group_input.channel
+        js_stream = channel.js_stream()
+        own = self.assignment
+        starts = (self.group.starts.get(js_stream, 0), own.start.get(js_stream, 0))
+        skips = [(s.after, s.to) for s in own.skips if s.js_stream == js_stream]
+        prefix = f"{own.app}/{channel.stream.name}/{own.app_incarnation}"
+        made = []
+        for number, destination in enumerate(self._destinations(opened), 1):
+            made.append(
+                Outbox(
+                    self.environment.client,
+                    self.environment.clock,
+                    channel,
+                    destination,
+                    opened.mapper,
+                    self.positions(js_stream, str(number)),
+                    self.environment.retries(),
+                    start=max(starts),
+                    skips=skips,
+                    group=self.group.name,
+                    on_error=str(destination.context.options.get("on.error") or "WAIT").upper(),
+                    # One reader of the channel records what can't be read.
+                    records_errors=group_input.records_errors and number == 1,
+                    key_prefix=prefix,
+                )
+            )
+        return tuple(made)
+
+    def _destinations(self, opened: Opened) -> list[Destination]:
+        door = opened.door
+        contexts = [
+            self._context(opened, opened.values(self.environment, options))
+            for options in door.destinations or ({},)
+        ]
+        sinks = [opened.spec.load()() for _ in contexts]
+        name = door.connector
+        if not door.strategy:
+            return [self._destination(opened, name, sinks[0], contexts[0])]
+        if door.strategy == "roundRobin":
+            if any("{{" in text for options in door.destinations for text in options.values()):
+                raise ValueError("destinations that take turns have no {{attribute}} of their own")
+            whole = RoundRobin(sinks, contexts)
+            found = self._destination(opened, name, whole, contexts[0])
+            found.endpoint = ", ".join(endpoint_of(dict(c.options)) for c in contexts)
+            return [found]
+        key = door.strategy_options.get("partitionKey", "")
+        found_all = []
+        for number, (sink, context) in enumerate(zip(sinks, contexts, strict=True)):
+            one = self._destination(opened, f"{name} {number + 1}", sink, context)
+            if door.strategy == "partitioned":
+                one.choose = partitioned(key, len(sinks), number)
+            found_all.append(one)
+        return found_all
+
+    def _context(self, opened: Opened, values: dict[str, Any]) -> Context:
+        return Context(
+            self.group.app,
+            opened.stream.name,
+            values,
+            self.environment.access,
+            opened.mapper.content_type,
+            self.assignment.instance,
+        )
+
+    def _destination(self, opened: Opened, name: str, sink: Any, context: Context) -> Destination:
+        filled = {
+            option.name: dynamic(str(context.options[option.name]))
+            for option in opened.spec.options
+            if option.is_dynamic and context.options.get(option.name)
+        }
+        return Destination(
+            name,
+            sink,
+            context,
+            endpoint_of(dict(context.options)),
+            dynamic={name: values for name, values in filled.items() if values is not None},
+        )
+
+    def _request_stop(self) -> None:
+        for outbox in self._outboxes:
+            outbox.stop()
+
+    def _doors(self) -> tuple[DoorStatus, ...]:
+        return tuple(outbox.status for outbox in self._outboxes)
+
+    def _counts(self) -> dict[str, Any]:
+        doors = self._doors()
+        js_stream = self.group.inputs[0].channel.js_stream()
+        return {
+            "messages_in": sum(o.messages_in for o in self._outboxes),
+            "rows_out": sum(o.rows_out for o in self._outboxes),
+            "errors": sum(o.errors for o in self._outboxes),
+            "behind": max((d.behind for d in doors), default=0),
+            "position": {js_stream: min((d.position for d in doors), default=0)},
+        }

@@ -1,0 +1,244 @@
+"""Instances of sources: those that read at their own pace, and servers to which others send."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from nats.errors import Error as NatsError
+from nats.js.errors import Error as JetStreamError
+
+from mesh.connect.contract import Context, RefusedPayloadError, UnavailableError
+from mesh.model import error_entry, names
+from mesh.model.cluster import DoorStatus, InstanceState
+from mesh.receiver.instance import DoorInstance, Opened
+from mesh.receiver.positions import BATCH_MAX, initial
+from mesh.receiver.sinks import endpoint_of
+from pyspark_nats.encode import to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+
+    from mesh.connect.contract import Batch, Source
+    from mesh.receiver.positions import Position, PositionStore
+    from pyspark_nats.decode import DecodeResult
+
+#: Bytes of a message besides its payload.
+_HEAD_ROOM: Final = 4096
+#: Bytes of events in a message: many events a message cost the broker little.
+_MESSAGE_BYTES: Final = 256 << 10
+_RENEW_S: Final = 600.0
+_ACK_S: Final = 5.0
+#: Requests whose bodies are mapped together.
+_TOGETHER: Final = 512
+
+
+def lines_of(rows: pa.RecordBatch, bytes_max: int) -> Iterator[bytes]:
+    """JSON lines of rows in payloads of at most ``bytes_max``; a longer event stands alone."""
+    some: list[bytes] = []
+    size = 0
+    for line in to_json(rows).to_pylist():
+        if some and size + len(line) > bytes_max:
+            yield b"\n".join(some)
+            some, size = [], 0
+        some.append(line)
+        size += len(line) + 1
+    if some:
+        yield b"\n".join(some)
+
+
+class _SourceInstance(DoorInstance):
+    """The part that all sources have in common."""
+
+    _endpoint = ""
+    _events = _bad = 0
+    _reason: str | None = None
+
+    def _opened(self) -> tuple[Opened, Context]:
+        opened = Opened.of_group(self.group)
+        values = opened.values(self.environment)
+        self._endpoint = endpoint_of(values)
+        context = Context(
+            self.group.app,
+            opened.stream.name,
+            values,
+            self.environment.access,
+            instance=self.assignment.instance,
+        )
+        return opened, context
+
+    @property
+    def _room(self) -> int:
+        return self.environment.client.max_payload - _HEAD_ROOM
+
+    def _doors(self) -> tuple[DoorStatus, ...]:
+        (connector,) = self.group.connectors
+        state = InstanceState.RETRYING if self._reason else self._state
+        return (DoorStatus(connector, state, self._endpoint, error=self._reason),)
+
+    def _counts(self) -> dict[str, Any]:
+        return {"messages_in": self._events + self._bad, "rows_out": self._events,
+                "errors": self._bad}  # fmt: skip
+
+
+class PullInstance(_SourceInstance):
+    """A source with a position: events and position are stored in one atomic batch."""
+
+    async def _run(self) -> None:
+        opened, context = self._opened()
+        (channel,) = self.group.outputs
+        store = self.positions(channel.js_stream(), "source")
+        at = initial(await store.take_over(), 0)
+        source: Source = opened.spec.load()()
+        clock = self.environment.clock
+        try:
+            await source.open(context, at.values or None)
+            self._running()
+            stored_s = clock.monotonic_s()
+            while not self._stopping.is_set():
+                batch = await source.read()
+                self._reason = None
+                if batch is not None:
+                    found = opened.mapper.decode(batch.payloads, batch.properties)
+                    at = await self._publish(store, at, channel.subject(), found, batch)
+                    stored_s = clock.monotonic_s()
+                    await source.committed(batch.position)
+                elif clock.monotonic_s() - stored_s >= _RENEW_S:
+                    at, stored_s = await store.renew(at), clock.monotonic_s()
+        except UnavailableError as error:
+            self._reason = str(error)
+            raise
+        finally:
+            await source.close()
+
+    async def _publish(
+        self, store: PositionStore, at: Position, subject: str, found: DecodeResult, batch: Batch
+    ) -> Position:
+        """Store the events of a batch with its position, and record what can't be read."""
+        number = at.number + 1
+        for message, index, reason in found.errors:
+            await self._record(number, message, index, reason, batch.payloads[message])
+        payloads = list(lines_of(found.rows, min(_MESSAGE_BYTES, self._room)))
+        if max(map(len, payloads), default=0) > self._room:
+            raise UnavailableError(
+                f"an event is larger than the broker accepts, {self._room} bytes"
+            )
+        if len(payloads) > BATCH_MAX:
+            raise UnavailableError("the source has read more than one atomic batch holds")
+        after = await store.write(at, number, batch.position, subject, payloads)
+        if not after.is_own or after.number != number:
+            raise UnavailableError("the position was written by another process")
+        self._events += found.rows.num_rows
+        return after
+
+    async def _record(
+        self, number: int, message: int, index: int, reason: str, payload: bytes
+    ) -> None:
+        self._bad += 1
+        (channel,) = self.group.outputs
+        entry = error_entry.of_unreadable(
+            channel.stream.name, 0, index, self.environment.clock.wall_ms(), None,
+            self.group.name, reason, payload, door=self.group.connectors[0],
+        )  # fmt: skip
+        own = self.assignment
+        key = f"{own.app}/{own.app_incarnation}/{self.group.name}/{number}.{message}.{index}"
+        await self.environment.client.jetstream().publish(
+            names.error_subject(own.app), entry, headers={"Nats-Msg-Id": key}
+        )
+
+
+@dataclass(eq=False, slots=True)
+class _Request:
+    payload: bytes
+    properties: Mapping[str, str]
+    key: str | None
+    answer: asyncio.Future[bytes]
+
+
+class ServerInstance(_SourceInstance):
+    """A source to which others send: it answers when the broker has stored the events."""
+
+    async def _run(self) -> None:
+        opened, context = self._opened()
+        (channel,) = self.group.outputs
+        self._subject = channel.subject()
+        self._requests: asyncio.Queue[_Request] = asyncio.Queue()
+        self._in_flight = 0
+        self._in_flight_max = int(context.options.get("max.concurrent") or 256)
+        server = opened.spec.load()()
+        mapping = asyncio.create_task(self._map(opened))
+        try:
+            await server.open(context, self._accept)
+            self._endpoint = getattr(server, "endpoint", "") or self._endpoint
+            self._running()
+            stopping = asyncio.create_task(self._stopping.wait())
+            await asyncio.wait([stopping, mapping], return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+        finally:
+            await server.close()
+            mapping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await mapping
+
+    async def _accept(self, payload: bytes, properties: Mapping[str, str], key: str | None) -> int:
+        """See ``Server``."""
+        if self._in_flight >= self._in_flight_max:
+            raise UnavailableError("too many requests wait for the broker", retry_after_s=1.0)
+        self._in_flight += 1
+        try:
+            answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+            self._requests.put_nowait(_Request(payload, properties, key, answer))
+            message = await answer
+            if len(message) > self._room:
+                reason = f"the events need {len(message)} bytes, more than {self._room}"
+                raise RefusedPayloadError(reason, is_too_large=True)
+            if message:
+                await self._store(message, key)
+            count = message.count(b"\n") + 1 if message else 0
+            self._events += count
+            return count
+        finally:
+            self._in_flight -= 1
+
+    async def _store(self, message: bytes, key: str | None) -> None:
+        headers = {"Content-Type": "application/json"}
+        if key is not None:
+            parts = (self.group.app, self.group.name, key)
+            digest = hashlib.sha256("\0".join(parts).encode(errors="surrogateescape"))
+            headers["Nats-Msg-Id"] = digest.hexdigest()
+        try:
+            await self.environment.client.jetstream().publish(
+                self._subject, message, headers=headers, timeout=_ACK_S
+            )
+            self._reason = None
+        except (NatsError, JetStreamError, TimeoutError, OSError) as error:
+            self._reason = f"the broker has not stored the events: {error}"
+            raise UnavailableError(self._reason, retry_after_s=1.0) from error
+
+    async def _map(self, opened: Opened) -> None:
+        """Map the bodies of requests, those that have arrived meanwhile together."""
+        while True:
+            some = [await self._requests.get()]
+            while not self._requests.empty() and len(some) < _TOGETHER:
+                some.append(self._requests.get_nowait())
+            found = opened.mapper.decode([r.payload for r in some], [r.properties for r in some])
+            refused: dict[int, RefusedPayloadError] = {}
+            for number, index, reason in found.errors:
+                refused.setdefault(number, RefusedPayloadError(reason, index=index))
+            self._bad += len(refused)
+            lines = to_json(found.rows).to_pylist() if found.rows.num_rows else []
+            bounds = np.searchsorted(found.message, np.arange(len(some) + 1))
+            for number, request in enumerate(some):
+                if request.answer.done():
+                    continue
+                if number in refused:
+                    request.answer.set_exception(refused[number])
+                else:
+                    own = lines[bounds[number] : bounds[number + 1]]
+                    request.answer.set_result(b"\n".join(own))

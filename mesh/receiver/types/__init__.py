@@ -1,0 +1,1 @@
+"""Implementations of the connectors of this project, one module each."""

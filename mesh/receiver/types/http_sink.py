@@ -1,0 +1,107 @@
+"""Sink ``http``: a request for each payload, in order; ``Idempotency-Key`` is the record's key."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+
+from mesh.connect.contract import UnavailableError
+from mesh.connect.spec import Kind, value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.connect.contract import Context, Record
+
+#: Statuses after which the same request may succeed.
+_AGAIN: Final = (408, 425, 429)
+_RETRY_AFTER_MAX_S: Final = 300.0
+
+
+class HttpSink:
+    """See ``mesh.connect.contract.Sink``."""
+
+    state: Mapping[str, Any] | None = None
+
+    def __init__(self) -> None:
+        self._client: httpx.AsyncClient | None = None
+
+    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+        """Prepare a client; the first request connects."""
+        options = self._options = context.options
+        login = None
+        if options.get("basic.auth.username"):
+            login = (options["basic.auth.username"], options.get("basic.auth.password") or "")
+        verify: Any = not options.get("ssl.verification.disabled")
+        if options.get("tls.ca"):
+            verify = ssl.create_default_context(cafile=options["tls.ca"])
+        self._at_once = max(1, int(options.get("max.concurrent") or 1))
+        self._type = context.content_type
+        self._client = httpx.AsyncClient(
+            auth=login,
+            verify=verify,
+            timeout=int(options.get("socket.idle.timeout") or 6000) / 1000,
+            follow_redirects=False,
+            # The environment of the worker is not the app's.
+            trust_env=False,
+            limits=httpx.Limits(max_connections=self._at_once),
+        )
+
+    async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
+        """Send the records, ``max.concurrent`` at a time."""
+        outcomes: dict[int, str | None] = {}
+        for first in range(0, len(records), self._at_once):
+            some = records[first : first + self._at_once]
+            found = await asyncio.gather(*map(self._send, some), return_exceptions=True)
+            failure = None
+            for at, outcome in enumerate(found, first):
+                if isinstance(outcome, UnavailableError):
+                    failure = outcome
+                elif isinstance(outcome, BaseException):
+                    raise outcome
+                else:
+                    outcomes[at] = outcome
+            if failure is not None:
+                raise UnavailableError(
+                    str(failure), retry_after_s=failure.retry_after_s, outcomes=outcomes
+                )
+        return [outcomes[at] for at in range(len(records))]
+
+    async def _send(self, record: Record) -> str | None:
+        assert self._client is not None
+        options = {**self._options, **record.options}
+        pairs = options.get("headers") or []
+        if isinstance(pairs, str):
+            pairs = value_of(Kind.PAIRS, pairs)
+        try:
+            response = await self._client.request(
+                options["method"],
+                options["publisher.url"],
+                content=record.payload,
+                headers=[
+                    ("Content-Type", self._type), *pairs, ("Idempotency-Key", record.key),
+                ],
+            )  # fmt: skip
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError) as error:
+            return f"the request can't be made: {error}"
+        except (httpx.HTTPError, OSError) as error:
+            raise UnavailableError(f"{error}" or type(error).__name__) from error
+        if response.is_success:
+            return None
+        if response.status_code in _AGAIN or response.is_server_error:
+            after = _seconds(response.headers.get("retry-after", ""))
+            raise UnavailableError(f"answered {response.status_code}", retry_after_s=after)
+        return f"answered {response.status_code}: {response.text[:200]}"
+
+    async def close(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+
+def _seconds(text: str) -> float | None:
+    return min(float(text), _RETRY_AFTER_MAX_S) if text.isdecimal() else None

@@ -1,0 +1,114 @@
+"""Source ``http``: POST requests; 200 follows the broker's ack."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import orjson
+
+from mesh.connect.contract import RefusedPayloadError, UnavailableError
+from mesh.errors import MeshError
+from mesh.receiver.access import check_listen
+from mesh.receiver.http_server import SERVERS, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from mesh.connect.contract import Context
+    from mesh.receiver.http_server import Request
+
+_JSON: Final = (b"content-type", b"application/json")
+#: Most query parameters of a request.
+_PARAMETERS_MAX: Final = 100
+
+
+class HttpSource:
+    """See ``mesh.connect.contract.Server``."""
+
+    def __init__(self) -> None:
+        self.endpoint = ""
+        self._at: tuple[str, int, str] | None = None
+        self._login = b""
+
+    async def open(
+        self,
+        context: Context,
+        accept: Callable[[bytes, Mapping[str, str], str | None], Awaitable[int]],
+    ) -> None:
+        """Bind the address, and answer requests."""
+        options = context.options
+        url = options.get("receiver.url") or (f"http://0.0.0.0:8280/{context.app}/{context.stream}")
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise MeshError(
+                "MESH-C133",
+                f"receiver.url {url} is not served",
+                hint="Write http://host:port/path; a reverse proxy serves https.",
+            )
+        port = parts.port if parts.port is not None else 8280
+        check_listen(context.access, parts.hostname, port)
+        if options.get("basic.auth.enabled"):
+            user = options.get("basic.auth.username") or ""
+            login = f"{user}:{options.get('basic.auth.password') or ''}"
+            if login == ":":
+                raise MeshError(
+                    "MESH-C131",
+                    "basic.auth.enabled without basic.auth.username and basic.auth.password",
+                    hint="Give them in the reference of the source: ref='name'.",
+                )
+            self._login = base64.b64encode(login.encode())
+        path = parts.path or "/"
+        limit = int(options.get("max.body") or 1 << 20)
+
+        async def handle(request: Request) -> Response:
+            return await self._answer(request, accept, limit)
+
+        bound = await SERVERS.open(parts.hostname, port, path, handle)
+        self._at = parts.hostname, bound, path
+        self.endpoint = f"http://{parts.hostname}:{bound}{path}"
+
+    async def close(self) -> None:
+        """Serve the path no more."""
+        if self._at is not None:
+            at, self._at = self._at, None
+            await SERVERS.close(*at)
+
+    async def _answer(
+        self,
+        request: Request,
+        accept: Callable[[bytes, Mapping[str, str], str | None], Awaitable[int]],
+        limit: int,
+    ) -> Response:
+        if request.method != "POST":
+            return _said(405, {"reason": "events are posted"}, (b"allow", b"POST"))
+        given = request.headers.get("authorization", "").encode("latin-1", "replace")
+        if self._login and not hmac.compare_digest(given, b"Basic " + self._login):
+            return _said(401, {"reason": "login"}, (b"www-authenticate", b'Basic realm="mesh"'))
+        if "content-encoding" in request.headers:
+            return _said(415, {"reason": "bodies are not compressed"})
+        try:
+            body = await request.body(limit)
+        except ConnectionResetError:
+            return Response(400)
+        if body is None:
+            return _said(413, {"reason": f"the body has more than {limit} bytes"})
+        properties = dict(request.headers)
+        if request.query:
+            pairs = parse_qsl(request.query, keep_blank_values=True)[:_PARAMETERS_MAX]
+            properties |= {f"_{name}".lower(): value for name, value in pairs}
+        try:
+            count = await accept(body, properties, request.headers.get("idempotency-key"))
+        except RefusedPayloadError as error:
+            status = 413 if error.is_too_large else 400
+            return _said(status, {"index": error.index, "reason": str(error)})
+        except UnavailableError as error:
+            after = str(max(1, round(error.retry_after_s or 1.0))).encode()
+            return _said(503, {"reason": str(error)}, (b"retry-after", after))
+        return _said(200, {"accepted": count})
+
+
+def _said(status: int, values: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> Response:
+    return Response(status, orjson.dumps(values), (_JSON, *headers))

@@ -1,0 +1,137 @@
+"""Declarations of connectors: discovery, validation of options, and their description."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from typer.testing import CliRunner
+
+from mesh.cli.commands import app
+from mesh.connect import registry
+from mesh.connect.spec import Kind, Role, Spec, value_of
+from mesh.errors import MeshError
+from mesh.language.parser import parse
+from mesh.plan.build import plan
+from tests.support.paths import ROOT
+
+HTTP = "@sink(type='http', publisher.url='http://h/x', @map(type='json'){})"
+
+
+def refusal(annotation: str) -> MeshError:
+    text = f"@App:name('A')\ndefine stream S (a int, k string);\n{annotation}\n"
+    with pytest.raises(MeshError) as raised:
+        plan(f"{text}define stream T (a int, k string);\nfrom S select a, k insert into T;")
+    return raised.value
+
+
+def test_ours_are_registered_as_those_of_others_are() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["entry-points"][registry.GROUP] == dict(registry.OWN)
+
+
+def test_declarations_import_no_client_library() -> None:
+    code = "import sys, mesh.connect.registry as r; r.specs(); print(' '.join(sys.modules))"
+    loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
+    assert not loaded & {"httpx", "uvicorn", "starlette", "nats", "pyspark", "pyarrow"}
+
+
+@pytest.mark.parametrize("spec", registry.own(), ids=lambda s: f"{s.role} {s.name}")
+def test_every_default_is_valid_and_every_name_unique(spec: Spec) -> None:
+    names = [n.lower() for o in spec.options for n in (o.name, *o.aliases)]
+    assert len(names) == len(set(names))
+    # A keyword in a name, as in max.in.flight, could not be written.
+    for name in names:
+        parse(
+            f"@sink(type='x', {name}='v') define stream S (a int); from S select a insert into T;"
+        )
+    required = {o.name: "x://y" for o in spec.options if o.is_required}
+    spec.values(required)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "code", "message", "hint"),
+    [
+        (
+            "@sink(type='http', publisher.urls='http://h/x', @map(type='json'))",
+            "MESH-P230", 'sink "http" has no option "publisher.urls"', "publisher.url",
+        ),
+        (
+            "@sink(type='http', @map(type='json'))",
+            "MESH-P231", 'sink "http" needs the option "publisher.url"', "Address.",
+        ),
+        (
+            "@sink(type='http', publisher.url='h', @map(type='json'))",
+            "MESH-P232",
+            'option "publisher.url" of sink "http" is a URL such as http://host:8080/path, not "h"',
+            "Address.",
+        ),
+        (
+            "@sink(type='http', publisher.url='http://h/{{z}}', @map(type='json'))",
+            "MESH-P232",
+            'option "publisher.url" of sink "http" names attribute "z",',
+            "Address.",
+        ),
+        (
+            "@sink(type='kafka', topic='t', @map(type='json'))",
+            "MESH-P900", 'not supported yet: sink "kafka"', "http, file, nats, log",
+        ),
+        (
+            "@sink(type='log', @map(type='avro'))",
+            "MESH-P900", 'not supported yet: sink mapper "avro"', "json, csv",
+        ),
+        (
+            HTTP.format(
+                ", @distribution(strategy='partitioned', partitionKey='k', "
+                "@destination(publisher.url='http://a/'), @destination(publisher.uri='x'))"
+            ),
+            "MESH-P230",
+            'sink "http" of destination 2 has no option "publisher.uri"', "publisher.url",
+        ),
+    ],
+)  # fmt: skip
+def test_options_are_checked_where_they_are_written(
+    annotation: str, code: str, message: str, hint: str
+) -> None:
+    error = refusal(annotation)
+    assert error.code == code
+    assert error.message.startswith(message)
+    assert hint in (error.hint or "")
+    assert error.position is not None
+    assert error.position.line == 3
+
+
+def test_a_secret_is_not_in_a_message() -> None:
+    spec = registry.find(Role.SINK, "nats")
+    assert spec is not None
+    assert {o.name for o in spec.options if o.is_secret} == {"username", "password", "token"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Kind.DURATION, "10 sec", 10_000),
+        (Kind.DURATION, "250", 250),
+        (Kind.SIZE, "1 MB", 1 << 20),
+        (Kind.SWITCH, "TRUE", True),
+        (Kind.PAIRS, "'a:b','c:d:e'", [("a", "b"), ("c", "d:e")]),
+    ],
+)
+def test_values_of_options(kind: Kind, text: str, value: object) -> None:
+    assert value_of(kind, text) == value
+
+
+def test_the_command_lists_connectors_and_options() -> None:
+    runner = CliRunner()
+    listed = runner.invoke(app, ["connectors"]).output
+    assert "http" in listed
+    assert "exactly once" in listed
+    assert "publisher.url" in runner.invoke(app, ["connectors", "http"]).output
+    found = json.loads(runner.invoke(app, ["connectors", "http", "-o", "json"]).output)
+    assert {one["role"] for one in found} == {"source", "sink"}
+    assert "#### sink `file`" in runner.invoke(app, ["connectors", "-o", "markdown"]).output
+    unknown = runner.invoke(app, ["connectors", "htp"])
+    assert unknown.exit_code == 1

@@ -1,0 +1,228 @@
+"""Mappers both ways: default and custom, and payloads of strangers."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]  # it has no stubs
+import orjson
+import pyarrow as pa
+import pytest
+
+from mesh.mapping import sink_mapper, source_mapper
+from mesh.mapping.texts import text_of
+from mesh.model.types import Attribute, AttributeType, StreamSchema
+
+STREAM = StreamSchema(
+    "S",
+    (
+        Attribute("s", AttributeType.STRING),
+        Attribute("n", AttributeType.INT),
+        Attribute("d", AttributeType.DOUBLE),
+        Attribute("b", AttributeType.BOOL),
+    ),
+)
+ROWS: list[dict[str, Any]] = [
+    {"s": "x", "n": 1, "d": 1.5, "b": True},
+    {"s": 'q"<&>,\n', "n": -2, "d": 2.0, "b": False},
+    {"s": None, "n": None, "d": None, "b": None},
+]
+BATCH = pa.RecordBatch.from_pylist(ROWS, schema=STREAM.arrow)
+DEFAULTS: dict[str, dict[str, Any]] = {"text": {"delimiter": "~~~~~~~~~~"}}
+
+
+def decoded(kind: str, payloads: list[bytes], **more: Any) -> Any:
+    options = DEFAULTS.get(kind, {}) | more.get("options", {})
+    mapper = source_mapper(kind, options, more.get("attributes", ()), STREAM)
+    return mapper.decode(payloads, more.get("properties"))
+
+
+def rows(kind: str, payloads: list[bytes], **more: Any) -> list[dict[str, Any]]:
+    found = decoded(kind, payloads, **more)
+    assert found.errors == []
+    return list(found.rows.to_pylist())
+
+
+@pytest.mark.parametrize("kind", ["json", "passThrough", "msgpack", "arrow", "keyvalue", "csv"])
+def test_what_a_sink_writes_a_source_reads(kind: str) -> None:
+    payloads = sink_mapper(kind, {}, (), STREAM).encode(BATCH)
+    assert len(payloads) == 3
+    assert rows(kind, payloads) == ROWS
+
+
+def test_text_and_xml_are_read_as_written() -> None:
+    plain = BATCH.slice(0, 1)
+    for kind in ("text", "xml"):
+        assert rows(kind, sink_mapper(kind, {}, (), STREAM).encode(plain)) == ROWS[:1]
+    written = sink_mapper("xml", {}, (), STREAM).encode(BATCH)
+    assert rows("xml", written) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "payload", "expected"),
+    [
+        ("json", {}, (), b'{"event":{"s":"x","n":1,"d":1.5,"b":true}}'),
+        ("json", {"envelope": "none"}, (), b'{"s":"x","n":1,"d":1.5,"b":true}'),
+        (
+            "json",
+            {"enclosing.element": "$.p.q"},
+            (),
+            b'{"p":{"q":{"event":{"s":"x","n":1,"d":1.5,"b":true}}}}',
+        ),
+        ("json", {}, ((None, '{"v":"{{s}}-{{n}}"}'),), b'{"v":"x-1"}'),
+        ("text", {}, ((None, "s"),), b"x"),
+        ("text", {}, (), b's:"x",\nn:1,\nd:1.5,\nb:true'),
+        ("csv", {"delimiter": "\\t"}, (), b"x\t1\t1.5\ttrue"),
+        ("csv", {}, (("n", "0"), ("s", "1")), b"1,x"),
+        ("keyvalue", {}, (("k", "n"), ("l", "{{s}} y"), ("w", "`n`")),
+         b'{"k":1,"l":"x y","w":"n"}'),
+        ("xml", {}, (),
+         b"<events><event><s>x</s><n>1</n><d>1.5</d><b>true</b></event></events>"),
+        ("xml", {}, ((None, "<v>{{s}}</v>"),), b"<v>x</v>"),
+    ],
+)  # fmt: skip
+def test_payloads_of_a_sink(
+    kind: str, options: dict[str, str], payload: tuple[Any, ...], expected: bytes
+) -> None:
+    mapper = sink_mapper(kind, options, payload, STREAM)
+    assert mapper.encode(BATCH.slice(0, 1)) == [expected]
+
+
+def test_values_in_a_template_are_escaped() -> None:
+    (text,) = sink_mapper("json", {}, ((None, '{"v":"{{s}}"}'),), STREAM).encode(BATCH.slice(1, 1))
+    assert orjson.loads(text) == {"v": ROWS[1]["s"]}
+    (xml,) = sink_mapper("xml", {}, ((None, "<v>{{s}}</v>"),), STREAM).encode(BATCH.slice(1, 1))
+    assert xml == b'<v>q"&lt;&amp;&gt;,\n</v>'
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "attributes", "payload"),
+    [
+        ("json", {}, (), b'{"event":{"s":"x","n":1,"d":1.5,"b":true}}'),
+        ("json", {}, (), b' [ {"event":{"s":"x","n":1,"d":1.5,"b":true}}]'),
+        ("json", {}, (), b'{"b":true,"d":1.5,"n":1,"s":"x","other":[]}'),
+        ("json", {"enclosing.element": "$.p"}, (), b'{"p":{"s":"x","n":1,"d":1.5,"b":true}}'),
+        (
+            "json",
+            {"enclosing.element": "$.p"},
+            (("s", "$.a.s"), ("n", "n"), ("d", "trp:Score"), ("b", "$.b")),
+            b'{"p":[{"a":{"s":"x"},"n":1,"b":true}]}',
+        ),
+        (
+            "text",
+            {"regex.A": r"(\w+) (\d+) (\S+) (\w+)"},
+            (("s", "A[1]"), ("n", "A[2]"), ("d", "A[3]"), ("b", "A[4]")),
+            b"x 1 1.5 TRUE",
+        ),
+        ("csv", {}, (("s", "3"), ("n", "2"), ("d", "1"), ("b", "0")), b"true,1.5,1,x"),
+        ("csv", {"header": True}, (), b"s,n,d,b\nx,1,1.5,true"),
+        ("keyvalue", {}, (), b"s=x&n=1&d=1.5&b=true"),
+        (
+            "xml",
+            {"enclosing.element": "//p:list", "namespaces": "p=urn:p"},
+            (("s", "p:s"), ("n", "@n"), ("d", "p:d"), ("b", "p:b")),
+            b'<r xmlns="urn:p"><list><e n="1"><s>x</s><d>1.5</d><b>true</b></e></list></r>',
+        ),
+        ("msgpack", {}, (), msgpack.packb([ROWS[0]])),
+    ],
+)
+def test_payloads_of_a_source(
+    kind: str, options: dict[str, Any], attributes: tuple[Any, ...], payload: bytes
+) -> None:
+    properties = [{"score": 1.5}]
+    found = rows(kind, [payload], options=options, attributes=attributes, properties=properties)
+    assert found == ROWS[:1]
+
+
+def test_errors_have_the_payload_and_the_index() -> None:
+    good = b'{"event":{"s":"x","n":1,"d":1,"b":true}}'
+    payloads = [
+        good,
+        b'[{"event":{"s":"x","n":1,"d":1,"b":true}},{"event":{"s":"x","n":"1","d":1,"b":true}}]',
+        b'{"s":"x"}',
+        b"{",
+    ]
+    found = decoded("json", payloads)
+    assert found.message.tolist() == [0, 1]
+    assert [(message, index) for message, index, _ in found.errors] == [(1, 1), (2, 0), (3, 0)]
+    assert '"n"' in found.errors[0][2]
+    texts = decoded("csv", [b"x,1,1.5,true", b"y,one,1.5,true", b"z,2\nz,3,4,true"])
+    assert texts.rows.column("s").to_pylist() == ["x", "z"]
+    assert [(message, index) for message, index, _ in texts.errors] == [(1, 0), (2, 0)]
+
+
+DEEP = b'{"event":' + b'{"s":' * 100_000
+BOMB = (
+    b'<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]>'
+    b"<events><event><s>&b;</s></event></events>"
+)
+OUTSIDE = b'<!DOCTYPE a [<!ENTITY a SYSTEM "file:///etc/passwd">]><event><s>&a;</s></event>'
+HOSTILE = [
+    b"", b"\xff\xfe\x00", b"\x00" * 50, b"null", b"[]]", b'{"event":null}', b'{"event":[]}',
+    b"[" * 200_000, DEEP, DEEP.replace(b'"event":', b""), b'{"s":' + b"9" * 5000 + b"}",
+    b'{"s":"x","n":1e400,"d":1,"b":true}', b'{"s":"x","n":99999999999,"d":1,"b":true}',
+    b'{"s":"\\ud800","n":1,"d":1,"b":true}', BOMB, OUTSIDE, b"<a>" * 5000, b"<a", b'"' * 999,
+    b"x," + b"9" * 400 + b",1.5,true", b"a=%ff&" * 20_000, b"x,1,nan(1),true", b"\x91\x91\x91",
+    b"\x81" * 4000, b'n:"' + b"(" * 5000, b"ARROW1\x00\x00" * 9,
+    b"\xff\xff\xff\xff\x10\x00\x00\x00",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind", ["json", "passThrough", "csv", "text", "keyvalue", "xml", "msgpack", "arrow"]
+)
+def test_hostile_payloads_are_errors_and_do_not_stop_the_others(kind: str) -> None:
+    good = sink_mapper(kind, {}, (), STREAM).encode(BATCH.slice(0, 1))[0]
+    found = decoded(kind, [good, *HOSTILE, good])
+    assert {0, len(HOSTILE) + 1} <= set(found.message.tolist())
+    ours = [row for row, n in zip(found.rows.to_pylist(), found.message, strict=True)
+            if n in (0, len(HOSTILE) + 1)]  # fmt: skip
+    assert ours == [ROWS[0], ROWS[0]]
+    assert all(len(reason) <= 600 for _, _, reason in found.errors)
+    refused = {message for message, _, _ in found.errors}
+    assert {1 + HOSTILE.index(BOMB), 1 + HOSTILE.index(OUTSIDE), 1 + HOSTILE.index(DEEP)} <= refused
+
+
+@pytest.mark.parametrize(
+    "kind", ["json", "passThrough", "csv", "text", "keyvalue", "xml", "msgpack", "arrow"]
+)
+def test_cut_and_changed_payloads_raise_nothing(kind: str) -> None:
+    chance = random.Random(7)
+    good = sink_mapper(kind, {}, (), STREAM).encode(BATCH.slice(0, 2))
+    payloads = []
+    for _ in range(150):
+        octets = bytearray(chance.choice(good))
+        for _ in range(chance.randrange(1, 4)):
+            octets[chance.randrange(len(octets))] = chance.randrange(256)
+        payloads.append(bytes(octets[: chance.randrange(len(octets) + 1)]))
+    decoded(kind, payloads)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "attributes", "reason"),
+    [
+        ("csv", {}, (("s", "x"), ("n", "1"), ("d", "2"), ("b", "3")), "positions"),
+        ("json", {}, (("s", "$.a"),), "each attribute"),
+        ("msgpack", {}, ((None, "1"), (None, "2"), (None, "3"), (None, "4")), "no custom"),
+        ("text", {}, (("s", "A"), ("n", "A[1]"), ("d", "A[1]"), ("b", "A[1]")), "no group"),
+    ],
+)
+def test_invalid_mappings_are_refused(
+    kind: str, options: dict[str, Any], attributes: tuple[Any, ...], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        source_mapper(kind, DEFAULTS.get(kind, {}) | options, attributes, STREAM)
+
+
+def test_texts_of_numbers_are_javas() -> None:
+    column = pa.array([1.0, 1e10, 0.0001, None, 2.5, 0.0], pa.float64())
+    assert text_of(column).to_pylist() == ["1.0", "1.0E10", "1.0E-4", "null", "2.5", "0.0"]
+
+
+def test_mappers_need_no_spark() -> None:
+    code = "import sys, mesh.mapping; print(' '.join(sys.modules))"
+    loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
+    assert not loaded & {"pyspark", "py4j", "numba", "pandas", "nats"}

@@ -1,0 +1,274 @@
+"""Sources: HTTP answers after the ack, files by position, both ends of a file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from mesh.connect.contract import Access
+from mesh.errors import MeshError
+from mesh.model.cluster import InstanceState
+from mesh.receiver.access import access_of, check_listen, path_of, references_of
+from mesh.settings import ReceiverSettings
+from tests.support.doors import staged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+
+pytestmark = pytest.mark.nats
+
+APP = """@App:name('Doors')
+{}
+define stream S (k string, n int);
+{}
+define stream T (k string, n int);
+from S select k, n insert into T;
+"""
+HTTP = "@source(type='http', receiver.url='http://127.0.0.1:0/in'{}, @map(type='json'))"
+GOOD = b'{"event":{"k":"a","n":1}}'
+
+
+async def posting(stage: Any, **changes: Any) -> tuple[Any, str]:
+    instance = stage.start("receiver-S", **changes)
+    status = await stage.until_running(instance)
+    return instance, status.doors[0].endpoint
+
+
+def test_a_request_is_answered_once_its_events_are_stored(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        text = APP.format(HTTP.format(", max.body='1000'"), "")
+        async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+            _, url = await posting(stage)
+            answers = await asyncio.gather(*(client.post(url, content=GOOD) for _ in range(20)))
+            assert [a.status_code for a in answers] == [200] * 20
+            assert answers[0].json() == {"accepted": 1}
+            assert len(await stage.events("S")) == 20
+            several = await client.post(url, content=b"[%b,%b]" % (GOOD, GOOD))
+            assert several.json() == {"accepted": 2}
+            wrong = await client.post(url, content=b'[%b,{"event":{"k":"a","n":"x"}}]' % GOOD)
+            assert wrong.status_code == 400
+            assert wrong.json()["index"] == 1
+            assert '"n"' in wrong.json()["reason"]
+            assert (await client.post(url, content=b"x" * 1001)).status_code == 413
+            assert (await client.get(url)).status_code == 405
+            assert (await client.post(f"{url}x", content=GOOD)).status_code == 404
+            packed = await client.post(url, content=GOOD, headers={"Content-Encoding": "gzip"})
+            assert packed.status_code == 415
+            assert len(await stage.events("S")) == 22
+
+    asyncio.run(scene())
+
+
+def test_a_key_is_stored_once(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        text = APP.format(HTTP.format(""), "")
+        async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+            _, url = await posting(stage)
+            for key in ("1", "2", "1"):
+                answer = await client.post(url, content=GOOD, headers={"Idempotency-Key": key})
+                assert answer.status_code == 200
+            assert len(await stage.events("S")) == 2
+
+    asyncio.run(scene())
+
+
+def test_logins_and_back_pressure(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        options = ", ref='vault', basic.auth.enabled='true', max.concurrent='1'"
+        text = APP.format(HTTP.format(options), "")
+        async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+            _, url = await posting(stage)
+            assert (await client.post(url, content=GOOD)).status_code == 401
+            assert (await client.post(url, content=GOOD, auth=("u", "x"))).status_code == 401
+            login = ("u", "hunter2")
+            answers = await asyncio.gather(
+                *(client.post(url, content=GOOD, auth=login) for _ in range(8))
+            )
+            statuses = {a.status_code for a in answers}
+            assert 200 in statuses
+            assert statuses <= {200, 503}
+            assert all("retry-after" in a.headers for a in answers if a.status_code == 503)
+            nats_server.process.kill()
+            nats_server.process.wait()
+            lost = await client.post(url, content=GOOD, auth=login, timeout=20)
+            assert lost.status_code == 503
+
+    asyncio.run(scene())
+
+
+def test_a_stopped_source_refuses_and_its_address_is_free(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        text = APP.format(HTTP.format(""), "")
+        async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+            instance, url = await posting(stage)
+            await instance.stop()
+            with pytest.raises(httpx.ConnectError):
+                await client.post(url, content=GOOD)
+            assert stage.reports[-1].state is InstanceState.STOPPED
+
+    asyncio.run(scene())
+
+
+def test_addresses_and_files_are_closed_unless_a_setting_opens_them(tmp_path: Path) -> None:
+    access = access_of(ReceiverSettings())
+    check_listen(access, "127.0.0.1", 8280)
+    for host, port in (("0.0.0.0", 8280), ("127.0.0.1", 80)):
+        with pytest.raises(MeshError, match="not open"):
+            check_listen(access, host, port)
+    with pytest.raises(MeshError, match="not open"):
+        path_of(access, str(tmp_path / "x"))
+    inside = tmp_path / "in"
+    inside.mkdir()
+    opened = Access(file_roots=(str(inside),))
+    assert path_of(opened, f"file://{inside}/x") == f"{inside}/x"
+    (inside / "link").symlink_to("/etc")
+    for path in (f"{inside}/../x", f"{inside}/link/passwd", f"{inside}x"):
+        with pytest.raises(MeshError, match="not open"):
+            path_of(opened, path)
+
+
+def test_references_are_read_from_the_nodes_file(tmp_path: Path) -> None:
+    path = tmp_path / "refs.yaml"
+    path.write_text("vault:\n  basic.auth.password: 0123\n  ssl.verification.disabled: true\n")
+    assert references_of(str(path)) == {
+        "vault": {"basic.auth.password": "83", "ssl.verification.disabled": "true"}
+    }
+    path.write_text("vault: 'hunter2")
+    with pytest.raises(MeshError) as raised:
+        references_of(str(path))
+    assert "hunter2" not in raised.value.render()
+
+
+def file_app(directory: Path, source: str = "", sink: str = "") -> str:
+    one = f"@source(type='file', file.uri='{directory}/in.csv', "
+    one += f"file.polling.interval='10'{source}, @map(type='csv'))"
+    other = f"@sink(type='file', file.uri='{directory}/out.csv'{sink}, @map(type='csv'))"
+    return APP.format(one, other)
+
+
+def test_lines_of_a_file_are_read_once_and_followed(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("k,n\na,1\nb,x\nc,3\nd")
+
+    async def scene() -> None:
+        text = file_app(tmp_path, ", header.present='true'")
+        async with staged(nats_server, text, Access(file_roots=(str(tmp_path),))) as stage:
+
+            async def count(number: int) -> bool:
+                return len(await stage.events("S")) == number
+
+            first = stage.start("receiver-S")
+            await stage.until("2 events", lambda: count(2))
+            (entry,) = await stage.until("the entry", stage.errors)
+            assert entry["data"] == "b,x"
+            assert entry["door"] == "source file"
+            with path.open("a") as file:
+                file.write(",4\n")
+            await stage.until("its end", lambda: count(3))
+            await first.stop()
+            with path.open("a") as file:
+                file.write("e,5\n")
+            stage.start("receiver-S", epoch=2)
+            await stage.until("what was added", lambda: count(4))
+            # Another file of the name.
+            os.replace(_written(tmp_path / "new.csv", "k,n\nf,6\n"), path)
+            await stage.until("the next file", lambda: count(5))
+            assert [e["k"] for e in await stage.events("S")] == ["a", "c", "d", "e", "f"]
+
+    asyncio.run(scene())
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_files_of_a_directory_are_read_by_name(nats_server: NatsServer, tmp_path: Path) -> None:
+    for name in ("b.csv", "a.csv", "c.txt"):
+        (tmp_path / name).write_text(f"{name},1\n{name},2\n")
+    source = (
+        f"@source(type='file', dir.uri='{tmp_path}', file.name.pattern='.*csv', "
+        "file.polling.interval='10', @map(type='csv'))"
+    )
+
+    async def scene() -> None:
+        text = APP.format(source, "")
+        async with staged(nats_server, text, Access(file_roots=(str(tmp_path),))) as stage:
+            stage.start("receiver-S")
+
+            async def count() -> bool:
+                return len(await stage.events("S")) == 4
+
+            await stage.until("4 events", count)
+            assert [e["k"] for e in await stage.events("S")] == ["a.csv"] * 2 + ["b.csv"] * 2
+
+    asyncio.run(scene())
+
+
+def test_a_file_outside_of_the_roots_is_refused_with_a_reason(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        async with staged(nats_server, file_app(tmp_path)) as stage:
+            for group in ("receiver-S", "sink-T"):
+                stage.start(group)
+
+            def refused() -> bool:
+                said = [r.error or "" for r in stage.reports]
+                said += [d.error or "" for r in stage.reports for d in r.doors]
+                return sum("is not open to connectors" in text for text in set(said)) >= 2
+
+            await stage.until("the reasons", refused)
+
+    asyncio.run(scene())
+
+
+def test_a_file_is_cut_back_to_its_position(nats_server: NatsServer, tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+
+    async def scene() -> None:
+        access = Access(file_roots=(str(tmp_path),))
+        async with staged(nats_server, file_app(tmp_path), access) as stage:
+            await stage.publish("T", {"k": "a", "n": 1}, {"k": "b", "n": 2})
+            first = stage.start("sink-T")
+            await stage.until("2 lines", lambda: path.exists() and path.read_text() == "a,1\nb,2\n")
+            await stage.until("the position", lambda: stage.reports[-1].rows_out == 2)
+            await first.stop()
+            # What a killed process has written after its last position.
+            with path.open("a") as file:
+                file.write("half of a li")
+            await stage.publish("T", {"k": "c", "n": 3})
+            stage.start("sink-T", epoch=2)
+            await stage.until("3 lines", lambda: path.read_text() == "a,1\nb,2\nc,3\n")
+
+    asyncio.run(scene())
+
+
+def test_a_nats_sink_publishes_with_keys(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        sink = (
+            f"@sink(type='nats', server.urls='{nats_server.url}', destination='out.{{{{k}}}}', "
+            "@map(type='json', envelope='none'))"
+        )
+        async with staged(nats_server, APP.format("", sink)) as stage:
+            await stage.publish("T", {"k": "a", "n": 1}, {"k": "b c", "n": 2}, {"k": "d", "n": 3})
+            stage.start("sink-T")
+            await stage.until(
+                "no stream",
+                lambda: any("no stream" in (d.error or "") for r in stage.reports for d in r.doors),
+            )
+            await stage.js.add_stream(name="OUT", subjects=["out.>"])
+            (entry,) = await stage.until("the refused one", stage.errors)
+            assert entry["reason"] == '"out.b c" is no subject'
+            assert await stage.messages("OUT", "out.a") == [b'{"k":"a","n":1}']
+            await stage.until("the last", lambda: stage.messages("OUT", "out.d"))
+
+    asyncio.run(scene())
