@@ -10,6 +10,8 @@ from bench.chaos.stage import Topology
 
 #: The alarm of an instance whose input is not there any more: it names the sequences.
 _LOST: Final = r"does not hold sequences \d+ to \d+ any more"
+#: The same, or that other messages have them now.
+_LOST_OR_REUSED: Final = rf"{_LOST}|used their sequences again|whose input is lost"
 
 SCENARIOS: Final = (
     Scenario("rollup-attempted", "a publisher sends rollups", publishers.rollup_attempted),
@@ -29,9 +31,10 @@ SCENARIOS: Final = (
         "power-lost-by-two",
         "two of three NATS servers lose their last writes",
         storage.power_lost_by_two,
-        (_LOST,),
+        (_LOST_OR_REUSED,),
         topology=Topology.THREE,
         is_lossy=True,
+        may_stop=True,
     ),
     Scenario(
         "control-restored",

@@ -75,7 +75,6 @@ async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
                 outcome = await _acted(scene, scenario, outcome)
             # Whatever it is, the other scenarios are still to be played.
             except Exception as failure:
-                traceback.print_exc()
                 outcome = replace(outcome, error=said(failure))
                 with contextlib.suppress(Exception):
                     story, _ = await scene.told()
@@ -94,6 +93,11 @@ async def _acted(scene: Scene, scenario: Scenario, outcome: Outcome) -> Outcome:
     if not scenario.deploys:
         await scene.begin()
     await scenario.play(scene)
+    if scenario.may_stop:
+        story, untold = await scene.told(scenario.story)
+        if not untold:
+            return replace(outcome, events=scene.published, story=story)
+        scenario = replace(scenario, story=())
     await scene.end()
     compared, recovery_s = await scene.compared()
     story, untold = await scene.told(scenario.story, scenario.beside)

@@ -34,6 +34,8 @@ class Scenario:
     is_timed: bool = False
     #: Whether it takes acknowledged events away: the output is then that of the events left.
     is_lossy: bool = False
+    #: Whether it may end with an alarm, which ``story`` tells, and an app that waits for a person.
+    may_stop: bool = False
     #: Why it can't be played yet; empty when it can.
     missing: str = ""
 

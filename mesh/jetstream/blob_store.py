@@ -18,7 +18,7 @@ import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import orjson
 from nats.js.errors import NotFoundError
@@ -67,6 +67,14 @@ class BlobStore(Protocol):
 
     async def drop(self, prefix: str) -> None:
         """Drop all pieces whose names start with ``prefix``, which ends with ``/``."""
+        ...
+
+    async def listed(self) -> list[str]:
+        """The names of all pieces."""
+        ...
+
+    async def stored_ms(self, name: str) -> int | None:
+        """When a piece was stored, ms since 1970; None if there is none."""
         ...
 
 
@@ -131,6 +139,22 @@ class JetStreamBlobStore:
                 name = base64.urlsafe_b64decode(subject.removeprefix(start))
                 if name.startswith(prefix.encode()):
                     deletions.create_task(purge(subject))
+
+    async def listed(self) -> list[str]:
+        """See ``BlobStore.listed``."""
+        start = f"$O.{names.STATE_BUCKET}.M."
+        encoded = [one.removeprefix(start) for one in await self._subjects(f"{start}>")]
+        return [base64.urlsafe_b64decode(one).decode() for one in encoded]
+
+    async def stored_ms(self, name: str) -> int | None:
+        """See ``BlobStore.stored_ms``."""
+        encoded = base64.urlsafe_b64encode(name.encode()).decode()
+        subject = f"$O.{names.STATE_BUCKET}.M.{encoded}"
+        try:
+            found = await self._js.get_last_msg(f"OBJ_{names.STATE_BUCKET}", subject)
+        except NotFoundError:
+            return None
+        return int(found.time.timestamp() * 1000) if found.time is not None else None
 
     async def _purge(self, subject: str) -> None:
         """Remove the chunks and the description of an object, with the message of a deletion.
@@ -212,6 +236,29 @@ class DirectoryBlobStore:
             await self._call(self._files.delete_dir, self._path(prefix.rstrip("/")))
         except FileNotFoundError:
             return
+
+    async def listed(self) -> list[str]:
+        """See ``BlobStore.listed``."""
+        found: list[str] = []
+        await self._call(self._list, found)
+        return found
+
+    async def stored_ms(self, name: str) -> int | None:
+        """See ``BlobStore.stored_ms``."""
+        return await asyncio.to_thread(self._stored_ms, name)
+
+    def _list(self, found: list[str]) -> None:
+        from pyarrow import fs
+
+        selector = fs.FileSelector(self._root, allow_not_found=True, recursive=True)
+        for one in self._files.get_file_info(selector):
+            if one.type == fs.FileType.File and not one.path.endswith(".tmp"):
+                parts = one.path.removeprefix(self._root).strip("/").split("/")
+                found.append("/".join(map(unquote, parts)))
+
+    def _stored_ms(self, name: str) -> int | None:
+        stored_ns = self._files.get_file_info(self._path(name)).mtime_ns
+        return stored_ns // 1_000_000 if stored_ns is not None else None
 
     async def _call(self, do: Any, *arguments: Any) -> None:
         try:

@@ -41,7 +41,7 @@ from mesh.control.manager_state import (
     WriteLease,
 )
 from mesh.errors import MeshError
-from mesh.jetstream import apply, channels, kv, removal
+from mesh.jetstream import apply, channels, kv, removal, sweeping
 from mesh.jetstream.advisories import Advisories
 from mesh.jetstream.blob_store import BlobStore, open_blob_store
 from mesh.jetstream.connection import UNREACHABLE, close, connect, connector_options
@@ -117,6 +117,19 @@ class Manager:
             except UNREACHABLE as error:
                 log.debug("heartbeat not stored", extra=fields(error=error))
             await asyncio.sleep(self.settings.worker.ttl_s / membership.BEATS_PER_TERM)
+
+    async def sweep(self) -> None:
+        """Delete pieces without a snapshot now and then, while this manager leads, without end."""
+        while True:
+            await asyncio.sleep(sweeping.INTERVAL_S)
+            if not self.leads:
+                continue
+            try:
+                js = self.client.jetstream()
+                await sweeping.sweep(js, self.pieces, self.clock.wall_ms())
+            # They cost space only; the next sweep finds them again.
+            except Exception as error:
+                log.warning("pieces not swept", extra=fields(error=_text(error)))
 
     @property
     def leads(self) -> bool:
@@ -271,7 +284,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         advisories = Advisories(client, view, journal, lambda: manager.leads)
         ends.push_async_callback(advisories.stop)
         await advisories.start()
-        works = {"heartbeats": manager.beat, "leadership": manager.lead}
+        works = {"heartbeats": manager.beat, "leadership": manager.lead, "sweeps": manager.sweep}
         if settings.manager.apps_dir:
             path, variables = Path(settings.manager.apps_dir), settings.manager.apps_variables
             folder = AppsFolder(path, service, journal.note, name, variables)

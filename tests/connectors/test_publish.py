@@ -15,6 +15,7 @@ import pytest
 from mesh.jetstream import server
 from pyspark_nats.errors import (
     FENCED,
+    DataLossError,
     OrderError,
     RefusedError,
     StaleWriterError,
@@ -22,7 +23,7 @@ from pyspark_nats.errors import (
 )
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.sink import markers, messages_out, publish, sink_options
+from pyspark_nats.sink import marker_cache, markers, messages_out, publish, sink_options
 from pyspark_nats.sink.marker import Marker
 from pyspark_nats.sink.origin import Origin
 
@@ -293,3 +294,19 @@ def test_a_writer_that_slept_writes_nothing_into_a_later_stream_of_the_name(
         assert broker.payloads("S", "ev.S") == []
         publish.Publisher(connection, given, Origin(began_ms=made_ms + 100)).write(rows(0, 3))
     assert broker.payloads("S", "ev.S") == expected(3)
+
+
+def test_rows_are_not_skipped_for_output_that_is_older_than_their_input(broker: Any) -> None:
+    broker.create("S")
+    given = sink_options.sink_options({**broker.given, "epoch": "1"})
+    with Connection(given.connection) as connection:
+        publish.Publisher(connection, given).write(rows(0, 10))
+        made_ms = jetstream.time_ms(broker.call("STREAM.INFO.S")["state"]["last_ts"])
+        marker_cache.clear()
+        publish.Publisher(connection, given, Origin(since_ms=made_ms)).write(rows(5, 5))
+        marker_cache.clear()
+        later = Origin(since_ms=made_ms + 5000)
+        with pytest.raises(DataLossError, match="whose input is lost"):
+            publish.Publisher(connection, given, later).write(rows(5, 10))
+        publish.Publisher(connection, given, later).write(rows(10, 5))
+    assert broker.payloads("S", "ev.S") == expected(15)

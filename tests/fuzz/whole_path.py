@@ -308,7 +308,7 @@ def _by_key(made: Sequence[Sequence[Any]]) -> dict[Any, list[Sequence[Any]]]:
 
 def play(minutes: float) -> int:
     """Check random messages for so long; the number of rounds without a finding."""
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     deadline_s = time.monotonic() + minutes * 60
     rounds = 0
     while time.monotonic() < deadline_s:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mesh.model.cluster import InstanceState
+from mesh.spark import input_kept
 from mesh.spark.shared_query.work import ADMITTED, FAILED, WORK
+from pyspark_nats.sink import marker_cache
 from tests.support.power import Power
-from tests.support.shared_query import begun
+from tests.support.shared_query import Instances, Snapshots, begun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,3 +70,31 @@ def test_output_is_that_of_the_events_left_and_each_loss_is_told(
         [sum(left[max(0, n - 3) : n])] for n in range(1, len(left) + 1)
     ]
     assert hand.rows("A", "Late") == [[n] for n in left]
+
+
+@pytest.mark.parametrize("again", [1, 9])
+def test_events_whose_output_is_published_are_not_skipped_silently(
+    power: Power, hand: Hand, monkeypatch: pytest.MonkeyPatch, again: int
+) -> None:
+    # One server has one clock.
+    monkeypatch.setattr(input_kept, "CLOCKS_MS", 0)
+    app = begun(hand, "A")
+    hand.publish("A", 1, 2, 3)
+    worked(hand)
+    power.save()
+    hand.publish("A", 4, 5, 6, 7)
+    worked(hand)
+    # The server has the output, and neither its input nor the snapshots.
+    power.fail("mesh-A-Numbers")
+    marker_cache.clear()
+    stores = {name: Snapshots() for name in app.stores}
+    hand.publish("A", *range(10, 10 + again))
+    later = Instances(hand, "A", stores, epoch=2)
+    large = later.by_group["large"]
+    large.start()
+    while later.statuses["large"].state is not InstanceState.RETRYING:
+        hand.step(0.05)
+    error = str(later.statuses["large"].error)
+    assert "PYSPARK-NATS-DATA-LOSS" in error
+    lost = "lost messages and used their sequences again"
+    assert (lost if again == 9 else "does not hold sequences 5 to 7 any more") in error

@@ -141,3 +141,9 @@ class Blind:
 
     async def drop(self, prefix: str) -> None:
         raise AssertionError(prefix)
+
+    async def listed(self) -> list[str]:
+        return []
+
+    async def stored_ms(self, name: str) -> int | None:
+        raise AssertionError(name)

@@ -25,11 +25,12 @@ class Power:
         shutil.copytree(self._directory, self._saved)
         self._start()
 
-    def fail(self) -> None:
-        """Lose what was stored since then."""
+    def fail(self, stream: str = "") -> None:
+        """Lose what was stored since then, in one stream or in all."""
         self._running.stop()
-        shutil.rmtree(self._directory)
-        shutil.copytree(self._saved, self._directory)
+        inside = f"jetstream/jetstream/$G/streams/{stream}" if stream else ""
+        shutil.rmtree(self._directory / inside)
+        shutil.copytree(self._saved / inside, self._directory / inside)
         self._start()
 
     def restart(self) -> None:

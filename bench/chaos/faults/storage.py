@@ -37,7 +37,6 @@ async def power_lost_by_two(scene: Scene) -> None:
     await scene.flow(200)
     scene.hit()
     await _restarted_after(scene, servers.names, _without_last(servers.lose), later="n3")
-    await scene.outside.until_running(scene.name)
     await scene.flow(100)
 
 

@@ -212,7 +212,7 @@ class ExactlyOncePublisher:
             if not batch.batch_id:
                 if ahead >= self._ahead or not self._has_marker(batch):
                     return
-                if not producer_state.skip_published(batch, self._origin.batch_id):
+                if not producer_state.skip_published(batch, self._origin):
                     self._pending.remove(batch)
                     continue
                 if batch.state.marker is None:

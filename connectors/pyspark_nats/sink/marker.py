@@ -32,6 +32,8 @@ class Marker:
     task: int = field(default=-1, compare=False)
     #: Records of the last batches, oldest first, if positions are counted.
     recent: tuple[BatchRecord, ...] = field(default=(), compare=False)
+    #: The server's time of the marker, ms since 1970; 0 if unknown.
+    time_ms: int = field(default=0, compare=False)
 
 
 NONE = Marker(-1, -1, 0)

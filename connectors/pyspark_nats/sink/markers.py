@@ -83,6 +83,7 @@ def parse(stored: Stored | None) -> Marker:
             int(values["position"]),
             int(values["epoch"]),
             stored.sequence,
+            time_ms=stored.time_ms,
             run=str(values.get("run", "")),
             task=int(values.get("task", -1)),
             recent=tuple(_record(*map(int, entry)) for entry in values.get("recent", ())),

@@ -17,3 +17,5 @@ class Origin:
     batch_id: int | None = None
     #: When the writer began, by a server's clock, ms since 1970: it writes to no later stream.
     began_ms: int | None = None
+    #: The server's time before which no input of this run was stored, ms since 1970; 0 if unknown.
+    since_ms: int = 0

@@ -6,12 +6,18 @@ Pure: markers and rows are arguments, decisions are results; nothing is sent or 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from pyspark_nats.arrow import kernels
-from pyspark_nats.errors import DivergedError, OrderError, RefusedError, StaleWriterError
+from pyspark_nats.errors import (
+    DataLossError,
+    DivergedError,
+    OrderError,
+    RefusedError,
+    StaleWriterError,
+)
 from pyspark_nats.sink import batch_digest, messages_out
 from pyspark_nats.sink.batch_digest import BatchDigest
 from pyspark_nats.sink.marker import Marker
@@ -23,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark_nats.sink.origin import Origin
 
 Pair = tuple[str, str]
+
+#: How far the clocks of two servers may be apart, ms.
+CLOCKS_MS: Final = 1000
 
 
 @dataclass
@@ -89,12 +98,12 @@ def check_marker(pair: Pair, marker: Marker, epoch: int, ours: Origin) -> None:
         )
 
 
-def skip_published(batch: PendingBatch, batch_id: int | None) -> bool:
+def skip_published(batch: PendingBatch, ours: Origin) -> bool:
     """Drop the rows of a pending batch that the stream's marker shows as already published.
 
     Args:
         batch: with a known marker of its producer.
-        batch_id: Spark's batch, for rows with counted positions; None for others.
+        ours: this writer.
 
     Returns:
         True if something remains to be sent: rows, or only the end-of-batch record.  If an earlier
@@ -103,8 +112,9 @@ def skip_published(batch: PendingBatch, batch_id: int | None) -> bool:
 
     Raises:
         DivergedError: the published rows are not, or not provably, the same as these rows.
+        DataLossError: they were published before the input of these rows was stored.
     """
-    state, marker = batch.state, batch.state.marker
+    state, marker, batch_id = batch.state, batch.state.marker, ours.batch_id
     assert marker is not None
     positions = messages_out.positions(batch.rows)
     first = int(np.searchsorted(positions, marker.position, side="right"))
@@ -112,6 +122,8 @@ def skip_published(batch: PendingBatch, batch_id: int | None) -> bool:
         # The stream may have been created again since an earlier task read the marker.
         state.marker = None
         return True
+    if first and marker.time_ms and ours.since_ms > marker.time_ms + CLOCKS_MS:
+        raise _input_lost(state.pair, marker, ours.since_ms)
     if batch_id is not None:
         _check_out(batch, marker, first, batch_id)
     if first == len(positions):
@@ -128,6 +140,17 @@ def skip_published(batch: PendingBatch, batch_id: int | None) -> bool:
         batch.before = batch.before.updated(batch.rows.slice(0, first))
     batch.rows = rows.slice(first)
     return True
+
+
+def _input_lost(pair: Pair, marker: Marker, since_ms: int) -> DataLossError:
+    stream, producer = pair
+    return DataLossError(
+        f'stream "{stream}" holds output of producer "{producer}" whose input is lost',
+        detail=f"By sequence {marker.sequence} rows are published whose input was stored "
+        f"{since_ms - marker.time_ms} ms later. A server that lost its power used sequences of "
+        "the input again.",
+        hint="Restore a backup, or begin again, to continue.",
+    )
 
 
 def _is_before(marker: Marker, batch_id: int | None) -> bool:

@@ -45,6 +45,7 @@ from mesh.operators.windows.window_loop import (
     new_node,
     next_timer,
     poll,
+    skip_idle,
     timer_before,
 )
 
@@ -128,6 +129,7 @@ def external_time_batch_loop(ev, clocks, par, node, reg, heap, meta, out):
     first = meta[M_RESUME]
     meta[M_RESUME] = 0
     for e in range(first, ev.shape[1] + 1):
+        idle = 0
         while timer_before(ev, clocks, par, reg, heap, meta, e):
             i = heap[0, WHOSE]
             if not _has_room(reg, meta, out, i):
@@ -135,12 +137,15 @@ def external_time_batch_loop(ev, clocks, par, node, reg, heap, meta, out):
                 meta[M_OUT] += 1 << 40
                 return
             i, clock, order, path = next_timer(clocks, par, reg, heap, meta)
+            is_empty = reg[i, FLUSHED] != 0 and reg[i, A_HEAD] == NIL
+            idle = idle + 1 if is_empty else 0
             if reg[i, FLUSHED] == 0:
                 _flush(par, node, reg, meta, out, i, True, clock, order, path)
                 reg[i, FLUSHED] = 1
             else:
                 _append(par, node, reg, meta, out, i, True, clock, order, path)
             arm(reg, heap, meta, i, clock + par[TIMEOUT])
+            skip_idle(ev, par, reg, heap, meta, e, idle, par[TIMEOUT], NIL)
         if e == ev.shape[1]:
             break
         i, row = ev[E_INSTANCE, e], par[P_BASE] + e

@@ -40,6 +40,7 @@ from mesh.operators.windows.window_loop import (
     new_node,
     next_timer,
     poll,
+    skip_idle,
     timer_before,
 )
 
@@ -133,12 +134,16 @@ def time_batch_loop(ev, clocks, par, node, reg, heap, meta, out):
     )
     sends = False
     for e in range(ev.shape[1] + 1):
+        idle = 0
         while timer_before(ev, clocks, par, reg, heap, meta, e):
             i, clock, order, path = next_timer(clocks, par, reg, heap, meta)
+            is_empty = reg[i, A_HEAD] == NIL and reg[i, B_HEAD] == NIL and reg[i, DIRTY] == 0
+            idle = idle + 1 if is_empty else 0
             if clock >= reg[i, EMIT_AT]:
                 reg[i, EMIT_AT] += span
                 _time_is_up(par, node, reg, meta, out, i, clock, order, path)
             arm(reg, heap, meta, i, reg[i, EMIT_AT])
+            skip_idle(ev, par, reg, heap, meta, e, idle, span, EMIT_AT)
         if e == ev.shape[1]:
             break
         i, row = ev[E_INSTANCE, e], par[P_BASE] + e

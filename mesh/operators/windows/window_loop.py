@@ -247,6 +247,30 @@ def next_timer(clocks, par, reg, heap, meta):  # type: ignore[no-untyped-def]
 
 
 @helper
+def skip_idle(ev, par, reg, heap, meta, e, idle, span, register):  # type: ignore[no-untyped-def]
+    """Let timers that change nothing pass at once, all but the last few before event e.
+
+    ``idle``: timers that have fired without an effect since the last event; once each instance's
+    has, none has one before event e.  All are set again after ``span``, and ``register`` of an
+    instance grows with its timer (NIL: none does).
+    """
+    if idle <= meta[M_HEAP] or meta[M_HEAP] == 0 or par[P_PLAYBACK] != 0:
+        return
+    until = ev[E_CLOCK, e] if e < ev.shape[1] else par[P_NOW]
+    by = ((until - heap[0, DUE]) // span - 2) * span
+    if by <= 0:
+        return
+    # All move alike, so that their order stays.
+    for n in range(meta[M_HEAP]):
+        i = heap[n, WHOSE]
+        heap[n, DUE] += by
+        if reg[i, ALARM_NUMBER] == heap[n, NUMBER]:
+            reg[i, ALARM] += by
+            if register != NIL:
+                reg[i, register] += by
+
+
+@helper
 def begin(ev, meta, e):  # type: ignore[no-untyped-def]
     """Record the arrival of event e; true if it is the first of its chunk."""
     meta[M_STEPS] += 1

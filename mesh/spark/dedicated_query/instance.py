@@ -18,7 +18,7 @@ import orjson
 
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState
-from mesh.spark import drain, snapshot_migration
+from mesh.spark import drain, input_kept, snapshot_migration
 from mesh.spark.dedicated_query import query
 from mesh.spark.instance_metrics import InstanceMetrics
 from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
@@ -162,6 +162,7 @@ class DedicatedInstance:
             else:
                 local.put_new()
         offsets = with_newest(start_offsets(self.io, reached), starts)
+        input_kept.check(self.io, offsets, self._options.nats)
         return offsets or None, frozenset(reached)
 
     def _watch(self, running: StreamingQuery, run: Path, halts: Sequence[Path]) -> None:

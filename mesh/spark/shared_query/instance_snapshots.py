@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mesh.spark import drain, snapshot_migration
+from mesh.spark import drain, input_kept, snapshot_migration
 from mesh.spark.dedicated_query.instance import start_offsets, with_newest
 from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
 from mesh.spark.shared_query import members
@@ -90,6 +90,7 @@ class InstanceSnapshots:
                 )
                 reached, newest = {0: manifest.position_of}, manifest.starts
             position = with_newest(start_offsets(self._io, reached), [newest])
+            input_kept.check(self._io, position, self._nats)
             begin = {key: {key: position[key]} for key in self._keys if key in position}
             return begin, frozenset(begin)
         starts, restored = {}, set()

@@ -99,9 +99,9 @@ def run(item: WorkItem) -> PartRun:
     # A name that no other run of the member has, in any process.
     name = f"{member.io.assignment.epoch}.{member.generation}-{os.getpid()}.{next(_runs)}"
     connection = shared(member.sink.connection)
-    publisher = Publisher(
-        connection, member.sink, Origin(name, part.number, began_ms=item.began_ms)
-    )
+    since_ms = min((one.start_ms for one in item.ranges), default=0)
+    origin = Origin(name, part.number, began_ms=item.began_ms, since_ms=since_ms)
+    publisher = Publisher(connection, member.sink, origin)
     errors = member.io.errors[0]
     room = messages_out.room(connection)
     for out in sink_rows.within_size(member.io, made, room):

@@ -1,0 +1,89 @@
+"""Check, at a start of a group without state, that the input of its published output still exists.
+
+A power failure may take the end of an input and leave the output.  New events then get sequences
+whose output is published, so that they would be skipped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
+from mesh.spark.stateless_task import positioned_routes
+from pyspark_nats.errors import DataLossError
+from pyspark_nats.protocol import jetstream
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.sink import markers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.spark.instance_io import InstanceIO
+    from pyspark_nats.protocol.jetstream import Stored
+
+#: How far the clocks of two servers may be apart, ms.
+CLOCKS_MS: Final = 1000
+_PREFIX: Final = "mesh._marker"
+_HINT: Final = (
+    'Events that were stored since would be skipped. "mesh restore --no-replay", or undeploy and '
+    "deploy, to continue."
+)
+
+
+def check(io: InstanceIO, starts: Mapping[str, Mapping[str, int]], nats: Mapping[str, str]) -> None:
+    """Check the input of each producer of an instance.
+
+    Args:
+        io: of the instance.
+        starts: where it continues, by JetStream stream; the beginning of a stream without one.
+        nats: options of the NATS connection.
+
+    Raises:
+        DataLossError: an input does not hold the messages that output was published for, or holds
+            others in their place.
+    """
+    if io.group.stateful:
+        return
+    inputs = {
+        (channel.js_stream(partition), one.producer(io)): one.route.input.channel.js_stream()
+        for one in positioned_routes(io)
+        for channel in (one.route.output,)
+        for partition in range(channel.partitions)
+    }
+    with Connection(connection_options(nats)) as connection:
+        asked = [(pair[0], markers.subject(_PREFIX, *pair)) for pair in inputs]
+        found = connection.retry_while_unavailable(
+            "reading markers", lambda: jetstream.last_messages(connection, asked)
+        )
+        newest: dict[str, tuple[int, Stored]] = {}
+        for js_stream, marker in zip(inputs.values(), found, strict=True):
+            if marker is not None:
+                sequence = markers.parse(marker).position // POSITIONS_PER_MESSAGE
+                known = newest.get(js_stream)
+                if known is None or known[0] < sequence:
+                    newest[js_stream] = sequence, marker
+        for js_stream, (sequence, marker) in newest.items():
+            if starts.get(js_stream, {}).get("sequence", 0) < sequence:
+                connection.retry_while_unavailable(
+                    "looking for the input",
+                    lambda: _check(connection, js_stream, sequence, marker),  # noqa: B023
+                )
+
+
+def _check(connection: Connection, js_stream: str, sequence: int, marker: Stored) -> None:
+    last = jetstream.stream_infos(connection, [js_stream])[js_stream].last
+    if last < sequence:
+        raise DataLossError(
+            f'stream "{js_stream}" does not hold sequences {last + 1} to {sequence} any more',
+            detail=f"Output of them is published: {marker.subject} says so.",
+            hint=_HINT,
+        )
+    stored = jetstream.message(connection, js_stream, sequence)
+    if stored is not None and stored.time_ms > marker.time_ms + CLOCKS_MS:
+        raise DataLossError(
+            f'stream "{js_stream}" lost messages and used their sequences again',
+            detail=f"Sequence {sequence} is younger than its output, by "
+            f"{stored.time_ms - marker.time_ms} ms.",
+            hint=_HINT,
+        )
