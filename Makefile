@@ -30,7 +30,7 @@ export MESH_HOST_UID := $(shell id -u)
 export MESH_HOST_GID := $(shell id -g)
 export COMPOSE_PROFILES := $(PROFILES)
 
-.PHONY: images up down logs
+.PHONY: dist images up down logs
 .PHONY: help demo test test-all lint lock conf docs clean bench-connector bench-flow bench-language bench-mesh bench-operators chaos fuzz
 
 help:
@@ -40,6 +40,7 @@ help:
 	@echo 'make test ARGS="-m long"   the tests that put load on a cluster for minutes, which neither of them runs'
 	@echo 'make test ARGS="-m docker" the development stack in containers; needs an engine and make images'
 	@echo 'make lint    the same without the tests'
+	@echo 'make dist    build the wheels of the project and of the connector into dist'
 	@echo 'make up      a cluster in containers: 3 NATS servers, 2 managers, 3 workers; PROFILES=store,metrics adds services'
 	@echo 'make down    ends it, and keeps its volumes; make logs shows its logs'
 	@echo 'make images  build its images; BASE=IMAGE and PIP_INDEX_URL=URL choose the base and the package index'
@@ -96,6 +97,10 @@ chaos: $(STAMP)
 fuzz: $(STAMP)
 	@$(BIN)/python -m tests.fuzz.messages --minutes $(FUZZ_MINUTES) $(ARGS)
 
+dist: $(STAMP)
+	rm -rf dist && $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist . ./connectors
+	@ls dist
+
 # One image after the other: they share layers.
 images:
 	@for target in nats manager worker; do \
@@ -125,7 +130,7 @@ lock:
 	$(BIN)/python -m tools.image_locks
 
 clean:
-	rm -rf $(VENV) .mesh .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .mesh dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find mesh connectors tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made anew when what is installed changes.  The project itself goes in editable, so its own files are never stale.

@@ -79,14 +79,15 @@ class Stack:
 
     def __post_init__(self) -> None:
         ports = ("API_PORT", "API_PORT_2", "NATS_PORT", "NATS_PORT_2", "NATS_PORT_3")
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
+        # docker-compose 1.29 is a Python program itself.
+        left_out = ("MESH_", "PYTHON")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
         self.environment = kept | {f"MESH_{name}": str(free_port()) for name in ports}
         self.environment |= {
             "PWD": str(self.folder),
             "MESH_HOST_UID": str(os.getuid()),
             "MESH_HOST_GID": str(os.getgid()),
             "XDG_CONFIG_HOME": str(self.folder / "config"),
-            "PYTHONPATH": os.pathsep.join(sys.path),
         }
 
     def compose(self, *arguments: str, limit_s: float = UP_S) -> str:
@@ -109,9 +110,11 @@ class Stack:
         return name
 
     def mesh(self, *arguments: str, limit_s: float = OUT_S) -> str:
+        path = {"PYTHONPATH": os.pathsep.join(sys.path)}
         said = subprocess.run(
-            [sys.executable, "-m", "mesh.cli", *arguments], cwd=self.folder, env=self.environment,
-            capture_output=True, text=True, timeout=limit_s, check=False,
+            [sys.executable, "-m", "mesh.cli", *arguments], cwd=self.folder,
+            env=self.environment | path, capture_output=True, text=True, timeout=limit_s,
+            check=False,
         )  # fmt: skip
         assert said.returncode == 0, said.stderr + said.stdout
         return said.stdout
