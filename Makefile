@@ -113,6 +113,7 @@ up:
 
 down:
 	$(STACK) down
+	@rm -f .mesh/stack/context.json
 
 logs:
 	$(STACK) logs --tail 200 -f $(ARGS)

@@ -11,19 +11,25 @@ from mesh.cli.demo_run import OUTPUTS, Demo, expected_rows, find_example, parts_
 from mesh.cli.demo_view import make_view
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterator
 
 ROWS = 900
 
 
+@pytest.fixture(scope="module")
+def expected() -> dict[str, Counter[bytes]]:
+    return expected_rows(find_example(), ROWS)
+
+
 @pytest.fixture
-def demo() -> Iterator[Demo]:
+def demo(expected: dict[str, Counter[bytes]]) -> Iterator[Demo]:
     """A demo that has received everything."""
     view = make_view(io.StringIO())
     made = Demo(view, ROWS, age_s=1.0)
     made.events = [(number, {}) for number in range(ROWS)]
     made.killed, made.pause_s = "worker-1", 2.25
-    for stream, rows in expected_rows(find_example(), ROWS).items():
+    for stream, rows in expected.items():
         made.tallies[stream].rows = rows.copy()
         made.tallies[stream].events = rows.total()
     yield made
@@ -41,9 +47,8 @@ def test_the_year_is_divided_and_a_small_part_of_it_too(
 
 
 def test_the_last_screen_names_each_row_that_is_lost_or_doubled(
-    demo: Demo, capsys: pytest.CaptureFixture[str]
+    demo: Demo, expected: dict[str, Counter[bytes]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    expected = expected_rows(find_example(), ROWS)
     assert all(expected[stream] for stream in OUTPUTS)
     demo.tallies[OUTPUTS[0]].latency_ms = [10.0, 20.0, 30.0]
     demo._sum_up({"instances": []}, expected)

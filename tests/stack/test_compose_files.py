@@ -50,6 +50,15 @@ def test_compose_accepts_the_file(program: list[str], tmp_path: Path) -> None:
     assert set(yaml.safe_load(said.stdout)["services"]) == set(services())
 
 
+def test_the_override_of_a_new_project_names_a_service_and_a_setting() -> None:
+    text = (ROOT / "mesh" / "cli" / "project" / "compose.override.yaml").read_text("utf-8")
+    ((name, service),) = yaml.safe_load(text)["services"].items()
+    assert service["environment"] == {"MESH_MANAGER_APPS_DIR": "/apps"}
+    assert service["volumes"] == ["${PWD}:/apps:ro"]
+    assert name in services()
+    assert Settings().manager.apps_dir == ""
+
+
 def test_every_process_has_a_probe_and_an_init_and_a_read_only_root() -> None:
     for name in OURS:
         service = services()[name]
