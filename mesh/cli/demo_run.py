@@ -159,7 +159,8 @@ class Demo:
                 raise MeshError(
                     "MESH-U150",
                     f"workers are not ready after {_READY_S:.0f} s",
-                    hint="Their logs are in the data directory.",
+                    hint="Their logs are in the data directory. An installation by pip is prepared "
+                    "once: python -m mesh.worker.prepare",
                 )
             await asyncio.sleep(0.2)
 
