@@ -25,6 +25,8 @@ STACK = $(COMPOSE) -p mesh-dev -f compose/dev.yaml
 BASE ?= python:3.12-slim-bookworm
 PIP_INDEX_URL ?= https://pypi.org/simple
 PROFILES ?=
+# "host" for builds that reach the package index over the host's network only.
+export MESH_BUILD_NETWORK ?= default
 export MESH_IMAGE_BASE := $(BASE)
 export MESH_HOST_UID := $(shell id -u)
 export MESH_HOST_GID := $(shell id -g)
@@ -104,7 +106,7 @@ dist: $(STAMP)
 # One image after the other: they share layers.
 images:
 	@for target in nats manager worker; do \
-		docker build --network host -f compose/Dockerfile --target $$target -t mesh-$$target:dev \
+		docker build --network $(MESH_BUILD_NETWORK) -f compose/Dockerfile --target $$target -t mesh-$$target:dev \
 			--build-arg BASE=$(BASE) --build-arg PIP_INDEX_URL=$(PIP_INDEX_URL) . || exit 1; done
 
 up:
