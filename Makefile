@@ -25,12 +25,14 @@ STACK = $(COMPOSE) -p mesh-dev -f compose/dev.yaml
 BASE ?= python:3.12-slim-bookworm
 PIP_INDEX_URL ?= https://pypi.org/simple
 PROFILES ?=
+# "host" for builds that reach the package index over the host's network only.
+export MESH_BUILD_NETWORK ?= default
 export MESH_IMAGE_BASE := $(BASE)
 export MESH_HOST_UID := $(shell id -u)
 export MESH_HOST_GID := $(shell id -g)
 export COMPOSE_PROFILES := $(PROFILES)
 
-.PHONY: images up down logs
+.PHONY: dist images up down logs
 .PHONY: help demo test test-all lint lock conf docs clean bench-connector bench-flow bench-language bench-mesh bench-operators chaos fuzz
 
 help:
@@ -40,6 +42,7 @@ help:
 	@echo 'make test ARGS="-m long"   the tests that put load on a cluster for minutes, which neither of them runs'
 	@echo 'make test ARGS="-m docker" the development stack in containers; needs an engine and make images'
 	@echo 'make lint    the same without the tests'
+	@echo 'make dist    build the wheels of the project and of the connector into dist'
 	@echo 'make up      a cluster in containers: 3 NATS servers, 2 managers, 3 workers; PROFILES=store,metrics adds services'
 	@echo 'make down    ends it, and keeps its volumes; make logs shows its logs'
 	@echo 'make images  build its images; BASE=IMAGE and PIP_INDEX_URL=URL choose the base and the package index'
@@ -97,10 +100,14 @@ fuzz: $(STAMP)
 	@$(BIN)/python -m tests.fuzz.messages --minutes $$(( ($(FUZZ_MINUTES) + 1) / 2 )) $(ARGS)
 	@$(BIN)/python -m tests.fuzz.whole_path --minutes $$(( ($(FUZZ_MINUTES) + 1) / 2 )) $(ARGS)
 
+dist: $(STAMP)
+	rm -rf dist && $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist . ./connectors
+	@ls dist
+
 # One image after the other: they share layers.
 images:
 	@for target in nats manager worker; do \
-		docker build --network host -f compose/Dockerfile --target $$target -t mesh-$$target:dev \
+		docker build --network $(MESH_BUILD_NETWORK) -f compose/Dockerfile --target $$target -t mesh-$$target:dev \
 			--build-arg BASE=$(BASE) --build-arg PIP_INDEX_URL=$(PIP_INDEX_URL) . || exit 1; done
 
 up:
@@ -109,6 +116,7 @@ up:
 
 down:
 	$(STACK) down
+	@rm -f .mesh/stack/context.json
 
 logs:
 	$(STACK) logs --tail 200 -f $(ARGS)
@@ -126,7 +134,7 @@ lock:
 	$(BIN)/python -m tools.image_locks
 
 clean:
-	rm -rf $(VENV) .mesh .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .mesh dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find mesh connectors tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made anew when what is installed changes.  The project itself goes in editable, so its own files are never stale.

@@ -78,10 +78,12 @@ def main(volume: Path, host: Path) -> None:
         _private(volume / f"{name}.yaml", SETTINGS.format(name, passwords["nats"][name]))
     if not (volume / "api.crt").exists():
         self_signed(volume, SystemClock().wall_ms(), HOSTS)
-    monitor = frozenset({Permission.VIEW, Permission.MONITOR})
-    for name in API_USERS:
-        may = None if name == "dev" else monitor
-        users.add(volume / "users", name, passwords["api"][name], may)
+    # Managers that run read this file: a second start leaves it alone.
+    if not (volume / "users").exists():
+        monitor = frozenset({Permission.VIEW, Permission.MONITOR})
+        for name in API_USERS:
+            may = None if name == "dev" else monitor
+            users.add(volume / "users", name, passwords["api"][name], may)
     _private(volume / "prometheus.password", passwords["api"]["prometheus"])
     _private(volume / "postgres.password", passwords["store"]["postgres"])
     for path in (volume, *volume.iterdir()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import time
 from typing import TYPE_CHECKING, Any, cast
@@ -183,12 +184,22 @@ class Client:
 
         Another machine's manager is not waited for: a wrong address is more likely.
         """
-        if not is_loopback(self._context.server) or self.health():
+        if not is_loopback(self._context.server) or self._listens():
             return
         say(f"waiting for the manager at {self._context.server}, which is starting ...")
         deadline_s = time.monotonic() + limit_s
-        while time.monotonic() < deadline_s and not self.health():
+        while time.monotonic() < deadline_s and not self._listens():
             time.sleep(_LOOK_S)
+
+    def _listens(self) -> bool:
+        """Whether the manager's port is bound; a certificate that does not fit is no reason."""
+        url = self._http.base_url
+        port = url.port or (443 if url.scheme == "https" else 80)
+        try:
+            socket.create_connection((url.host, port), timeout=2).close()
+        except OSError:
+            return False
+        return True
 
     def health(self) -> bool:
         """Whether the manager answers."""

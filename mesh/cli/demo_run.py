@@ -1,9 +1,10 @@
-"""The demo on a running cluster: deploy, publish, listen, wait, report."""
+"""The demo on a running cluster: a steady load, a burst, a killed worker, and a report."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -29,10 +30,22 @@ if TYPE_CHECKING:
 APP: Final = "Temperature"
 INPUT: Final = "TempStream"
 OUTPUTS: Final = ("AvgTempStream", "AlertStream", "HighTempStream")
+#: The group with state, which emits the first of the output streams for every event.
+STATEFUL: Final = "group-1"
+STEADY_RATE: Final = 200
+STEADY_EVENTS: Final = 1600
+HINTS: Final = (
+    "mesh init shop; cd shop; mesh dev --watch     an app of your own, deployed when you save it",
+    "mesh demo --keep                              this cluster, until Ctrl-C",
+    "docs/compose.md                               a cluster in containers, with three of each",
+)
 #: Most publishes without an acknowledgement.
 _WINDOW: Final = 1000
 #: Outputs are complete after this time without an output, if no instance lags.
 _QUIET_S: Final = 2.0
+#: The same between two parts of the demo, where a row that is late only counts as steady or burst.
+_SETTLED_S: Final = 0.5
+_LAST_S: Final = 0.3
 _READY_S: Final = 120.0
 #: The demo fails after this time without an output while events wait.
 _STUCK_S: Final = 60.0
@@ -49,9 +62,18 @@ class Demo:
     tallies: dict[str, Tally] = field(default_factory=lambda: {s: Tally() for s in OUTPUTS})
     #: Event time to the time at which its last event was published, ms since 1970.
     published_ms: dict[int, float] = field(default_factory=dict)
+    events: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     first_row_s: float | None = None
     last_row_s: float = 0.0
-    events_in: int = 0
+    #: Latencies count while events are published steadily.
+    is_steady: bool = True
+    burst_rate: float = 0.0
+    burst_s: float = 0.0
+    killed: str = ""
+    is_killed: bool = False
+    #: Arrival of the last row of the group with state, and its longest pause since the kill.
+    stateful_row_s: float = 0.0
+    pause_s: float = 0.0
 
     def elapsed_s(self) -> float:
         """Seconds since the command was started."""
@@ -72,16 +94,48 @@ class Demo:
                 js = nats.jetstream(publish_async_max_pending=2 * _WINDOW)
                 deployed_s = time.monotonic()
                 done = await asyncio.to_thread(client.deploy, text)
-                # The channels exist as soon as the app is deployed, so publishing need not wait
-                # until it runs.
-                running = asyncio.create_task(self._tell_running(client, done, deployed_s))
                 for stream in OUTPUTS:
                     await self._listen(js, stream)
-                rate = await self._publish(js)
-                await running
+                await self._tell_running(client, done, deployed_s)
+                await self._play(cluster, client, js)
                 status = await self._until_complete(client)
+                expected = await asyncio.to_thread(expected_rows, text, self.rows)
         self.view.close()
-        self._sum_up(status, rate)
+        self._sum_up(status, expected)
+
+    async def _play(self, cluster: LocalCluster, client: Client, js: JetStreamContext) -> None:
+        """Publish the year: some of it steadily, most as a burst, the end while a worker dies."""
+        # Imported late: it reads a table of 26,115 rows.
+        from mesh.testing import weather
+
+        self.events = list(weather.load().events())[: self.rows]
+        steady, burst = parts_of(len(self.events))
+        self.view.say(f"Steady: {steady:,} events at {STEADY_RATE}/s.")
+        await self._publish_steadily(js, 0, steady)
+        # Outputs of the last events are still on their way.
+        await asyncio.sleep(_LAST_S)
+        self.is_steady = False
+        self.view.say(f"Burst: {burst - steady:,} events, as fast as this client can.")
+        began_s = time.monotonic()
+        self.burst_rate = await self._publish(js, steady, burst)
+        await self._until_complete(client, quiet_s=_SETTLED_S)
+        self.burst_s = max(self.last_row_s, began_s) - began_s
+        await self._lose_worker(cluster, client, js, burst)
+
+    async def _lose_worker(
+        self, cluster: LocalCluster, client: Client, js: JetStreamContext, start: int
+    ) -> None:
+        """Publish the rest steadily, and kill the worker of the group with state meanwhile."""
+        status = await asyncio.to_thread(client.status, APP)
+        self.killed = next(i["worker"] for i in status["instances"] if i["group"] == STATEFUL)
+        (child,) = (child for child in cluster.children if child.name == self.killed)
+        count = len(self.events)
+        self.view.say(f"{count - start:,} events at {STEADY_RATE}/s; kill -9 of {self.killed}:")
+        before = start + (count - start) // 4
+        await self._publish_steadily(js, start, before)
+        child.process.kill()
+        self.is_killed, self.stateful_row_s = True, time.monotonic()
+        await self._publish_steadily(js, before, count)
 
     async def _tell_running(self, client: Client, done: dict[str, Any], deployed_s: float) -> None:
         """Wait until the app runs, and report the time."""
@@ -105,7 +159,8 @@ class Demo:
                 raise MeshError(
                     "MESH-U150",
                     f"workers are not ready after {_READY_S:.0f} s",
-                    hint="Their logs are in the data directory.",
+                    hint="Their logs are in the data directory. An installation by pip is prepared "
+                    "once: python -m mesh.worker.prepare",
                 )
             await asyncio.sleep(0.2)
 
@@ -120,9 +175,13 @@ class Demo:
                 self.first_row_s = self.elapsed_s()
                 self.view.say(f"First output row after {self.first_row_s:.1f} s.")
             tally.events += len(events)
+            tally.rows.update(map(row_key, events))
+            if self.is_killed and stream == OUTPUTS[0]:
+                self.pause_s = max(self.pause_s, self.last_row_s - self.stateful_row_s)
+                self.stateful_row_s = self.last_row_s
             tally.recent.extend(orjson.dumps(e).decode() for e in events[-5:])
             cause_ms = self.published_ms.get(int(headers.get(names.EVENT_TIME_HEADER, -1)))
-            if cause_ms is not None:
+            if cause_ms is not None and self.is_steady:
                 out_ms = message.metadata.timestamp.timestamp() * 1000
                 tally.latency_ms.append(max(0.0, out_ms - cause_ms))
             self.view.outputs(self.tallies)
@@ -134,38 +193,47 @@ class Demo:
             ordered_consumer=True,
         )
 
-    async def _publish(self, js: JetStreamContext) -> float:
-        """Publish the weather; returns events per second, first to last acknowledgement."""
-        # Imported late: it reads a table of 26,115 rows.
-        from mesh.testing import weather
+    async def _publish_steadily(self, js: JetStreamContext, start: int, end: int) -> None:
+        """Publish events at ``STEADY_RATE``."""
+        began_s = time.monotonic()
+        pending = []
+        for number in range(start, end):
+            due_s = began_s + (number - start) / STEADY_RATE
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            pending.append(await self._send(js, number))
+            self.view.published(number + 1, len(self.events), STEADY_RATE)
+        for one in pending:
+            await one
 
-        subject = names.subject(APP, INPUT)
+    async def _publish(self, js: JetStreamContext, start: int, end: int) -> float:
+        """Publish events at once; returns events per second, first to last acknowledgement."""
         began_s = time.monotonic()
         pending: set[asyncio.Future[Any]] = set()
-        for number, (time_ms, event) in enumerate(weather.load().events()):
-            if number == self.rows:
-                break
-            headers = {names.EVENT_TIME_HEADER: str(time_ms)}
-            self.published_ms[time_ms] = time.time_ns() / 1e6
-            pending.add(await js.publish_async(subject, orjson.dumps(event), headers=headers))
+        for number in range(start, end):
+            pending.add(await self._send(js, number))
             if len(pending) >= _WINDOW:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                 for one in done:
                     one.result()
-                self.view.published(number + 1, self.rows, number / (time.monotonic() - began_s))
+                rate = (number + 1 - start) / (time.monotonic() - began_s)
+                self.view.published(number + 1, len(self.events), rate)
         for one in pending:
             await one
-        self.events_in = min(self.rows, weather.ROWS)
-        rate = self.events_in / (time.monotonic() - began_s)
-        self.view.published(self.events_in, self.events_in, rate)
-        return rate
+        return (end - start) / (time.monotonic() - began_s)
 
-    async def _until_complete(self, client: Client) -> dict[str, Any]:
+    async def _send(self, js: JetStreamContext, number: int) -> asyncio.Future[Any]:
+        time_ms, event = self.events[number]
+        headers = {names.EVENT_TIME_HEADER: str(time_ms)}
+        self.published_ms[time_ms] = time.time_ns() / 1e6
+        subject = names.subject(APP, INPUT)
+        return await js.publish_async(subject, orjson.dumps(event), headers=headers)
+
+    async def _until_complete(self, client: Client, quiet_s: float = _QUIET_S) -> dict[str, Any]:
         """Return the status once no instance lags and no output has arrived for a while."""
-        began_s = time.monotonic()
+        began_s, least_s = time.monotonic(), quiet_s
         while True:
             quiet_s = time.monotonic() - max(self.last_row_s, began_s)
-            if quiet_s >= _QUIET_S:
+            if quiet_s >= least_s:
                 status = await asyncio.to_thread(client.status, APP)
                 is_behind = any(i["behind"] for i in status["instances"])
                 if self.first_row_s is not None and status["state"] == "running" and not is_behind:
@@ -179,17 +247,70 @@ class Demo:
                     )
             await asyncio.sleep(0.1)
 
-    def _sum_up(self, status: dict[str, Any], rate: float) -> None:
-        rows = [
-            (stream, tally.events, *quantiles(tally.latency_ms))
-            for stream, tally in self.tallies.items()
-        ]
-        self.view.summary(self.events_in, rate, rows, status["instances"])
-        assert self.first_row_s is not None
-        self.view.say(
-            f"First output row {self.first_row_s:.1f} s after the command, "
-            f"all done after {self.elapsed_s():.1f} s."
+    def _sum_up(self, status: dict[str, Any], expected: dict[str, Counter[bytes]]) -> None:
+        lost, doubled = 0, 0
+        rows = []
+        for stream, tally in self.tallies.items():
+            missing, extra = expected[stream] - tally.rows, tally.rows - expected[stream]
+            lost, doubled = lost + missing.total(), doubled + extra.total()
+            numbers = (tally.events, missing.total(), extra.total())
+            rows.append((stream, *numbers, *quantiles(tally.latency_ms)))
+        steady, burst = parts_of(len(self.events))
+        latency_ms = quantiles([ms for tally in self.tallies.values() for ms in tally.latency_ms])
+        burst_text = (
+            f"{burst - steady:,} events, published at {self.burst_rate:,.0f}/s; "
+            f"all output after {self.burst_s:.1f} s"
         )
+        kill_text = (
+            f"of {self.killed}: its group emitted nothing for {self.pause_s:.1f} s; "
+            f"{lost} rows lost, {doubled} doubled"
+        )
+        findings = [
+            ("steady", f"{steady:,} events at {STEADY_RATE}/s: {_latency(latency_ms)}"),
+            ("burst", burst_text),
+            ("kill -9", kill_text),
+            ("all", f"{len(self.events):,} events in, {self.elapsed_s():.1f} s after the command"),
+        ]
+        self.view.summary(findings, rows, status["instances"], HINTS)
+
+
+def parts_of(events: int) -> tuple[int, int]:
+    """The ends of the steady part and of the burst; the rest is for the loss of a worker."""
+    steady = min(STEADY_EVENTS, events // 3)
+    return steady, events - steady
+
+
+def expected_rows(text: str, count: int) -> dict[str, Counter[bytes]]:
+    """The output of the app on the first ``count`` events, computed in this process.
+
+    ``tests/operators/test_year.py`` compares it with the reference engine's.
+    """
+    import numpy as np
+
+    from mesh.language.parser import parse
+    from mesh.operators.executor import Executor, InputRun
+    from mesh.plan.bind import bind
+    from mesh.testing import weather
+
+    year = weather.load()
+    time_ms, rows = year.time_ms[:count], year.rows.slice(0, count)
+    run = InputRun(INPUT, np.arange(1, 1 + len(time_ms)), time_ms, rows)
+    found: dict[str, Counter[bytes]] = {stream: Counter() for stream in OUTPUTS}
+    for output in Executor(bind(parse(text)), OUTPUTS).run([run], {INPUT: int(time_ms[-1])}):
+        found[output.stream].update(map(row_key, output.rows.to_pylist()))
+    return found
+
+
+def row_key(row: dict[str, Any]) -> bytes:
+    """A row as bytes that two rows share only if they are equal to the last bit."""
+    return orjson.dumps(row, option=orjson.OPT_SORT_KEYS)
+
+
+def _latency(quantiles_ms: tuple[float | None, float | None]) -> str:
+    half, most = quantiles_ms
+    if half is None or most is None:
+        return "no output meanwhile"
+    return f"output {half:.0f} ms after its event (median), {most:.0f} ms for 99 of 100"
 
 
 def quantiles(values: list[float]) -> tuple[float | None, float | None]:
@@ -202,13 +323,14 @@ def quantiles(values: list[float]) -> tuple[float | None, float | None]:
 
 
 def find_example() -> str:
-    """The text of examples/temperature.siddhi; MESH-U151 outside of a checkout."""
-    root = Path(str(resources.files("mesh"))).parent
-    path = root / "examples" / "temperature.siddhi"
-    if not path.exists():
-        raise MeshError(
-            "MESH-U151",
-            f'file "{path}" is not there',
-            hint="The demo needs a checkout of the project.",
-        )
-    return path.read_text()
+    """The text of temperature.siddhi, of a checkout or of the wheel; MESH-U151 without either."""
+    package = Path(str(resources.files("mesh")))
+    for folder in (package.parent / "examples", package / "examples"):
+        path = folder / "temperature.siddhi"
+        if path.exists():
+            return path.read_text(encoding="utf-8")
+    raise MeshError(
+        "MESH-U151",
+        f'file "{path}" is not there',
+        hint="Install the wheel again, or run the demo in a checkout of the project.",
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
@@ -25,6 +25,8 @@ class Tally:
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=5))
     #: Broker's time of the output minus that of the input that caused it, ms.
     latency_ms: list[float] = field(default_factory=list)
+    #: How often each row was received.
+    rows: Counter[bytes] = field(default_factory=Counter)
 
 
 class View(Protocol):
@@ -48,12 +50,12 @@ class View(Protocol):
 
     def summary(
         self,
-        events_in: int,
-        rate: float,
+        findings: Sequence[tuple[str, str]],
         outputs: Sequence[tuple[Any, ...]],
         instances: Sequence[dict[str, Any]],
+        hints: Sequence[str],
     ) -> None:
-        """Print the tables at the end."""
+        """Print the last screen."""
         ...
 
 
@@ -89,20 +91,26 @@ class PlainView:
 
     def summary(
         self,
-        events_in: int,
-        rate: float,
+        findings: Sequence[tuple[str, str]],
         outputs: Sequence[tuple[Any, ...]],
         instances: Sequence[dict[str, Any]],
+        hints: Sequence[str],
     ) -> None:
-        """Print the tables."""
-        print(f"\n{events_in:,} events in, published at {rate:,.0f}/s\n")
-        show_table(("output stream", "events", "latency ms p50", "p99"), outputs)
+        """Print findings, tables and hints."""
+        print()
+        for name, text in findings:
+            print(f"{name:<8}{text}")
+        streams = ("output stream", "events", "lost", "doubled", "steady ms p50", "p99")
+        show_table(streams, outputs)
         columns = ("instance", "worker", "messages in", "rows out", "batch ms p50")
         shown = [
             (i["instance"], i["worker"], i["messages_in"], i["rows_out"], i["batch_ms_p50"])
             for i in instances
         ]
         show_table(columns, shown)
+        print("Try next:")
+        for hint in hints:
+            print(f"  {hint}")
 
     def _is_time(self, what: str) -> bool:
         now_s = time.monotonic()

@@ -75,7 +75,7 @@ async def _run(plan: LocalPlan, folder: Path | None) -> None:
         await wait_until_up(cluster)
         typer.echo("The manager is up; the workers' Spark sessions need some more seconds.")
         if folder is None:
-            typer.echo("Try: mesh deploy examples/temperature.siddhi.  Ctrl-C ends everything.")
+            typer.echo("Try: mesh init shop; mesh deploy shop/shop.siddhi.  Ctrl-C ends all.")
         else:
             typer.echo(f"Apps of {folder} are deployed when saved.  Ctrl-C ends everything.")
         await until_signal(cluster, folder)

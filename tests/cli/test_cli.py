@@ -200,11 +200,20 @@ def test_the_demo_speaks_in_plain_lines_without_a_terminal(
     instance = {
         "instance": "T-g-1", "worker": "w1", "messages_in": 10, "rows_out": 3, "batch_ms_p50": 1.5,
     }  # fmt: skip
-    view.summary(10, 2.5, [("AlertStream", 3, 1.0, 2.0)], [instance])
+    rows = [("AlertStream", 3, 0, 0, 1.0, 2.0)]
+    view.summary([("steady", "10 events")], rows, [instance], ["mesh init shop"])
     view.close()
     said = capsys.readouterr().out
     assert "\x1b" not in said
-    for words in ("published 10 of 10 events", '{"roomNo":100}', "AlertStream", "T-g-1", "w1"):
+    for words in (
+        "published 10 of 10 events",
+        '{"roomNo":100}',
+        "AlertStream",
+        "T-g-1",
+        "w1",
+        "steady  10 events",
+        "  mesh init shop",
+    ):
         assert words in said
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -135,3 +136,33 @@ def test_nats_of_mesh_dev_takes_its_user_only(tmp_path: Path) -> None:
             assert "Authorization" in str(error.value.detail)
     finally:
         nats.stop()
+
+
+def test_a_manager_on_this_machine_that_does_not_listen_yet_is_waited_for_with_a_line() -> None:
+    from mesh.cli.client import Client
+
+    said: list[str] = []
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        at = Context(server=f"http://127.0.0.1:{bound.getsockname()[1]}")
+        with Client(at) as client:
+            client.wait_until_up(0.0, said.append)
+            assert said == [f"waiting for the manager at {at.server}, which is starting ..."]
+            bound.listen()
+            client.wait_until_up(0.0, said.append)
+            assert len(said) == 1
+    # A wrong address of another machine is an error at once.
+    with Client(Context(server="http://192.0.2.1:9543")) as client:
+        client.wait_until_up(60.0, said.append)
+    assert len(said) == 1
+
+
+def test_the_development_stack_of_this_directory_is_found_if_no_dev_cluster_is(
+    alone: Path,
+) -> None:
+    stack = Context(server="https://localhost:9543", user="dev", nats="nats://127.0.0.1:4222")
+    context.write(stack, Path(".mesh", "stack", "context.json"))
+    assert context.find({}) == stack
+    dev = Context(server="https://localhost:1", user="dev")
+    context.write(dev, Path(".mesh", "dev", "context.json"))
+    assert context.find({}) == dev

@@ -39,12 +39,24 @@ def test_compose_accepts_the_file(program: list[str], tmp_path: Path) -> None:
         or subprocess.run([*program, "version"], capture_output=True).returncode
     ):
         pytest.skip(f"{' '.join(program)} is not installed")
+    # docker-compose 1.29 is a Python program itself.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment = kept | {"PWD": str(tmp_path)}
     said = subprocess.run(
         [*program, "-f", str(FILE), *PROFILES, "config"],
-        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PWD": str(tmp_path)},
+        capture_output=True, text=True, cwd=tmp_path, env=environment,
     )  # fmt: skip
     assert said.returncode == 0, said.stderr
     assert set(yaml.safe_load(said.stdout)["services"]) == set(services())
+
+
+def test_the_override_of_a_new_project_names_a_service_and_a_setting() -> None:
+    text = (ROOT / "mesh" / "cli" / "project" / "compose.override.yaml").read_text("utf-8")
+    ((name, service),) = yaml.safe_load(text)["services"].items()
+    assert service["environment"] == {"MESH_MANAGER_APPS_DIR": "/apps"}
+    assert service["volumes"] == ["${PWD}:/apps:ro"]
+    assert name in services()
+    assert Settings().manager.apps_dir == ""
 
 
 def test_every_process_has_a_probe_and_an_init_and_a_read_only_root() -> None:

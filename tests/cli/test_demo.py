@@ -1,0 +1,65 @@
+"""The demo's parts and its last screen, without a cluster."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.cli.demo_run import OUTPUTS, Demo, expected_rows, find_example, parts_of
+from mesh.cli.demo_view import make_view
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Iterator
+
+ROWS = 900
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, Counter[bytes]]:
+    return expected_rows(find_example(), ROWS)
+
+
+@pytest.fixture
+def demo(expected: dict[str, Counter[bytes]]) -> Iterator[Demo]:
+    """A demo that has received everything."""
+    view = make_view(io.StringIO())
+    made = Demo(view, ROWS, age_s=1.0)
+    made.events = [(number, {}) for number in range(ROWS)]
+    made.killed, made.pause_s = "worker-1", 2.25
+    for stream, rows in expected.items():
+        made.tallies[stream].rows = rows.copy()
+        made.tallies[stream].events = rows.total()
+    yield made
+    view.close()
+
+
+@pytest.mark.parametrize(
+    ("events", "steady", "burst"),
+    [(26_115, 1600, 24_515), (900, 300, 600), (1, 0, 1), (4801, 1600, 3201)],
+)
+def test_the_year_is_divided_and_a_small_part_of_it_too(
+    events: int, steady: int, burst: int
+) -> None:
+    assert parts_of(events) == (steady, burst)
+
+
+def test_the_last_screen_names_each_row_that_is_lost_or_doubled(
+    demo: Demo, expected: dict[str, Counter[bytes]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert all(expected[stream] for stream in OUTPUTS)
+    demo.tallies[OUTPUTS[0]].latency_ms = [10.0, 20.0, 30.0]
+    demo._sum_up({"instances": []}, expected)
+    said = capsys.readouterr().out
+    assert "steady  300 events at 200/s: output 20 ms after its event (median), 30 ms" in said
+    assert "worker-1: its group emitted nothing for 2.2 s; 0 rows lost, 0 doubled\n" in said
+    assert "Try next:" in said
+
+    rows = demo.tallies[OUTPUTS[1]].rows
+    first, second = list(rows)[:2]
+    rows[first] -= 1
+    rows[second] += 1
+    demo._sum_up({"instances": []}, expected)
+    assert "; 1 rows lost, 1 doubled\n" in capsys.readouterr().out
