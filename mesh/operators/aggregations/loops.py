@@ -95,7 +95,7 @@ def add_longs(how, cells, values, nulls, total, seen):
 
 @native(types.void(types.int64, _read1, _doubles, _nulls1, _double1, _bools1))
 def add_doubles(how, cells, values, nulls, total, seen):
-    """As ``add_longs``; a value that is no number stays."""
+    """As ``add_longs``; an extreme is no number where the first value is none, as in the engine."""
     has_nulls = len(nulls) > 0
     for row in range(len(cells)):
         if has_nulls and nulls[row]:
@@ -104,8 +104,8 @@ def add_doubles(how, cells, values, nulls, total, seen):
         if how == SUM:
             total[cell] += value
         elif (
-            not seen[cell] or value != value
-            or (how == MIN and value < total[cell]) or (how == MAX and value > total[cell])
+            not seen[cell] or (how == MIN and value < total[cell])
+            or (how == MAX and value > total[cell])
         ):  # fmt: skip
             total[cell] = value
         seen[cell] = True
