@@ -68,6 +68,24 @@ def number_cells(arrival, bucket, group, seed, slots, keys, count, near, state, 
     return count
 
 
+@native(types.int64(_read1, _read1, _long2, types.int64, _long2, _long1, _long1))
+def number_in_order(bucket, group, keys, count, near, state, out):
+    """As ``number_cells`` where arrival and bucket are one and never fall: no table is needed."""
+    for row in range(len(out)):
+        b, g = bucket[row], group[row]
+        if b != state[S_BUCKET]:
+            state[S_BUCKET] = b
+            state[S_MARK] += 1
+        elif near[g, 0] == state[S_MARK]:
+            out[row] = near[g, 1]
+            continue
+        keys[count, ARRIVAL], keys[count, BUCKET], keys[count, GROUP] = b, b, g
+        near[g, 0], near[g, 1] = state[S_MARK], count
+        out[row] = count
+        count += 1
+    return count
+
+
 @native(types.void(_read1, _long1))
 def count_rows(cells, counts):
     """Count the rows of each cell."""
