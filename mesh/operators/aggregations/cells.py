@@ -47,7 +47,7 @@ _LAST = "last"
 
 
 class Order(Enum):
-    """What is known of the cells that are added to a store."""
+    """Order of the cells that are added to a store, as far as it is known."""
 
     #: Nothing: they are found by hash.
     ANY = auto()

@@ -2,9 +2,9 @@
 
 Only the shortest duration takes events, each in the bucket of the time at which it arrives.  When
 an arrival bucket is over its cells are closed: they are added to the closed cells of the duration,
-and to the running ones of the next duration, which go on in the same way when their own arrival
-bucket is over.  With ``aggregate by`` a cell is that of the event's own bucket, so an arrival
-bucket has cells of any event buckets.
+and to the running ones of the next duration, which are closed in the same way when their own
+arrival bucket is over.  With ``aggregate by`` a cell is that of the event's own bucket, so an
+arrival bucket has cells of any event buckets.
 
 Which cells are closed is a function of the events before and the clock alone, and they are closed
 in the order of their arrival: so nothing depends on how events are cut into batches, not even the
