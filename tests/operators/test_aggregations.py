@@ -11,16 +11,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mesh.language.parser import parse
+from mesh.language.parser import parse, parse_on_demand_query
 from mesh.language.syntax import TimeUnit
+from mesh.model.types import AttributeType
 from mesh.operators.aggregations.buckets import bucket_starts
-from mesh.operators.aggregations.find import find, groups_with
+from mesh.operators.aggregations.find import find, find_asked, groups_with
 from mesh.operators.aggregations.rollup import Aggregation, Purging
 from mesh.operators.aggregations.times import span_of, time_of
 from mesh.operators.base import CURRENT, WHOLE, EventBatch
 from mesh.operators.executor import Executor, Mode
 from mesh.operators.query.handlers import Failures
+from mesh.operators.state_migration import remap
 from mesh.plan.bind import bind
+from mesh.plan.bind.on_demand import bind_on_demand
+from mesh.plan.bound import Constant
 from mesh.testing.cases import batch
 from tests.support.recorder import EVENT, Log, Recorder, Step, log_of, run_in_pieces, stored
 
@@ -241,6 +245,22 @@ def test_running_and_closed_values_answer_together(seed: int) -> None:
         assert [row[0] for row in rows] == sorted(row[0] for row in rows)
 
 
+def test_an_on_demand_query_finds_the_rows_of_its_span() -> None:
+    aggregation, events = _aggregation(), _random(100, 5)
+    _add(aggregation, events)
+    asked = parse_on_demand_query("from A within '1970-01-** **:**:**' per 'hours' select *")
+    store = bind_on_demand(asked, _APP).store
+    assert store is not None
+    assert store.within is not None
+    assert store.per is not None
+    found = find_asked(aggregation, store.within, store.per, now_ms=10**6)
+    whole = find(aggregation, (0, 31 * 86_400_000), TimeUnit.HOUR, now_ms=10**6)
+    assert found.equals(whole)
+    decades = Constant("decades", AttributeType.STRING)
+    with pytest.raises(ValueError, match="knows no 'decades'"):
+        find_asked(aggregation, store.within, decades, now_ms=10**6)
+
+
 def test_a_question_about_groups_reads_these_alone() -> None:
     aggregation, events = _aggregation(), _random(200, 9)
     _add(aggregation, events)
@@ -375,3 +395,21 @@ def test_an_event_without_a_time_goes_to_the_fault_stream() -> None:
         ("Out", [time_of("2019-10-07 04:30:00"), 1]),
         ("Out", [time_of("2019-10-07 10:00:00"), 1]),
     ]
+
+
+def test_an_aggregation_keeps_its_values_when_the_text_around_it_changes() -> None:
+    text = (
+        "{purge} define stream M (k int, v double, s string, ts long); define stream Q (k int); "
+        f"define aggregation A from M {_SELECT} aggregate by ts every sec, hour; "
+        "{more} from Q join A within 0L, 99999999L per 'hours' select c insert into Out;"
+    )
+    before = bind(parse(text.format(purge="", more="")))
+    changed = text.replace("define aggregation", "@purge(enable='false') define aggregation")
+    after = bind(parse(changed.format(purge="", more="from Q select k insert into P;")))
+    old = Executor(before, ("Out",))
+    old.step(1000, "M", np.array([1000]), batch(before.stream("M"), [[1, 1.0, "a", 1]]))
+    new = Executor(after, ("Out",))
+    new.restore(remap(stored(old.snapshot()), before, after))
+    new.step(2000, "M", np.array([2000]), batch(after.stream("M"), [[1, 1.0, "a", 1]]))
+    (made,) = new.step(2001, "Q", np.array([2001]), batch(after.stream("Q"), [[1]]))
+    assert made.rows.to_pylist() == [{"c": 2}]
