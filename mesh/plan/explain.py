@@ -151,6 +151,7 @@ def _group_values(group: GroupSpec) -> dict[str, Any]:
         "sources": list(group.sources),
         "sinks": list(group.sinks),
         "queries": list(_queries(group)),
+        "aggregations": list(_aggregations(group)),
         "reads": [_input_values(i) for i in group.inputs],
         "writes": [
             {"stream": c.stream.name, "key": list(c.key), "computed": c.computed}
