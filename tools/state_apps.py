@@ -144,6 +144,19 @@ from W select k, sum(d) as t group by k insert all events into Osums;
 from V select k, count() as n group by k insert into Obatches;
 from S join W as w on S.k == w.k select S.i as i, w.d as d insert into Opairs;
 """,
+    "aggregations": """
+@purge(interval='700 millisec') define aggregation A from S[i > 1]
+  select k, sum(i) as a, avg(d) as c, count() as e, min(l) as g, max(f) as h, distinctCount(i) as j,
+  b as m, k as n group by k aggregate every sec...year;
+define aggregation B from S select sum(d) as a, d as c, distinctCount(k) as e
+  aggregate by l every sec, hour;
+from Q join A on Q.k == A.k within 0L, 9999999999999L per 'sec'
+  select Q.i as i, AGG_TIMESTAMP as t, a, c, e, g, h, j, m, n insert into Oclosed;
+from Q join A within 0L, 9999999999999L per 'years'
+  select Q.i as i, A.k as k, a, c, e, g, h, j, m, n insert into Ofound;
+from S join B within 0L, 9999999999999L per 'hours'
+  select S.i as i, a, c, e insert into Oself;
+""",
     "triggers": """
 define trigger Often at every 400 millisec;
 define trigger Once at 'start';

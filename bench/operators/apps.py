@@ -17,6 +17,11 @@ _FIVE: Final = (
     "select deviceID, avg(temp) as avgT, min(temp) as minT, max(temp) as maxT, sum(temp) as sumT, "
     "count() as n group by deviceID insert into Out;"
 )
+_AGGREGATED: Final = (
+    "select deviceID, avg(temp) as avgT, min(temp) as minT, max(temp) as maxT, sum(roomNo) as s "
+    "group by deviceID aggregate"
+)
+_NO_OUTPUT: Final = "from TempStream[temp > 100.0] select deviceID insert into Out;"
 _RISE: Final = "select e1.deviceID as deviceID, e1.temp as t1, e2.temp as t2 insert into Out;"
 
 
@@ -72,6 +77,20 @@ MEASURED: Final = (
         "timeBatch, five aggregates",
         f"{_PLAYED}{_STREAM}from TempStream#window.timeBatch(1 sec) {_FIVE}",
         _both(2.0),
+    ),
+    Measured(
+        "aggregation, five base values",
+        f"{_STREAM}define aggregation A from TempStream {_AGGREGATED} every sec...year; "
+        f"{_NO_OUTPUT}",
+        _both(4.0),
+    ),
+    Measured(
+        "aggregation by times over an hour, five base values",
+        f"{_WITH_TIME}define stream Spread (deviceID long, roomNo int, temp double, ts long); "
+        f"define aggregation A from Spread {_AGGREGATED} by ts every sec...year; "
+        "from TempStream select deviceID, roomNo, temp, ts - roomNo * 180000L as ts "
+        f"insert into Spread; {_NO_OUTPUT}",
+        _both(4.0),
     ),
     Measured(
         "partition, length window",

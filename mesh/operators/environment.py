@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from mesh.functions.rows import Function
     from mesh.functions.vectors import Mask
-    from mesh.operators.aggregations.rollup import Aggregation
     from mesh.operators.base import Longs
     from mesh.operators.frame import Frame
     from mesh.plan.bound import BoundExpression
@@ -44,8 +43,8 @@ class Aggregated(Protocol):
     """An aggregation as a join uses it."""
 
     @property
-    def cells(self) -> Aggregation:
-        """Its present values."""
+    def cells(self) -> object:
+        """Its present values: an ``aggregations.rollup.Aggregation``, which uses this module."""
         ...
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mesh.model.app import AppSpec
     from mesh.model.types import StreamSchema
-    from mesh.plan.bound import BoundApp, BoundQuery
+    from mesh.plan.bound import BoundAggregation, BoundApp, BoundQuery
 
 
 def elements(spec: AppSpec) -> dict[str, Any]:
@@ -60,7 +60,13 @@ def elements(spec: AppSpec) -> dict[str, Any]:
                 for query, partition in _with_partitions(app)
             ),
         ],
-        "edges": [{"from": source, "to": target} for source, target in edges],
+        "edges": [
+            *({"from": source, "to": target} for source, target in edges),
+            *(
+                {"from": _id(a.input.kind, a.input.schema.name, None), "to": _of(a)}
+                for a in app.aggregations
+            ),
+        ],
         "groups": [
             {
                 "name": group.name,
@@ -106,6 +112,10 @@ def _defined(kind: str, schema: StreamSchema) -> dict[str, Any]:
         "name": schema.name,
         "attributes": [{"name": a.name, "type": str(a.type)} for a in schema.attributes],
     }
+
+
+def _of(aggregation: BoundAggregation) -> str:
+    return _id(SourceKind.AGGREGATION, aggregation.schema.name, None)
 
 
 def _queries(app: BoundApp) -> Iterator[BoundQuery]:

@@ -164,6 +164,7 @@ def _group_values(group: GroupSpec) -> dict[str, Any]:
         "connectors": list(group.connectors),
         "delivery": list(_deliveries(group)),
         "queries": list(_queries(group)),
+        "aggregations": list(_aggregations(group)),
         "reads": [_input_values(i) for i in group.inputs],
         "writes": [
             {"stream": c.stream.name, "key": list(c.key), "computed": c.computed}

@@ -22,6 +22,7 @@ from mesh.functions.scripts import compile_script
 from mesh.language.syntax import BinaryOperator, EventKind, RateKind, find
 from mesh.model import names
 from mesh.model.types import AttributeType
+from mesh.plan.aggregations import check_aggregation
 from mesh.plan.bound import (
     AggregateCall,
     BinaryExpression,
@@ -40,7 +41,6 @@ from mesh.plan.bound import (
     UnaryExpression,
     Update,
     Window,
-    has_aggregate,
     operands,
 )
 from mesh.plan.doors import check_door, door_of
@@ -48,8 +48,6 @@ from mesh.plan.nats_source import check_source
 from mesh.plan.patterns import check_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mesh.errors import Position
     from mesh.language.syntax import Annotation
     from mesh.model.types import StreamSchema
@@ -82,8 +80,6 @@ _ARITHMETIC: Final = frozenset(
 EVENT_SOURCES: Final = frozenset(SourceKind) - {SourceKind.TABLE, SourceKind.AGGREGATION}
 _STREAM_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
 _CONNECTIONS: Final = ("store", "map")
-#: Annotations of aggregations with rows in a database.
-_SHARED_ROWS: Final = ("store", "partitionbyid", "persistedaggregation")
 _APP_ANNOTATIONS: Final = ("app:guarantee",)
 
 
@@ -141,38 +137,10 @@ def _check_definitions(app: BoundApp) -> None:
 
 
 def _check_aggregation(aggregation: BoundAggregation) -> None:
-    for annotation in aggregation.annotations:
-        if annotation.name.lower() in _SHARED_ROWS:
-            raise not_supported(
-                f"an aggregation with @{annotation.name}",
-                annotation.position,
-                hint="Without it the values are kept in the state of the group.",
-            )
+    check_aggregation(aggregation)
     _check_stream(aggregation.input)
-    keys = {column.name for column in aggregation.group_by}
-    for column in aggregation.group_by:
-        if column.type is AttributeType.OBJECT:
-            raise not_supported("group by an object", aggregation.position)
     for output in aggregation.outputs:
         _check_expression(output.expression)
-        if not isinstance(output.expression, AggregateCall) and has_aggregate(output.expression):
-            for part in _beside_aggregates(output.expression):
-                if part.name not in keys:
-                    raise not_supported(
-                        f'attribute "{part.name}" beside an aggregator',
-                        part.position,
-                        hint="An attribute that is not grouped by has no value of a bucket: "
-                        "select it on its own, then it is that of the latest event.",
-                    )
-
-
-def _beside_aggregates(expression: BoundExpression) -> Iterator[Column]:
-    """The columns of ``expression`` outside of its aggregators."""
-    if isinstance(expression, Column):
-        yield expression
-    elif not isinstance(expression, AggregateCall):
-        for part in operands(expression):
-            yield from _beside_aggregates(part)
 
 
 def _check_script(script: BoundScript) -> None:

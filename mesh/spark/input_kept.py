@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
-from mesh.spark.stateless_task import positioned_routes
+from mesh.spark.routes import positioned_routes
 from pyspark_nats.errors import DataLossError
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection

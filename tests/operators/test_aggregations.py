@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,16 +10,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mesh.language.parser import parse
+from mesh.language.parser import parse, parse_on_demand_query
 from mesh.language.syntax import TimeUnit
-from mesh.operators.aggregations.buckets import bucket_starts
-from mesh.operators.aggregations.find import find, groups_with
+from mesh.model.types import AttributeType
+from mesh.operators.aggregations.find import find, find_asked, groups_with
 from mesh.operators.aggregations.rollup import Aggregation, Purging
-from mesh.operators.aggregations.times import span_of, time_of
+from mesh.operators.aggregations.times import time_of
 from mesh.operators.base import CURRENT, WHOLE, EventBatch
 from mesh.operators.executor import Executor, Mode
 from mesh.operators.query.handlers import Failures
+from mesh.operators.state_migration import remap
 from mesh.plan.bind import bind
+from mesh.plan.bind.on_demand import bind_on_demand
+from mesh.plan.bound import Constant
 from mesh.testing.cases import batch
 from tests.support.recorder import EVENT, Log, Recorder, Step, log_of, run_in_pieces, stored
 
@@ -241,6 +243,22 @@ def test_running_and_closed_values_answer_together(seed: int) -> None:
         assert [row[0] for row in rows] == sorted(row[0] for row in rows)
 
 
+def test_an_on_demand_query_finds_the_rows_of_its_span() -> None:
+    aggregation, events = _aggregation(), _random(100, 5)
+    _add(aggregation, events)
+    asked = parse_on_demand_query("from A within '1970-01-** **:**:**' per 'hours' select *")
+    store = bind_on_demand(asked, _APP).store
+    assert store is not None
+    assert store.within is not None
+    assert store.per is not None
+    found = find_asked(aggregation, store.within, store.per, now_ms=10**6)
+    whole = find(aggregation, (0, 31 * 86_400_000), TimeUnit.HOUR, now_ms=10**6)
+    assert found.equals(whole)
+    decades = Constant("decades", AttributeType.STRING)
+    with pytest.raises(ValueError, match="knows no 'decades'"):
+        find_asked(aggregation, store.within, decades, now_ms=10**6)
+
+
 def test_a_question_about_groups_reads_these_alone() -> None:
     aggregation, events = _aggregation(), _random(200, 9)
     _add(aggregation, events)
@@ -279,77 +297,6 @@ def test_groups_that_no_value_has_any_more_are_forgotten() -> None:
     assert [(row["s"], row["t"]) for row in found] == [("59-7", 3), ("new", 2)]
 
 
-@pytest.mark.parametrize(
-    "text", ["2019-10-07 10:20:30", "1969-12-31 23:59:59", "2020-02-29 00:00:00"]
-)
-def test_buckets_begin_where_the_calendar_says(text: str) -> None:
-    time = datetime.fromisoformat(text).replace(tzinfo=UTC)
-    at = np.array([time_of(text) + 123], dtype=np.int64)
-    fields: list[tuple[TimeUnit, dict[str, Any]]] = [
-        (TimeUnit.SECOND, {}),
-        (TimeUnit.MINUTE, {"second": 0}),
-        (TimeUnit.HOUR, {"minute": 0, "second": 0}),
-        (TimeUnit.DAY, {"hour": 0, "minute": 0, "second": 0}),
-        (TimeUnit.MONTH, {"day": 1, "hour": 0, "minute": 0, "second": 0}),
-        (TimeUnit.YEAR, {"month": 1, "day": 1, "hour": 0, "minute": 0, "second": 0}),
-    ]
-    for duration, changed in fields:
-        expected = round(time.replace(**changed).timestamp() * 1000)
-        assert bucket_starts(at, duration).tolist() == [expected], duration
-
-
-def test_buckets_of_a_time_zone_begin_at_its_midnight() -> None:
-    at = np.array([time_of("2021-03-28 12:00:00"), time_of("2021-10-31 01:30:00")])
-    days = bucket_starts(at, TimeUnit.DAY, "Europe/Berlin").tolist()
-    assert days == [time_of("2021-03-28 00:00:00 +01:00"), time_of("2021-10-31 00:00:00 +02:00")]
-    # The clocks show half past two twice; each hour is a bucket of its own.
-    both = np.array([time_of("2021-10-31 00:30:00"), time_of("2021-10-31 01:30:00")])
-    hours = bucket_starts(both, TimeUnit.HOUR, "Europe/Berlin").tolist()
-    assert hours == [time_of("2021-10-31 00:00:00"), time_of("2021-10-31 01:00:00")]
-    half = bucket_starts(at, TimeUnit.HOUR, "Asia/Kolkata").tolist()
-    assert half == [time_of("2021-03-28 11:30:00"), time_of("2021-10-31 01:30:00")]
-
-
-SPANS = {
-    "2019-**-** **:**:**": ("2019-01-01 00:00:00", "2020-01-01 00:00:00"),
-    "2019-12-** **:**:**": ("2019-12-01 00:00:00", "2020-01-01 00:00:00"),
-    "2020-02-** **:**:** +05:30": ("2020-02-01 00:00:00 +05:30", "2020-03-01 00:00:00 +05:30"),
-    "2019-10-07 **:**:**": ("2019-10-07 00:00:00", "2019-10-08 00:00:00"),
-    "2019-10-07 23:**:**": ("2019-10-07 23:00:00", "2019-10-08 00:00:00"),
-    "2019-10-07 10:20:**": ("2019-10-07 10:20:00", "2019-10-07 10:21:00"),
-    " 2019-10-07 10:20:30 ": ("2019-10-07 10:20:30", "2019-10-07 10:20:31"),
-}
-
-
-@pytest.mark.parametrize("text", SPANS)
-def test_a_text_with_stars_is_a_span(text: str) -> None:
-    start, end = SPANS[text]
-    assert span_of(text) == (time_of(start), time_of(end))
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["2019-**-07 **:**:**", "2019-10-07 **:20:**", "2019", "2019-02-30 **:**:**", "****-**-**", ""],
-)
-def test_other_texts_are_none(text: str) -> None:
-    with pytest.raises(ValueError, match="within"):
-        span_of(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "2019-10-07T10:00:00",
-        "2019-10-07 10:00:00.5",
-        "2019-10-07 10:00:00+05:30",
-        "2019-13-01 00:00:00",
-    ],
-)
-def test_what_is_no_time_is_said_to_be_none(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time"):
-        time_of(text)
-
-
 def test_an_event_without_a_time_goes_to_the_fault_stream() -> None:
     app = bind(
         parse(
@@ -375,3 +322,21 @@ def test_an_event_without_a_time_goes_to_the_fault_stream() -> None:
         ("Out", [time_of("2019-10-07 04:30:00"), 1]),
         ("Out", [time_of("2019-10-07 10:00:00"), 1]),
     ]
+
+
+def test_an_aggregation_keeps_its_values_when_the_text_around_it_changes() -> None:
+    text = (
+        "{purge} define stream M (k int, v double, s string, ts long); define stream Q (k int); "
+        f"define aggregation A from M {_SELECT} aggregate by ts every sec, hour; "
+        "{more} from Q join A within 0L, 99999999L per 'hours' select c insert into Out;"
+    )
+    before = bind(parse(text.format(purge="", more="")))
+    changed = text.replace("define aggregation", "@purge(enable='false') define aggregation")
+    after = bind(parse(changed.format(purge="", more="from Q select k insert into P;")))
+    old = Executor(before, ("Out",))
+    old.step(1000, "M", np.array([1000]), batch(before.stream("M"), [[1, 1.0, "a", 1]]))
+    new = Executor(after, ("Out",))
+    new.restore(remap(stored(old.snapshot()), before, after))
+    new.step(2000, "M", np.array([2000]), batch(after.stream("M"), [[1, 1.0, "a", 1]]))
+    (made,) = new.step(2001, "Q", np.array([2001]), batch(after.stream("Q"), [[1]]))
+    assert made.rows.to_pylist() == [{"c": 2}]

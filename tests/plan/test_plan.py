@@ -13,6 +13,7 @@ from mesh.language.parser import parse
 from mesh.model import codec
 from mesh.model.app import AppSpec, Format, GroupKind, GroupSpec, Strategy
 from mesh.model.types import AttributeType
+from mesh.plan.app_elements import elements
 from mesh.plan.bound import BoundPattern, BoundQuery, BoundStream, Column, Constant
 from mesh.plan.build import AppPlan, bind_group, draft, plan
 from mesh.plan.explain import explain, to_values
@@ -264,3 +265,14 @@ def test_a_channel_that_holds_all_events_of_a_stream_is_known() -> None:
         "N": "mesh.A.N",
         "Nothing": None,
     }
+
+
+def test_an_aggregation_is_shown_in_its_group_and_after_its_stream() -> None:
+    made = plan(
+        "@App:name('A') define stream S (k string, a int); "
+        "define aggregation T from S select k, sum(a) as t group by k aggregate every sec...year;"
+    )
+    assert "  aggregations  T" in explain(made).splitlines()
+    (group,) = to_values(made)["groups"]
+    assert (group["name"], group["aggregations"]) == ("aggregation-T", ["T"])
+    assert elements(made.spec)["edges"] == [{"from": "stream S", "to": "aggregation T"}]

@@ -8,6 +8,7 @@ numbered in the order of their first event, so those of earlier arrival buckets 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +19,11 @@ from mesh.operators.aggregations.loops import (
     ARRIVAL,
     BUCKET,
     GROUP,
+    S_BUCKET,
     S_MARK,
     latest_rows,
     number_cells,
+    number_in_order,
 )
 from mesh.operators.aggregations.paged import Pages
 from mesh.operators.aggregations.sets import PairSet
@@ -41,6 +44,17 @@ if TYPE_CHECKING:
 
 _KEYS = ("arrival", "bucket", "group")
 _LAST = "last"
+
+
+class Order(Enum):
+    """Order of the cells that are added to a store, as far as it is known."""
+
+    #: Nothing: they are found by hash.
+    ANY = auto()
+    #: Arrival and bucket are one, and never fall.
+    RISING = auto()
+    #: None of them is there already.
+    NEW = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +81,9 @@ class Cells:
 class CellStore:
     """The cells of one duration, with the base values ``plan``."""
 
-    def __init__(self, plan: Sequence[BaseValue]) -> None:
+    def __init__(self, plan: Sequence[BaseValue], order: Order = Order.ANY) -> None:
         self._plan = tuple(plan)
+        self._order = order
         kinds = [value.kind for value in plan]
         self._columns = {
             number: base_column(value)
@@ -138,12 +153,22 @@ class CellStore:
         self._pages.touch(numbers, version)
 
     def _number(self, cells: Cells) -> Longs:
-        needed = self.count + len(cells)
+        first, needed = self.count, self.count + len(cells)
         self._keys = more_rows(self._keys, needed)
-        if len(self._slots) < 2 * needed:
-            self._build(needed)
+        if self._order is Order.NEW:
+            for column, values in enumerate((cells.arrival, cells.bucket, cells.group)):
+                self._keys[first:needed, column] = values
+            self.count = needed
+            return np.arange(first, needed)
         self._near = more_rows(self._near, int(cells.group.max()) + 1)
         numbers = np.empty(len(cells), dtype=np.int64)
+        if self._order is Order.RISING:
+            self.count = number_in_order(
+                cells.bucket, cells.group, self._keys, self.count, self._near, self._state, numbers
+            )
+            return numbers
+        if len(self._slots) < 2 * needed:
+            self._build(needed)
         self.count = number_cells(
             cells.arrival, cells.bucket, cells.group, SEED, self._slots, self._keys, self.count,
             self._near, self._state, numbers,
@@ -165,7 +190,10 @@ class CellStore:
             self._columns[number].add(touched, values.take(rows) if len(cells) > 1 else values)
 
     def keep(self, cells: Longs, version: str) -> None:
-        """Drop all but ``cells``, which are numbered from 0 then, in this order."""
+        """Drop all but ``cells``, which are numbered from 0 then, in this order.
+
+        They rise, but in a store of any order.
+        """
         for column in self._columns.values():
             column.grow(self.count)
             column.keep(cells)
@@ -196,12 +224,23 @@ class CellStore:
             self._set_pages[number].touch_from(0, len(pairs), version)
 
     def _build(self, room: int) -> None:
-        """Enter all cells into a new table, for ``room`` of them."""
-        self._slots = slots_for(room)
-        self._state[S_MARK] += 1
-        keys = self._keys[: self.count].copy()
-        if not self.count:
+        """Make all cells known to ``_number``, with room for ``room`` of them."""
+        if self._order is Order.NEW:
             return
+        self._state[S_MARK] += 1
+        if self._order is Order.ANY:
+            self._slots = slots_for(room)
+        elif self.count:
+            # Cells of earlier buckets are never met again.
+            first = int(np.searchsorted(self.buckets, self.buckets[-1]))
+            groups = self.groups[first:]
+            self._near = more_rows(self._near, int(groups.max()) + 1)
+            self._near[groups, 0] = self._state[S_MARK]
+            self._near[groups, 1] = np.arange(first, self.count)
+            self._state[S_BUCKET] = self.buckets[-1]
+        if self._order is Order.RISING or not self.count:
+            return
+        keys = self._keys[: self.count].copy()
         self._near = more_rows(self._near, int(keys[:, GROUP].max()) + 1)
         columns = [np.ascontiguousarray(keys[:, column]) for column in range(len(_KEYS))]
         numbers = np.empty(self.count, dtype=np.int64)
@@ -209,16 +248,34 @@ class CellStore:
 
     # Reading
 
-    def take(self, cells: Longs) -> Cells:
+    def take_first(self, count: int, version: str) -> Cells:
+        """Remove the first cells, and return them."""
+        taken = self.take(slice(0, count))
+        if count < self.count:
+            self.keep(np.arange(count, self.count), version)
+            return taken
+        nothing = np.empty(0, dtype=np.int64)
+        for column in self._columns.values():
+            column.keep(nothing)
+        for pairs in self._sets.values():
+            pairs.replace(nothing, nothing)
+        self._last, self._has_last = self._last[:0], self._has_last[:0]
+        self._keys, self.count = self._keys[:0], 0
+        self._touch_from(0, version)
+        self._build(0)
+        return taken
+
+    def take(self, cells: Longs | slice) -> Cells:
         """Some cells, which are different; a copy."""
         keys = self._keys[cells]
+        numbers = np.arange(cells.stop) if isinstance(cells, slice) else cells
         return Cells(
             np.ascontiguousarray(keys[:, ARRIVAL]),
             np.ascontiguousarray(keys[:, BUCKET]),
             np.ascontiguousarray(keys[:, GROUP]),
-            self._last[cells] if self._latest else cells[:0],
+            self._last[cells].copy() if self._latest else numbers[:0],
             {number: column.take(cells) for number, column in self._columns.items()},
-            {number: pairs.of(cells, self.count) for number, pairs in self._sets.items()},
+            {number: pairs.of(numbers, self.count) for number, pairs in self._sets.items()},
         )
 
     def set_sizes(self, number: int) -> Longs:

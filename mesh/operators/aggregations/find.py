@@ -19,7 +19,9 @@ from mesh.model.types import AttributeType
 from mesh.operators.aggregations.buckets import bucket_starts
 from mesh.operators.aggregations.cells import Cells, CellStore
 from mesh.operators.aggregations.layout import AGGREGATES, LATEST
+from mesh.operators.aggregations.times import duration_named, span_between
 from mesh.operators.aggregations.values import BaseKind
+from mesh.operators.expressions import compile_expression
 from mesh.operators.frame import Frame
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from mesh.operators.aggregations.layout import FoundAggregate
     from mesh.operators.aggregations.rollup import Aggregation
     from mesh.operators.base import Longs
+    from mesh.plan.bound import BoundExpression, BoundWithin
 
 
 def find(
@@ -59,6 +62,24 @@ def find(
     if condition is None or not rows.num_rows:
         return rows
     return rows.filter(pa.array(condition(Frame.of_rows(rows))))
+
+
+def find_asked(
+    aggregation: Aggregation, within: BoundWithin, per: BoundExpression, *, now_ms: int
+) -> pa.RecordBatch:
+    """The rows for ``within`` and ``per`` of an on-demand query, which name no attributes.
+
+    Raises:
+        ValueError: they can't be read; the message says why.
+    """
+    start, end, duration = (
+        None if one is None else compile_expression(one)(Frame(1, {})).to_arrow(1)[0].as_py()
+        for one in (within.start, within.end, per)
+    )
+    if start is None or duration is None or (end is None and within.end is not None):
+        raise ValueError("'within' or 'per' is null")
+    kept = duration_named(str(duration), aggregation.durations, aggregation.name)
+    return find(aggregation, span_between(start, end), kept, now_ms=now_ms)
 
 
 def groups_with(aggregation: Aggregation, column: int, values: Sequence[Any]) -> Longs:

@@ -68,6 +68,24 @@ def number_cells(arrival, bucket, group, seed, slots, keys, count, near, state, 
     return count
 
 
+@native(types.int64(_read1, _read1, _long2, types.int64, _long2, _long1, _long1))
+def number_in_order(bucket, group, keys, count, near, state, out):
+    """As ``number_cells`` where arrival and bucket are one and never fall: no table is needed."""
+    for row in range(len(out)):
+        b, g = bucket[row], group[row]
+        if b != state[S_BUCKET]:
+            state[S_BUCKET] = b
+            state[S_MARK] += 1
+        elif near[g, 0] == state[S_MARK]:
+            out[row] = near[g, 1]
+            continue
+        keys[count, ARRIVAL], keys[count, BUCKET], keys[count, GROUP] = b, b, g
+        near[g, 0], near[g, 1] = state[S_MARK], count
+        out[row] = count
+        count += 1
+    return count
+
+
 @native(types.void(_read1, _long1))
 def count_rows(cells, counts):
     """Count the rows of each cell."""
@@ -95,7 +113,7 @@ def add_longs(how, cells, values, nulls, total, seen):
 
 @native(types.void(types.int64, _read1, _doubles, _nulls1, _double1, _bools1))
 def add_doubles(how, cells, values, nulls, total, seen):
-    """As ``add_longs``; a value that is no number stays."""
+    """As ``add_longs``; an extreme is no number where the first value is none, as in the engine."""
     has_nulls = len(nulls) > 0
     for row in range(len(cells)):
         if has_nulls and nulls[row]:
@@ -104,8 +122,8 @@ def add_doubles(how, cells, values, nulls, total, seen):
         if how == SUM:
             total[cell] += value
         elif (
-            not seen[cell] or value != value
-            or (how == MIN and value < total[cell]) or (how == MAX and value > total[cell])
+            not seen[cell] or (how == MIN and value < total[cell])
+            or (how == MAX and value > total[cell])
         ):  # fmt: skip
             total[cell] = value
         seen[cell] = True

@@ -2,9 +2,9 @@
 
 Only the shortest duration takes events, each in the bucket of the time at which it arrives.  When
 an arrival bucket is over its cells are closed: they are added to the closed cells of the duration,
-and to the running ones of the next duration, which go on in the same way when their own arrival
-bucket is over.  With ``aggregate by`` a cell is that of the event's own bucket, so an arrival
-bucket has cells of any event buckets.
+and to the running ones of the next duration, which are closed in the same way when their own
+arrival bucket is over.  With ``aggregate by`` a cell is that of the event's own bucket, so an
+arrival bucket has cells of any event buckets.
 
 Which cells are closed is a function of the events before and the clock alone, and they are closed
 in the order of their arrival: so nothing depends on how events are cut into batches, not even the
@@ -21,7 +21,7 @@ import numpy as np
 
 from mesh.language.syntax import TimeUnit
 from mesh.operators.aggregations.buckets import bucket_starts
-from mesh.operators.aggregations.cells import Cells, CellStore
+from mesh.operators.aggregations.cells import Cells, CellStore, Order
 from mesh.operators.aggregations.dictionary import KeyNumbers
 from mesh.operators.aggregations.layout import Layout
 from mesh.operators.aggregations.times import times_of
@@ -85,8 +85,9 @@ class Aggregation:
             n: KeyNumbers([self.layout.base[n].type], nulls_are_text=False)
             for n in self.layout.sets
         }
-        self.running = {duration: CellStore(self.layout.base) for duration in self.durations}
-        self.closed = {duration: CellStore(self.layout.base) for duration in self.durations}
+        self.running: dict[TimeUnit, CellStore] = {}
+        self.closed: dict[TimeUnit, CellStore] = {}
+        self._empty()
         #: The time at which the app started, and the end of the last interval that was purged.
         self._start_ms: int | None = None
         self._purged_ms = 0
@@ -98,6 +99,13 @@ class Aggregation:
     def version(self) -> str:
         """Another one for each content: all of it is a function of these numbers and the input."""
         return f"{self._events}-{self._closed_ms}-{self._purged_ms}"
+
+    def _empty(self) -> None:
+        """Make stores without cells."""
+        is_timed = self._by is not None
+        for stores, order in ((self.running, Order.RISING), (self.closed, Order.NEW)):
+            for duration in self.durations:
+                stores[duration] = CellStore(self.layout.base, Order.ANY if is_timed else order)
 
     def begin(self, now_ms: int) -> None:
         """Count purging intervals from ``now_ms`` on, if this is the first call."""
@@ -189,8 +197,7 @@ class Aggregation:
             over = int(np.searchsorted(store.arrivals, current))
             if not over:
                 continue
-            cells = store.take(np.arange(over))
-            store.keep(np.arange(over, len(store)), version)
+            cells = store.take_first(over, version)
             none = np.zeros(over, dtype=np.int64)
             self.closed[duration].add(_with(cells, none, cells.bucket), version)
             if place + 1 < len(self.durations):
@@ -257,11 +264,10 @@ class Aggregation:
             fresh = KeyNumbers(numbers.types, nulls_are_text=False)
             fresh.restore(subset(state, f"values{number}"))
             self._set_values[number] = fresh
+        self._empty()
         for kind, stores in (("running", self.running), ("closed", self.closed)):
-            for duration in self.durations:
-                store = CellStore(self.layout.base)
+            for duration, store in stores.items():
                 store.restore(subset(state, f"{kind}-{duration}"))
-                stores[duration] = store
 
 
 def _with(cells: Cells, arrival: Longs, bucket: Longs) -> Cells:

@@ -19,7 +19,7 @@ _ALL = "all"
 
 
 def purging_of(definition: BoundAggregation) -> Purging | None:
-    """How closed cells of an aggregation are dropped; None: never."""
+    """The purging of an aggregation's closed cells; None: they are kept."""
     annotation = find(definition.annotations, "purge")
     kept = {d: ms for d, ms in RETENTION_MS.items() if d in definition.durations}
     if annotation is None:

@@ -121,6 +121,20 @@ def duration_named(text: str, kept: tuple[TimeUnit, ...], name: str) -> TimeUnit
     return duration
 
 
+def span_between(start: str | int, end: str | int | None) -> tuple[int, int]:
+    """The span of ``within start, end``, each a text or milliseconds; or of one text with stars.
+
+    Raises:
+        ValueError: one of them names no time, or the start is not before the end.
+    """
+    if end is None:
+        return span_of(str(start))
+    first, last = (time_of(one) if isinstance(one, str) else one for one in (start, end))
+    if first >= last:
+        raise ValueError(f"'within' starts at {first}, which is not before its end {last}")
+    return first, last
+
+
 def times_of(vector: Vector, count: int) -> tuple[Longs, dict[int, str]]:
     """The times of ``aggregate by``: int64[count], and by row why it has none."""
     vector = vector.spread(count)

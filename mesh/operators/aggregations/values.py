@@ -27,7 +27,7 @@ _PYTHON = (AttributeType.STRING, AttributeType.OBJECT)
 
 
 class BaseKind(Enum):
-    """What a base value is of the events of its cell."""
+    """Kind of a base value: the function of the events of its cell."""
 
     SUM = auto()
     COUNT = auto()

@@ -18,7 +18,8 @@ from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.aggregations.find import find, groups_with
 from mesh.operators.aggregations.layout import KEYS
-from mesh.operators.aggregations.times import duration_named, span_of, time_of
+from mesh.operators.aggregations.rollup import Aggregation
+from mesh.operators.aggregations.times import duration_named, span_between
 from mesh.operators.base import concat, no_rows
 from mesh.operators.environment import current, using
 from mesh.operators.expressions import columns_of, compile_expression, compile_filter, conjuncts
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mesh.language.syntax import TimeUnit
-    from mesh.operators.aggregations.rollup import Aggregation
     from mesh.operators.base import Longs
     from mesh.operators.frame import Evaluator
     from mesh.plan.bound import BoundExpression, BoundJoin
@@ -92,7 +92,9 @@ class AggregationLookup:
 
     @property
     def _cells(self) -> Aggregation:
-        return self._environment.aggregations[self._name].cells
+        cells = self._environment.aggregations[self._name].cells
+        assert isinstance(cells, Aggregation), "its node keeps one"
+        return cells
 
     def _prepare(self) -> None:
         """Find an equality with the aggregation, which exists when the first event comes."""
@@ -160,16 +162,9 @@ class AggregationLookup:
             return "'within' or 'per' is null"
         try:
             duration = duration_named(per, self._cells.durations, self._name)
-            if len(self._ends) == 1:
-                return span_of(start), duration
-            first, last = (
-                time_of(one) if isinstance(one, str) else int(one) for one in (start, end)
-            )
+            return span_between(start, end), duration
         except ValueError as error:
             return str(error)
-        if first >= last:
-            return f"'within' starts at {first}, which is not before its end {last}"
-        return (first, last), duration
 
     def _answer(
         self, question: Question, events: Longs, frame: Frame, clock_ms: Longs

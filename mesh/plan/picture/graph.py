@@ -86,7 +86,10 @@ def _group(group: GroupSpec) -> Node:
     if group.kind is GroupKind.QUERIES:
         app = bind_group(group)
         inside = (query for partition in app.partitions for query in partition.queries)
-        queries = tuple(query.name for query in (*app.queries, *inside))
+        queries = (
+            *(f"aggregation {one.schema.name}" for one in app.aggregations),
+            *(query.name for query in (*app.queries, *inside)),
+        )
         shape = Shape.STATEFUL if group.stateful else Shape.STATELESS
         kind = str(shape)
     else:
