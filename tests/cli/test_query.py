@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from mesh.cli.commands import app
 from tests.support.api import OPEN, FakeService, served
-
-if TYPE_CHECKING:
-    from click.testing import Result
 
 
 def run(*arguments: str) -> Result:
