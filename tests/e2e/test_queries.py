@@ -72,6 +72,7 @@ async def counted(view: View, events: int) -> Any:
         raise AssertionError(f"{refused[-3:]}") from error
 
 
+@pytest.mark.extended
 @killed
 async def test_answers_are_those_of_their_positions_when_a_worker_is_killed(
     view: View, kill: Kill
