@@ -305,3 +305,8 @@ def test_a_query_has_no_table_of_another_group() -> None:
         plan_query(text, groups, query)
     assert plan_query(text, groups, "from Unused").group == "other"
     assert plan_query(APP, groups[:1], query).group == "default"
+
+
+def test_no_stream_has_the_subject_of_queries() -> None:
+    with pytest.raises(MeshError, match="MESH-P214"):
+        plan(APP.replace("insert into Seen", "insert into _query"))
