@@ -169,16 +169,22 @@ class Queries:
             for a in self._view.snapshot().assignments
             if a.value.app_incarnation == record.incarnation and not a.value.stop
         }
+        # A table or a window is in a group of one part; those of others are merged.
+        parts = [
+            (instance, number)
+            for index, instance in enumerate(spec.instances, start=1)
+            for number in spec.partitions_of(index)
+        ]
         answers = await asyncio.gather(
             *(
-                self._part(placed.get(instance), query, at_least, deadline_s)
-                for instance in spec.instances
+                self._part(placed.get(instance), number, query, at_least, deadline_s)
+                for instance, number in parts
             ),
             return_exceptions=True,
         )
         found: list[tuple[Mapping[str, int], bytes]] = []
         missing: dict[str, MeshError] = {}
-        for instance, one in zip(spec.instances, answers, strict=True):
+        for (instance, _), one in zip(parts, answers, strict=True):
             if isinstance(one, MeshError) and one.code in _AWAY:
                 missing[instance] = one
             elif isinstance(one, BaseException):
@@ -190,18 +196,19 @@ class Queries:
     async def _part(
         self,
         assignment: Assignment | None,
+        number: int,
         query: str,
         at_least: Mapping[str, int],
         deadline_s: float,
     ) -> tuple[Mapping[str, int], bytes]:
-        """Positions and rows of one part: groups with tables have one partition."""
+        """Positions and rows of one virtual partition of an instance."""
         if assignment is None:
             raise MeshError("MESH-A503", "it is not placed on a worker now")
         left_s = deadline_s - self._clock.monotonic_s()
         # The worker's refusal, if any, has to arrive in time.
         limit_s = _WORKERS_SHARE * left_s
         question = Question(
-            assignment.app, query, assignment.instance, assignment.epoch, 0, limit_s, at_least
+            assignment.app, query, assignment.instance, assignment.epoch, number, limit_s, at_least
         )
         subject = names.question_subject(assignment.worker)
         try:

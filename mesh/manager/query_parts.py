@@ -55,12 +55,24 @@ def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -
         )
     if asked.store.kind is SourceKind.AGGREGATION:
         raise not_supported("on-demand queries of an aggregation", asked.store.position)
-    name = asked.store.schema.name
-    home = next((group for group, text in groups if name in _kept_by(text)), None)
+    home = _home(asked.store.schema.name, groups)
+    for name in asked.reads:
+        other = _home(name, groups)
+        if home is not None and other not in (home, None):
+            raise not_supported(
+                f'an on-demand query of group "{home}" with table "{name}" of group "{other}"',
+                asked.store.position,
+                hint="Each group keeps its own tables.  Ask for both, or use one group.",
+            )
     columns = tuple(
         (o.name, (o.expression.type or AttributeType.OBJECT).value) for o in asked.outputs
     )
     return QueryPlan(home, columns)
+
+
+def _home(name: str, groups: tuple[tuple[str, str], ...]) -> str | None:
+    """The group that keeps a table or window; None if no query uses it."""
+    return next((group for group, text in groups if name in _kept_by(text)), None)
 
 
 def records_of(answers: Sequence[bytes]) -> bytes:

@@ -167,6 +167,23 @@ class GroupSpec:
     starts: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
+    def is_keyed(self) -> bool:
+        """Whether it is divided by key, so that its virtual partitions have owners."""
+        return any(one.strategy is Strategy.BY_KEY for one in self.inputs)
+
+    @property
+    def partition_count(self) -> int:
+        """Number of its virtual partitions."""
+        keyed = (i.channel for i in self.inputs if i.strategy is Strategy.BY_KEY)
+        return max((channel.partitions for channel in keyed), default=1)
+
+    def partitions_of(self, index: int) -> tuple[int, ...]:
+        """The virtual partitions of instance ``index``, from 1; just 0 without a keyed input."""
+        if not self.is_keyed:
+            return (0,)
+        return tuple(range(index - 1, self.partition_count, self.parallel))
+
+    @property
     def instances(self) -> tuple[str, ...]:
         """The names of its instances, 1 to ``parallel``."""
         return tuple(

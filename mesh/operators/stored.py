@@ -9,24 +9,12 @@ from mesh.operators.base import restore_subset, subset
 from mesh.operators.dataflow.named_window import NamedWindowNode
 from mesh.operators.environment import Environment, using
 from mesh.operators.tables.stored import StoredTable
-from mesh.plan.bound import TableCheck, walk
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from mesh.operators.base import State
-    from mesh.plan.bound import BoundApp, BoundExpression, BoundOnDemandQuery
-
-
-def names_read(query: BoundOnDemandQuery) -> frozenset[str]:
-    """The table or window that a query reads, and the tables of ``in`` in it."""
-    store = query.store
-    roots: list[BoundExpression] = [output.expression for output in query.outputs]
-    roots += [query.having] if query.having is not None else []
-    roots += [store.on] if store is not None and store.on is not None else []
-    own = [] if store is None else [store.schema.name]
-    parts = (part for root in roots for part in walk(root))
-    return frozenset([*own, *(part.table for part in parts if isinstance(part, TableCheck))])
+    from mesh.plan.bound import BoundApp
 
 
 def window_node(name: str) -> str:

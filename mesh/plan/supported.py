@@ -159,7 +159,9 @@ def _check_stream_name(name: str, position: Position | None) -> None:
         raise MeshError(
             "MESH-P214",
             f'stream name "{name}" can\'t be part of a subject',
-            hint=f"Use letters, digits and '_', no digit first, and not {names.QUERY}.",
+            hint="It is the subject of on-demand queries."
+            if name == names.QUERY
+            else "Use letters, digits and '_', and no digit first.",
             position=position,
         )
 

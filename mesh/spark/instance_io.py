@@ -64,20 +64,17 @@ class InstanceIO:
     @property
     def is_keyed(self) -> bool:
         """Whether the group is divided by key, so that partitions have owners."""
-        return any(i.strategy is Strategy.BY_KEY for i in self.group.inputs)
+        return self.group.is_keyed
 
     @property
     def partitions(self) -> tuple[int, ...]:
         """The virtual partitions that this instance owns; just 0 without a keyed input."""
-        if not self.is_keyed:
-            return (0,)
-        return tuple(range(self.assignment.index - 1, self.partition_count, self.group.parallel))
+        return self.group.partitions_of(self.assignment.index)
 
     @property
     def partition_count(self) -> int:
         """Number of virtual partitions of the whole group."""
-        keyed = (i.channel for i in self.group.inputs if i.strategy is Strategy.BY_KEY)
-        return max((channel.partitions for channel in keyed), default=1)
+        return self.group.partition_count
 
     def input_streams(self, partition: int) -> dict[str, GroupInput]:
         """JetStream streams that ``partition`` reads, each with its input."""

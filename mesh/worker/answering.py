@@ -24,7 +24,7 @@ from mesh.operators.base import State
 from mesh.operators.executor import Executor
 from mesh.operators.failures import FAILED
 from mesh.operators.on_demand import answer
-from mesh.operators.stored import names_read, pieces_of, stores_of
+from mesh.operators.stored import pieces_of, stores_of
 from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.bound import SourceKind
 from mesh.spark.local_state import LocalState, Manifest
@@ -127,7 +127,7 @@ def _stores(
     manifest: Manifest | None,
 ) -> Environment:
     """The tables and windows that a query reads; kept until their state changes."""
-    names = names_read(query)
+    names = query.reads
     is_window = query.store is not None and query.store.kind is SourceKind.WINDOW
     places = _places(task.group_text, task.outputs) if is_window else {}
     if manifest is None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Interval of looking whether a state has reached the position that a question requires, seconds.
-_LOOK_S: Final = 0.05
+_LOOK_S: Final = 0.2
 _ANSWERING: Final = "mesh.worker.answering"
 
 

@@ -10,7 +10,7 @@ import pytest
 from mesh.model.types import AttributeType
 from mesh.operators.executor import Executor
 from mesh.operators.on_demand import answer
-from mesh.operators.stored import names_read, stores_of
+from mesh.operators.stored import stores_of
 from mesh.operators.tables.order import bucket, places_of_texts
 from mesh.plan.bound import Answer
 from mesh.testing.conformance import direct
@@ -38,7 +38,7 @@ class Twice(Executor):
         found = super().ask(query, now_ms)
         if isinstance(query.action, Answer):
             state = direct._through_text(self.snapshot())
-            stores = stores_of(self.app, state, self.places, names_read(query))
+            stores = stores_of(self.app, state, self.places, query.reads)
             again = answer(query, stores, now_ms)
             assert again.schema == found.schema
             assert again.to_pylist() == found.to_pylist()

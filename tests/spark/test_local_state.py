@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -120,3 +121,22 @@ def test_a_stream_that_several_partitions_read_begins_where_the_last_of_them_is(
 
 def test_snapshots_of_a_partition_have_one_name_whoever_owns_it() -> None:
     assert [io(i).part(p) for i in (1, 2) for p in io(i).partitions] == list("0213")
+
+
+def test_a_reader_finds_the_state_that_was_stored_last_or_that_there_is_none(
+    tmp_path: Path,
+) -> None:
+    local = LocalState(tmp_path / "0")
+    with pytest.raises(FileNotFoundError):
+        local.newest()
+    local.put_new()
+    assert local.newest() is None
+    assert local.is_empty()
+    for number in (1, 2, 3):
+        local.save(position(number), {}, State({"w/1": piece(number)}))
+        # Two manifests of one tick of the file system's clock have no order.
+        for path in local.directory.glob("*.manifest"):
+            os.utime(path, ns=(0, path.stat().st_mtime_ns - 10**9))
+    newest = local.newest()
+    assert newest is not None
+    assert newest.position == position(3)

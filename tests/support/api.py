@@ -114,7 +114,10 @@ class FakeAnswer:
     asked: tuple[Any, ...]
 
     def to_values(self, *, details: bool) -> dict[str, Any]:
-        return {"records": [list(self.asked)], "details": details}
+        values: dict[str, Any] = {"records": [list(self.asked)], "positions": {}}
+        if details:
+            values["details"] = [{"name": f"c{n}", "dataType": "OBJECT"} for n in range(4)]
+        return values
 
 
 class FakeQueries:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mesh.model.app import GroupSpec
 
-#: A table, a named window, and a window inside of a cycle of queries.
+#: A table that queries use, one that they don't, a named window and a function.
 APP = """
 @App:name('Shop')
 define stream Orders (item string, price double, n int);

@@ -213,3 +213,15 @@ class BoundOnDemandQuery:
     order_by: tuple[BoundOrder, ...] = ()
     limit: int | None = None
     offset: int | None = None
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The table, window or aggregation that it reads, and the tables of ``in``."""
+        roots: list[BoundExpression] = [output.expression for output in self.outputs]
+        roots += [self.having] if self.having is not None else []
+        own: list[str] = []
+        if self.store is not None:
+            own.append(self.store.schema.name)
+            roots += [self.store.on] if self.store.on is not None else []
+        parts = (part for root in roots for part in walk(root))
+        return frozenset([*own, *(part.table for part in parts if isinstance(part, TableCheck))])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from mesh.errors import not_supported
 from mesh.operators.base import State
 from mesh.operators.executor import CallRun, Executor, OutputRun
 from mesh.testing.conformance import direct
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh.operators.base import Longs
-    from mesh.plan.bound import BoundApp
+    from mesh.plan.bound import BoundApp, BoundOnDemandQuery
     from mesh.testing.conformance.cases import Case
 
 _MARK: Final = "#mark"
@@ -166,6 +167,9 @@ class _Player(Executor):
 
     def take_calls(self) -> list[CallRun]:
         return self._made.get(self._at, Made()).calls
+
+    def ask(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
+        raise not_supported("on-demand queries of another engine's state")
 
     def snapshot(self) -> State:
         return State()
