@@ -89,7 +89,7 @@ class SinkInstance(DoorInstance):
             self._context(opened, opened.values(self.environment, options))
             for options in door.destinations or ({},)
         ]
-        sinks = [opened.spec.load()() for _ in contexts]
+        sinks = [self.environment.make(opened.spec) for _ in contexts]
         name = door.connector
         if not door.strategy:
             return [self._destination(opened, name, sinks[0], contexts[0])]

@@ -15,10 +15,11 @@ from mesh.model.cluster import Assignment, InstanceState
 from mesh.plan.build import plan
 from mesh.settings import NatsSettings, ReceiverSettings, Settings
 from mesh.signals import end
+from mesh.testing.connectors import DEADLINE_S
 from mesh.worker.child import SessionProcess
 from mesh.worker.children import HOST, Children
 from mesh.worker.protocol import Ready, Report, SessionConfig, StartInstance, StopInstance
-from tests.support.doors import DEADLINE_S, staged
+from tests.support.doors import staged
 
 if TYPE_CHECKING:
     from pathlib import Path
