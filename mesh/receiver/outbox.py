@@ -98,7 +98,9 @@ class Outbox:
         on_error: str = "WAIT",
         records_errors: bool = False,
         key_prefix: str = "",
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        self._changed = changed
         self._client = client
         self._clock = clock
         self._channel = channel
@@ -315,6 +317,7 @@ class Outbox:
     ) -> None:
         pending = self._reader.pending if self._reader is not None else 0
         retry_at_ms = None if rest_s is None else self._clock.wall_ms() + round(rest_s * 1000)
+        is_news = self.status.state is not state
         self.status = replace(
             self.status,
             state=state,
@@ -324,3 +327,5 @@ class Outbox:
             retry_at_ms=retry_at_ms,
             attempts=self._attempts,
         )
+        if is_news:
+            self._changed()

@@ -79,6 +79,7 @@ class SinkInstance(DoorInstance):
                     # One reader of the channel records what can't be read.
                     records_errors=group_input.records_errors and number == 1,
                     key_prefix=prefix,
+                    changed=self._report,
                 )
             )
         return tuple(made)

@@ -111,6 +111,7 @@ def test_requests_with_a_key_are_stored_once(nats_server: NatsServer, tmp_path: 
     asyncio.run(scene())
 
 
+@pytest.mark.extended
 def test_requests_of_a_sink_are_repeated_with_their_key_only(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
