@@ -156,9 +156,9 @@ class ChannelReader:
         self._news.set()
 
     async def _ask(self) -> None:
-        query = {
-            "batch": _MESSAGES, "max_bytes": max(_BYTES, self._client.max_payload + _HEAD_ROOM), "expires": int(_EXPIRES_S * 1e9),
-        }  # fmt: skip
+        bytes_max = max(_BYTES, self._client.max_payload + _HEAD_ROOM)
+        expires_ns = int(_EXPIRES_S * 1e9)
+        query = {"batch": _MESSAGES, "max_bytes": bytes_max, "expires": expires_ns}
         await self._client.publish(
             f"$JS.API.CONSUMER.MSG.NEXT.{self._js_stream}.{self._name}",
             orjson.dumps(query),

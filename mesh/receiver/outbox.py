@@ -93,6 +93,7 @@ class Outbox:
         retries: Retries,
         *,
         start: int = 0,
+        floor: int = 0,
         skips: Sequence[tuple[int, int]] = (),
         group: str = "",
         on_error: str = "WAIT",
@@ -108,7 +109,7 @@ class Outbox:
         self._mapper = mapper
         self._positions = positions
         self._retries = retries
-        self._start, self._skips = start, skips
+        self._start, self._floor, self._skips = start, floor, skips
         self._group = group
         self._on_error = on_error
         self._records_errors = records_errors
@@ -146,7 +147,7 @@ class Outbox:
                 await self._store()
 
     async def _run_once(self) -> None:
-        self._stored = initial(await self._positions.take_over(), self._start)
+        self._stored = initial(await self._positions.take_over(), self._start, self._floor)
         self._done = self._stored.number
         sink = self._to.sink
         await sink.open(self._to.context, self._stored.values or None)

@@ -58,7 +58,6 @@ class SinkInstance(DoorInstance):
         channel = group_input.channel
         js_stream = channel.js_stream()
         own = self.assignment
-        starts = (self.group.starts.get(js_stream, 0), own.start.get(js_stream, 0))
         skips = [(s.after, s.to) for s in own.skips if s.js_stream == js_stream]
         prefix = f"{own.app}/{channel.stream.name}/{own.app_incarnation}"
         made = []
@@ -72,7 +71,8 @@ class SinkInstance(DoorInstance):
                     opened.mapper,
                     self.positions(js_stream, str(number)),
                     self.environment.retries(),
-                    start=max(starts),
+                    start=own.start.get(js_stream, 0),
+                    floor=self.group.starts.get(js_stream, 0),
                     skips=skips,
                     group=self.group.name,
                     on_error=str(destination.context.options.get("on.error") or "WAIT").upper(),
