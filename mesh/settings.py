@@ -174,6 +174,11 @@ class WorkerSettings:
     capacity: int = setting(0, "Most instances that the worker accepts, 0 for any number.")
     takes_receivers: bool = setting(True, "Accept groups with their own sources.")
     takes_queries: bool = setting(True, "Accept all other groups.")
+    spark: bool = setting(
+        True,
+        "Start a Spark session; without one the worker runs sources and sinks of connectors only, "
+        "and is ready in a second.",
+    )
     state_dir: str = setting(
         "",
         "Directory in which the worker makes one for local state, empty for the system's "

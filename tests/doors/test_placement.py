@@ -138,6 +138,15 @@ def test_an_instance_waits_for_a_worker_with_its_connector() -> None:
     assert place([need], {}, [without, able]).where == {"A-sink-T-1": "w2"}
 
 
+def test_a_worker_without_spark_gets_sources_and_sinks_alone() -> None:
+    door = Need("A-sink-T-1", "A", "sink-T", is_receiver=True, connectors=frozenset({"sink http"}))
+    query = Need("A-default-1", "A", "default")
+    light = Candidate("w1", connectors=frozenset({"sink http"}), has_spark=False)
+    found = place([door, query], {}, [light])
+    assert found.where == {"A-sink-T-1": "w1"}
+    assert found.waiting["A-default-1"].reason == "no worker has Spark"
+
+
 def test_an_address_is_one_apps() -> None:
     text = """@App:name('{}') @source(type='http', receiver.url='http://h:8280/{}')
     define stream S (n int); from S select n insert into T;"""
