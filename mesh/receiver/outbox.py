@@ -24,7 +24,7 @@ from mesh.logs import fields
 from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
 from mesh.receiver.channel_reader import ChannelReader
-from mesh.receiver.positions import Position, initial
+from mesh.receiver.positions import Position, TakenOverError, initial
 from pyspark_nats.decode import decode_messages
 
 if TYPE_CHECKING:
@@ -138,7 +138,10 @@ class Outbox:
         while not self._stopping.is_set():
             try:
                 await self._run_once()
-            except _FAILURES as error:
+            except TakenOverError:
+                raise
+            # A connector is code of others; its failure must not end the other destinations.
+            except Exception as error:
                 await self._rest(error)
             finally:
                 await self._close()

@@ -268,6 +268,30 @@ def test_a_dynamic_address_and_a_reference(nats_server: NatsServer, caplog: Any)
     play(nats_server, scene)
 
 
+def test_values_that_make_no_request_are_refused_and_hold_nothing_up(
+    nats_server: NatsServer,
+) -> None:
+    sink = (
+        "@sink(type='http', publisher.url='{}?k=1', headers=\"'X-K:{{{{k}}}}'\", @map(type='json'))"
+    )
+
+    async def scene(server: NatsServer, end: Endpoint) -> None:
+        async with staged(server, APP.format(sink.format(end.url))) as stage:
+            values = ("a", "b\r\nX-Other: c", "d\x00", "e")
+            await stage.publish("T", *({"k": k, "n": n} for n, k in enumerate(values)))
+            stage.start("sink-T")
+            await stage.until("the last", lambda: 3 in numbers(end))
+            assert numbers(end) == [0, 3]
+            assert not any("x-other" in head for head in end.heads)
+
+            async def entries() -> bool:
+                return len(await stage.errors()) == 2
+
+            await stage.until("2 entries", entries)
+
+    play(nats_server, scene)
+
+
 def test_a_reference_that_is_missing_is_named(nats_server: NatsServer) -> None:
     sink = "@sink(type='http', ref='nowhere', publisher.url='http://h/', @map(type='json'))"
 
