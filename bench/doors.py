@@ -1,7 +1,7 @@
 """Rates of sources, sinks and mappers: ``python -m bench.doors``.
 
-Each rate stands beside one of the same run that bounds it: a bare HTTP server that publishes with
-an ack, Arrow's own reader of CSV, the decoder of channels for JSON.
+The same run measures what bounds them: a bare HTTP server that publishes with an ack, and Arrow's
+own reader of CSV.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ async def posted(url: str, seconds: float = 5.0) -> float:
 
 
 async def http(url: str) -> dict[str, float]:
-    """Acked requests per second, of the source and of a bare server beside it."""
+    """Acked requests per second, of the source and of a bare server."""
     source = "@source(type='http', receiver.url='http://127.0.0.1:0/in', @map(type='json'))"
     async with staged(url, APP.format(source, "")) as stage:
         status = await stage.until_running(stage.start("receiver-S"))
