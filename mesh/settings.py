@@ -178,6 +178,11 @@ class WorkerSettings:
     probe_port: int = setting(
         0, "Port of the worker's probes, /health/live and /health/ready; 0 for none.", most=65535
     )
+    spark: bool = setting(
+        True,
+        "Start a Spark session; without one the worker runs sources and sinks of connectors only, "
+        "and is ready in a second.",
+    )
     state_dir: str = setting(
         "",
         "Directory in which the worker makes one for local state, empty for the system's "

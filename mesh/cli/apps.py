@@ -282,6 +282,16 @@ def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT)
         for i in found["instances"]
     ]  # fmt: skip
     show_table(columns, rows)
+    doors = [(i["instance"], door) for i in found["instances"] for door in i.get("doors") or ()]
+    if doors:
+        show_table(
+            ("instance", "source or sink", "address", "state", "position", "behind", "error"),
+            [
+                (name, d["name"], d.get("endpoint"), d["state"], d.get("position") or None,
+                 d.get("behind"), d.get("error"))
+                for name, d in doors
+            ],
+        )  # fmt: skip
     for instance in found["instances"]:
         if instance.get("error"):
             typer.echo(f"{instance['instance']}: {instance['error']}")

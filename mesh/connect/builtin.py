@@ -33,7 +33,10 @@ _HTTP_SOURCE: Final = Spec(
     "Accepts POST requests; answers 200 once the broker has stored the events.",
     (
         Option(
-            "receiver.url", Kind.URL, doc="Address; default http://0.0.0.0:8280/{app}/{stream}."
+            "receiver.url",
+            Kind.URL,
+            "http://0.0.0.0:8280/{app}/{stream}",
+            doc="Address; another app can't have the same one.",
         ),
         Option("basic.auth.enabled", Kind.SWITCH, "false", doc="Require a login."),
         _secret("basic.auth.username", "User of that login."),
@@ -57,6 +60,7 @@ _HTTP_SOURCE: Final = Spec(
     "Exactly once for requests with an Idempotency-Key, within the channel's duplicate window.",
     ("*",),
     is_shared=True,
+    address="receiver.url",
 )  # fmt: skip
 _HTTP_SINK: Final = Spec(
     "http",

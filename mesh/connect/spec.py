@@ -165,6 +165,9 @@ class Spec:
     is_open: bool = False
     #: Several instances of a source may run at a time, each with a part of the input.
     is_shared: bool = False
+    #: Option with the URL that a server binds, ``{app}`` and ``{stream}`` in its default; empty for
+    #: a connector that binds none.
+    address: str = ""
     #: Extra of the installation with its client library, as in ``nats-event-mesh[kafka]``.
     extra: str = ""
 

@@ -48,6 +48,7 @@ def _host(
         takes_receivers=node.value.takes_receivers,
         takes_queries=node.value.takes_queries,
         connectors=frozenset(node.value.connectors),
+        has_spark=node.value.has_spark,
         why=why,
         is_barred=order is not None and order.admission is not Admission.OPEN,
     )

@@ -1,4 +1,4 @@
-"""Apps whose instances would have the same names.
+"""Apps whose instances would have the same names, or would accept at the same address.
 
 An instance is named after its app, its group and a number, with ``-`` between them.  Names of apps
 and of groups may hold a ``-`` as well: group ``eu-filter`` of app ``orders``, and group ``filter``
@@ -45,4 +45,14 @@ def collision_of(
         for group in other.groups:
             if ours := added.get(names.group_name(other.name, group.name)):
                 return Collision(ours, other.name, group.name)
+    return None
+
+
+def address_collision(spec: AppSpec, others: Iterable[AppSpec]) -> tuple[str, str] | None:
+    """The first address of an app's sources that another app has, and that app's name."""
+    ours = {group.address for group in spec.groups if group.address}
+    for other in others:
+        for group in other.groups if other.name != spec.name else ():
+            if group.address in ours:
+                return group.address, other.name
     return None

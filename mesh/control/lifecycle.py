@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mesh.control.cluster_state import ClusterState
     from mesh.control.standby import StandbyView
     from mesh.model.app import GroupSpec
-    from mesh.model.cluster import AppRecord
+    from mesh.model.cluster import AppRecord, DoorStatus
 
 #: States of an instance beside those that a worker reports: it has no place;
 UNPLACED: Final = "unplaced"
@@ -75,6 +75,8 @@ class InstanceView:
     standby_reason: str | None = None
     #: When one that has failed is started again, milliseconds since 1970.
     retry_at_ms: int | None = None
+    #: Its source, or its sink's destinations.
+    doors: tuple[DoorStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,4 +224,5 @@ def _view(group: str, instance: str, app: AppRecord, found: ClusterState) -> Ins
         reason,
         cure,
         retry_at_ms=status.retry_at_ms,
+        doors=status.doors,
     )

@@ -44,6 +44,8 @@ class Candidate:
     is_barred: bool = False
     #: ``source http`` and the like.
     connectors: frozenset[str] = frozenset()
+    #: Whether it runs groups other than those of connectors.
+    has_spark: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ class Need:
     def fits(self, host: Candidate) -> bool:
         """Whether ``host`` is of the right kind, full or not."""
         taken = host.takes_receivers if self.is_receiver else host.takes_queries
-        return taken and self.labels <= host.labels and self.connectors <= host.connectors
+        is_able = self.connectors <= host.connectors and (host.has_spark or bool(self.connectors))
+        return taken and is_able and self.labels <= host.labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +295,8 @@ def _no_such_worker(need: Need, others: Sequence[Candidate], other: str) -> Wait
             f'no{other} worker has connector "{missing[0]}"',
             "install its package on a worker; 'mesh connectors' lists the installed ones",
         )
+    if not need.connectors and not any(host.has_spark for host in others):
+        return Waiting(f"no{other} worker has Spark", "start one with worker.spark true")
     if need.labels:
         wanted = ",".join(sorted(need.labels))
         return Waiting(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 
-from mesh.control.collisions import collision_of
+from mesh.control.collisions import address_collision, collision_of
 from mesh.errors import MeshError
 from mesh.jetstream import kv
 from mesh.manager.waiting import until
@@ -112,7 +112,7 @@ class DesiredState:
 
         Raises:
             MeshError: MESH-C123 when instances of a group that the app gets would have the names of
-                another app's.
+                another app's; MESH-C124 when a source would accept at another app's address.
         """
         apps = [seen.value.spec for seen in self._view.snapshot().apps]
         before = self.record(record.spec.name)
@@ -125,6 +125,14 @@ class DesiredState:
                 detail=f'App "{found.other_app}" has a group "{found.other_group}", and instances '
                 "are named APP-GROUP-NUMBER.",
                 hint="Rename the app or the group.",
+            )
+        taken = None if record.deleting else address_collision(record.spec, apps)
+        if taken is not None:
+            raise MeshError(
+                "MESH-C124",
+                f'a source of app "{record.spec.name}" would accept at {taken[0]}, as app '
+                f'"{taken[1]}" does',
+                hint="Give it another port or path.",
             )
         return await self.write(names.app_key(record.spec.name), record, revision)
 

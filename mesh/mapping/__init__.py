@@ -107,7 +107,7 @@ def sink_mapper(
             enclosing = options.get("enclosing.element") or ""
             return sinks.json_sink(options.get("envelope") or "event", enclosing)
         case "xml":
-            return sinks.xml_sink(options.get("enclosing.element") or "")
+            return sinks.xml_sink(options.get("enclosing.element") or "", stream.names)
         case "text":
             return sinks.text_sink(options.get("new.line.character") or "\n")
         case "csv":

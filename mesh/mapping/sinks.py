@@ -139,8 +139,11 @@ def _value_template(text: str, names: Sequence[str]) -> Callable[[pa.RecordBatch
     return lambda rows: fill(rows)
 
 
-def xml_sink(enclosing: str) -> Encoder:
+def xml_sink(enclosing: str, attributes: Sequence[str]) -> Encoder:
     """``<events><event>..</event></events>``, inside of the enclosing element if one is given."""
+    for name in attributes:
+        if not _XML_NAME.match(name):
+            raise ValueError(f'attribute "{name}" can\'t be the name of an element')
     names = re.findall(r"[A-Za-z_][\w.-]*", enclosing)
     head = "".join(f"<{name}>" for name in names) + "<event>"
     tail = "</event>" + "".join(f"</{name}>" for name in reversed(names))
@@ -151,8 +154,6 @@ def xml_sink(enclosing: str) -> Encoder:
     def encode(rows: pa.RecordBatch) -> Array:
         parts: list[Any] = [pa.scalar(head)]
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
-            if not _XML_NAME.match(name):
-                raise ValueError(f'attribute "{name}" can\'t be the name of an element')
             value = kernels.binary_join_element_wise(
                 f"<{name}>", _in_xml(text_of(column)), f"</{name}>", ""
             )

@@ -152,6 +152,8 @@ class GroupSpec:
     #: ``source http`` and the like: the connectors that it runs.  A group with any is one source
     #: or sink, and runs in a worker's connector host instead of Spark.
     connectors: tuple[str, ...] = ()
+    #: ``host:port/path`` that its source binds; empty if it binds none, or any free port.
+    address: str = ""
     #: Labels, ``key=value``, that a worker must have to run it.
     node: tuple[str, ...] = ()
     #: Standby workers of each instance, which hold its state ready: 0 or 1.

@@ -78,6 +78,8 @@ class NodeRecord:
     takes_queries: bool = True
     #: ``source http`` and the like: the connectors that it can run.
     connectors: tuple[str, ...] = ()
+    #: Whether it has a Spark session; without one it runs groups of connectors only.
+    has_spark: bool = True
     #: Identifies the machine and its process table.  With ``pid`` and the start time of the process
     #: it shows whether the process is alive; empty if unknown.
     machine: str = ""

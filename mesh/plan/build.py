@@ -34,6 +34,7 @@ from mesh.plan.channels import (
     trigger_group,
 )
 from mesh.plan.deployable import check_deployable
+from mesh.plan.doors import address_of, door_of
 from mesh.plan.groups import Element, Group, app_name, split_app
 from mesh.plan.supported import check_supported
 
@@ -100,6 +101,7 @@ def _draft(app: str | App, partitions: int) -> tuple[AppPlan, tuple[Group, ...]]
     specs += [_trigger_spec(t, bound, tree, wiring) for t in wiring.triggers]
     specs += [_group_spec(g, bound, tree, wiring) for g in groups]
     specs += [_door_spec(d, tree, wiring) for d in wiring.connections.doors]
+    _refuse_same_addresses(wiring.connections.doors, name)
     creates = _creates_channels(tree)
     return AppPlan(bound, AppSpec(name, text, wiring.channels, tuple(specs), creates)), groups
 
@@ -230,7 +232,23 @@ def _door_spec(door: DoorGroup, tree: App, wiring: ChannelLayout) -> GroupSpec:
         sources=(door.stream,) if door.is_source else (),
         sinks=() if door.is_source else (door.stream,),
         connectors=(door.connector,),
+        address=address_of(door_of(door.annotation), name, door.stream),
     )
+
+
+def _refuse_same_addresses(doors: Iterable[DoorGroup], app: str) -> None:
+    """Refuse two sources that bind the same address and path; MESH-P233."""
+    seen: dict[str, DoorGroup] = {}
+    for door in doors:
+        address = address_of(door_of(door.annotation), app, door.stream)
+        first = seen.setdefault(address, door) if address else door
+        if first is not door:
+            raise MeshError(
+                "MESH-P233",
+                f'sources of streams "{first.stream}" and "{door.stream}" accept at {address}',
+                hint="Give one of them another port or path.",
+                position=door.annotation.position,
+            )
 
 
 def _trigger_spec(

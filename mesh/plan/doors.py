@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from mesh.connect import registry
 from mesh.connect.spec import Role, Spec
@@ -120,6 +121,26 @@ def _options(annotation: Annotation) -> dict[str, str]:
             own = key.lower()
             found[own if own in ("type", "ref", "strategy") else key] = text
     return found
+
+
+def address_of(door: Door, app: str, stream: str) -> str:
+    """``host:port/path`` that a door binds; empty for none, for any free port, and for a reference.
+
+    Args:
+        door: the door.
+        app: the name of the app, for a default.
+        stream: the name of the stream, for a default.
+    """
+    spec = registry.find(door.role, door.type)
+    option = spec.option(spec.address) if spec is not None and spec.address else None
+    if option is None:
+        return ""
+    given = next((v for k, v in door.options.items() if k.lower() == option.name), None)
+    if given is None and door.ref:
+        return ""
+    text = given or (option.default or "").replace("{app}", app).replace("{stream}", stream)
+    parts = urlsplit(text)
+    return f"{parts.netloc}{parts.path or '/'}" if parts.port else ""
 
 
 def check_door(door: Door, stream: StreamSchema) -> None:

@@ -13,6 +13,7 @@ import orjson
 from nats.errors import Error as NatsError
 
 from mesh.clock import SystemClock
+from pyspark_nats.protocol import jetstream
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _MESSAGES: Final = 1000
 _BYTES: Final = 16 << 20
 _EXPIRES_S: Final = 5.0
+#: Bytes of a message besides its payload.
+_HEAD_ROOM: Final = 64 << 10
 _ANSWER_S: Final = 5.0
 #: The server deletes a consumer that is not used for this time, seconds.
 _UNUSED_S: Final = 60
@@ -37,10 +40,6 @@ class Message:
     content_type: str | None
     #: When the server stored it, milliseconds since 1970.
     time_ms: int
-
-
-class LostConsumerError(Exception):
-    """The consumer is gone, or a message was lost on the way."""
 
 
 class ChannelReader:
@@ -59,6 +58,8 @@ class ChannelReader:
         #: Messages that the open request may still bring, and when it was sent.
         self._open, self._asked_s = 0, 0.0
         self._delivered = 0
+        #: The consumer is gone, or a message was lost on the way.
+        self._is_lost = False
         #: Messages that the stream has after the last one that was returned.
         self.pending = 0
 
@@ -68,11 +69,9 @@ class ChannelReader:
         Raises:
             NatsError, TimeoutError, OSError: the server doesn't answer.
         """
-        try:
-            return await self._next(limit, wait_s)
-        except LostConsumerError:
+        if self._is_lost:
             await self.close()
-            return []
+        return await self._next(limit, wait_s)
 
     async def _next(self, limit: int, wait_s: float) -> list[Message]:
         if not self._name:
@@ -84,7 +83,8 @@ class ChannelReader:
             return found
         if self._open and self._clock.monotonic_s() > self._asked_s + 2 * _EXPIRES_S:
             # Not even the end of the request has arrived.
-            raise LostConsumerError
+            self._is_lost = True
+            return found
         if not self._open:
             await self._ask()
         with contextlib.suppress(TimeoutError):
@@ -94,7 +94,8 @@ class ChannelReader:
         return found
 
     def _take(self, limit: int, found: list[Message]) -> None:
-        while self._arrived and len(found) < limit:
+        """Move messages that have arrived to ``found``, up to a gap."""
+        while self._arrived and len(found) < limit and not self._is_lost:
             message = self._arrived.popleft()
             headers = message.headers or {}
             status = headers.get("Status")
@@ -103,10 +104,11 @@ class ChannelReader:
                 continue
             words = message.reply.split(".")
             at = 7 if len(words) >= 11 else 5
+            if int(words[at + 1]) != self._delivered + 1:
+                self._is_lost = True
+                break
             self._delivered += 1
             self._open -= 1
-            if int(words[at + 1]) != self._delivered:
-                raise LostConsumerError
             self._after = int(words[at])
             self.pending = int(words[at + 3])
             found.append(
@@ -120,10 +122,10 @@ class ChannelReader:
         self._open = max(0, self._open)
 
     def _ended(self, status: str, text: str) -> None:
-        """A request has ended; only those of the consumer's end matter."""
+        """A request has ended, and perhaps the consumer."""
         self._open = 0
-        if status == "503" or (status == "409" and "exceed" not in text.lower()):
-            raise LostConsumerError
+        is_served = status == "409" and text.startswith(jetstream.SERVED)
+        self._is_lost = status not in ("404", "408") and not is_served
 
     async def _make(self) -> None:
         name = f"mesh_{secrets.token_hex(6)}"
@@ -154,9 +156,9 @@ class ChannelReader:
         self._news.set()
 
     async def _ask(self) -> None:
-        query = {
-            "batch": _MESSAGES, "max_bytes": _BYTES, "expires": int(_EXPIRES_S * 1e9),
-        }  # fmt: skip
+        bytes_max = max(_BYTES, self._client.max_payload + _HEAD_ROOM)
+        expires_ns = int(_EXPIRES_S * 1e9)
+        query = {"batch": _MESSAGES, "max_bytes": bytes_max, "expires": expires_ns}
         await self._client.publish(
             f"$JS.API.CONSUMER.MSG.NEXT.{self._js_stream}.{self._name}",
             orjson.dumps(query),
@@ -172,6 +174,7 @@ class ChannelReader:
         """End the subscription; the consumer expires."""
         subscription, self._subscription, self._name = self._subscription, None, ""
         self._arrived.clear()
+        self._is_lost = False
         if subscription is not None:
             with contextlib.suppress(NatsError, OSError, ValueError):
                 await subscription.unsubscribe()

@@ -49,6 +49,8 @@ class Environment:
     references: Callable[[], Mapping[str, Mapping[str, str]]]
     retries: Callable[[], Retries]
     report: Callable[[InstanceStatus], None]
+    #: Makes the source or sink of a declaration.
+    make: Callable[[Spec], Any] = lambda spec: spec.load()()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,15 @@ class DoorInstance:
         if has_ended or self._state is not InstanceState.STOPPED:
             self._state = InstanceState.STOPPED
             self._report()
+
+    async def abandon(self) -> None:
+        """End the tasks without reports, as if the process had ended."""
+        self._stopping.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            if not self._task.cancelled():
+                self._task.exception()
 
     def positions(self, js_stream: str, part: str) -> PositionStore:
         """The store of one position of this instance; it outlives moves and edits."""

@@ -24,7 +24,7 @@ from mesh.logs import fields
 from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
 from mesh.receiver.channel_reader import ChannelReader
-from mesh.receiver.positions import Position, initial
+from mesh.receiver.positions import Position, TakenOverError, initial
 from pyspark_nats.decode import decode_messages
 
 if TYPE_CHECKING:
@@ -93,12 +93,15 @@ class Outbox:
         retries: Retries,
         *,
         start: int = 0,
+        floor: int = 0,
         skips: Sequence[tuple[int, int]] = (),
         group: str = "",
         on_error: str = "WAIT",
         records_errors: bool = False,
         key_prefix: str = "",
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        self._changed = changed
         self._client = client
         self._clock = clock
         self._channel = channel
@@ -106,7 +109,7 @@ class Outbox:
         self._mapper = mapper
         self._positions = positions
         self._retries = retries
-        self._start, self._skips = start, skips
+        self._start, self._floor, self._skips = start, floor, skips
         self._group = group
         self._on_error = on_error
         self._records_errors = records_errors
@@ -135,7 +138,10 @@ class Outbox:
         while not self._stopping.is_set():
             try:
                 await self._run_once()
-            except _FAILURES as error:
+            except TakenOverError:
+                raise
+            # A connector is code of others; its failure must not end the other destinations.
+            except Exception as error:
                 await self._rest(error)
             finally:
                 await self._close()
@@ -144,7 +150,7 @@ class Outbox:
                 await self._store()
 
     async def _run_once(self) -> None:
-        self._stored = initial(await self._positions.take_over(), self._start)
+        self._stored = initial(await self._positions.take_over(), self._start, self._floor)
         self._done = self._stored.number
         sink = self._to.sink
         await sink.open(self._to.context, self._stored.values or None)
@@ -315,6 +321,7 @@ class Outbox:
     ) -> None:
         pending = self._reader.pending if self._reader is not None else 0
         retry_at_ms = None if rest_s is None else self._clock.wall_ms() + round(rest_s * 1000)
+        is_news = self.status.state is not state
         self.status = replace(
             self.status,
             state=state,
@@ -324,3 +331,5 @@ class Outbox:
             retry_at_ms=retry_at_ms,
             attempts=self._attempts,
         )
+        if is_news:
+            self._changed()

@@ -159,6 +159,14 @@ class PositionStore:
             await js.purge_stream(self.js_stream, subject=self._subject, keep=1)
 
 
-def initial(position: Position, start: int) -> Position:
-    """A position that was never stored begins after ``start``."""
-    return position if position.number >= 0 else replace(position, number=start)
+def initial(position: Position, start: int, floor: int = 0) -> Position:
+    """The position at which to begin.
+
+    Args:
+        position: the stored one.
+        start: sequence after which one that was never stored begins.
+        floor: last sequence before the present use of the channel: a sink that was taken out of an
+            app and added again later skips what was stored in between.
+    """
+    number = position.number if position.number >= 0 else start
+    return replace(position, number=max(number, floor))

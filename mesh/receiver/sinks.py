@@ -58,7 +58,6 @@ class SinkInstance(DoorInstance):
         channel = group_input.channel
         js_stream = channel.js_stream()
         own = self.assignment
-        starts = (self.group.starts.get(js_stream, 0), own.start.get(js_stream, 0))
         skips = [(s.after, s.to) for s in own.skips if s.js_stream == js_stream]
         prefix = f"{own.app}/{channel.stream.name}/{own.app_incarnation}"
         made = []
@@ -72,13 +71,15 @@ class SinkInstance(DoorInstance):
                     opened.mapper,
                     self.positions(js_stream, str(number)),
                     self.environment.retries(),
-                    start=max(starts),
+                    start=own.start.get(js_stream, 0),
+                    floor=self.group.starts.get(js_stream, 0),
                     skips=skips,
                     group=self.group.name,
                     on_error=str(destination.context.options.get("on.error") or "WAIT").upper(),
                     # One reader of the channel records what can't be read.
                     records_errors=group_input.records_errors and number == 1,
                     key_prefix=prefix,
+                    changed=self._report,
                 )
             )
         return tuple(made)
@@ -89,7 +90,7 @@ class SinkInstance(DoorInstance):
             self._context(opened, opened.values(self.environment, options))
             for options in door.destinations or ({},)
         ]
-        sinks = [opened.spec.load()() for _ in contexts]
+        sinks = [self.environment.make(opened.spec) for _ in contexts]
         name = door.connector
         if not door.strategy:
             return [self._destination(opened, name, sinks[0], contexts[0])]

@@ -95,7 +95,7 @@ class PullInstance(_SourceInstance):
         (channel,) = self.group.outputs
         store = self.positions(channel.js_stream(), "source")
         at = initial(await store.take_over(), 0)
-        source: Source = opened.spec.load()()
+        source: Source = self.environment.make(opened.spec)
         clock = self.environment.clock
         try:
             await source.open(context, at.values or None)
@@ -171,7 +171,7 @@ class ServerInstance(_SourceInstance):
         self._requests: asyncio.Queue[_Request] = asyncio.Queue()
         self._in_flight = 0
         self._in_flight_max = int(context.options.get("max.concurrent") or 256)
-        server = opened.spec.load()()
+        server = self.environment.make(opened.spec)
         mapping = asyncio.create_task(self._map(opened))
         try:
             await server.open(context, self._accept)

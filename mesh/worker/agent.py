@@ -120,6 +120,7 @@ class Agent:
             takes_receivers=worker.takes_receivers,
             takes_queries=worker.takes_queries,
             connectors=registry.transports(),
+            has_spark=worker.spark,
             machine=machine.name(),
             process_started=machine.started(os.getpid()),
         )

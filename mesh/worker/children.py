@@ -2,7 +2,8 @@
 
 For the agent they are one process.  Instances with connectors go to the host, all others to the
 session.  The host starts with its first instance.  If it ends, another one gets the instances that
-it should run, in the same epoch: the ended one can't write any more.
+it should run, in the same epoch: the ended one can't write any more.  A worker without Spark has
+the host alone.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ _RETRY_MAX_S: Final = 10.0
 
 
 class Children(SessionProcess):
-    """A session that has a connector host beside it."""
+    """A session that has a connector host beside it; or that host alone."""
 
     def __init__(self, config: SessionConfig, host: SessionProcess) -> None:
         super().__init__(config)
         self._host = host
+        self._has_spark = config.settings.worker.spark
         #: The commands that started the instances of the host, by name.
         self._doors: dict[str, StartInstance] = {}
         #: Stops that the host has not reported.
@@ -45,6 +47,22 @@ class Children(SessionProcess):
         self._replies: asyncio.Queue[Reply | None] = asyncio.Queue()
         self._running: asyncio.Task[None] | None = None
         self._is_up = False
+        #: Whether the agent knows that the host of a worker without Spark is ready.
+        self._is_announced = True
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the session, or of the host of a worker without Spark."""
+        return super().pid if self._has_spark else self._host.pid
+
+    async def start(self) -> None:
+        """Start the session, or the host of a worker without Spark."""
+        if self._has_spark:
+            await super().start()
+        else:
+            await self._end_host(is_calm=False)
+            self._is_announced = False
+            self._running = asyncio.create_task(self._run_host())
 
     def send(self, command: Command) -> None:
         """Send a command to the child that it is for."""
@@ -75,12 +93,12 @@ class Children(SessionProcess):
             await self._end_host(is_calm=False)
             self._replies.put_nowait(None)
 
-        forwarding = asyncio.create_task(forward())
+        forwarding = [asyncio.create_task(forward())] if self._has_spark else []
         try:
             while (reply := await self._replies.get()) is not None:
                 yield reply
         finally:
-            await end([forwarding])
+            await end(forwarding)
 
     def memory_bytes(self) -> int:
         """Memory of both with all their children."""
@@ -95,6 +113,8 @@ class Children(SessionProcess):
         """End both at once."""
         await self._end_host(is_calm=False)
         await super().kill()
+        if not self._has_spark:
+            self._replies.put_nowait(None)
 
     async def _end_host(self, *, is_calm: bool) -> None:
         """End the host; its instances end with those of the session, and are started again."""
@@ -116,6 +136,9 @@ class Children(SessionProcess):
                     case Ready(_, started_in_s):
                         log.info("connectors ready", extra=fields(started_in_s=started_in_s))
                         self._is_up = True
+                        if not self._is_announced:
+                            self._is_announced = True
+                            self._replies.put_nowait(reply)
                         retries = retries.running(clock.monotonic_s())
                         commands: list[Command] = [*self._doors.values(), *self._ending.values()]
                         for command in commands:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psutil
@@ -15,10 +16,11 @@ from mesh.model.cluster import Assignment, InstanceState
 from mesh.plan.build import plan
 from mesh.settings import NatsSettings, ReceiverSettings, Settings
 from mesh.signals import end
+from mesh.testing.connectors import DEADLINE_S
 from mesh.worker.child import SessionProcess
 from mesh.worker.children import HOST, Children
 from mesh.worker.protocol import Ready, Report, SessionConfig, StartInstance, StopInstance
-from tests.support.doors import DEADLINE_S, staged
+from tests.support.doors import staged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,6 +124,34 @@ def test_an_instance_continues_after_its_host_was_killed(
             assert (report.doors[0].behind, report.settled) == (0, True)
             # The agent ends its own tasks first.
             await end([listening])
+            await children.stop()
+
+    asyncio.run(scene())
+
+
+def test_a_worker_without_spark_has_the_host_alone(nats_server: NatsServer, tmp_path: Path) -> None:
+    async def scene() -> None:
+        config = config_of(nats_server, tmp_path)
+        worker = replace(config.settings.worker, spark=False)
+        config = replace(config, settings=replace(config.settings, worker=worker))
+        children = Session(config)
+        path = tmp_path / "out.csv"
+        async with staged(nats_server, APP.format(path)) as stage:
+            await children.start()
+            replies = aiter(children.replies())
+            async with asyncio.timeout(DEADLINE_S):
+                assert isinstance(await anext(replies), Ready)
+            assert children.pid == children.host_pid
+            children.send(start_command(nats_server, tmp_path))
+            await stage.publish("T", {"n": 1})
+            await stage.until("a line", lambda: path.exists() and path.read_text() == "1\n")
+            await children.kill()
+            # The agent learns of the end, and starts another.
+            assert [r async for r in replies if isinstance(r, Ready)] == []
+            await children.start()
+            again = aiter(children.replies())
+            async with asyncio.timeout(DEADLINE_S):
+                assert isinstance(await anext(again), Ready)
             await children.stop()
 
     asyncio.run(scene())

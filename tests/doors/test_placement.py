@@ -14,8 +14,10 @@ import httpx
 import psutil
 import pytest
 
+from mesh.control.collisions import address_collision
 from mesh.control.placement import Candidate, Need, place
 from mesh.model.cluster import InstanceState
+from mesh.plan.build import plan
 from mesh.receiver.distributing import destination_of
 from tests.support.agents import look
 from tests.support.doors import Endpoint
@@ -23,7 +25,7 @@ from tests.support.doors import Endpoint
 if TYPE_CHECKING:
     from tests.support.agents import Cluster, Eye
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow]
+pytestmark = pytest.mark.nats
 
 #: The sample of the reference engine's documentation, with addresses of this machine.
 APP = """@App:name('Requests')
@@ -58,6 +60,7 @@ def url_of(eye: Eye) -> str | None:
     return found[0].endpoint if found and not found[0].endpoint.endswith(":0/in") else None
 
 
+@pytest.mark.extended
 def test_the_originals_sample_runs_moves_and_goes(cluster: Cluster) -> None:
     async def scene(eye: Eye) -> None:
         one, other = Endpoint(), Endpoint()
@@ -133,3 +136,22 @@ def test_an_instance_waits_for_a_worker_with_its_connector() -> None:
     assert found.waiting["A-sink-T-1"].reason == 'no worker has connector "sink kafka"'
     able = Candidate("w2", connectors=frozenset({"sink kafka"}))
     assert place([need], {}, [without, able]).where == {"A-sink-T-1": "w2"}
+
+
+def test_a_worker_without_spark_gets_sources_and_sinks_alone() -> None:
+    door = Need("A-sink-T-1", "A", "sink-T", is_receiver=True, connectors=frozenset({"sink http"}))
+    query = Need("A-default-1", "A", "default")
+    light = Candidate("w1", connectors=frozenset({"sink http"}), has_spark=False)
+    found = place([door, query], {}, [light])
+    assert found.where == {"A-sink-T-1": "w1"}
+    assert found.waiting["A-default-1"].reason == "no worker has Spark"
+
+
+def test_an_address_is_one_apps() -> None:
+    text = """@App:name('{}') @source(type='http', receiver.url='http://h:8280/{}')
+    define stream S (n int); from S select n insert into T;"""
+    one, same, other = (plan(text.format(a, b)).spec for a, b in ("Aa", "Ba", "Cb"))
+    assert address_collision(same, [one, other]) == ("h:8280/a", "A")
+    assert address_collision(other, [one, other]) is None
+    default = plan(text.format("A", "a").replace(", receiver.url='http://h:8280/a'", "")).spec
+    assert [g.address for g in default.groups if g.address] == ["0.0.0.0:8280/A/S"]

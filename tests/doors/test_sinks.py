@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -267,6 +268,30 @@ def test_a_dynamic_address_and_a_reference(nats_server: NatsServer, caplog: Any)
     play(nats_server, scene)
 
 
+def test_values_that_make_no_request_are_refused_and_hold_nothing_up(
+    nats_server: NatsServer,
+) -> None:
+    sink = (
+        "@sink(type='http', publisher.url='{}?k=1', headers=\"'X-K:{{{{k}}}}'\", @map(type='json'))"
+    )
+
+    async def scene(server: NatsServer, end: Endpoint) -> None:
+        async with staged(server, APP.format(sink.format(end.url))) as stage:
+            values = ("a", "b\r\nX-Other: c", "d\x00", "e")
+            await stage.publish("T", *({"k": k, "n": n} for n, k in enumerate(values)))
+            stage.start("sink-T")
+            await stage.until("the last", lambda: 3 in numbers(end))
+            assert numbers(end) == [0, 3]
+            assert not any("x-other" in head for head in end.heads)
+
+            async def entries() -> bool:
+                return len(await stage.errors()) == 2
+
+            await stage.until("2 entries", entries)
+
+    play(nats_server, scene)
+
+
 def test_a_reference_that_is_missing_is_named(nats_server: NatsServer) -> None:
     sink = "@sink(type='http', ref='nowhere', publisher.url='http://h/', @map(type='json'))"
 
@@ -289,6 +314,29 @@ def test_skipped_and_earlier_messages_are_not_sent(nats_server: NatsServer) -> N
             stage.start("sink-T", start={"mesh-Out-T": 2}, skips=(Skip("mesh-Out-T", 5, 8),))
             await stage.until("5 events", lambda: len(end.bodies) == 5)
             assert numbers(end) == [2, 3, 4, 8, 9]
+
+    play(nats_server, scene)
+
+
+def test_a_sink_that_was_added_again_skips_what_was_stored_without_it(
+    nats_server: NatsServer,
+) -> None:
+    async def scene(server: NatsServer, end: Endpoint) -> None:
+        async with staged(server, APP.format(SINK.format(end.url))) as stage:
+            await stage.publish("T", *events(0, 3))
+            first = stage.start("sink-T")
+            await stage.until("3 events", lambda: len(end.bodies) == 3)
+            await first.stop()
+            await stage.publish("T", *events(3, 6))
+            info = await stage.js.stream_info("mesh-Out-T")
+            groups = tuple(
+                replace(g, starts={"mesh-Out-T": info.state.last_seq}) for g in stage.spec.groups
+            )
+            stage.spec = replace(stage.spec, groups=groups)
+            stage.start("sink-T", epoch=2)
+            await stage.publish("T", *events(6, 8))
+            await stage.until("2 events", lambda: len(end.bodies) == 5)
+            assert numbers(end) == [0, 1, 2, 6, 7]
 
     play(nats_server, scene)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 #: Statuses after which the same request may succeed.
 _AGAIN: Final = (408, 425, 429)
+_NO_REQUEST: Final = (
+    httpx.InvalidURL,
+    httpx.UnsupportedProtocol,
+    httpx.LocalProtocolError,
+    ValueError,
+)
+_LOGIN: Final = re.compile(r"//[^/@]*@")
 _RETRY_AFTER_MAX_S: Final = 300.0
 
 
@@ -73,10 +81,10 @@ class HttpSink:
     async def _send(self, record: Record) -> str | None:
         assert self._client is not None
         options = {**self._options, **record.options}
-        pairs = options.get("headers") or []
-        if isinstance(pairs, str):
-            pairs = value_of(Kind.PAIRS, pairs)
         try:
+            pairs = options.get("headers") or []
+            if isinstance(pairs, str):
+                pairs = value_of(Kind.PAIRS, pairs)
             response = await self._client.request(
                 options["method"],
                 options["publisher.url"],
@@ -85,8 +93,9 @@ class HttpSink:
                     ("Content-Type", self._type), *pairs, ("Idempotency-Key", record.key),
                 ],
             )  # fmt: skip
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError) as error:
-            return f"the request can't be made: {error}"
+        except _NO_REQUEST as error:
+            # An event's values have made it so, and another attempt would be the same.
+            return f"the request can't be made: {_LOGIN.sub('//', str(error))}"
         except (httpx.HTTPError, OSError) as error:
             raise UnavailableError(f"{error}" or type(error).__name__) from error
         if response.is_success:

@@ -40,7 +40,8 @@ class HttpSource:
     ) -> None:
         """Bind the address, and answer requests."""
         options = context.options
-        url = options.get("receiver.url") or (f"http://0.0.0.0:8280/{context.app}/{context.stream}")
+        url = str(options["receiver.url"]).replace("{app}", context.app)
+        url = url.replace("{stream}", context.stream)
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
             raise MeshError(

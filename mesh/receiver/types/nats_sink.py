@@ -86,7 +86,13 @@ class NatsSink:
             return f'"{subject}" is no subject'
         pairs = options.get("headers") or []
         if isinstance(pairs, str):
-            pairs = value_of(Kind.PAIRS, pairs)
+            try:
+                pairs = value_of(Kind.PAIRS, pairs)
+            except ValueError as error:
+                return f"headers: {error}"
+        if any(c in text for pair in pairs for text in pair for c in "\r\n"):
+            # It would end the header block, or begin another header.
+            return "a header holds a line break"
         headers = {"Content-Type": self._type, **dict(pairs), "Nats-Msg-Id": record.key}
         if len(record.payload) > self._client.max_payload:
             return f"the server accepts {self._client.max_payload} bytes"

@@ -1,0 +1,316 @@
+"""Conformance kit for connectors: kills the host before and after every step of an instance.
+
+    async def sends(stage): await stage.publish("T", {"n": 1})
+    async def arrived(stage): return Path(..).read_text()
+    await conform(url, Scenario(APP, "sink-T", sends, arrived, is_whole), directory)
+
+A calm run shows the steps: reads, writes, messages to the broker, stored positions.  Then each step
+is the last of a run of its own, once before it has an effect and once after it.  Whatever a killed
+instance does later has no effect, as in a process that has ended.  A successor of a higher epoch
+finishes the run, and the outcome must be that of the calm run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from nats.js.errors import NotFoundError
+
+from mesh.clock import SystemClock
+from mesh.connect.contract import Access
+from mesh.control.retries import Retries
+from mesh.jetstream.channels import delete_channels, ensure_channels
+from mesh.jetstream.connection import close, connect
+from mesh.model import names
+from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
+from mesh.plan.build import plan
+from mesh.receiver.host import instance_of
+from mesh.receiver.instance import Environment
+from mesh.settings import ChannelSettings, NatsSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+    from pathlib import Path
+
+    from nats.aio.client import Client
+
+    from mesh.model.app import AppSpec
+    from mesh.receiver.instance import DoorInstance
+
+#: Timeout of each wait, seconds.
+DEADLINE_S: Final = 30.0
+
+
+class Stage:
+    """One app's channels, and instances that a test starts and stops."""
+
+    def __init__(
+        self,
+        client: Client,
+        spec: AppSpec,
+        access: Access,
+        references: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        self.client, self.js, self.spec = client, client.jetstream(), spec
+        self.reports: list[InstanceStatus] = []
+        self.running: list[DoorInstance] = []
+        self.environment = Environment(
+            client,
+            SystemClock(),
+            "w1",
+            access,
+            lambda: references or {},
+            lambda: Retries(0.05, 0.2),
+            self.reports.append,
+        )
+
+    def start(self, group: str, epoch: int = 1, **changes: Any) -> DoorInstance:
+        """Start the only instance of a group."""
+        found = self.spec.group(group)
+        assert found is not None, [g.name for g in self.spec.groups]
+        assignment = Assignment(
+            found.instances[0], self.spec.name, group, 1, "inc", "w1", epoch, lease_revision=1
+        )
+        instance = instance_of(self.environment, found, replace(assignment, **changes))
+        self.running.append(instance)
+        instance.start()
+        return instance
+
+    async def until(self, what: str, condition: Callable[[], Any]) -> Any:
+        """The value of a condition, once it is true."""
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while True:
+                    found = condition()
+                    if asyncio.iscoroutine(found):
+                        found = await found
+                    if found:
+                        return found
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            last = {r.instance: (r.state, r.error, r.doors) for r in self.reports}
+            raise AssertionError(f"{what}: {last}") from None
+
+    async def until_running(self, instance: DoorInstance) -> InstanceStatus:
+        """The first report that it and its doors run."""
+
+        def report() -> InstanceStatus | None:
+            return next(
+                (
+                    r
+                    for r in self.reports
+                    if (r.instance, r.epoch)
+                    == (instance.assignment.instance, instance.assignment.epoch)
+                    and r.state is InstanceState.RUNNING
+                    and all(d.state is InstanceState.RUNNING for d in r.doors)
+                ),
+                None,
+            )
+
+        return await self.until("running", report)  # type: ignore[no-any-return]  # it is true
+
+    async def publish(self, stream: str, *events: dict[str, Any]) -> None:
+        """Publish events to a stream of the app."""
+        for event in events:
+            await self.js.publish(names.subject(self.spec.name, stream), json.dumps(event).encode())
+
+    async def messages(self, js_stream: str, subject: str) -> list[bytes]:
+        """The payloads of all messages of a subject, in order."""
+        found: list[bytes] = []
+        sequence = 1
+        while True:
+            try:
+                message = await self.js.get_msg(js_stream, sequence, subject=subject, next=True)
+            except NotFoundError:
+                return found
+            found.append(message.data or b"")
+            sequence = (message.seq or 0) + 1
+
+    async def events(self, stream: str) -> list[dict[str, Any]]:
+        """The events of a channel."""
+        name = self.spec.name
+        payloads = await self.messages(names.js_stream(name, stream), names.subject(name, stream))
+        return [json.loads(line) for payload in payloads for line in payload.split(b"\n")]
+
+    async def errors(self) -> list[dict[str, Any]]:
+        """The entries of the error stream."""
+        name = self.spec.name
+        return [
+            json.loads(entry)
+            for entry in await self.messages(names.error_js_stream(name), names.error_subject(name))
+        ]
+
+
+@asynccontextmanager
+async def staged(
+    url: str,
+    text: str,
+    access: Access | None = None,
+    references: Mapping[str, Mapping[str, str]] | None = None,
+) -> AsyncIterator[Stage]:
+    """A stage for the app ``text`` on the server at ``url``; its channels are made."""
+    client = await connect(NatsSettings(url=url), "test")
+    spec = plan(text).spec
+    await ensure_channels(client, spec, ChannelSettings())
+    stage = Stage(client, spec, access or Access(listen=("127.0.0.1:0-65535",)), references)
+    try:
+        yield stage
+    finally:
+        for instance in stage.running:
+            await instance.stop()
+        await close(client)
+
+
+class KilledError(BaseException):
+    """The host has ended at this point."""
+
+
+@dataclass
+class Steps:
+    """Steps of one instance; the one that is killed ends it."""
+
+    #: Index of the moment at which it is killed: two for each step; None for never.
+    kill_at: int | None = None
+    names: list[str] = field(default_factory=list)
+    killed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Perform a step."""
+        self._moment(f"before {name}")
+        found = await call()
+        self._moment(f"after {name}")
+        return found
+
+    def _moment(self, name: str) -> None:
+        if self.killed.is_set():
+            raise KilledError
+        self.names.append(name)
+        if len(self.names) - 1 == self.kill_at:
+            self.killed.set()
+            raise KilledError
+
+
+class _Stepping:
+    """An object some methods of which are steps."""
+
+    def __init__(self, whole: Any, steps: Steps, methods: Mapping[str, str]) -> None:
+        self._whole, self._steps, self._methods = whole, steps, methods
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._whole, name)
+        if name == "jetstream":
+            js: Any = self._whole.jetstream()
+            return lambda: _Stepping(js, self._steps, {"publish": "publish with an ack"})
+        if name not in self._methods:
+            return found
+
+        async def step(*arguments: Any, **more: Any) -> Any:
+            async def call() -> Any:
+                return await found(*arguments, **more)
+
+            if arguments and str(arguments[0]).startswith("$JS.API"):
+                return await call()
+            return await self._steps.around(self._methods[name], call)
+
+        return step
+
+
+_CLIENT: Final = {"publish": "publish", "request": "store a position"}
+_CONNECTOR: Final = {"open": "open", "read": "read", "write": "write", "committed": "committed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One use of a connector."""
+
+    #: An app; ``{app}`` is its name, ``{directory}`` an empty directory of each run.
+    text: str
+    #: The group of the source or sink, such as ``sink-T``.
+    group: str
+    #: Sends the input; begins with the instance, and may have to try again while none runs.
+    drive: Callable[[Stage], Coroutine[Any, Any, None]]
+    #: The outcome so far.
+    outcome: Callable[[Stage], Awaitable[Any]]
+    #: Whether an outcome is complete.
+    is_whole: Callable[[Any], bool]
+    access: Callable[[Path], Access] = lambda directory: Access(
+        (str(directory),), ("127.0.0.1:0-65535",)
+    )
+
+
+async def conform(url: str, scenario: Scenario, directory: Path) -> list[str]:
+    """Play a scenario calmly, and once for each moment at which its host may end.
+
+    Args:
+        url: of a NATS server.
+        scenario: the use.
+        directory: for files of the runs.
+
+    Returns:
+        The moments at which the host was killed.
+
+    Raises:
+        AssertionError: the outcome after a kill differs from that of the calm run.
+    """
+    calm = Steps()
+    expected = await _run(url, scenario, directory, calm, 0)
+    # Reads of a source that waits for more are all alike.
+    moments = list(calm.names)
+    while len(moments) > 2 and moments[-2:] == moments[-4:-2] == ["before read", "after read"]:
+        del moments[-2:]
+    for number, moment in enumerate(moments):
+        found = await _run(url, scenario, directory, Steps(number), number + 1)
+        assert found == expected, f"killed {moment}: {found!r} instead of {expected!r}"
+    return moments
+
+
+async def _run(url: str, scenario: Scenario, directory: Path, steps: Steps, number: int) -> Any:
+    own = directory / f"run{number}"
+    own.mkdir()
+    text = scenario.text.replace("{app}", f"Run{number}").replace("{directory}", str(own))
+    async with staged(url, text, scenario.access(own)) as stage:
+        whole = stage.environment
+        stage.environment = replace(
+            whole,
+            client=cast("Client", _Stepping(stage.client, steps, _CLIENT)),
+            make=lambda spec: _Stepping(whole.make(spec), steps, _CONNECTOR),
+        )
+        first = stage.start(scenario.group)
+        driving = asyncio.create_task(scenario.drive(stage))
+        ending = asyncio.create_task(_whole(stage, scenario))
+        dying = asyncio.create_task(steps.killed.wait())
+        try:
+            await asyncio.wait([ending, dying], return_when=asyncio.FIRST_COMPLETED)
+            if not steps.killed.is_set():
+                # The moments of its end are moments as well.
+                await first.stop()
+            if steps.killed.is_set():
+                await first.abandon()
+                stage.environment = whole
+                # It may have to undo a part of the outcome first.
+                await stage.until_running(stage.start(scenario.group, epoch=2))
+            await driving
+            await _whole(stage, scenario)
+        finally:
+            for task in (driving, ending, dying):
+                task.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await task
+            for instance in stage.running:
+                await instance.stop()
+        # Doubled events may arrive later than the others.
+        found = await scenario.outcome(stage)
+        await delete_channels(stage.js, stage.spec)
+        return found
+
+
+async def _whole(stage: Stage, scenario: Scenario) -> Any:
+    async def found() -> Any:
+        outcome = await scenario.outcome(stage)
+        return [outcome] if scenario.is_whole(outcome) else None
+
+    return await stage.until("the outcome", found)

@@ -1,0 +1,48 @@
+"""The reader of sinks: each message once, whatever ends its requests and consumers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.jetstream.connection import close, connect
+from mesh.receiver.channel_reader import ChannelReader
+from mesh.settings import NatsSettings
+
+if TYPE_CHECKING:
+    from mesh.jetstream.server import NatsServer
+
+pytestmark = pytest.mark.nats
+
+
+@pytest.mark.parametrize("size", [10, 30_000])
+def test_more_messages_and_bytes_than_a_request_brings(nats_server: NatsServer, size: int) -> None:
+    async def scene() -> None:
+        client = await connect(NatsSettings(url=nats_server.url), "test")
+        js = client.jetstream()
+        try:
+            await js.add_stream(name="A", subjects=["a", "b"])
+            payload = b"x" * size
+            for number in range(1300):
+                await client.publish("ab"[number % 13 == 0], payload)
+            await client.flush()
+            reader = ChannelReader(client, "A", "a", 0)
+            found: list[int] = []
+            async with asyncio.timeout(40):
+                while len(found) < 1200:
+                    found += [message.sequence for message in await reader.next(170, 1.0)]
+                    if 600 < len(found) < 800:
+                        # Its consumer goes, with messages on their way.
+                        for consumer in await js.consumers_info("A"):
+                            await js.delete_consumer("A", consumer.name)
+            assert found == [n + 1 for n in range(1300) if n % 13]
+            await client.publish("a", b"last")
+            (last,) = await reader.next(10, 5.0)
+            assert (last.data, reader.pending) == (b"last", 0)
+            await reader.close()
+        finally:
+            await close(client)
+
+    asyncio.run(scene())
