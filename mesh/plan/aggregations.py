@@ -24,7 +24,8 @@ def check_aggregation(aggregation: BoundAggregation) -> None:
         MeshError: MESH-P900 at the first such part.
     """
     for annotation in aggregation.annotations:
-        if annotation.name.lower() in _SHARED_ROWS:
+        is_off = (annotation.get("enable") or "").lower() == "false"
+        if annotation.name.lower() in _SHARED_ROWS and not is_off:
             raise not_supported(
                 f"an aggregation with @{annotation.name}",
                 annotation.position,

@@ -104,7 +104,8 @@ def _merged(
             buckets = bucket_starts(buckets, per, aggregation.zone)
         met = (buckets >= within[0]) & (buckets < within[1])
         if groups is not None:
-            met &= np.isin(store.groups, groups)
+            own = store.groups
+            met &= own == groups[0] if len(groups) == 1 else np.isin(own, groups)
         chosen = np.flatnonzero(met)
         if len(chosen):
             cells = store.take(chosen)
