@@ -18,7 +18,7 @@ PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reor
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint lock conf docs clean bench-connector bench-flow bench-language bench-mesh bench-operators chaos fuzz
+.PHONY: help demo test test-all lint lock conf docs clean bench-connector bench-doors bench-flow bench-language bench-mesh bench-operators chaos fuzz
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
@@ -27,6 +27,7 @@ help:
 	@echo 'make test ARGS="-m long"   the tests that put load on a cluster for minutes, which neither of them runs'
 	@echo 'make lint    the same without the tests'
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
+	@echo 'make bench-doors       rates of sources, sinks and mappers'
 	@echo 'make bench-flow        latency and rates of events through a mesh, beside plain Python; CHECK=1, ONLY=latency,rates,footprint'
 	@echo 'make bench-language    how fast SiddhiQL is read, bound and laid out; CHECK=1 to fail on a missed target'
 	@echo 'make bench-mesh        what idle apps cost, how soon apps are deployed, scaled and taken over; CHECK=1, ONLY=idle,deciding,scaling,busy,failover; ARGS=--servers=3'
@@ -60,6 +61,9 @@ lint: $(STAMP)
 
 bench-connector: $(STAMP)
 	@$(BIN)/python -m bench.connector $(if $(CHECK),--check) $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+bench-doors: $(STAMP)
+	@$(BIN)/python -m bench.doors
 
 bench-flow: $(STAMP)
 	@$(BIN)/python -m bench.flow $(if $(CHECK),--check) $(if $(ONLY),--only $(ONLY)) $(ARGS)
