@@ -94,7 +94,7 @@ async def _acted(scene: Scene, scenario: Scenario, outcome: Outcome) -> Outcome:
         await scene.begin()
     await scenario.play(scene)
     if scenario.may_stop:
-        story, untold = await scene.told(scenario.story)
+        story, untold = await scene.told(scenario.story, within_s=90.0)
         if not untold:
             return replace(outcome, events=scene.published, story=story)
         scenario = replace(scenario, story=())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.chaos import app
 from bench.chaos.compare import Compared, compare
 from mesh.clock import SystemClock
+from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE, close, connect
 from mesh.model import names
 from mesh.settings import NatsSettings
@@ -252,12 +253,21 @@ class Scene:
             recovery_s = max(0.0, (last_ms - self._fault[0]) / 1000)
         return compare(found, expected, app.UNORDERED), recovery_s
 
-    async def told(self, *wanted: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    async def told(
+        self, *wanted: tuple[str, ...], within_s: float = STORY_S
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The story, and of ``wanted``, each patterns in order, those that it lacks."""
-        deadline_s = self._clock.monotonic_s() + STORY_S
+        deadline_s = self._clock.monotonic_s() + within_s
         strands = [[self._filled(pattern) for pattern in strand] for strand in wanted]
         while True:
-            entries = await self.outside.service.story(self.name)
+            try:
+                entries = await self.outside.service.story(self.name)
+            except MeshError:
+                # The journal may have no leader for a while.
+                if self._clock.monotonic_s() > deadline_s:
+                    raise
+                await asyncio.sleep(1.0)
+                continue
             lines = tuple(f"{e.by} {e.text}: {e.cause}" for e in entries)
             untold = tuple(p for strand in strands for p in unmatched(strand, lines))
             if not untold or self._clock.monotonic_s() > deadline_s:
