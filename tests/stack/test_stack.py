@@ -237,6 +237,15 @@ def test_an_image_adds_at_most_what_the_page_says(target: str) -> None:
     assert (sizes[0] - sizes[1]) / 1e6 <= int(row[1].replace(",", ""))
 
 
+def test_a_worker_has_its_archive_of_classes_and_compiled_loops() -> None:
+    code = (
+        "from mesh.spark import class_archive; from mesh.operators import native;"
+        "print(class_archive.default_path().exists(), any(native.CACHE.iterdir()))"
+    )
+    run = ("run", "--rm", "--read-only", "--tmpfs", "/tmp", "--entrypoint", "python3")
+    assert docker(*run, "mesh-worker:dev", "-c", code).stdout == "True True\n"
+
+
 def test_a_manager_has_no_spark_and_is_not_root() -> None:
     named = ("pyspark", "numba", "pandas")
     code = f"import importlib.util as u; print([m for m in {named} if u.find_spec(m)])"
