@@ -52,9 +52,9 @@ def worker(id: IdOption = None, config: ConfigOption = None) -> None:
     settings = _prepare(config)
     if id is not None:
         settings = replace(settings, worker=replace(settings.worker, id=id))
-    from mesh.worker import agent
+    from mesh.worker import worker
 
-    asyncio.run(agent.run(settings))
+    asyncio.run(worker.run(settings))
 
 
 @user_commands.command("add")

@@ -12,15 +12,12 @@ import contextlib
 import logging
 import os
 import secrets
-import sys
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nats.js.errors import NotFoundError
 
 from mesh import machine
-from mesh.clock import SystemClock
 from mesh.connect import registry
 from mesh.control import membership
 from mesh.control.agent_events import (
@@ -52,23 +49,20 @@ from mesh.control.journal import JournalEntry
 from mesh.control.standby import Hold, Release
 from mesh.control.worker_reconcile import Start, Stop
 from mesh.errors import MeshError
-from mesh.jetstream import channels, kv
-from mesh.jetstream.connection import UNREACHABLE, close, connect
+from mesh.jetstream import kv
+from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
 from mesh.model import codec, names
 from mesh.model.cluster import InstanceStatus, NodeRecord, Role, StandbyStatus
-from mesh.signals import end, signalled
-from mesh.worker import probes, state_directory
+from mesh.signals import end
 from mesh.worker.child import SessionProcess
-from mesh.worker.children import HOST, Children
 from mesh.worker.protocol import (
     HoldState,
     Ready,
     ReleaseState,
     Report,
-    SessionConfig,
     StandbyReport,
     StartInstance,
     StopInstance,
@@ -76,7 +70,7 @@ from mesh.worker.protocol import (
 from mesh.worker.questions import Questions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import Coroutine
 
     from nats.aio.client import Client
 
@@ -340,70 +334,3 @@ def _rejection(name: str, pid: int, *, was_member: bool) -> MeshError:
         detail=detail,
         hint=None if was_member else "Give this one another name with --id or MESH_WORKER_ID.",
     )
-
-
-@asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
-    """A running worker; before the end of the body its task ends only by an error.
-
-    Raises:
-        MeshError: MESH-C111 for an invalid name; MESH-S130 for an unusable ``worker.state_dir``;
-            MESH-C110 when another process of this name sends heartbeats; MESH-C113 when the probes
-            can't listen.
-    """
-    async with probes.serving(settings.worker) as served, _running(settings, served) as task:
-        yield task
-
-
-@asynccontextmanager
-async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[asyncio.Task[None]]:
-    clock = SystemClock()
-    name = machine.node_name(settings.worker.id)
-    settings = replace(settings, worker=replace(settings.worker, id=name))
-    directory = state_directory.for_worker(settings.worker.state_dir, name)
-    config = SessionConfig(name, str(directory), settings)
-    host = SessionProcess(config, (sys.executable, "-m", HOST))
-    session = Children(config, host)
-    # Spark needs the longest to start, so it starts first.
-    await session.start()
-    client = await connect(settings.nats, f"mesh worker {name}")
-    await channels.ensure_buckets(client.jetstream(), settings.channels)
-    view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
-    await view.start()
-    journal = Journal(client, f"worker {name}", clock, worker=name)
-    journal.start()
-
-    def app_text(app: str) -> str | None:
-        found = view.snapshot().app(app)
-        return found.value.spec.text if found is not None else None
-
-    questions = Questions(client, name, settings, clock, session.instances, app_text)
-    agent = Agent(name, settings, client, view, clock, session, journal, questions)
-    served.state = agent.state
-    try:
-        await agent.claim()
-    except MeshError:
-        await journal.stop()
-        raise
-
-    await questions.start()
-    task = asyncio.create_task(agent.run())
-    try:
-        yield task
-        if not task.done():
-            agent.hand_over()
-            await asyncio.wait([task])
-    finally:
-        await end([task])
-        await questions.stop()
-        await agent.leave()
-        await journal.stop()
-        await view.stop()
-        await close(client)
-
-
-async def run(settings: Settings) -> None:
-    """Run a worker until SIGTERM or SIGINT; its instances are handed over then."""
-    async with running(settings) as task:
-        # The task continues: it sends heartbeats, and stops the instances that are moved away.
-        await signalled(task)

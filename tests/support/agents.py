@@ -49,13 +49,13 @@ asyncio.run(run(settings.load(), serve))
 WORKER = """
 import asyncio, sys
 from mesh import settings
-from mesh.worker import agent, child
+from mesh.worker import child, worker
 
 start = child.SessionProcess.__init__
 command = (sys.executable, sys.argv[1])
 # The connector host is the real one.
 child.SessionProcess.__init__ = lambda self, config, own=(): start(self, config, own or command)
-asyncio.run(agent.run(settings.load()))
+asyncio.run(worker.run(settings.load()))
 """
 
 

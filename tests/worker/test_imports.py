@@ -19,7 +19,7 @@ sys.exit(", ".join(found) or 0)
     ("module", "others"),
     [
         ("mesh.worker.session", ["mesh.operators.executor", "mesh.operators.windows", "pandas"]),
-        ("mesh.worker.agent", ["pyspark", "numba", "mesh.operators.base"]),
+        ("mesh.worker.worker", ["pyspark", "numba", "mesh.operators.base"]),
         ("mesh.manager.manager", ["pyspark", "numba", "mesh.operators.base"]),
     ],
 )
