@@ -20,7 +20,7 @@ from anyio import CapacityLimiter
 
 from mesh.bounded_process import BoundedProcess
 from mesh.bounds import Bound
-from mesh.errors import MeshError
+from mesh.errors import MeshError, not_supported
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.logs import fields
 from mesh.manager.desired_state import unreachable
@@ -28,7 +28,7 @@ from mesh.model import codec, names
 from mesh.model.question import Question, error_of, from_message, is_inbox, query_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from nats.aio.client import Client
     from nats.aio.msg import Msg
@@ -132,9 +132,20 @@ class Queries:
             )
             if plan.group is None:
                 return QueryAnswer(b"[]", plan.columns, {})
-            found, missing = await self._gather(
-                record, plan.group, query, at_least or {}, deadline_s
-            )
+            group = record.spec.group(plan.group)
+            assert group is not None, "planned of the same record"
+            parts = [
+                (instance, number)
+                for index, instance in enumerate(group.instances, start=1)
+                for number in group.partitions_of(index)
+            ]
+            if len(parts) > 1 and not plan.is_divisible:
+                raise not_supported(
+                    f"on-demand queries with aggregates, 'group by', 'order by', 'limit' or "
+                    f"'offset' of the {len(parts)} parts of group \"{group.name}\"",
+                    hint="Ask for the rows, or set parallel='1' and partitions='1' for the group.",
+                )
+            found, missing = await self._gather(record, parts, query, at_least or {}, deadline_s)
             if missing and not partial:
                 raise _missing(missing)
             records: bytes = await self._compute(deadline_s, "records_of", [d for _, d in found])
@@ -156,25 +167,20 @@ class Queries:
     async def _gather(
         self,
         record: AppRecord,
-        group: str,
+        parts: Sequence[tuple[str, int]],
         query: str,
         at_least: Mapping[str, int],
         deadline_s: float,
     ) -> tuple[list[tuple[Mapping[str, int], bytes]], dict[str, MeshError]]:
-        """Positions and rows of each part, and why others are missing, by instance."""
-        spec = record.spec.group(group)
-        assert spec is not None, "planned of the same record"
+        """Positions and rows of each part, and why others are missing, by instance.
+
+        ``parts``: instances and their virtual partitions.
+        """
         placed = {
             a.value.instance: a.value
             for a in self._view.snapshot().assignments
             if a.value.app_incarnation == record.incarnation and not a.value.stop
         }
-        # A table or a window is in a group of one part; those of others are merged.
-        parts = [
-            (instance, number)
-            for index, instance in enumerate(spec.instances, start=1)
-            for number in spec.partitions_of(index)
-        ]
         answers = await asyncio.gather(
             *(
                 self._part(placed.get(instance), number, query, at_least, deadline_s)

@@ -16,22 +16,24 @@ from mesh.functions.objects import from_binary, python_value
 from mesh.language.parser import parse, parse_on_demand_query
 from mesh.model.types import AttributeType
 from mesh.plan.bind import bind, bind_on_demand
-from mesh.plan.bound import Answer, SourceKind
+from mesh.plan.bound import Answer, has_aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.plan.bound import BoundApp
+    from mesh.plan.bound import BoundApp, BoundOnDemandQuery
 
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
     """The group that has the answer to a query, and the names and types of its columns."""
 
-    #: execGroup name of the group that keeps the table or window; None if no group uses it, so
-    #: that nothing can be in it.
+    #: execGroup name of the group that keeps the store; None if no group uses it, so that nothing
+    #: can be in it.
     group: str | None
     columns: tuple[tuple[str, str], ...]
+    #: Whether the rows of several parts are together those of the whole.
+    is_divisible: bool
 
 
 @lru_cache(maxsize=64)
@@ -53,8 +55,6 @@ def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -
             asked.action.position,
             hint="Send an event to a stream of which a query changes the table.",
         )
-    if asked.store.kind is SourceKind.AGGREGATION:
-        raise not_supported("on-demand queries of an aggregation", asked.store.position)
     home = _home(asked.store.schema.name, groups)
     for name in asked.reads:
         other = _home(name, groups)
@@ -67,19 +67,25 @@ def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -
     columns = tuple(
         (o.name, (o.expression.type or AttributeType.OBJECT).value) for o in asked.outputs
     )
-    return QueryPlan(home, columns)
+    return QueryPlan(home, columns, _is_divisible(asked))
+
+
+def _is_divisible(query: BoundOnDemandQuery) -> bool:
+    if query.group_by or query.order_by or query.limit is not None or query.offset is not None:
+        return False
+    return not any(has_aggregate(output.expression) for output in query.outputs)
 
 
 def _home(name: str, groups: tuple[tuple[str, str], ...]) -> str | None:
-    """The group that keeps a table or window; None if no query uses it."""
+    """The group that keeps a store; None if none does."""
     return next((group for group, text in groups if name in _kept_by(text)), None)
 
 
 def records_of(answers: Sequence[bytes]) -> bytes:
     """The rows of a query's parts as a JSON list of lists.
 
-    A table or a window is in one partition of one instance, so its answer is whole and is that of
-    its only part.  Parts that share groups need to be merged here first.
+    A table or a window is in one partition of one instance, so its answer is that of its only part.
+    Each group of an aggregation is in one partition.
 
     Args:
         answers: Arrow IPC streams.
@@ -99,10 +105,12 @@ def _bound(text: str) -> BoundApp:
 
 @lru_cache(maxsize=64)
 def _kept_by(text: str) -> frozenset[str]:
-    """The tables and named windows that a group keeps."""
+    """The tables, named windows and aggregations that a group keeps."""
     app = _bound(text)
-    tables = {table.schema.name for table in app.tables}
-    return frozenset(tables | {window.schema.name for window in app.windows})
+    schemas = [table.schema for table in app.tables]
+    schemas += [window.schema for window in app.windows]
+    schemas += [aggregation.schema for aggregation in app.aggregations]
+    return frozenset(schema.name for schema in schemas)
 
 
 def _values(column: pa.Array[Any]) -> list[Any]:

@@ -1,6 +1,6 @@
 """On-demand queries: one function from stores and a bound query to its rows.
 
-A query reads a table or a named window once, or changes a table once.  The rows that it finds are
+A query reads a table, a window or an aggregation once, or changes a table once.  Its rows are
 one chunk, as in the reference engine: with aggregates or ``group by`` the last row of each group is
 the answer, and ``order by``, ``limit`` and ``offset`` apply to all of it.
 
@@ -17,6 +17,8 @@ import pyarrow as pa
 from mesh.errors import MeshError
 from mesh.language.syntax import EventKind
 from mesh.model.types import StreamSchema
+from mesh.operators.aggregations.find import find_asked
+from mesh.operators.aggregations.rollup import Aggregation
 from mesh.operators.base import CURRENT, WHOLE, EventBatch
 from mesh.operators.environment import using
 from mesh.operators.expressions import compile_filter
@@ -45,8 +47,8 @@ def answer(query: BoundOnDemandQuery, stores: Environment, now_ms: int) -> pa.Re
     """The rows of ``query``, in its output schema; none for one that changes a table.
 
     Args:
-        query: on a table or a named window.
-        stores: the app's tables, which a change is applied to, windows and functions.
+        query: on a table, a named window or an aggregation.
+        stores: the app's tables, which a change is applied to, windows, aggregations, functions.
         now_ms: the present time, for functions that return it.
 
     Raises:
@@ -83,10 +85,29 @@ def _found(store: BoundStore | None, stores: Environment, now_ms: int) -> EventB
         _raise_first(frame.failures)
         rows = table.take(slots)
         return _events(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms)
-    assert store.kind is SourceKind.WINDOW, "queries of aggregations are refused before"
+    if store.kind is SourceKind.AGGREGATION:
+        rows = _cells(store, stores)
+        return _met(store.on, _events(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms))
     rows, times_ms = stores.windows[store.schema.name].content()
     rows = rows.select(store.schema.arrow.names)
     return _met(store.on, _events(rows, times_ms, now_ms))
+
+
+def _cells(store: BoundStore, stores: Environment) -> pa.RecordBatch:
+    """The rows of an aggregation that ``within`` and ``per`` ask for."""
+    assert store.within is not None, "bound with both"
+    assert store.per is not None, "bound with both"
+    cells = stores.aggregations[store.schema.name].cells
+    assert isinstance(cells, Aggregation), "see ``environment.Aggregated``"
+    try:
+        # Closed and running cells are found together, so a question need not close any.
+        return find_asked(cells, store.within, store.per, now_ms=0)
+    except ValueError as error:
+        raise MeshError(
+            "MESH-O110",
+            f'the on-demand query of aggregation "{store.schema.name}" fails',
+            detail=f"{error}.",
+        ) from error
 
 
 def _met(on: BoundExpression | None, events: EventBatch) -> EventBatch:

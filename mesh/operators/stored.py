@@ -1,11 +1,13 @@
-"""Tables and named windows of a stored state, for readers that run none of its queries."""
+"""Tables, windows and aggregations of a stored state, for readers that run none of its queries."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from mesh.functions.scripts import compile_scripts
+from mesh.operators.aggregations.settings import zone_of
 from mesh.operators.base import restore_subset, subset
+from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.dataflow.named_window import NamedWindowNode
 from mesh.operators.environment import Environment, using
 from mesh.operators.tables.stored import StoredTable
@@ -22,11 +24,17 @@ def window_node(name: str) -> str:
     return f"window-{name}"
 
 
+def aggregation_node(name: str) -> str:
+    """The name of an aggregation among an executor's ``places``."""
+    return f"aggregation-{name}"
+
+
 def pieces_of(
     pieces: Iterable[str], places: Mapping[str, str], names: Collection[str]
 ) -> list[str]:
     """The names of those pieces of a state that ``stores_of`` needs."""
-    starts = [f"{_place(places, name)}/" for name in names]
+    nodes = [node(name) for name in names for node in (window_node, aggregation_node)]
+    starts = [f"{places.get(node, node)}/" for node in nodes]
     starts += [f"tables/{name}/" for name in names]
     return [piece for piece in pieces if piece.startswith(tuple(starts))]
 
@@ -34,17 +42,19 @@ def pieces_of(
 def stores_of(
     app: BoundApp, state: State, places: Mapping[str, str], names: Collection[str]
 ) -> Environment:
-    """Some tables and named windows of ``app`` as they are in ``state``, and its functions.
+    """Some stores of ``app`` as they are in ``state``, and its functions.
 
     Args:
         app: with their definitions.
         state: of an executor; those without a part in it are empty.
-        places: of this executor, for the windows.
-        names: the tables and windows.
+        places: of this executor, for windows and aggregations.
+        names: the tables, windows and aggregations.
     """
     tables: dict[str, StoredTable] = {}
     windows: dict[str, NamedWindowNode] = {}
-    stores = Environment(compile_scripts(app.scripts), tables, windows, salt=app.name)
+    aggregations: dict[str, AggregationNode] = {}
+    scripts = compile_scripts(app.scripts)
+    stores = Environment(scripts, tables, windows, aggregations, salt=app.name)
     rows = subset(state, "tables")
     with using(stores):
         for table in app.tables:
@@ -54,10 +64,14 @@ def stores_of(
         for window in app.windows:
             if window.schema.name in names:
                 windows[window.schema.name] = NamedWindowNode(window, 0)
-    for name, node in windows.items():
-        restore_subset(node, state, _place(places, name))
+        zone = zone_of(app.annotations)
+        for one in app.aggregations:
+            if one.schema.name in names:
+                aggregations[one.schema.name] = AggregationNode(one, 0, None, zone)
+    nodes: dict[str, AggregationNode | NamedWindowNode] = {
+        **{window_node(name): node for name, node in windows.items()},
+        **{aggregation_node(name): node for name, node in aggregations.items()},
+    }
+    for place, node in nodes.items():
+        restore_subset(node, state, places.get(place, place))
     return stores
-
-
-def _place(places: Mapping[str, str], name: str) -> str:
-    return places.get(window_node(name), window_node(name))

@@ -126,15 +126,16 @@ def _stores(
     local: LocalState,
     manifest: Manifest | None,
 ) -> Environment:
-    """The tables and windows that a query reads; kept until their state changes."""
+    """The stores that a query reads; kept until their state changes."""
     names = query.reads
-    is_window = query.store is not None and query.store.kind is SourceKind.WINDOW
-    places = _places(task.group_text, task.outputs) if is_window else {}
+    # A table's state is all in its pieces, and its place is known.
+    is_node = query.store is not None and query.store.kind is not SourceKind.TABLE
+    places = _places(task.group_text, task.outputs) if is_node else {}
     if manifest is None:
         return stores_of(app, State(), places, names)
     pieces = tuple(pieces_of(manifest.pieces, places, names))
     # Names of pieces are those of their contents, as long as the state grows from one origin.
-    key = (str(local.directory), task.app_text, names, pieces, is_window and manifest.position)
+    key = (str(local.directory), task.app_text, names, pieces, is_node and manifest.position)
     found = _kept.get(key)
     if found is None:
         state = local.load(replace(manifest, pieces=pieces))

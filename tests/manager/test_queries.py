@@ -78,8 +78,8 @@ async def scene(
     text: str = APP,
 ) -> AsyncIterator[Scene]:
     settings = Settings(nats=NatsSettings(url=nats.url), queries=limits or QuerySettings())
-    client = await connect(settings.nats, "test")
     shop = StoredShop(directory, text=text)
+    client = await connect(settings.nats, "test")
     records = Records(shop, (shop.assignment,))
     view: Any = records
     clock = SystemClock()
@@ -132,6 +132,35 @@ def test_a_query_is_answered_from_the_stored_state(nats_server: NatsServer, tmp_
         assert await at.rows("from Prices on item == 'cap'") == [["cap", 3.0, 4]]
 
     played(story, nats_server, tmp_path)
+
+
+TOTALS = APP.replace(
+    "from Orders select item, price",
+    "@dist(execGroup='default') define aggregation Totals from Orders select item, "
+    "sum(n) as total group by item aggregate every sec...day;\nfrom Orders select item, price",
+)
+PER_DAY = "from Totals within '1970-01-01 **:**:**' per 'days' select "
+
+
+def test_an_aggregation_is_asked(nats_server: NatsServer, tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        at.shop.order(("pen", 1.5, 1), ("ink", 9.0, 2), ("pen", 2.5, 3))
+        at.shop.store()
+        assert await at.rows(f"{PER_DAY} AGG_TIMESTAMP, item, total order by total") == [
+            [0, "ink", 2], [0, "pen", 4],
+        ]  # fmt: skip
+        assert await at.rows(f"{PER_DAY} sum(total) as n") == [[6]]
+        assert (await at.refused(PER_DAY.replace("1970-", "soon") + "item")).code == "MESH-L226"
+        failed = await at.refused(PER_DAY.replace("'days'", "str:concat('we', 'eks')") + "item")
+        assert failed.code == "MESH-O110"
+        assert "Totals" in failed.message
+        # Each of several parts has some of the groups.
+        group = replace(at.shop.spec.groups[0], parallel=2)
+        at.shop.spec = replace(at.shop.spec, groups=(group,))
+        assert (await at.refused(f"{PER_DAY} sum(total) as n")).code == "MESH-P900"
+        assert (await at.refused(f"{PER_DAY} item, total")).code == "MESH-A503"
+
+    played(story, nats_server, tmp_path, text=TOTALS)
 
 
 def test_a_position_is_waited_for(nats_server: NatsServer, tmp_path: Path) -> None:
