@@ -165,4 +165,8 @@ def test_octets_of_a_stranger_spoil_no_other_message(data: st.DataObject) -> Non
         assert rows.to_pylist() == table.to_pylist()
     alone = decoded([bytes(bad)], schema)
     assert found.rows.filter(pa.array(found.message == 1)).equals(alone.rows)
-    assert [error[2] for error in found.errors] == [error[2] for error in alone.errors]
+    # Of octets that make no sense Arrow says different things at different addresses.
+    told, told_alone = (
+        [error[2].partition(":")[0] for error in one.errors] for one in (found, alone)
+    )
+    assert told == told_alone

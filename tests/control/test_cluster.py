@@ -88,10 +88,18 @@ def test_a_moved_instance_is_placed_only_when_its_worker_has_stopped_it(cluster:
         assert "w1 has to stop it" in (status.reason or "")
         await eye.until("moved", lambda: eye.placed()[moved] == "w2")
         assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
-        told = [entry.text for entry in await eye.service.story("Two")]
-        asked = f"{moved} in epoch {withdrawn[0].epoch}"
-        placed = next(i for i, text in enumerate(told) if text.startswith(f"placed {moved} on w2"))
-        assert told.index(f"has stopped {asked}") < placed
+        stopped = f"has stopped {moved} in epoch {withdrawn[0].epoch}"
+        placed = f"placed {moved} on w2"
+        story = await eye.told(
+            "Two",
+            lambda story: (
+                any(entry.text == stopped for entry in story)
+                and any(entry.text.startswith(placed) for entry in story)
+            ),
+        )
+        told = [entry.text for entry in story]
+        at = next(i for i, text in enumerate(told) if text.startswith(placed))
+        assert told.index(stopped) < at
 
     look(cluster, scene)
 
@@ -108,8 +116,10 @@ def test_a_session_that_does_not_stop_an_instance_is_killed_for_it(cluster: Clus
         cluster.worker("w2")
         await eye.until("moved", lambda: "w2" in eye.placed().values())
         assert (await eye.service.wait_running("Two", 15)).state is AppState.RUNNING
-        told = [f"{entry.text}: {entry.cause}" for entry in await eye.service.story("Two")]
-        assert any("kills its session: Two-" in text for text in told)
+        await eye.told(
+            "Two",
+            lambda story: any("kills its session: Two-" in f"{e.text}: {e.cause}" for e in story),
+        )
 
     look(cluster, scene)
 
@@ -174,12 +184,16 @@ def test_workers_restarted_one_after_the_other_keep_the_app_placed(cluster: Clus
             await asyncio.to_thread(cluster.processes[name].wait, 15)
             # It has handed everything over before it ended, without waiting for its term.
             assert name not in eye.placed().values()
-            story = await eye.service.story("Two")
-            told = [(e.by, e.text.split(" Two")[0], e.cause) for e in story]
-            assert (f"worker {name}", "hands over and ends", "it received a signal to end") in told
-            moves = [text for _, text, cause in told if cause == f"worker {name} is ending"]
-            assert moves, told
-            assert set(moves) == {"withdrew"}
+            ending = (f"worker {name}", "hands over and ends", "it received a signal to end")
+            cause = f"worker {name} is ending"
+            story = await eye.told(
+                "Two",
+                lambda story, ending=ending, cause=cause: (  # type: ignore[misc]  # bound here
+                    any((e.by, e.text, e.cause) == ending for e in story)
+                    and any(e.cause == cause for e in story)
+                ),
+            )
+            assert {e.text.split(" Two")[0] for e in story if e.cause == cause} == {"withdrew"}
             cluster.worker(name)
             await eye.until("back", partial(eye.has_some, name))
         assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
@@ -199,12 +213,12 @@ def test_a_second_worker_of_the_same_name_is_turned_away(cluster: Cluster) -> No
         second = cluster.processes["w1"]
         assert await asyncio.to_thread(second.wait, 20) != 0
         assert "MESH-C110" in (cluster.directory / "w1.log").read_text()
-        told = [(e.by, e.text, e.cause) for e in await eye.service.story("Two")]
-        assert told[-1] == (
+        refused = (
             f"process {second.pid}",
             "was refused the name w1",
             f"process {first.pid} is alive under it",
         )
+        await eye.told("Two", lambda story: any((e.by, e.text, e.cause) == refused for e in story))
         assert first.poll() is None
         first.kill()
         first.wait()

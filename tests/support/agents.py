@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
+    from mesh.control.journal import JournalEntry
     from mesh.model.cluster import Assignment
 
 APP = """
@@ -135,6 +136,15 @@ class Eye:
         while text not in (await entries.next_msg(20)).data.decode():
             pass
         await entries.unsubscribe()
+
+    async def told(
+        self, app: str, is_told: Callable[[list[JournalEntry]], object]
+    ) -> list[JournalEntry]:
+        """The story of ``app`` once it meets a condition: entries are stored after the fact."""
+        async with asyncio.timeout(20):
+            while not is_told(found := await self.service.story(app)):
+                pass
+        return found
 
     def placed(self) -> dict[str, str]:
         return {a.value.instance: a.value.worker for a in self.view.snapshot().assignments}
