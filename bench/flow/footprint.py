@@ -14,7 +14,8 @@ from bench.mesh import harness
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_SETTLE_S: Final = 10.0
+#: Spark ends the Python processes that planned a query after a minute without work.
+_SETTLE_S: Final = 75.0
 _IDLE_S: Final = 20.0
 
 
