@@ -26,11 +26,13 @@ BASE ?= python:3.12-slim-bookworm
 PIP_INDEX_URL ?= https://pypi.org/simple
 PROFILES ?=
 # "host" for builds that reach the package index over the host's network only.
-export MESH_BUILD_NETWORK ?= default
-export MESH_IMAGE_BASE := $(BASE)
-export MESH_HOST_UID := $(shell id -u)
-export MESH_HOST_GID := $(shell id -g)
-export COMPOSE_PROFILES := $(PROFILES)
+MESH_BUILD_NETWORK ?= default
+# For Compose only: other commands would read them as settings of their own.
+up down logs images: export MESH_BUILD_NETWORK := $(MESH_BUILD_NETWORK)
+up down logs images: export MESH_IMAGE_BASE := $(BASE)
+up down logs images: export MESH_HOST_UID := $(shell id -u)
+up down logs images: export MESH_HOST_GID := $(shell id -g)
+up down logs images: export COMPOSE_PROFILES := $(PROFILES)
 
 .PHONY: dist images up down logs
 .PHONY: help demo test test-all lint lock conf docs clean bench-connector bench-doors bench-flow bench-language bench-mesh bench-operators chaos fuzz

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def connected(context: Context) -> AsyncIterator[Client]:
-    """A connection that fails at once without an answer, with MESH-N110."""
+    """A connection that fails at once without an answer, with MESH-N110; so do its requests."""
 
     async def quiet(error: Exception) -> None:
         """Keep the error: the call that it belongs to raises another one."""
@@ -54,6 +54,13 @@ async def connected(context: Context) -> AsyncIterator[Client]:
         ) from error
     try:
         yield client
+    except TimeoutError as error:
+        raise MeshError(
+            "MESH-N110",
+            f"NATS at {connection.without_login(settings.url)} does not answer",
+            detail="A request got no answer in time.",
+            hint="Try again: a stream has no leader while a server that ended is replaced.",
+        ) from error
     finally:
         await client.close()
 

@@ -7,12 +7,16 @@ import socket
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from mesh.cli import context, local, wire
 from mesh.cli.context import Context
 from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from mesh.jetstream.server import NatsServer
 
 HERE = Path(".mesh", "dev", "context.json")
 LOCAL = Context(server="https://localhost:1", user="dev", password="p", nats="nats://127.0.0.1:1")
@@ -140,6 +144,18 @@ def test_nats_of_mesh_dev_takes_its_user_only(tmp_path: Path) -> None:
             assert "Authorization" in detail
     finally:
         nats.stop()
+
+
+def test_a_request_that_nats_does_not_answer_is_told_of(nats_server: NatsServer) -> None:
+    async def ask() -> None:
+        async with wire.connected(Context(nats=nats_server.url)) as client:
+            # Nothing answers it: the stream's leader is gone.
+            silent = await client.subscribe("silent")
+            await client.request("silent", timeout=0.05)
+            await silent.unsubscribe()
+
+    with pytest.raises(MeshError, match="does not answer"):
+        asyncio.run(ask())
 
 
 def test_a_manager_on_this_machine_that_does_not_listen_yet_is_waited_for_with_a_line() -> None:
