@@ -5,7 +5,7 @@ The third-party stubs have a dozen overloads for each function, and reject most 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,8 @@ import pyarrow.compute
 kernels: Any = pyarrow.compute
 #: ``pyarrow``, for functions without stubs.
 arrow: Any = pa
+#: Up to so many rows, a loop over them costs less than the calls of kernels.
+FEW: Final = 32
 
 
 def concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

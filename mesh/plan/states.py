@@ -204,7 +204,7 @@ def _keepers(app: BoundApp) -> Iterator[Keeper]:
         yield Keeper("window", window.schema.name, window)
     zone = find(app.annotations, "App:aggTimeZone")
     for one in app.aggregations:
-        # How long values are kept, and where, does not matter to those that there are.
+        # Retention and place of the values do not matter to those that there are.
         yield Keeper("aggregation", one.schema.name, (replace(one, annotations=()), zone))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -121,7 +122,7 @@ class Opened:
         return values
 
 
-class DoorInstance:
+class DoorInstance(ABC):
     """A task that runs one source or sink until it is stopped."""
 
     def __init__(self, environment: Environment, group: GroupSpec, assignment: Assignment) -> None:
@@ -173,11 +174,13 @@ class DoorInstance:
 
     # --- of sources and sinks
 
+    @abstractmethod
     async def _run(self) -> None:
-        raise NotImplementedError
+        """Work until ``_request_stop``, or until an error."""
 
     def _request_stop(self) -> None:
-        """End ``_run`` soon."""
+        """End ``_run`` soon; one that may be cancelled anywhere needs no request."""
+        return
 
     def _doors(self) -> tuple[DoorStatus, ...]:
         return ()

@@ -15,6 +15,7 @@ from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.sink import markers
+from pyspark_nats.sink.producer_state import CLOCKS_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from mesh.spark.instance_io import InstanceIO
     from pyspark_nats.protocol.jetstream import Stored
 
-#: How far the clocks of two servers may be apart, ms.
-CLOCKS_MS: Final = 1000
 _PREFIX: Final = "mesh._marker"
 _HINT: Final = (
     'Events that were stored since would be skipped. "mesh restore --no-replay", or undeploy and '

@@ -31,6 +31,7 @@ from mesh.spark.partitioning import channel_rows, restrict_to_partition
 from mesh.spark.routes import bound_group
 from mesh.spark.stream_clock import StreamClock
 from pyspark_nats import decode
+from pyspark_nats.arrow import FEW
 from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.gc_freeze import freeze_imported
 
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 #: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
 kernels: Any = pyarrow.compute
 
-#: Up to so many rows, a loop costs less than the calls of kernels.
-_FEW = 32
 #: Kinds of rows of the source.
 MESSAGE, RANGE_START, RANGE_END = 0, 1, 2
 
@@ -232,7 +231,7 @@ class PartitionRun:
         """Mask of the messages that are events of ``channel``; its stream also holds markers."""
         if channel.foreign:
             found = kernels.match_substring_regex(subjects, _subject_pattern(channel.reads))
-        elif len(subjects) <= _FEW:
+        elif len(subjects) <= FEW:
             subject = channel.subject(self._number)
             return np.array([one == subject for one in subjects.to_pylist()], bool)
         else:
@@ -349,7 +348,7 @@ def without_skipped(
 
 def _changes(names: Any) -> list[int]:
     """The rows whose name is not that of the row before."""
-    if len(names) <= _FEW:
+    if len(names) <= FEW:
         some = names.to_pylist()
         return [row for row in range(1, len(some)) if some[row] != some[row - 1]]
     codes = names.dictionary_encode().indices.to_numpy(zero_copy_only=False)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: Stores that are kept for further questions; each may be large.
 KEPT_MAX: Final = 4
-#: How often a state is looked for again that was dropped while it was read.
+#: Most attempts to read a state: it may be dropped meanwhile.
 _ATTEMPTS: Final = 5
 _kept: OrderedDict[object, Environment] = OrderedDict()
 

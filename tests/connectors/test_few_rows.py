@@ -35,7 +35,7 @@ COLUMNS: dict[str, Any] = {
 
 def both(monkeypatch: pytest.MonkeyPatch, module: Any, made: Callable[[], Any]) -> tuple[Any, Any]:
     few = made()
-    monkeypatch.setattr(module, "_FEW", -1)
+    monkeypatch.setattr(module, "FEW", -1)
     return few, made()
 
 
@@ -99,7 +99,7 @@ def test_frames_that_were_received(monkeypatch: pytest.MonkeyPatch) -> None:
 
     few = found()
     monkeypatch.setattr(frames, "_FEW_BYTES", -1)
-    monkeypatch.setattr(frames, "_FEW", -1)
+    monkeypatch.setattr(frames, "FEW", -1)
     assert few == found()
     assert few[1] == [1, 22, 3, 3]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ARROW: Final = b"Content-Type: application/vnd.apache.arrow.stream"
 MSGPACK: Final = b"Content-Type: application/msgpack"
 YEAR_MS: Final = 365 * 86_400_000
-#: How often each bomb is published.
+#: Number of times that each bomb is published.
 _TIMES: Final = 3
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from pyspark_nats.arrow import kernels
+from pyspark_nats.arrow import FEW, kernels
 from pyspark_nats.decode import EVENT_TIME
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from pyspark_nats.arrow import Array
 
-#: Up to so many rows are written one by one.
-_FEW = 32
 #: Characters to escape in a JSON string: quote, backslash and control characters.
 _ESCAPED = r'["\\\x00-\x1f]'
 
@@ -44,7 +42,7 @@ def to_json(rows: pa.RecordBatch) -> Array:
     if rows.num_columns == 0:
         return pa.array([b"{}"] * rows.num_rows, pa.binary())
     leads = _leads(tuple(rows.schema.names))
-    if rows.num_rows <= _FEW:
+    if rows.num_rows <= FEW:
         values = zip(*(_texts(column) for column in rows.columns), strict=True)
         return pa.array([_object(leads, texts) for texts in values], pa.binary())
     pieces: list[Array] = []

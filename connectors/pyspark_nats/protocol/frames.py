@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pyspark_nats.arrow import int64s, kernels, rows_at
+from pyspark_nats.arrow import FEW, int64s, kernels, rows_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,8 +42,7 @@ _HEAD = re.compile(
 _LINE_MAX = 64 * 1024
 #: Digits of the longest length that a head may hold.
 _DIGITS_MAX = 10
-#: Up to so many messages, a loop over their heads costs less than passes over the buffer.
-_FEW = 32
+#: Up to so many bytes, a walk from frame to frame costs less than passes over the buffer.
 _FEW_BYTES = 8 << 10
 #: Start of a header block; a line break or the status of an answer follows.
 _VERSION = b"NATS/1.0"
@@ -171,7 +170,7 @@ class Frames:
     @cached_property
     def _heads(self) -> list[list[bytes]] | None:
         """The words of each head; None for many messages."""
-        return [self.head(at) for at in range(len(self))] if len(self) <= _FEW else None
+        return [self.head(at) for at in range(len(self))] if len(self) <= FEW else None
 
     @cached_property
     def _words(self) -> tuple[Array, Ints]:
@@ -270,7 +269,7 @@ def _slices(buffer: Buffer, starts: Ints, ends: Ints, kind: pa.DataType) -> Arra
     """Copies of ``buffer[starts[i]:ends[i]]``; the slices must be in order and not overlap."""
     if len(starts) == 0:
         return pa.array([], kind)
-    if len(starts) <= _FEW and pa.types.is_binary(kind):
+    if len(starts) <= FEW and pa.types.is_binary(kind):
         places = zip(starts.tolist(), ends.tolist(), strict=True)
         return pa.array([bytes(buffer[first:end]) for first, end in places], kind)
     # The slices and the gaps between them are one array; every other element is a slice.
@@ -301,7 +300,7 @@ def header_values(headers: Array, name: str, *, is_servers: bool = False) -> Arr
     if headers.null_count == len(headers):
         return pa.nulls(len(headers), pa.string())
     key = f"\r\n{name}:".encode()
-    if len(headers) <= _FEW:
+    if len(headers) <= FEW:
         return _header_values_of_few(headers.to_pylist(), key, is_servers)
     has = kernels.fill_null(kernels.match_substring(headers, key.decode()), False)
     at = np.flatnonzero(np.asarray(has.to_numpy(zero_copy_only=False), bool))

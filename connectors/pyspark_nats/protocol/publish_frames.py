@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from pyspark_nats.arrow import kernels
+from pyspark_nats.arrow import FEW, kernels
 
 if TYPE_CHECKING:
     from pyspark_nats.arrow import Array
 
 _BATCH: Final = "Nats-Batch-Id:"
 _NUMBER: Final = "Nats-Batch-Sequence:"
-#: Up to so many rows, a loop costs less than passes over the columns.
-_FEW: Final = 32
 
 
 def header_lines(rows: pa.RecordBatch, event_time_header: str) -> Array | None:
@@ -38,7 +36,7 @@ def header_lines(rows: pa.RecordBatch, event_time_header: str) -> Array | None:
 
 def atomic_frames(rows: pa.RecordBatch, batch_id: str, event_time_header: str) -> bytes:
     """``rows`` as the first messages of an atomic batch, ready to send."""
-    if rows.num_rows <= _FEW:
+    if rows.num_rows <= FEW:
         return _few_atomic_frames(rows, batch_id, event_time_header)
     numbers, sizes = _numbers(rows.num_rows, len(batch_id))
     data = rows.column("data")

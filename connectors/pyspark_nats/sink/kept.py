@@ -5,19 +5,17 @@ They are made when a marker was read: at the first rows of a producer, and after
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark_nats.errors import DataLossError, StaleWriterError
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.sink import markers
+from pyspark_nats.sink.producer_state import CLOCKS_MS
 
 if TYPE_CHECKING:
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.sink.marker_cache import MarkerCache
     from pyspark_nats.sink.producer_state import Pair
-
-#: How far clocks of two servers may be apart, ms.
-_CLOCKS_MS: Final = 1000
 
 
 def check_acknowledged(
@@ -78,7 +76,7 @@ def check_first(connection: Connection, pair: Pair, began_ms: int | None) -> Non
         return
     stream, producer = pair
     info = jetstream.stream_infos(connection, [stream])[stream]
-    if info.created_ms > began_ms + _CLOCKS_MS:
+    if info.created_ms > began_ms + CLOCKS_MS:
         raise StaleWriterError(
             f'stream "{stream}" was made after the writer of producer "{producer}" had begun',
             detail="It belongs to others now.",

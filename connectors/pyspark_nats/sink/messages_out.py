@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from pyspark_nats.arrow import arrow, kernels, sizes_of
+from pyspark_nats.arrow import FEW, arrow, kernels, sizes_of
 from pyspark_nats.errors import OrderError, RefusedError, SchemaError
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ ROWS_BITS: Final = 32
 
 #: Bytes left for the head and the headers of a message, below the server's ``max_payload``.
 HEAD_ROOM: Final = 4096
-
-#: Up to so many rows, a loop over their names costs less than passes over the columns.
-_FEW: Final = 32
 
 #: Column of an Arrow payload with the position of each event.
 POSITION: Final = "_position"
@@ -156,7 +153,7 @@ def _lines(headers: list[tuple[str, str | list[str] | None]], left_out: set[str]
 
 def groups(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBatch]]:
     """The rows of each (stream, producer), in their order."""
-    if batch.num_rows <= _FEW:
+    if batch.num_rows <= FEW:
         names = [batch.column(name).to_pylist() for name in ("stream", "producer")]
         pairs = list(zip(*names, strict=True))
         for pair in sorted(set(pairs)):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Pair = tuple[str, str]
 
-#: How far the clocks of two servers may be apart, ms.
+#: Greatest difference between the clocks of two servers, ms.
 CLOCKS_MS: Final = 1000
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pyspark_nats.arrow import int64s, kernels, rows_at
+from pyspark_nats.arrow import FEW, int64s, kernels, rows_at
 from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.connection import DisconnectedError
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
     Ints = npt.NDArray[np.int64]
 
-#: Up to so many messages, a loop costs less than passes over all of them.
-_FEW = 32
 #: A search for gaps is worthwhile if there are fewer than one in so many messages.
 _GAP_DISTANCE = 64
 
@@ -236,7 +234,7 @@ def _sequences(found: frames.Frames, stream: str, consumer: str, first: int, las
 
 def _reply_numbers(found: frames.Frames, which: int) -> Ints:
     """Number ``which`` of every reply subject, counted from the stream sequence, which is 0."""
-    if len(found) <= _FEW:
+    if len(found) <= FEW:
         return np.array([_word(found.reply_at(at), which) for at in range(len(found))], np.int64)
     words = kernels.split_pattern(found.reply, ".")
     bounds = words.offsets.to_numpy().astype(np.int64)

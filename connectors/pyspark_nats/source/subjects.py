@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from pyspark_nats.arrow import kernels
+from pyspark_nats.arrow import FEW, kernels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pyspark_nats.arrow import Array
-
-
-#: Up to so many subjects, a loop costs less than the calls of kernels.
-_FEW: Final = 32
 
 
 def has_wildcard(pattern: str) -> bool:
@@ -41,7 +37,7 @@ def overlap(one: str, other: str) -> bool:
 def matching(subjects: Array, patterns: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Mask of the ``subjects`` (length n, string, no nulls) that one of ``patterns`` matches."""
     exact, wild = _matchers(tuple(patterns))
-    if len(subjects) <= _FEW and not wild:
+    if len(subjects) <= FEW and not wild:
         return np.array([subject in patterns for subject in subjects.to_pylist()], bool)
     found = kernels.is_in(subjects, value_set=exact)
     if wild:

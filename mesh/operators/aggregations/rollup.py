@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundAggregation
 
 _DAY_MS: Final = 86_400_000
-#: How long closed cells are kept without another word, by duration; the others for good.
+#: Default retention of closed cells by duration; the others are kept for good.
 RETENTION_MS: Final = {
     TimeUnit.SECOND: 120_000,
     TimeUnit.MINUTE: _DAY_MS,
