@@ -37,7 +37,7 @@ def test_every_route_of_an_app_takes_names_of_apps_only() -> None:
         for one in _routes()
         for name, convertor in one.param_convertors.items()
     ]
-    assert sum(name == "app" for _, name, _ in convertors) == 20
+    assert sum(name == "app" for _, name, _ in convertors) == 21
     for path, name, convertor in convertors:
         wanted = {"app": AppName, "id": EntryId}.get(name, object)
         assert isinstance(convertor, wanted), path
