@@ -14,6 +14,8 @@ from mesh.control.group_revisions import describe_change
 from mesh.model.cluster import InstanceState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from mesh.control.cluster_state import ClusterState
     from mesh.control.standby import StandbyView
     from mesh.model.app import GroupSpec
@@ -96,6 +98,12 @@ class AppStatus:
     cure: str | None = None
 
 
+def app_statuses(found: ClusterState, apps: Iterable[AppRecord]) -> list[AppStatus]:
+    """The states of several apps; arguments as for ``app_status``."""
+    standing_by = standby.views(found)
+    return [_status(found, app, standing_by) for app in apps]
+
+
 def app_status(found: ClusterState, app: AppRecord) -> AppStatus:
     """The state of ``app``.
 
@@ -103,7 +111,12 @@ def app_status(found: ClusterState, app: AppRecord) -> AppStatus:
         found: the cluster as any manager sees it.
         app: the app's desired state.
     """
-    standing_by = standby.views(found)
+    return _status(found, app, standby.views(found))
+
+
+def _status(
+    found: ClusterState, app: AppRecord, standing_by: Mapping[str, StandbyView]
+) -> AppStatus:
     views = tuple(
         _with_standby(_view(group.name, name, app, found), standing_by.get(name))
         for group in app.spec.groups
@@ -125,8 +138,9 @@ def app_status(found: ClusterState, app: AppRecord) -> AppStatus:
         )
     if app.paused:
         stopping = ", ".join(view.instance for view in views if view.state == STOPPING)
-        reason = f"{stopping} to stop" if stopping else "a user has paused it"
-        return AppStatus(name, AppState.PAUSED, reason, views, f"continue it: mesh resume {name}")
+        waits = f"{stopping} to stop; " if stopping else ""
+        reason = f"{waits}'mesh resume {name}' continues it"
+        return AppStatus(name, AppState.PAUSED, reason, views)
     unplaced = next((view for view in views if view.state == UNPLACED), None)
     if unplaced is not None:
         reason = f"{unplaced.instance}: {unplaced.reason}"
