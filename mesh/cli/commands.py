@@ -25,6 +25,7 @@ from mesh.cli import (
     query,
     testing,
     texts,
+    top,
 )
 from mesh.cli.output import show_error
 from mesh.errors import MeshError
@@ -110,6 +111,7 @@ PARTS = (
     cluster,
     debug,
     nodes,
+    top,
 )
 for part in PARTS:
     part.add_to(app)
