@@ -193,6 +193,21 @@ class Service(Protocol):
         """
         ...
 
+    async def preview(self, text: str, *, reset: Sequence[str]) -> Any:
+        """The effect of deploying ``text`` now; nothing is written.
+
+        MESH-L* and MESH-P* for faults of the text; another refusal is a part of the answer.
+        """
+        ...
+
+    async def pause(self, app: str, *, by: str) -> Any:
+        """Stop an app's instances, and keep all else; the app's status."""
+        ...
+
+    async def resume(self, app: str, *, by: str) -> Any:
+        """Continue a paused app; the app's status."""
+        ...
+
     async def scale(self, app: str, group: str, parallel: int, *, by: str) -> Any:
         """Have as many instances of a group; the app's status.
 

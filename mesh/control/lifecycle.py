@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 UNPLACED: Final = "unplaced"
 #: it has one, and its worker has not answered;
 ASSIGNED: Final = "assigned"
-#: it is leaving the one it has.
+#: it is leaving the one it has;
 STOPPING: Final = "stopping"
+#: its app is paused, and it has stopped.
+PAUSED: Final = "paused"
 
 
 class AppState(StrEnum):
@@ -42,6 +44,8 @@ class AppState(StrEnum):
     RESTORING = "restoring"
     #: A group stops, to continue as more or fewer instances, or with another text.
     RESCALING = "rescaling"
+    #: Its instances are stopped until it is resumed.
+    PAUSED = "paused"
     #: It was undeployed and is being removed.
     UNDEPLOYING = "undeploying"
 
@@ -119,6 +123,10 @@ def app_status(found: ClusterState, app: AppRecord) -> AppStatus:
             views,
             "if the restore was interrupted, run 'mesh restore' again",
         )
+    if app.paused:
+        stopping = ", ".join(view.instance for view in views if view.state == STOPPING)
+        reason = f"{stopping} to stop" if stopping else "a user has paused it"
+        return AppStatus(name, AppState.PAUSED, reason, views, f"continue it: mesh resume {name}")
     unplaced = next((view for view in views if view.state == UNPLACED), None)
     if unplaced is not None:
         reason = f"{unplaced.instance}: {unplaced.reason}"
@@ -186,6 +194,9 @@ def _view(group: str, instance: str, app: AppRecord, found: ClusterState) -> Ins
         return InstanceView(
             instance, group, assignment.worker, assignment.epoch, STOPPING, reason=reason
         )
+    if app.paused:
+        worker = assignment.worker if assignment is not None else None
+        return InstanceView(instance, group, worker, None, PAUSED)
     if assignment is None or waiting is not None:
         return _unplaced(group, instance, app, found)
     if assignment.stop:

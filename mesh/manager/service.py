@@ -19,7 +19,7 @@ from mesh.jetstream import journal
 from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import connector_options
 from mesh.manager.backups import Backups
-from mesh.manager.deployments import UNDEPLOY_S, Deployments
+from mesh.manager.deployments import UNDEPLOY_S, Deployments, paused_error
 from mesh.manager.desired_state import DesiredState, refusals
 from mesh.manager.events import Events
 from mesh.manager.nodes import NodeView, node_views
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mesh.control.cluster_state import ClusterState
     from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
-    from mesh.manager.deployments import Deployed
+    from mesh.manager.deployments import Deployed, Preview
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
     from mesh.settings import Settings
@@ -120,6 +120,43 @@ class ManagerService:
             text, undeploy=self.undeploy, by=by, replace=replace, reset=reset, begin=begin
         )
 
+    async def preview(self, text: str, *, reset: Collection[str] = ()) -> Preview:
+        """See ``Deployments.preview``."""
+        return await self._deployments.preview(text, reset)
+
+    async def pause(self, app: str, *, by: str = "") -> AppStatus:
+        """Stop the instances of an app; its channels, states and positions stay.
+
+        Raises:
+            MeshError: MESH-A404; MESH-A409 while it is undeployed, restored or changing.
+        """
+        await self._set_paused(app, True, by)
+        return self._status(app)
+
+    async def resume(self, app: str, *, by: str = "") -> AppStatus:
+        """Continue a paused app where it stopped; errors as ``pause``."""
+        await self._set_paused(app, False, by)
+        return self._status(app)
+
+    async def _set_paused(self, app: str, paused: bool, by: str) -> None:
+        def wanted() -> AppRecord | None:
+            record = self._desired.get(app).value
+            if record.deleting:
+                raise MeshError("MESH-A409", f'app "{app}" is still being undeployed')
+            if record.held:
+                raise MeshError("MESH-A409", f'app "{app}" does not run now: {record.held}')
+            # A group that changes its revision stops and starts instances itself.
+            if paused and any(name == app for name, _ in self._surveyed().changes):
+                raise MeshError(
+                    "MESH-A409",
+                    f'app "{app}" is changing',
+                    hint="'mesh status' shows what it waits for.  Pause it when it runs.",
+                )
+            return None if record.paused == paused else replace(record, paused=paused)
+
+        if at_ms := await self._desired.change(names.app_key(app), wanted, RETRY_S):
+            self._note(f"{'paused' if paused else 'resumed'} app {app}", at_ms, by, app=app)
+
     def unready_reasons(self) -> tuple[str, ...]:
         """Reasons why this manager can't serve now; none if it is ready."""
         ttl_s, is_connected = self._settings.worker.ttl_s, self._client.is_connected
@@ -157,6 +194,8 @@ class ManagerService:
                 raise MeshError("MESH-A409", f'app "{app}" is still being undeployed')
             if record.held:
                 raise MeshError("MESH-A409", f'app "{app}" does not run now: {record.held}')
+            if record.paused:
+                raise paused_error(app)
             spec = scaled(record.spec, group, parallel)
             made = replace(record, spec=spec, scaled={**record.scaled, group: parallel})
             return None if made == record else made

@@ -156,6 +156,8 @@ class AppRecord:
     scaled: Mapping[str, int] = field(default_factory=dict, hash=False)
     #: A manager is making its channels; ``held`` is set as well.
     making: bool = False
+    #: Its instances are stopped until it is resumed; channels, states and positions stay.
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
