@@ -20,6 +20,7 @@ import httpx
 import pyarrow as pa
 import pyarrow.csv
 
+from bench.brokers import kafka
 from mesh.connect.contract import Access
 from mesh.jetstream import server
 from mesh.mapping import sink_mapper, source_mapper
@@ -177,6 +178,7 @@ def main() -> None:
         try:
             steps: tuple[Coroutine[Any, Any, dict[str, float]], ...] = (
                 http(running.url), files(running.url, Path(directory)),
+                kafka(running.url, Path(directory)),
             )  # fmt: skip
             for step in steps:
                 found |= asyncio.run(step)
