@@ -20,6 +20,7 @@ from mesh.cli import (
     explain,
     failed,
     init,
+    nats_config,
     nodes,
     plans,
     query,
@@ -110,6 +111,7 @@ PARTS = (
     cluster,
     debug,
     nodes,
+    nats_config,
 )
 for part in PARTS:
     part.add_to(app)
