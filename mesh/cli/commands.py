@@ -20,6 +20,7 @@ from mesh.cli import (
     explain,
     failed,
     init,
+    nats_config,
     nodes,
     plans,
     query,
@@ -112,6 +113,7 @@ PARTS = (
     debug,
     nodes,
     top,
+    nats_config,
 )
 for part in PARTS:
     part.add_to(app)
