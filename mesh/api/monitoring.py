@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
-from mesh.api.metrics import CONTENT_TYPE, exposition, statistics
+from mesh.api.metrics import CONTENT_TYPE, ClusterValues, Own, exposition, statistics
 from mesh.api.paths import route
 from mesh.api.responses import Json, number, parameter, values_of
 
@@ -141,10 +141,15 @@ class Monitoring:
         return Json(await self._service.history(kind, name, seconds, step_s))
 
     async def metrics(self, request: Request) -> Response:
-        """Everything in Prometheus' text format."""
-        apps = _values(await self._service.apps())
-        nodes = _values(await self._service.nodes())
-        return Response(exposition(apps, nodes), media_type=CONTENT_TYPE)
+        """This manager's metrics, and the cluster's if it leads, in Prometheus' text format."""
+        found = await self._service.leadership()
+        own = Own(found.manager, found.leads, self._service.history_bytes())
+        cluster = None
+        if found.leads:
+            apps = _values(await self._service.apps())
+            nodes = _values(await self._service.nodes())
+            cluster = ClusterValues(apps, nodes, **await self._service.cluster_figures())
+        return Response(exposition(own, cluster), media_type=CONTENT_TYPE)
 
     async def _workers(self) -> list[dict[str, Any]]:
         nodes = _values(await self._service.nodes())

@@ -231,6 +231,14 @@ class Service(Protocol):
         """The present flow of each app, by name: rates, backlog, duration of a batch."""
         ...
 
+    def history_bytes(self) -> int:
+        """Memory of the history."""
+        ...
+
+    async def cluster_figures(self) -> dict[str, Any]:
+        """Figures of the cluster besides apps and nodes; see ``mesh.api.metrics.ClusterValues``."""
+        ...
+
     async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Any:
         """The last seconds of an ``app``, a ``group`` or a ``node``, in steps.
 

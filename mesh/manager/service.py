@@ -229,6 +229,14 @@ class ManagerService:
             members.setdefault(placed.value.app, []).append(placed.value.instance)
         return self.telemetry.flows(members)
 
+    def history_bytes(self) -> int:
+        """Memory of the history."""
+        return self.telemetry.history.bytes
+
+    async def cluster_figures(self) -> dict[str, Any]:
+        """Figures of the cluster besides apps and nodes, for metrics."""
+        return self.telemetry.figures()
+
     async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
         """See ``Telemetry.past``."""
         return await self.telemetry.past(kind, name, seconds, step_s)

@@ -187,6 +187,17 @@ class FakeService:
     async def flows(self) -> dict[str, Flow]:
         return {name: Flow(messages=2.5) for name in self.texts}
 
+    def history_bytes(self) -> int:
+        return 4096
+
+    async def cluster_figures(self) -> dict[str, Any]:
+        return {
+            "backlog_s": {"Shop-sums-1": 1.5},
+            "moves": {"Shop": 3},
+            "channels": [("Shop", "mesh-Shop-Orders", 1000, 0.5, 2)],
+            "snapshot_ages_s": {("Shop", "sums"): 4.0},
+        }
+
     async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
         if name != "Shop":
             raise MeshError("MESH-A404", f'{kind} "{name}" has no history')
