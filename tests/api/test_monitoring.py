@@ -119,7 +119,7 @@ def ask(path: str, method: str = "GET", service: FakeService | None = None) -> h
 def test_statistics_add_up_what_instances_did() -> None:
     shop, idle = ask("/siddhi-apps/statistics").json()
     assert shop == {
-        "appName": "Shop", "status": "failing", "age": 0, "isStatEnabled": True,
+        "appName": "Shop", "status": "inactive", "age": 0, "isStatEnabled": True,
         "enabledSiddhiStatLevel": "BASIC", "app": "Shop", "state": "failing", "instances": 2,
         "running": 1, "messages_in": 15,
         "rows_out": 4, "errors": 1, "behind": 2, "restarts": 3, "batch_ms_p50": 20.0,
@@ -167,7 +167,10 @@ def test_apps_that_are_active_are_those_that_run() -> None:
     assert ask("/siddhi-apps?isActive=true").json() == []
     assert ask("/siddhi-apps?isActive=false").json() == ["Shop", "Idle"]
     assert ask("/siddhi-apps?isActive=perhaps").status_code == 400
-    assert [app["status"] for app in ask("/siddhi-apps").json()] == ["inactive", "waiting"]
+    assert [app["status"] for app in ask("/siddhi-apps?details=true").json()] == [
+        "inactive",
+        "waiting",
+    ]
     assert ask("/siddhi-apps/Idle/status").json()["status"] == "waiting"
 
 
@@ -191,7 +194,8 @@ def test_managers_tell_who_leads_and_what_runs_where() -> None:
 
 
 def test_workers_are_counted_that_are_there() -> None:
-    assert ask("/resourceClusterWorkers").json() == {"clusteredWorkers": 1, "ready": 1}
+    told = ask("/resourceClusterWorkers?details=true").json()
+    assert told == {"clusteredWorkers": 1, "ready": 1}
     (worker,) = ask("/resourceClusterWorkers/clusteredWorkerNodeDetails").json()
     assert (worker["id"], worker["labels"]) == ("w1", ["gpu=true"])
 
