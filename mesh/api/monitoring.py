@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
-from mesh.api.metrics import CONTENT_TYPE, exposition, statistics
+from mesh.api.metrics import CONTENT_TYPE, ClusterValues, Own, exposition, statistics
 from mesh.api.paths import route
-from mesh.api.responses import Json, number, parameter, values_of
+from mesh.api.responses import Json, number, parameter, values_of, with_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 #: Longest time of a history, seconds.
 HISTORY_S_MAX: Final = 31 * 86_400
+#: Presence of a worker in the words of the system before this one.
+_NODE_STATES: Final = {"alive": "ACTIVE", "suspect": "ACTIVE", "gone": "INACTIVE"}
+_OF_WORKER: Final = ("id", "address", "pid", "presence", "ready", "labels")
 #: Forms of a plan, and the media types of pictures.
 PLAN_FORMS: Final = {"json": None, "svg": "image/svg+xml", "dot": "text/vnd.graphviz"}
 
@@ -69,7 +72,8 @@ class Monitoring:
 
     async def statistics(self, request: Request) -> Response:
         """Statistics of each app since its instances were placed."""
-        return Json(statistics(_values(await self._service.apps())))
+        apps = [with_status(app) for app in await self._service.apps()]
+        return Json(statistics(apps, self._service.now_ms()))
 
     async def elements(self, request: Request) -> Response:
         """An app's definitions and queries, and the edges between them."""
@@ -90,7 +94,14 @@ class Monitoring:
 
     async def managers(self, request: Request) -> Response:
         """The managers, with the leader."""
-        return Json([n for n in await self._service.nodes() if n.role == "manager"])
+        nodes = _values(await self._service.nodes())
+        return Json(
+            [
+                {**n, "haStatus": "Active" if n.get("leads") else "Passive", "groupId": "mesh"}
+                for n in nodes
+                if n["role"] == "manager"
+            ]
+        )
 
     async def is_active(self, request: Request) -> Response:
         """Whether the manager that answers leads; 404 if not, for load balancers."""
@@ -100,22 +111,36 @@ class Monitoring:
 
     async def parents(self, request: Request) -> Response:
         """Apps with their groups, and how many instances of each run."""
-        return Json([_parent(app) for app in _values(await self._service.apps())])
+        nodes = await self._by_name()
+        return Json(
+            [
+                {**_parent(app), "children": _children(app, nodes, self._service.now_ms())}
+                for app in _values(await self._service.apps())
+            ]
+        )
 
     async def children(self, request: Request) -> Response:
         """One app's instances, with the worker of each and the age of its heartbeat."""
         (app,) = _values([await self._service.status(request.path_params["app"])])
-        nodes = {node["id"]: node for node in _values(await self._service.nodes())}
-        return Json([_child(one, nodes) for one in app["instances"]])
+        texts = {
+            group.name: group.text
+            for group in (await self._service.app(request.path_params["app"])).groups
+        }
+        children = _children(app, await self._by_name(), self._service.now_ms())
+        return Json([{**one, "siddhiApp": texts.get(one["group"], "")} for one in children])
 
     async def execution(self, request: Request) -> Response:
         """One app's text."""
         spec = await self._service.app(request.path_params["app"])
+        if "text/plain" in request.headers.get("accept", ""):
+            return Response(spec.text, media_type="text/plain")
         return Json({"content": spec.text})
 
     async def workers_count(self, request: Request) -> Response:
         """Number of workers, and of those that are ready."""
         found = await self._workers()
+        if request.query_params.get("details") != "true":
+            return Json(len(found))
         ready = sum(bool(node.get("ready")) for node in found)
         return Json({"clusteredWorkers": len(found), "ready": ready})
 
@@ -123,7 +148,13 @@ class Monitoring:
         """The workers by name, with the machine of each."""
         return Json(
             [
-                {key: n.get(key) for key in ("id", "address", "pid", "presence", "ready", "labels")}
+                {
+                    "nodeId": n["id"],
+                    # No worker has an API.
+                    "https_host": "",
+                    "https_port": "",
+                    **{key: n.get(key) for key in _OF_WORKER},
+                }
                 for n in await self._workers()
             ]
         )
@@ -141,10 +172,18 @@ class Monitoring:
         return Json(await self._service.history(kind, name, seconds, step_s))
 
     async def metrics(self, request: Request) -> Response:
-        """Everything in Prometheus' text format."""
-        apps = _values(await self._service.apps())
-        nodes = _values(await self._service.nodes())
-        return Response(exposition(apps, nodes), media_type=CONTENT_TYPE)
+        """This manager's metrics, and the cluster's if it leads, in Prometheus' text format."""
+        found = await self._service.leadership()
+        own = Own(found.manager, found.leads, self._service.history_bytes())
+        cluster = None
+        if found.leads:
+            apps = _values(await self._service.apps())
+            nodes = _values(await self._service.nodes())
+            cluster = ClusterValues(apps, nodes, **await self._service.cluster_figures())
+        return Response(exposition(own, cluster), media_type=CONTENT_TYPE)
+
+    async def _by_name(self) -> dict[str, dict[str, Any]]:
+        return {node["id"]: node for node in _values(await self._service.nodes())}
 
     async def _workers(self) -> list[dict[str, Any]]:
         nodes = _values(await self._service.nodes())
@@ -182,14 +221,31 @@ def _parent(app: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _child(one: dict[str, Any], nodes: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _children(
+    app: dict[str, Any], nodes: dict[str, dict[str, Any]], now_ms: int
+) -> list[dict[str, Any]]:
+    return [{"parentAppName": app["app"], **_child(one, nodes, now_ms)} for one in app["instances"]]
+
+
+def _child(one: dict[str, Any], nodes: dict[str, dict[str, Any]], now_ms: int) -> dict[str, Any]:
     worker = nodes.get(one["worker"] or "")
+    presence = worker["presence"] if worker is not None else None
     return {
+        "groupName": one["group"],
+        "childAppName": one["instance"],
+        "deployedNodeId": one["worker"],
+        "deployedNodeHost": "",
+        "deployedNodePort": "",
+        "deployedNodeState": _NODE_STATES.get(presence or "", "NEW"),
+        "lastPingTimeStamp": (
+            now_ms - round(worker["heard_ago_s"] * 1000) if worker is not None else None
+        ),
+        "failedPingAttempts": int(presence != "alive"),
         "instance": one["instance"],
         "group": one["group"],
         "state": one["state"],
         "worker": one["worker"],
-        "worker_presence": worker["presence"] if worker is not None else None,
+        "worker_presence": presence,
         "last_heartbeat_ago_s": worker.get("heard_ago_s") if worker is not None else None,
         "error": one.get("error"),
         "reason": one.get("reason"),

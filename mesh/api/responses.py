@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from starlette.responses import Response
@@ -26,6 +26,16 @@ class Json(Response):
 def values_of(found: Any) -> Any:
     """Dataclasses as the JSON values that they go out as."""
     return orjson.loads(orjson.dumps(found))
+
+
+#: States of apps in the words of the system before this one; all others are "inactive".
+STATUSES: Final = {"running": "active", "starting": "waiting", "waiting": "waiting"}
+
+
+def with_status(app: Any) -> dict[str, Any]:
+    """A status with the word that the system before this one had for its state."""
+    values: dict[str, Any] = values_of(app)
+    return {**values, "status": STATUSES.get(values.get("state", ""), "inactive")}
 
 
 def parameter(name: str, given: str, wanted: str) -> MeshError:

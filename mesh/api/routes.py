@@ -4,7 +4,7 @@
                                         ?from=earliest, latest, a sequence or a time
     PUT    /siddhi-apps                 201; 200, also for a running app that continues; 409
                                         when that loses what ?reset=GROUP or ?replace=true gives up
-    GET    /siddhi-apps                 names and states; ?isActive=true names only
+    GET    /siddhi-apps                 names, ?isActive=true of those that run; ?details=true
     GET    /siddhi-apps/{app}           {"content": text, "streams": {..}}
     GET    /siddhi-apps/{app}/status    ?wait=running&timeout=30 answers when it runs, or in time
     GET    /siddhi-apps/{app}/story     what happened to it and why, also after it was undeployed
@@ -37,9 +37,10 @@ from mesh.api.auth import Guard
 from mesh.api.backups import BackupRoutes
 from mesh.api.events import EventRoutes
 from mesh.api.monitoring import Monitoring
+from mesh.api.originals import Originals
 from mesh.api.paths import route
 from mesh.api.queries import QueryRoutes
-from mesh.api.responses import Json, body, number, parameter, values_of
+from mesh.api.responses import Json, body, number, parameter, values_of, with_status
 from mesh.errors import MeshError, MeshErrors
 from mesh.logs import fields
 from mesh.model.begin import parse_start_position
@@ -57,8 +58,6 @@ log = logging.getLogger(__name__)
 TEXT_BYTES_MAX: Final = 1_000_000
 WAIT_S_MAX: Final = 300.0
 ERRORS_MAX: Final = 1000
-#: States of apps in the words of the system before this one; all others are "inactive".
-STATUSES: Final = {"running": "active", "starting": "waiting", "waiting": "waiting"}
 #: Statuses of texts that this cluster can't have.
 REFUSALS: Final = {
     # A running app can't have another text.
@@ -80,6 +79,7 @@ def make_app(service: Service, access: Access) -> Starlette:
     return Starlette(
         routes=[
             *Monitoring(service).routes(),
+            *Originals(service).routes(),
             *EventRoutes(service).routes(),
             *BackupRoutes(service).routes(),
             *QueryRoutes(service).routes(),
@@ -120,7 +120,7 @@ class Routes:
         begin = parse_start_position(request.query_params.get("from", "earliest"))
         done = await self._service.deploy(text, by=request.scope.get("mesh.user", ""), begin=begin)
         status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
-        return Json(done, status, headers={"Location": f"/siddhi-apps/{done.app}"})
+        return Json(_deployed(done), status, headers={"Location": f"/siddhi-apps/{done.app}"})
 
     async def update(self, request: Request) -> Response:
         """Deploy the text of the body in place of the app of its name."""
@@ -136,7 +136,7 @@ class Routes:
             begin=parse_start_position(request.query_params.get("from", "earliest")),
         )
         status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
-        return Json(done, status, headers={"Location": f"/siddhi-apps/{done.app}"})
+        return Json(_deployed(done), status, headers={"Location": f"/siddhi-apps/{done.app}"})
 
     async def preview(self, request: Request) -> Response:
         """The plan of the text of the body, and the changes to the app of its name."""
@@ -153,8 +153,8 @@ class Routes:
         if active not in ("true", "false"):
             raise parameter("active", active, "true or false")
         if active == "true":
-            return Json(_with_status(await self._service.resume(name, by=by)))
-        return Json(_with_status(await self._service.pause(name, by=by)))
+            return Json(with_status(await self._service.resume(name, by=by)))
+        return Json(with_status(await self._service.pause(name, by=by)))
 
     async def scale(self, request: Request) -> Response:
         """Have another number of instances of a group."""
@@ -164,7 +164,7 @@ class Routes:
             raise parameter("parallel", parallel, "a whole number")
         by = request.scope.get("mesh.user", "")
         name = request.path_params["app"]
-        return Json(_with_status(await self._service.scale(name, group, int(parallel), by=by)))
+        return Json(with_status(await self._service.scale(name, group, int(parallel), by=by)))
 
     async def undeploy(self, request: Request) -> Response:
         """Remove an app with its channels and its state."""
@@ -173,14 +173,16 @@ class Routes:
         return Json({"app": name, "message": f'app "{name}" is being removed'})
 
     async def apps(self, request: Request) -> Response:
-        """All apps, by name; with ``isActive`` the names of those that run, or don't."""
+        """Names of apps, with ``isActive`` of those that run, or don't; ``details`` has states."""
         found = await self._service.apps()
         is_active = request.query_params.get("isActive")
+        if request.query_params.get("details") == "true":
+            return Json([with_status(app) for app in found])
         if is_active is None:
-            return Json([_with_status(app) for app in found])
+            return Json([app.app for app in found])
         if is_active.lower() not in ("true", "false"):
             raise parameter("isActive", is_active, "true or false")
-        told = [_with_status(app) for app in found]
+        told = [with_status(app) for app in found]
         wanted = is_active.lower() == "true"
         return Json([app["app"] for app in told if (app["status"] == "active") == wanted])
 
@@ -198,11 +200,11 @@ class Routes:
         name = request.path_params["app"]
         wait = request.query_params.get("wait")
         if wait is None:
-            return Json(_with_status(await self._service.status(name)))
+            return Json(with_status(await self._service.status(name)))
         if wait != "running":
             raise parameter("wait", wait, "running")
         timeout_s = number(request, "timeout", 30.0, WAIT_S_MAX)
-        return Json(_with_status(await self._service.wait_running(name, timeout_s)))
+        return Json(with_status(await self._service.wait_running(name, timeout_s)))
 
     async def story(self, request: Request) -> Response:
         """The journal of one app, in order."""
@@ -233,10 +235,11 @@ class Routes:
         return Json(await self._service.order_node(name, ORDERS[order], by=by))
 
 
-def _with_status(app: Any) -> dict[str, Any]:
-    """A status with the word that the system before this one had for its state."""
-    values: dict[str, Any] = values_of(app)
-    return {**values, "status": STATUSES.get(values.get("state", ""), "inactive")}
+def _deployed(done: Any) -> dict[str, Any]:
+    """The answer to a deploy, with the keys of the system before this one."""
+    told = "deployed" if done.is_new else "is up to date"
+    values: dict[str, Any] = values_of(done)
+    return {"type": "success", "message": f'app "{done.app}" {told}', **values}
 
 
 async def health(request: Request) -> Response:
@@ -277,6 +280,12 @@ def status_of(error: MeshError) -> int:
     return HTTPStatus.SERVICE_UNAVAILABLE if kind == "N" else HTTPStatus.INTERNAL_SERVER_ERROR
 
 
+def _type(status: int) -> str:
+    """The kind of an error in the words of the system before this one."""
+    kinds = {400: "validation error", 404: "not found", 409: "conflict", 500: "internal error"}
+    return kinds.get(status, HTTPStatus(status).phrase.lower())
+
+
 async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, MeshError)
     status = status_of(error)
@@ -284,7 +293,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
         log.warning("request failed", extra=fields(path=request.url.path, error=str(error)))
     soon = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
     headers = {"Retry-After": "1"} if status in soon else None
-    values = error.to_dict()
+    values = {**error.to_dict(), "type": _type(status)}
     if isinstance(error, MeshErrors):
         values["errors"] = [one.to_dict() for one in error.errors]
     return Json(values, status, headers=headers)
@@ -293,6 +302,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
 async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     values = {"code": f"MESH-A{error.status_code}", "message": error.detail.lower()}
+    values["type"] = _type(error.status_code)
     return Json(values, error.status_code, headers=error.headers)
 
 
@@ -301,6 +311,7 @@ async def _fail(request: Request, error: Exception) -> Response:
     return Json(
         {
             "code": "MESH-A500",
+            "type": _type(HTTPStatus.INTERNAL_SERVER_ERROR),
             "message": "internal error",
             "detail": "The manager's log says more.",
         },

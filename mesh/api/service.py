@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
+    from mesh.model.cluster import StatisticsLevel
     from mesh.model.events import SimulatedEvent
 
 
@@ -208,6 +209,10 @@ class Service(Protocol):
         """Continue a paused app; the app's status."""
         ...
 
+    async def set_statistics(self, app: str, level: StatisticsLevel, *, by: str) -> None:
+        """Switch the metrics of an app."""
+        ...
+
     async def scale(self, app: str, group: str, parallel: int, *, by: str) -> Any:
         """Have as many instances of a group; the app's status.
 
@@ -229,6 +234,18 @@ class Service(Protocol):
 
     async def flows(self) -> Mapping[str, Any]:
         """The present flow of each app, by name: rates, backlog, duration of a batch."""
+        ...
+
+    def now_ms(self) -> int:
+        """The manager's wall clock, milliseconds since 1970."""
+        ...
+
+    def history_bytes(self) -> int:
+        """Memory of the history."""
+        ...
+
+    async def cluster_figures(self) -> dict[str, Any]:
+        """Figures of the cluster besides apps and nodes; see ``mesh.api.metrics.ClusterValues``."""
         ...
 
     async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Any:

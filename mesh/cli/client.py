@@ -98,7 +98,9 @@ class Client:
 
     def apps(self) -> list[dict[str, Any]]:
         """All apps."""
-        return cast("list[dict[str, Any]]", self._ask("GET", "/siddhi-apps"))
+        return cast(
+            "list[dict[str, Any]]", self._ask("GET", "/siddhi-apps", params={"details": "true"})
+        )
 
     def app(self, app: str) -> dict[str, Any]:
         """An app's text and streams."""

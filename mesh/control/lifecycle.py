@@ -69,6 +69,9 @@ class InstanceView:
     errors: int = 0
     behind: int = 0
     batch_ms_p50: float | None = None
+    #: Durations of its batches by bucket (``mesh.model.histogram``), and their sum, seconds.
+    batches: tuple[int, ...] = ()
+    batches_sum_s: float = 0.0
     #: Why it is not placed, or on the move.
     reason: str | None = None
     #: The change that would give it a place.
@@ -96,12 +99,16 @@ class AppStatus:
     instances: tuple[InstanceView, ...]
     #: The remedy that would make it run, if a person has to act.
     cure: str | None = None
+    #: Its metrics: ``OFF``, ``BASIC`` or ``DETAIL``.
+    statistics: str = "BASIC"
+    #: When it was deployed, milliseconds since 1970; 0 if unknown.
+    deployed_at_ms: int = 0
 
 
 def app_statuses(found: ClusterState, apps: Iterable[AppRecord]) -> list[AppStatus]:
     """The states of several apps; arguments as for ``app_status``."""
     standing_by = standby.views(found)
-    return [_status(found, app, standing_by) for app in apps]
+    return [_with_record(_status(found, app, standing_by), app) for app in apps]
 
 
 def app_status(found: ClusterState, app: AppRecord) -> AppStatus:
@@ -111,7 +118,12 @@ def app_status(found: ClusterState, app: AppRecord) -> AppStatus:
         found: the cluster as any manager sees it.
         app: the app's desired state.
     """
-    return _status(found, app, standby.views(found))
+    return _with_record(_status(found, app, standby.views(found)), app)
+
+
+def _with_record(status: AppStatus, app: AppRecord) -> AppStatus:
+    level = app.statistics.value
+    return replace(status, statistics=level, deployed_at_ms=app.deployed_at_ms)
 
 
 def _status(
@@ -246,6 +258,8 @@ def _view(group: str, instance: str, app: AppRecord, found: ClusterState) -> Ins
         status.errors,
         status.behind,
         status.batch_ms_p50,
+        status.batches,
+        status.batches_sum_s,
         reason,
         cure,
         retry_at_ms=status.retry_at_ms,

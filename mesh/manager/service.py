@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mesh.manager.telemetry import Past
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
+    from mesh.model.cluster import StatisticsLevel
     from mesh.settings import Settings
 
 #: How long the write of an order or a width is retried while others write the same key.
@@ -138,6 +139,16 @@ class ManagerService:
         await self._set_paused(app, True, by)
         return self._status(app)
 
+    async def set_statistics(self, app: str, level: StatisticsLevel, *, by: str = "") -> None:
+        """Switch the metrics of an app; MESH-A404."""
+
+        def wanted() -> AppRecord | None:
+            record = self._desired.get(app).value
+            return None if record.statistics is level else replace(record, statistics=level)
+
+        if at_ms := await self._desired.change(names.app_key(app), wanted, RETRY_S):
+            self._note(f"set statistics of app {app} to {level}", at_ms, by, app=app)
+
     async def resume(self, app: str, *, by: str = "") -> AppStatus:
         """Continue a paused app where it stopped; errors as ``pause``."""
         await self._set_paused(app, False, by)
@@ -228,6 +239,18 @@ class ManagerService:
         for placed in self._view.snapshot().assignments:
             members.setdefault(placed.value.app, []).append(placed.value.instance)
         return self.telemetry.flows(members)
+
+    def now_ms(self) -> int:
+        """The wall clock, milliseconds since 1970."""
+        return self._clock.wall_ms()
+
+    def history_bytes(self) -> int:
+        """Memory of the history."""
+        return self.telemetry.history.bytes
+
+    async def cluster_figures(self) -> dict[str, Any]:
+        """Figures of the cluster besides apps and nodes, for metrics."""
+        return self.telemetry.figures()
 
     async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
         """See ``Telemetry.past``."""

@@ -7,24 +7,35 @@ whose statistics are off has no history.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from nats.errors import Error as NatsError
 
 from mesh.errors import MeshError
+from mesh.jetstream.survey import Surveyed, survey
+from mesh.logs import fields
 from mesh.manager.history import KEPT_S, History, Key
 from mesh.manager.prometheus import query_range
 from mesh.manager.rates import Flow, Rates, total
 from mesh.model.cluster import StatisticsLevel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from nats.aio.client import Client
 
     from mesh.clock import Clock
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.jetstream.watch import ClusterView
     from mesh.settings import ManagerSettings
 
+log = logging.getLogger(__name__)
+
+#: Interval of looks at streams and snapshots, seconds.
+SURVEY_S: Final = 15.0
 #: Names of the values of an app and a group, and of a node.
 FLOW_FIELDS: Final = ("messages", "rows", "errors", "backlog", "backlog_s", "batch_s")
 NODE_FIELDS: Final = ("cpu", "process_cpu", "memory_bytes", "memory", "load_1m")
@@ -60,6 +71,7 @@ class Telemetry:
         self._clock = clock
         self._settings = settings
         self.rates = Rates()
+        self.surveyed = Surveyed()
         self.history = History(FIELDS, settings.history_bytes_max)
 
     async def run(self) -> None:
@@ -68,6 +80,20 @@ class Telemetry:
             self.sample()
             now_s = self._clock.wall_ms() / 1000
             await asyncio.sleep(1.0 - now_s % 1.0 + 0.01)
+
+    async def survey(self, client: Client, leads: Callable[[], bool]) -> None:
+        """Look at streams and snapshots now and then, while this manager leads, without end."""
+        while True:
+            await asyncio.sleep(SURVEY_S)
+            if not leads():
+                self.surveyed = Surveyed()
+                continue
+            apps = [seen.value for seen in self._view.snapshot().apps]
+            try:
+                self.surveyed = await survey(client, apps)
+            # Metrics of a moment are missing then.
+            except (TimeoutError, NatsError, OSError, KeyError, ValueError) as error:
+                log.debug("streams not surveyed", extra=fields(error=error))
 
     def sample(self) -> None:
         """Take the sample of this second."""
@@ -106,6 +132,21 @@ class Telemetry:
                 hint="Names are Shop for an app, Shop/sums for a group, worker/w1 for a node.",
             )
         return Past(f"{kind} {name}", found.start_s * 1000, step_s, found.values, "memory")
+
+    def figures(self) -> dict[str, Any]:
+        """The arguments of ``mesh.api.metrics.ClusterValues`` besides apps and nodes."""
+        now_s = self._clock.wall_ms() / 1000
+        placed = [seen.value.instance for seen in self._view.snapshot().assignments]
+        ages = self.surveyed.snapshots_s or {}
+        return {
+            "backlog_s": {name: self.rates.flow(name).backlog_s for name in placed},
+            "moves": dict(self.rates.moves),
+            "channels": [
+                (one.app, one.js_stream, one.bytes, one.limit_ratio, one.replica_lag)
+                for one in self.surveyed.channels
+            ],
+            "snapshot_ages_s": {at: max(0.0, now_s - at_s) for at, at_s in ages.items()},
+        }
 
     def flows(self, instances: Mapping[str, Sequence[str]]) -> dict[str, Flow]:
         """The present flow of each of several things, given the names of their instances."""

@@ -314,6 +314,9 @@ class InstanceStatus:
     #: Messages that wait in the input channels.
     behind: int = 0
     batch_ms_p50: float | None = None
+    #: Durations of its batches by bucket (``mesh.model.histogram``), and their sum, seconds.
+    batches: tuple[int, ...] = ()
+    batches_sum_s: float = 0.0
     #: It stopped at the end of a batch, with a snapshot of that position, and no output stems from
     #: input after it.
     settled: bool = False

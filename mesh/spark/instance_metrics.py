@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mesh.model.cluster import InstanceState, InstanceStatus
+from mesh.model.histogram import Histogram, merged
 
 if TYPE_CHECKING:
     from mesh.control.instance_lifecycle import InstanceLifecycle
@@ -33,6 +34,7 @@ class InstanceMetrics:
         self._worker = context.options.worker
         self._clock = context.clock
         self._batch_ms: list[float] = []
+        self._batches = Histogram()
         #: Failures of the instance's other queries.
         self.restarts = 0
         self.messages_in = 0
@@ -47,12 +49,14 @@ class InstanceMetrics:
         self.rows_out += rows
         self.errors += errors
         if took_ms is not None:
+            self._batches.observe(took_ms / 1000)
             self._batch_ms = [*self._batch_ms[1 - _BATCHES :], float(took_ms)]
 
     def add(self, status: InstanceStatus) -> None:
         """Add the counts of the instance's other query."""
         self.restarts += status.restarts
         self.count(status.messages_in, status.rows_out, status.errors, None)
+        self._batches.add(status.batches, status.batches_sum_s)
 
     def with_counts(self, status: InstanceStatus, failures: int) -> InstanceStatus:
         """A status of the instance's other query, with the counts of this one added."""
@@ -62,6 +66,8 @@ class InstanceMetrics:
             messages_in=status.messages_in + self.messages_in,
             rows_out=status.rows_out + self.rows_out,
             errors=status.errors + self.errors,
+            batches=merged(status.batches, self._batches.counts),
+            batches_sum_s=status.batches_sum_s + self._batches.sum_s,
         )
 
     def status(self, life: InstanceLifecycle) -> InstanceStatus:
@@ -82,6 +88,8 @@ class InstanceMetrics:
             rows_out=self.rows_out,
             errors=self.errors,
             behind=self.behind,
+            batches=self._batches.counts,
+            batches_sum_s=round(self._batches.sum_s, 6),
             batch_ms_p50=statistics.median(self._batch_ms) if self._batch_ms else None,
             settled=life.settled is not None,
             position=life.settled or {},

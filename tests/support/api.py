@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from mesh.model.begin import StartPosition
+    from mesh.model.cluster import StatisticsLevel
     from mesh.model.events import SimulatedEvent
 
 TEXT = "@App:name('Shop') define stream Orders (item string, count int);"
@@ -147,6 +148,7 @@ class FakeService:
     backups: FakeBackups = field(default_factory=FakeBackups)
     reasons: tuple[str, ...] = ()
     paused: set[str] = field(default_factory=set)
+    levels: dict[str, str] = field(default_factory=dict)
     queries: FakeQueries = field(default_factory=FakeQueries)
 
     async def deploy(self, text: str, *, by: str, begin: StartPosition) -> Done:
@@ -186,6 +188,20 @@ class FakeService:
 
     async def flows(self) -> dict[str, Flow]:
         return {name: Flow(messages=2.5) for name in self.texts}
+
+    def now_ms(self) -> int:
+        return 1_000_000
+
+    def history_bytes(self) -> int:
+        return 4096
+
+    async def cluster_figures(self) -> dict[str, Any]:
+        return {
+            "backlog_s": {"Shop-sums-1": 1.5},
+            "moves": {"Shop": 3},
+            "channels": [("Shop", "mesh-Shop-Orders", 1000, 0.5, 2)],
+            "snapshot_ages_s": {("Shop", "sums"): 4.0},
+        }
 
     async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
         if name != "Shop":
@@ -233,6 +249,10 @@ class FakeService:
     async def resume(self, app: str, *, by: str) -> dict[str, str]:
         self.paused.discard(app)
         return await self.status(app)
+
+    async def set_statistics(self, app: str, level: StatisticsLevel, *, by: str) -> None:
+        await self.status(app)
+        self.levels[app] = level
 
     async def scale(self, app: str, group: str, parallel: int, *, by: str) -> dict[str, str]:
         self._text(app)

@@ -1,0 +1,97 @@
+"""Routes of the system before this one: each answer has at least the keys that its clients read."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx
+import pytest
+import yaml
+
+from mesh.manager.manager import running
+from mesh.model.cluster import StatisticsLevel
+from mesh.settings import ManagerSettings, NatsSettings, Settings
+from tests.api.test_monitoring import Leading
+from tests.support.api import OPEN, TEXT_PLAIN, served
+
+if TYPE_CHECKING:
+    from mesh.jetstream.server import NatsServer
+
+CASES = yaml.safe_load((Path(__file__).parents[1] / "cases" / "rest.yml").read_text("utf-8"))
+TYPES: dict[str, Any] = {
+    "str": str, "int": int, "number": (int, float), "bool": bool, "list": list,
+}  # fmt: skip
+
+
+def fits(wanted: Any, got: Any) -> bool:
+    """Whether an answer has everything of the recorded one."""
+    match wanted:
+        case dict():
+            return isinstance(got, dict) and all(
+                key in got and fits(value, got[key]) for key, value in wanted.items()
+            )
+        case list():
+            return isinstance(got, list) and len(got) == len(wanted) and all(map(fits, wanted, got))
+        case str() if wanted in TYPES:
+            return isinstance(got, TYPES[wanted])
+        case _:
+            return bool(got == wanted)
+
+
+def test_each_route_has_the_keys_of_the_original() -> None:
+    async def run() -> list[str]:
+        wrong = []
+        for case in CASES:
+            service = Leading(texts={} if "text" in case else {"Shop": "old"})
+            async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as http:
+                more: dict[str, Any] = {}
+                if "text" in case:
+                    more = {"content": case["text"], "headers": TEXT_PLAIN}
+                elif "body" in case:
+                    more = {"json": case["body"]}
+                got = await http.request(case["method"], case["path"], **more)
+                if got.status_code != case.get("status", 200):
+                    wrong.append(f"{case['method']} {case['path']}: {got.status_code} {got.text}")
+                elif not fits(case["answer"], got.json()):
+                    wrong.append(f"{case['method']} {case['path']}: {got.text}")
+        return wrong
+
+    assert "\n".join(anyio.run(run)) == ""
+
+
+def test_the_text_of_an_app_is_text_for_who_asks_for_text() -> None:
+    async def run() -> httpx.Response:
+        async with served(Leading(), OPEN) as api, httpx.AsyncClient(base_url=api.url) as http:
+            path = "/managers/siddhi-apps-execution/Shop"
+            return await http.get(path, headers={"Accept": "text/plain"})
+
+    assert anyio.run(run).text.lstrip().startswith("@App:name('Shop')")
+
+
+@pytest.mark.nats
+def test_levels_are_of_the_desired_state_and_restart_nothing(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        settings = Settings(
+            nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
+        )
+        text = "@App:name('A') define stream S (a int); from S[a > 1] select a insert into T;"
+        async with running(settings) as (_, service):
+            await service.deploy(text)
+            before = service.record("A")
+            await service.set_statistics("A", StatisticsLevel.DETAIL, by="ada")
+            after = service.record("A")
+            assert before is not None
+            assert after is not None
+            assert (before.statistics, after.statistics) == ("BASIC", "DETAIL")
+            assert (before.spec, before.incarnation) == (after.spec, after.incarnation)
+            assert (await service.apps())[0].statistics == "DETAIL"
+            # A deploy of the same text keeps the level.
+            await service.update(text)
+            record = service.record("A")
+            assert record is not None
+            assert record.statistics is StatisticsLevel.DETAIL
+
+    asyncio.run(scene())
