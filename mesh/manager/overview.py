@@ -28,6 +28,7 @@ _BADNESS: Final = (
     AppState.RESTORING,
     AppState.RESCALING,
     AppState.STARTING,
+    AppState.PAUSED,
     AppState.UNDEPLOYING,
     AppState.RUNNING,
 )

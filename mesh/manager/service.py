@@ -25,6 +25,7 @@ from mesh.manager.events import Events
 from mesh.manager.nodes import NodeView, node_views
 from mesh.manager.planning import Planner
 from mesh.manager.queries import Queries
+from mesh.manager.streams import Streams
 from mesh.manager.waiting import Bound, until
 from mesh.model import names
 from mesh.model.begin import EARLIEST
@@ -95,6 +96,7 @@ class ManagerService:
         self._deployments = Deployments(
             client, view, self._desired, settings, clock, self._note, planner
         )
+        self.streams = Streams(client, self._desired.spec)
         self.queries = Queries(client, view, self._desired, settings, clock)
         self.events = Events(self._js, self._desired.spec, self._take, clock.wall_ms)
         pieces = open_blob_store(self._js, settings.state.store, connector_options(settings.nats))
