@@ -13,6 +13,7 @@ from mesh.cli import (
     backups,
     cluster,
     connectors,
+    dashboard,
     debug,
     demo,
     dev,
@@ -110,6 +111,7 @@ PARTS = (
     cluster,
     debug,
     nodes,
+    dashboard,
 )
 for part in PARTS:
     part.add_to(app)

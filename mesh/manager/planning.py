@@ -100,7 +100,7 @@ class Planner:
         return await self._run(("name", _digest(text.encode())), name_of_text, text)
 
     async def view(self, spec: AppSpec, form: str) -> Any:
-        """A plan as ``json`` values, ``elements``, a picture (``svg``, ``dot``) or a ``drawing``."""
+        """A plan as ``json`` values, ``elements``, picture (``svg``, ``dot``) or ``drawing``."""
         return await self._run((form, _digest(codec.encode(spec))), view_of, spec, form)
 
     async def is_same(self, before: AppSpec, text: AppSpec, scaled: Mapping[str, int]) -> bool:
