@@ -1,17 +1,33 @@
-"""Metrics of a cluster: values for people, and Prometheus' text.
+"""Metrics of a manager, and of the cluster if it leads: values for people, and Prometheus' text.
 
-Both are derived from the view of any manager, as JSON values: the status of each app with its
-instances, and the nodes.  Counters start again at 0 when an instance is placed again, which
-Prometheus accepts.
+    every manager   mesh_build_info, mesh_leader, mesh_api_request_seconds, mesh_history_bytes,
+                    process_*, python_gc_*
+    the leader      mesh_node_*, mesh_app_state, mesh_instance_*, mesh_channel_*, ..
+
+The series of the cluster come from the leader alone, so two managers that are scraped count nothing
+twice.  They are derived from the view that REST and the command line show.  Counters start again at
+0 when an instance is placed again, which Prometheus accepts.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import GCCollector, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
+
+import mesh
+from mesh.api.paths import REQUEST_SECONDS
+from mesh.control.lifecycle import AppState
+from mesh.model.histogram import BATCH_BOUNDS_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,31 +35,59 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
-_STATES: Final = (
-    "waiting", "starting", "running", "failing", "restoring", "rescaling", "paused", "undeploying",
-)  # fmt: skip
-_OF_INSTANCE: Final = ("app", "group", "instance", "worker")
+_OF_INSTANCE: Final = ("app", "group", "instance")
 #: Name, help text, and key in an instance's values.
 _COUNTERS: Final = (
-    ("mesh_instance_messages_in", "Messages read since the instance was placed.", "messages_in"),
-    ("mesh_instance_rows_out", "Events written since the instance was placed.", "rows_out"),
+    ("mesh_instance_messages", "Messages read since the instance was placed.", "messages_in"),
+    ("mesh_instance_rows", "Events written since the instance was placed.", "rows_out"),
     ("mesh_instance_errors", "Events recorded as errors since then.", "errors"),
     ("mesh_instance_restarts", "Restarts after failures since then.", "restarts"),
 )
-_GAUGES: Final = (
-    ("mesh_node_cpu_percent", "CPU of the machine, 100 when all cores are busy.", "cpu_percent"),
-    ("mesh_node_process_cpu_percent", "CPU of the node, 100 for a core.", "process_cpu_percent"),
-    ("mesh_node_memory_bytes", "Memory of the node's processes.", "memory_bytes"),
-    ("mesh_node_memory_percent", "Memory in use of the machine.", "memory_percent"),
-    ("mesh_node_load_1m", "Load of the machine over a minute.", "load_1m"),
-    ("mesh_node_instances", "Instances placed on the node.", "instances"),
+#: Name, help text, key in a node's values, and the factor to the base unit.
+_OF_NODE: Final = (
+    ("mesh_node_cpu_ratio", "CPU of the machine, 1 when all cores are busy.", "cpu_percent", 0.01),
+    ("mesh_node_process_cpu_ratio", "CPU of the node, 1 for a core.", "process_cpu_percent", 0.01),
+    ("mesh_node_memory_bytes", "Memory of the node's processes.", "memory_bytes", 1.0),
+    ("mesh_node_memory_ratio", "Memory in use of the machine.", "memory_percent", 0.01),
+    ("mesh_node_load1", "Load of the machine over a minute.", "load_1m", 1.0),
+    ("mesh_node_instances", "Instances placed on the node.", "instances", 1.0),
 )
 
 
-def statistics(apps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Own:
+    """Figures of a manager about itself."""
+
+    manager: str
+    leads: bool
+    history_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterValues:
+    """Figures of the cluster, as JSON values where REST has them."""
+
+    apps: Sequence[Mapping[str, Any]]
+    nodes: Sequence[Mapping[str, Any]]
+    #: By instance: age of the oldest message that waits, seconds.
+    backlog_s: Mapping[str, float] = field(default_factory=dict)
+    #: By app.
+    moves: Mapping[str, int] = field(default_factory=dict)
+    #: JetStream streams: app, name, bytes, part of the bound (None without one), replica lag.
+    channels: Sequence[tuple[str, str, int, float | None, int]] = ()
+    #: By app and group: age of the newest snapshot, seconds.
+    snapshot_ages_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+
+def statistics(apps: Iterable[Mapping[str, Any]], now_ms: int = 0) -> list[dict[str, Any]]:
     """A row for each app: sums over its instances since they were placed."""
     return [
         {
+            "appName": app["app"],
+            "status": app.get("status", app["state"]),
+            "age": max(0, now_ms - app["deployed_at_ms"]) if app.get("deployed_at_ms") else 0,
+            "isStatEnabled": app.get("statistics", "BASIC") != "OFF",
+            "enabledSiddhiStatLevel": app.get("statistics", "BASIC"),
             "app": app["app"],
             "state": app["state"],
             "instances": len(app["instances"]),
@@ -62,74 +106,149 @@ def statistics(apps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def exposition(apps: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[str, Any]]) -> bytes:
-    """All of it in Prometheus' text format."""
+def exposition(own: Own, cluster: ClusterValues | None) -> bytes:
+    """A manager's metrics in Prometheus' text format; ``cluster`` is None if it does not lead."""
     registry = CollectorRegistry()
-    registry.register(_Collected(apps, nodes))
+    registry.register(_OwnCollector(own))
+    registry.register(REQUEST_SECONDS)
+    ProcessCollector(registry=registry)
+    GCCollector(registry=registry)
+    if cluster is not None:
+        registry.register(_ClusterCollector(cluster))
     return generate_latest(registry)
 
 
-class _Collected(Collector):
-    def __init__(
-        self, apps: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[str, Any]]
-    ) -> None:
-        self._apps = apps
-        self._nodes = nodes
+class _OwnCollector(Collector):
+    def __init__(self, own: Own) -> None:
+        self._own = own
+
+    def collect(self) -> Iterator[Metric]:
+        """The metric families, each complete, as the format requires."""
+        own = self._own
+        yield InfoMetricFamily("mesh_build", "Version.", {"version": mesh.__version__})
+        leader = GaugeMetricFamily(
+            "mesh_leader", "1 if this manager leads, otherwise 0.", labels=("manager",)
+        )
+        leader.add_metric((own.manager,), float(own.leads))
+        yield leader
+        yield GaugeMetricFamily(
+            "mesh_history_bytes", "Memory of the history of an hour.", float(own.history_bytes)
+        )
+
+
+class _ClusterCollector(Collector):
+    def __init__(self, values: ClusterValues) -> None:
+        self._values = values
+        #: Apps whose statistics are not off.
+        self._told = [app for app in values.apps if app.get("statistics") != "OFF"]
 
     def collect(self) -> Iterator[Metric]:
         """The metric families, each complete, as the format requires."""
         yield from self._of_nodes()
+        yield from self._of_apps()
+        yield from self._of_instances()
+        yield self._batches()
+        yield from self._of_channels()
+
+    def _of_nodes(self) -> Iterator[Metric]:
+        labels = ("node", "role")
+        up = GaugeMetricFamily(
+            "mesh_node_up", "1 when the node's heartbeats arrive.", labels=labels
+        )
+        for node in self._values.nodes:
+            up.add_metric((node["id"], node["role"]), float(node["presence"] == "alive"))
+        yield up
+        for name, text, key, factor in _OF_NODE:
+            gauge = GaugeMetricFamily(name, text, labels=labels)
+            for node in self._values.nodes:
+                gauge.add_metric((node["id"], node["role"]), float(node.get(key, 0)) * factor)
+            yield gauge
+
+    def _of_apps(self) -> Iterator[Metric]:
         states = GaugeMetricFamily(
             "mesh_app_state", "1 for the state of the app.", labels=("app", "state")
         )
-        for app in self._apps:
-            for state in _STATES:
-                states.add_metric((app["app"], state), float(app["state"] == state))
+        for app in self._values.apps:
+            for state in AppState:
+                states.add_metric((app["app"], state.value), float(app["state"] == state))
         yield states
+        moves = CounterMetricFamily(
+            "mesh_moves", "Changes of the worker of an instance.", labels=("app",)
+        )
+        for app in self._told:
+            moves.add_metric((app["app"],), float(self._values.moves.get(app["app"], 0)))
+        yield moves
+        age = GaugeMetricFamily(
+            "mesh_snapshot_age_seconds",
+            "Age of the newest stored snapshot of a group.",
+            labels=("app", "group"),
+        )
+        for (name, group), age_s in self._values.snapshot_ages_s.items():
+            age.add_metric((name, group), age_s)
+        yield age
+
+    def _of_instances(self) -> Iterator[Metric]:
+        info = InfoMetricFamily("mesh_instance", "The worker of the instance.", labels=_OF_INSTANCE)
         up = GaugeMetricFamily(
             "mesh_instance_running", "1 when the instance runs.", labels=_OF_INSTANCE
         )
-        behind = GaugeMetricFamily(
-            "mesh_instance_behind", "Messages that wait for it.", labels=_OF_INSTANCE
+        messages = GaugeMetricFamily(
+            "mesh_instance_backlog_messages", "Messages that wait for it.", labels=_OF_INSTANCE
         )
-        batch = GaugeMetricFamily(
-            "mesh_instance_batch_seconds", "Median length of its batches.", labels=_OF_INSTANCE
+        seconds = GaugeMetricFamily(
+            "mesh_instance_backlog_seconds",
+            "Age of the oldest message that waits for it.",
+            labels=_OF_INSTANCE,
         )
         for labels, one in self._instances():
+            info.add_metric(labels, {"worker": one["worker"] or ""})
             up.add_metric(labels, float(one["state"] == "running"))
-            behind.add_metric(labels, float(one["behind"]))
-            if one.get("batch_ms_p50") is not None:
-                batch.add_metric(labels, one["batch_ms_p50"] / 1000)
-        yield from (up, behind, batch)
+            messages.add_metric(labels, float(one["behind"]))
+            seconds.add_metric(labels, self._values.backlog_s.get(one["instance"], 0.0))
+        yield from (info, up, messages, seconds)
         for name, text, key in _COUNTERS:
             counter = CounterMetricFamily(name, text, labels=_OF_INSTANCE)
             for labels, one in self._instances():
                 counter.add_metric(labels, float(one.get(key, 0)))
             yield counter
 
-    def _of_nodes(self) -> Iterator[Metric]:
-        there = GaugeMetricFamily(
-            "mesh_node_alive", "1 when the node's heartbeats come.", labels=("node", "role")
+    def _batches(self) -> Metric:
+        batches = HistogramMetricFamily(
+            "mesh_instance_batch_seconds", "Duration of its batches.", labels=_OF_INSTANCE
         )
-        leads = GaugeMetricFamily(
-            "mesh_manager_leads", "1 for the manager that leads.", labels=("node",)
+        for labels, one in self._instances():
+            counts = one.get("batches") or ()
+            # A worker of another version may count by other buckets.
+            if len(counts) == len(BATCH_BOUNDS_S) + 1:
+                buckets, seen = [], 0
+                for bound, count in zip((*BATCH_BOUNDS_S, "+Inf"), counts, strict=True):
+                    seen += count
+                    buckets.append((str(bound), float(seen)))
+                batches.add_metric(labels, buckets, one["batches_sum_s"])
+        return batches
+
+    def _of_channels(self) -> Iterator[Metric]:
+        labels = ("app", "stream")
+        size = GaugeMetricFamily(
+            "mesh_channel_bytes", "Size of the JetStream stream.", labels=labels
         )
-        for node in self._nodes:
-            there.add_metric((node["id"], node["role"]), float(node["presence"] == "alive"))
-            if node["role"] == "manager":
-                leads.add_metric((node["id"],), float(node["leads"]))
-        yield from (there, leads)
-        for name, text, key in _GAUGES:
-            gauge = GaugeMetricFamily(name, text, labels=("node", "role"))
-            for node in self._nodes:
-                gauge.add_metric((node["id"], node["role"]), float(node.get(key, 0)))
-            yield gauge
+        limit = GaugeMetricFamily(
+            "mesh_channel_limit_ratio", "Used part of its bound in bytes.", labels=labels
+        )
+        lag = GaugeMetricFamily(
+            "mesh_channel_replica_lag", "Operations its slowest replica lacks.", labels=labels
+        )
+        for app, stream, held, ratio, behind in self._values.channels:
+            size.add_metric((app, stream), float(held))
+            lag.add_metric((app, stream), float(behind))
+            if ratio is not None:
+                limit.add_metric((app, stream), ratio)
+        yield from (size, limit, lag)
 
     def _instances(self) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-        for app in self._apps:
+        for app in self._told:
             for one in app["instances"]:
-                labels = (app["app"], one["group"], one["instance"], one["worker"] or "")
-                yield labels, one
+                yield (app["app"], one["group"], one["instance"]), one
 
 
 def _sum(app: Mapping[str, Any], key: str) -> int:

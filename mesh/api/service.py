@@ -223,6 +223,29 @@ class Service(Protocol):
         """All apps with their states."""
         ...
 
+    async def overview(self) -> Any:
+        """The whole cluster, what needs a person first."""
+        ...
+
+    async def flows(self) -> Mapping[str, Any]:
+        """The present flow of each app, by name: rates, backlog, duration of a batch."""
+        ...
+
+    def history_bytes(self) -> int:
+        """Memory of the history."""
+        ...
+
+    async def cluster_figures(self) -> dict[str, Any]:
+        """Figures of the cluster besides apps and nodes; see ``mesh.api.metrics.ClusterValues``."""
+        ...
+
+    async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Any:
+        """The last seconds of an ``app``, a ``group`` or a ``node``, in steps.
+
+        MESH-A404 without a history, MESH-A422 for a longer time than is kept.
+        """
+        ...
+
     async def app(self, app: str) -> AppSpec:
         """The plan of an app."""
         ...

@@ -175,6 +175,10 @@ class Client:
         """Managers and workers."""
         return cast("list[dict[str, Any]]", self._ask("GET", "/nodes"))
 
+    def overview(self) -> dict[str, Any]:
+        """Problems, apps, nodes and flows, the worst first."""
+        return cast("dict[str, Any]", self._ask("GET", "/overview"))
+
     def story(self, app: str) -> list[dict[str, Any]]:
         """The journal entries of an app."""
         return cast("list[dict[str, Any]]", self._ask("GET", _path(app, "/story")))

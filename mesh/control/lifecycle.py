@@ -14,6 +14,8 @@ from mesh.control.group_revisions import describe_change
 from mesh.model.cluster import InstanceState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from mesh.control.cluster_state import ClusterState
     from mesh.control.standby import StandbyView
     from mesh.model.app import GroupSpec
@@ -67,6 +69,9 @@ class InstanceView:
     errors: int = 0
     behind: int = 0
     batch_ms_p50: float | None = None
+    #: Durations of its batches by bucket (``mesh.model.histogram``), and their sum, seconds.
+    batches: tuple[int, ...] = ()
+    batches_sum_s: float = 0.0
     #: Why it is not placed, or on the move.
     reason: str | None = None
     #: The change that would give it a place.
@@ -94,6 +99,16 @@ class AppStatus:
     instances: tuple[InstanceView, ...]
     #: The remedy that would make it run, if a person has to act.
     cure: str | None = None
+    #: Its metrics: ``OFF``, ``BASIC`` or ``DETAIL``.
+    statistics: str = "BASIC"
+    #: When it was deployed, milliseconds since 1970; 0 if unknown.
+    deployed_at_ms: int = 0
+
+
+def app_statuses(found: ClusterState, apps: Iterable[AppRecord]) -> list[AppStatus]:
+    """The states of several apps; arguments as for ``app_status``."""
+    standing_by = standby.views(found)
+    return [_with_record(_status(found, app, standing_by), app) for app in apps]
 
 
 def app_status(found: ClusterState, app: AppRecord) -> AppStatus:
@@ -103,7 +118,17 @@ def app_status(found: ClusterState, app: AppRecord) -> AppStatus:
         found: the cluster as any manager sees it.
         app: the app's desired state.
     """
-    standing_by = standby.views(found)
+    return _with_record(_status(found, app, standby.views(found)), app)
+
+
+def _with_record(status: AppStatus, app: AppRecord) -> AppStatus:
+    level = app.statistics.value
+    return replace(status, statistics=level, deployed_at_ms=app.deployed_at_ms)
+
+
+def _status(
+    found: ClusterState, app: AppRecord, standing_by: Mapping[str, StandbyView]
+) -> AppStatus:
     views = tuple(
         _with_standby(_view(group.name, name, app, found), standing_by.get(name))
         for group in app.spec.groups
@@ -125,8 +150,9 @@ def app_status(found: ClusterState, app: AppRecord) -> AppStatus:
         )
     if app.paused:
         stopping = ", ".join(view.instance for view in views if view.state == STOPPING)
-        reason = f"{stopping} to stop" if stopping else "a user has paused it"
-        return AppStatus(name, AppState.PAUSED, reason, views, f"continue it: mesh resume {name}")
+        waits = f"{stopping} to stop; " if stopping else ""
+        reason = f"{waits}'mesh resume {name}' continues it"
+        return AppStatus(name, AppState.PAUSED, reason, views)
     unplaced = next((view for view in views if view.state == UNPLACED), None)
     if unplaced is not None:
         reason = f"{unplaced.instance}: {unplaced.reason}"
@@ -232,6 +258,8 @@ def _view(group: str, instance: str, app: AppRecord, found: ClusterState) -> Ins
         status.errors,
         status.behind,
         status.batch_ms_p50,
+        status.batches,
+        status.batches_sum_s,
         reason,
         cure,
         retry_at_ms=status.retry_at_ms,

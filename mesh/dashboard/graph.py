@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mesh.dashboard import shown
-from mesh.dashboard.rates import Rate
 from mesh.manager.overview import BACKLOG_MIN
+from mesh.manager.rates import total
 from mesh.model.cluster import InstanceState
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from mesh.control.lifecycle import AppStatus, InstanceView
     from mesh.dashboard.board import Seen
+    from mesh.manager.rates import Flow
     from mesh.manager.streams import ChannelState
     from mesh.plan.picture import Drawing
     from mesh.plan.picture.places import Box
@@ -31,13 +32,7 @@ class GroupNow:
     name: str
     instances: int
     running: int
-    taken: float | None
-    emitted: float | None
-    behind: int
-    lag_s: float | None
-    errors: int
-    restarts: int
-    batch_ms: float | None
+    flow: Flow
     #: One word: ``running``, ``behind``, ``failing``, ``starting``, ``waiting``, ``paused``.
     state: str
 
@@ -66,39 +61,16 @@ def groups_of(app: AppStatus, seen: Seen) -> list[GroupNow]:
 
 
 def _group(name: str, ones: Sequence[InstanceView], seen: Seen) -> GroupNow:
-    rates = [seen.instance_rates.get(one.instance, Rate()) for one in ones]
-    taken = [rate.taken for rate in rates if rate.taken is not None]
-    emitted = [rate.emitted for rate in rates if rate.emitted is not None]
-    behind = sum(one.behind for one in ones)
-    rate = Rate(sum(taken) if taken else None, sum(emitted) if emitted else None)
-    lag_s = rate.lag_s(behind)
+    flow = total(seen.flow(one.instance) for one in ones)
     running = sum(one.state == InstanceState.RUNNING for one in ones)
     state = "running"
     if any(one.state == InstanceState.RETRYING for one in ones):
         state = "failing"
     elif running < len(ones):
         state = next(one.state for one in ones if one.state != InstanceState.RUNNING)
-    elif is_behind(behind, lag_s):
+    elif flow.backlog >= BACKLOG_MIN and flow.backlog_s >= LAG_MIN_S:
         state = "behind"
-    batches = [one.batch_ms_p50 for one in ones if one.batch_ms_p50 is not None]
-    return GroupNow(
-        name,
-        len(ones),
-        running,
-        rate.taken,
-        rate.emitted,
-        behind,
-        lag_s,
-        sum(one.errors for one in ones),
-        sum(one.restarts for one in ones),
-        max(batches, default=None),
-        state,
-    )
-
-
-def is_behind(behind: int, lag_s: float | None) -> bool:
-    """Whether a group does not keep up: many messages wait, or they wait for long."""
-    return behind >= BACKLOG_MIN and (lag_s is None or lag_s >= LAG_MIN_S)
+    return GroupNow(name, len(ones), running, flow, state)
 
 
 def cells_of(
@@ -137,13 +109,14 @@ def cells_of(
 def _of_group(group: GroupNow | None) -> tuple[list[str], str]:
     if group is None:
         return ["", ""], ""
-    flow = f"{shown.rate(group.taken)}/s in, {shown.rate(group.emitted)}/s out"
+    now = group.flow
+    flow = f"{shown.rate(now.messages)}/s in, {shown.rate(now.rows)}/s out"
     match group.state:
         case "running":
-            return [flow, f"keeps up, {shown.number(group.behind)} wait"], ""
+            return [flow, f"keeps up, {shown.number(now.backlog)} wait"], ""
         case "behind":
-            lag = f" ({shown.duration(group.lag_s)})" if group.lag_s is not None else ""
-            return [flow, f"behind: {shown.number(group.behind)} wait{lag}"], "warn"
+            waits = f"{shown.number(now.backlog)} wait {shown.duration(now.backlog_s)}"
+            return [flow, f"behind: {waits}"], "warn"
         case "failing":
             return [flow, f"failing: {group.running}/{group.instances} run"], "bad"
         case state:

@@ -12,6 +12,7 @@ from mesh.jetstream.connection import close, connect
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
 from mesh.manager.service import ManagerService
+from mesh.manager.supervision import supervised
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -40,4 +41,5 @@ async def observing(settings: Settings) -> AsyncIterator[ManagerService]:
         service = ManagerService(client, view, settings, clock, notes=journal)
         # Questions of NATS clients are answered by managers.
         ends.push_async_callback(service.queries.stop)
-        yield service
+        async with supervised({"history": service.telemetry.run}, {**view.tasks, **journal.tasks}):
+            yield service

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.control import election
 from mesh.control.cluster_state import cluster_state_of
 from mesh.control.journal import JournalEntry, story
-from mesh.control.lifecycle import AppState, AppStatus, app_status
+from mesh.control.lifecycle import AppState, AppStatus, app_status, app_statuses
 from mesh.control.readiness import manager_reasons
 from mesh.errors import MeshError
 from mesh.jetstream import journal
@@ -23,9 +23,11 @@ from mesh.manager.deployments import UNDEPLOY_S, Deployments, paused_error
 from mesh.manager.desired_state import DesiredState, refusals
 from mesh.manager.events import Events
 from mesh.manager.nodes import NodeView, node_views
+from mesh.manager.overview import Overview, overview
 from mesh.manager.planning import Planner
 from mesh.manager.queries import Queries
 from mesh.manager.streams import Streams
+from mesh.manager.telemetry import Telemetry
 from mesh.manager.waiting import Bound, until
 from mesh.model import names
 from mesh.model.begin import EARLIEST
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.deployments import Deployed, Preview
+    from mesh.manager.rates import Flow
+    from mesh.manager.telemetry import Past
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
     from mesh.settings import Settings
@@ -97,6 +101,7 @@ class ManagerService:
             client, view, self._desired, settings, clock, self._note, planner
         )
         self.streams = Streams(client, self._desired.spec)
+        self.telemetry = Telemetry(view, clock, settings.manager)
         self.queries = Queries(client, view, self._desired, settings, clock)
         self.events = Events(self._js, self._desired.spec, self._take, clock.wall_ms)
         pieces = open_blob_store(self._js, settings.state.store, connector_options(settings.nats))
@@ -212,7 +217,31 @@ class ManagerService:
         snapshot = self._view.snapshot()
         found = cluster_state_of(snapshot, self._settings)
         records = sorted((a.value for a in snapshot.apps), key=lambda record: record.spec.name)
-        return [app_status(found, record) for record in records]
+        return app_statuses(found, records)
+
+    async def overview(self) -> Overview:
+        """The whole cluster, what needs a person first."""
+        leader = (await self.leadership()).leader
+        return overview(await self.apps(), await self.nodes(), leader, self.unready_reasons())
+
+    async def flows(self) -> dict[str, Flow]:
+        """The present flow of each app, by name."""
+        members: dict[str, list[str]] = {}
+        for placed in self._view.snapshot().assignments:
+            members.setdefault(placed.value.app, []).append(placed.value.instance)
+        return self.telemetry.flows(members)
+
+    def history_bytes(self) -> int:
+        """Memory of the history."""
+        return self.telemetry.history.bytes
+
+    async def cluster_figures(self) -> dict[str, Any]:
+        """Figures of the cluster besides apps and nodes, for metrics."""
+        return self.telemetry.figures()
+
+    async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
+        """See ``Telemetry.past``."""
+        return await self.telemetry.past(kind, name, seconds, step_s)
 
     async def app(self, app: str) -> AppSpec:
         """The plan of an app; MESH-A404 if it is not deployed."""

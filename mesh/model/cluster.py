@@ -130,6 +130,17 @@ class Retired:
     removing: bool = False
 
 
+class StatisticsLevel(StrEnum):
+    """Metrics of an app."""
+
+    #: None, and no history.
+    OFF = "OFF"
+    #: Of its instances.
+    BASIC = "BASIC"
+    #: Also of its queries, windows and tables.
+    DETAIL = "DETAIL"
+
+
 @dataclass(frozen=True, slots=True)
 class AppRecord:
     """Desired state of one app."""
@@ -158,6 +169,8 @@ class AppRecord:
     making: bool = False
     #: Its instances are stopped until it is resumed; channels, states and positions stay.
     paused: bool = False
+    #: Its metrics.
+    statistics: StatisticsLevel = StatisticsLevel.BASIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +314,9 @@ class InstanceStatus:
     #: Messages that wait in the input channels.
     behind: int = 0
     batch_ms_p50: float | None = None
+    #: Durations of its batches by bucket (``mesh.model.histogram``), and their sum, seconds.
+    batches: tuple[int, ...] = ()
+    batches_sum_s: float = 0.0
     #: It stopped at the end of a batch, with a snapshot of that position, and no output stems from
     #: input after it.
     settled: bool = False

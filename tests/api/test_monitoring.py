@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -53,6 +53,10 @@ def node(name: str, role: str, **more: Any) -> NodeView:
     return NodeView(id=name, role=role, **(values | more))
 
 
+#: Durations of three batches by bucket.
+COUNTS = (1, 0, 1, 0, 0, 1, *(0,) * 9)
+
+
 @dataclass
 class Cluster(FakeService):
     """Two apps over a manager and two workers."""
@@ -64,9 +68,9 @@ class Cluster(FakeService):
             "Shop-sums-2: broken",
             (
                 instance("Shop-sums-1", "sums", "running", messages_in=10, rows_out=4, behind=2,
-                         batch_ms_p50=20.0, errors=1),
+                         batch_ms_p50=20.0, errors=1, batches=COUNTS, batches_sum_s=0.02),
                 instance("Shop-sums-2", "sums", "retrying", messages_in=5, restarts=3,
-                         error="broken"),
+                         error="broken", batches=(1, 2)),
             ),
         ),
         AppStatus("Idle", AppState.WAITING, "no worker",
@@ -115,7 +119,9 @@ def ask(path: str, method: str = "GET", service: FakeService | None = None) -> h
 def test_statistics_add_up_what_instances_did() -> None:
     shop, idle = ask("/siddhi-apps/statistics").json()
     assert shop == {
-        "app": "Shop", "state": "failing", "instances": 2, "running": 1, "messages_in": 15,
+        "appName": "Shop", "status": "failing", "age": 0, "isStatEnabled": True,
+        "enabledSiddhiStatLevel": "BASIC", "app": "Shop", "state": "failing", "instances": 2,
+        "running": 1, "messages_in": 15,
         "rows_out": 4, "errors": 1, "behind": 2, "restarts": 3, "batch_ms_p50": 20.0,
     }  # fmt: skip
     assert (idle["running"], idle["batch_ms_p50"]) == (0, None)
@@ -190,8 +196,32 @@ def test_workers_are_counted_that_are_there() -> None:
     assert (worker["id"], worker["labels"]) == ("w1", ["gpu=true"])
 
 
+def test_the_overview_has_flows_and_the_history_a_key() -> None:
+    found = ask("/overview", service=FakeService(texts={"Shop": TEXT})).json()
+    assert (found["leader"], found["flows"]["Shop"]["messages"]) == ("m1", 2.5)
+    past = ask("/history?app=Shop&seconds=60&step=30").json()
+    assert (past["of"], past["step_s"], past["values"]) == (
+        "app Shop",
+        30,
+        {"messages": [None, 2.5]},
+    )
+    for path in ("", "?app=Shop&seconds=-1", "?app=Shop&step=1e99"):
+        assert ask(f"/history{path}").status_code == 400
+    for path in ("app=Nothing", "app=Shop&group=one", "node=w1"):
+        told = ask(f"/history?{path}")
+        assert told.status_code == 404
+    assert told.json()["message"] == 'node "worker/w1" has no history'
+
+
+class Leading(Cluster):
+    """The same, seen by the manager that leads."""
+
+    async def leadership(self) -> Leadership:
+        return Leadership("m1", "m1")
+
+
 def test_metrics_are_read_by_prometheus() -> None:
-    answer = ask("/metrics")
+    answer = ask("/metrics", service=Leading())
     assert answer.headers["content-type"].startswith("text/plain")
     families = {f.name: f for f in text_string_to_metric_families(answer.text)}
     samples = {
@@ -199,17 +229,36 @@ def test_metrics_are_read_by_prometheus() -> None:
         for family in families.values()
         for sample in family.samples
     }
-    labels = ("Shop", "sums", "Shop-sums-1", "w1")
-    assert samples["mesh_instance_messages_in_total", *labels] == 10
+    labels = ("Shop", "sums", "Shop-sums-1")
+    assert samples["mesh_instance_messages_total", *labels] == 10
     assert samples["mesh_instance_errors_total", *labels] == 1
-    assert samples["mesh_instance_batch_seconds", *labels] == 0.02
-    assert samples["mesh_instance_running", "Idle", "default", "Idle-default-1", ""] == 0
+    assert samples["mesh_instance_backlog_messages", *labels] == 2
+    assert samples["mesh_instance_backlog_seconds", *labels] == 1.5
+    assert samples["mesh_instance_batch_seconds_count", *labels] == 3
+    assert samples["mesh_instance_batch_seconds_bucket", *labels, "0.005"] == 2
+    assert ("mesh_instance_batch_seconds_count", "Shop", "sums", "Shop-sums-2") not in samples
+    assert samples["mesh_instance_running", "Idle", "default", "Idle-default-1"] == 0
+    assert samples["mesh_instance_info", *labels, "w1"] == 1
     assert samples["mesh_app_state", "Shop", "failing"] == 1
     assert samples["mesh_app_state", "Shop", "running"] == 0
-    assert samples["mesh_manager_leads", "m1"] == 1
-    assert samples["mesh_node_alive", "w2", "worker"] == 0
-    assert samples["mesh_node_cpu_percent", "w1", "worker"] == 12.5
+    assert samples["mesh_leader", "m1"] == 1
+    assert samples["mesh_node_up", "w2", "worker"] == 0
+    assert samples["mesh_node_cpu_ratio", "w1", "worker"] == 0.125
+    assert samples["mesh_moves_total", "Shop"] == 3
+    assert samples["mesh_channel_limit_ratio", "Shop", "mesh-Shop-Orders"] == 0.5
+    assert samples["mesh_snapshot_age_seconds", "Shop", "sums"] == 4
     assert families["mesh_instance_restarts"].type == "counter"
+    assert samples["mesh_history_bytes",] == 4096
+
+
+def test_an_app_without_statistics_has_its_state_alone() -> None:
+    service = Leading()
+    service.statuses = tuple(replace(one, statistics="OFF") for one in service.statuses)
+    text = ask("/metrics", service=service).text
+    assert 'mesh_app_state{app="Shop",state="failing"} 1.0' in text
+    assert "mesh_instance_messages_total{" not in text
+    assert "mesh_leader" in ask("/metrics").text
+    assert "mesh_app_state" not in ask("/metrics").text
 
 
 def test_an_app_is_put_in_the_place_of_another() -> None:

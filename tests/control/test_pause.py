@@ -29,7 +29,7 @@ def test_a_paused_app_stops_stays_and_continues(cluster: Cluster) -> None:
 
         await eye.until("stopped", has_stopped)
         status = await eye.service.status("Two")
-        assert (status.state, status.cure) == ("paused", "continue it: mesh resume Two")
+        assert (status.state, status.reason) == ("paused", "'mesh resume Two' continues it")
         assert {one.state for one in status.instances} == {"paused"}
         # Assignments and revisions of groups stay; the worker counts as empty.
         assert all(a.stop for a in eye.assigned())

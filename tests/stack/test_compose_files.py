@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 
-from mesh.api.metrics import exposition
 from mesh.settings import Settings, load
 from tests.support.paths import ROOT
 
@@ -113,28 +111,3 @@ def test_the_accounts_are_those_of_the_page() -> None:
         return re.findall(r'"([^"]+)"', found[1])
 
     assert denied(stack_init.NATS_CONF) == denied(page)
-
-
-def test_alerts_use_metrics_that_a_manager_has() -> None:
-    node = {"id": "m1", "role": "manager", "presence": "alive", "leads": True}
-    instance = {"group": "g", "instance": "A-g-1", "worker": "w1", "state": "running", "behind": 0}
-    app = {"app": "A", "state": "running", "instances": [instance | {"batch_ms_p50": 1.0}]}
-    text = exposition([app], [node]).decode()
-    known = {
-        sample.name for family in text_string_to_metric_families(text) for sample in family.samples
-    }
-    rules = yaml.safe_load((COMPOSE / "rules.yml").read_text("utf-8"))["groups"][0]["rules"]
-    assert len(rules) >= 6
-    for rule in rules:
-        used = set(re.findall(r"mesh_[a-z_0-9]+", rule["expr"]))
-        assert used
-        assert used <= known, rule["alert"]
-
-
-def test_promtool_accepts_the_rules() -> None:
-    if shutil.which("promtool") is None:
-        pytest.skip("promtool is not installed")
-    said = subprocess.run(
-        ["promtool", "check", "rules", str(COMPOSE / "rules.yml")], capture_output=True, text=True
-    )
-    assert said.returncode == 0, said.stderr + said.stdout

@@ -10,8 +10,11 @@ import anyio
 
 from mesh.api.server import ApiServer, listen
 from mesh.errors import MeshError, MeshErrors, Position
+from mesh.manager.overview import Overview, overview
 from mesh.manager.planning import view_of
+from mesh.manager.rates import Flow
 from mesh.manager.service import Leadership
+from mesh.manager.telemetry import Past
 from mesh.model.app import AppSpec, Channel
 from mesh.model.backup import BackupRecord, Restored
 from mesh.model.types import Attribute, AttributeType, StreamSchema
@@ -177,6 +180,28 @@ class FakeService:
 
     async def apps(self) -> list[Done]:
         return [Done(name, False) for name in self.texts]
+
+    async def overview(self) -> Overview:
+        return overview((), (), "m1")
+
+    async def flows(self) -> dict[str, Flow]:
+        return {name: Flow(messages=2.5) for name in self.texts}
+
+    def history_bytes(self) -> int:
+        return 4096
+
+    async def cluster_figures(self) -> dict[str, Any]:
+        return {
+            "backlog_s": {"Shop-sums-1": 1.5},
+            "moves": {"Shop": 3},
+            "channels": [("Shop", "mesh-Shop-Orders", 1000, 0.5, 2)],
+            "snapshot_ages_s": {("Shop", "sums"): 4.0},
+        }
+
+    async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
+        if name != "Shop":
+            raise MeshError("MESH-A404", f'{kind} "{name}" has no history')
+        return Past(f"{kind} {name}", 0, step_s, {"messages": [None, 2.5]}, "memory")
 
     async def app(self, app: str) -> AppSpec:
         schema = StreamSchema("Orders", (Attribute("item", AttributeType.STRING),))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.dashboard.graph import cells_of, groups_of
 from mesh.dashboard.guard import form_of, session_of
 from mesh.dashboard.pages.errors import PAGE as ERRORS_SHOWN
-from mesh.dashboard.rates import Rate
 from mesh.dashboard.rendering import View
 from mesh.errors import MeshError
 from mesh.manager.overview import problem_of, summary
@@ -39,7 +38,7 @@ async def show(board: Board, request: Request) -> View:
         "seen": seen,
         "app": status,
         "whole": whole,
-        "rate": seen.rates.get(name, Rate()),
+        "flow": seen.flow_of(name),
         "problem": problem_of(status),
         "groups": groups_of(status, seen),
         "tab": tab,
@@ -61,7 +60,7 @@ async def _of_tab(board: Board, seen: Seen, request: Request, tab: str) -> dict[
         case "instances":
             group = request.query_params.get("group", "")
             chosen = [i for i in seen.app(name).instances if group in ("", i.group)]
-            return {"group": group, "instances": [(i, _rate(seen, i.instance)) for i in chosen]}
+            return {"group": group, "instances": [(i, seen.flow(i.instance)) for i in chosen]}
         case "elements":
             return {"elements": (await service.plan_view(name, "elements"))["elements"]}
         case "text":
@@ -87,10 +86,6 @@ async def story_of(board: Board, app: str) -> Any:
     """The story of an app, the newest entry first."""
     entries = await board.kept(("story", app), STORY_S, lambda: board.service.story(app))
     return list(reversed(entries))[:STORY_ROWS]
-
-
-def _rate(seen: Seen, instance: str) -> Rate:
-    return seen.instance_rates.get(instance, Rate())
 
 
 async def act(frame: Frame, request: Request) -> Response:
@@ -142,5 +137,5 @@ async def instance(board: Board, request: Request) -> View:
         raise MeshError("MESH-A404", f'app "{name}" has no instance "{wanted}"')
     entries = [e for e in await story_of(board, name) if e.instance == wanted]
     node = next((n for n in seen.nodes if n.id == one.worker), None)
-    values = {"seen": seen, "app": status, "one": one, "rate": _rate(seen, wanted), "node": node}
+    values = {"seen": seen, "app": status, "one": one, "flow": seen.flow(wanted), "node": node}
     return View("instance.html", {**values, "entries": entries})

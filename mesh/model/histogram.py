@@ -1,0 +1,42 @@
+"""Durations as counts in fixed buckets: they add up over reports, instances and time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import zip_longest
+from typing import Final
+
+#: Upper bounds of the buckets of a batch's duration, seconds; one more bucket has no bound.
+BATCH_BOUNDS_S: Final = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0),
+)
+
+
+class Histogram:
+    """Counts of durations; for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BATCH_BOUNDS_S) + 1)
+        #: Of all durations, seconds.
+        self.sum_s = 0.0
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Number of durations in each bucket; empty if there is none at all."""
+        return tuple(self._counts) if any(self._counts) else ()
+
+    def observe(self, duration_s: float) -> None:
+        """Count a duration."""
+        self._counts[bisect_left(BATCH_BOUNDS_S, duration_s)] += 1
+        self.sum_s += duration_s
+
+    def add(self, counts: tuple[int, ...], sum_s: float) -> None:
+        """Count the durations of another histogram."""
+        self._counts = list(merged(self.counts, counts) or self._counts)
+        self.sum_s += sum_s
+
+
+def merged(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    """The counts of two histograms together; an empty one has none."""
+    return tuple(a + b for a, b in zip_longest(first, second, fillvalue=0))
