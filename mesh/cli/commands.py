@@ -13,6 +13,7 @@ from mesh.cli import (
     backups,
     cluster,
     connectors,
+    dashboard,
     debug,
     demo,
     dev,
@@ -112,6 +113,7 @@ PARTS = (
     cluster,
     debug,
     nodes,
+    dashboard,
     top,
     nats_config,
 )

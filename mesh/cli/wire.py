@@ -12,6 +12,7 @@ import orjson
 
 from mesh.errors import MeshError
 from mesh.jetstream import connection
+from mesh.mapping.messages import decode as decode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -82,36 +83,6 @@ async def holders(client: Client, app: str, stream: str) -> list[tuple[str, str]
     if channel is None:
         return [(names.js_stream(app, stream), names.subject(app, stream))]
     return [(channel.js_stream(p), channel.subject(p)) for p in range(channel.partitions)]
-
-
-def decode(data: bytes, content_type: str) -> list[Any]:
-    """The events of one message, each as JSON values; MESH-D110 when it can't be read."""
-    kind = content_type.partition(";")[0].strip().lower()
-    try:
-        if kind == "application/vnd.apache.arrow.stream":
-            import pyarrow as pa
-
-            with pa.ipc.open_stream(data) as reader:
-                return reader.read_all().to_pylist()
-        if kind in ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack"):
-            import msgpack  # type: ignore[import-untyped]  # has no stubs
-
-            value = msgpack.unpackb(data)
-            return value if isinstance(value, list) else [value]
-        return _decode_json(data)
-    except (ValueError, OSError) as error:
-        raise MeshError(
-            "MESH-D110", "message can't be read", detail=f"{error} ({kind or 'no Content-Type'})."
-        ) from error
-
-
-def _decode_json(data: bytes) -> list[Any]:
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        # One object per line.
-        return [orjson.loads(line) for line in data.splitlines() if line.strip()]
-    return value if isinstance(value, list) else [value]
 
 
 def json_lines(lines: Iterable[str]) -> Iterator[bytes]:

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.dashboard.rates import Meter, Rate
 from mesh.errors import MeshError
 from mesh.manager.overview import Overview, overview
+from mesh.manager.rates import Flow
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -34,9 +34,14 @@ class Seen:
     #: The manager that answers; empty for a dashboard of its own.
     manager: str
     overview: Overview
-    #: By app, and by instance.
-    rates: dict[str, Rate]
-    instance_rates: dict[str, Rate]
+    #: By app.
+    flows: dict[str, Flow]
+    #: The flow of an instance.
+    flow: Callable[[str], Flow]
+
+    def flow_of(self, app: str) -> Flow:
+        """The flow of an app; of one without instances there is none."""
+        return self.flows.get(app, Flow())
 
     def app(self, name: str) -> AppStatus:
         """The status of an app; MESH-A404."""
@@ -52,7 +57,6 @@ class Board:
     def __init__(self, service: ManagerService, clock: Clock) -> None:
         self.service = service
         self.clock = clock
-        self._meter = Meter()
         self._seen: tuple[float, Seen] | None = None
         self._turn = asyncio.Lock()
         self._kept: dict[object, tuple[float, Any]] = {}
@@ -63,7 +67,7 @@ class Board:
             now_s = self.clock.monotonic_s()
             if self._seen is not None and now_s - self._seen[0] < FRESH_S:
                 return self._seen[1]
-            seen = await self._look(now_s)
+            seen = await self._look()
             self._seen = now_s, seen
             return seen
 
@@ -85,23 +89,17 @@ class Board:
             del self._kept[next(iter(self._kept))]
         return value
 
-    async def _look(self, now_s: float) -> Seen:
+    async def _look(self) -> Seen:
         service = self.service
         apps = await service.apps()
         nodes = await service.nodes()
         leads = await service.leadership()
-        self._meter.note(apps, now_s)
-        rates = {app.app: self._meter.rate(one.instance for one in app.instances) for app in apps}
         return Seen(
             at_ms=self.clock.wall_ms(),
             apps={app.app: app for app in apps},
             nodes=tuple(nodes),
             manager=leads.manager,
             overview=overview(apps, nodes, leads.leader, service.unready_reasons()),
-            rates=rates,
-            instance_rates={
-                one.instance: self._meter.rate([one.instance])
-                for app in apps
-                for one in app.instances
-            },
+            flows=await service.flows(),
+            flow=service.telemetry.rates.flow,
         )

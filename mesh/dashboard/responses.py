@@ -47,11 +47,13 @@ class Frame:
         #: By page and permissions: when it was rendered, and its parts.
         self._parts: dict[object, tuple[float, dict[str, str]]] = {}
 
-    def page(self, handler: Handler, needs: str = "view") -> Callable[[Request], Any]:
-        """The endpoint of a page; a POST needs the permission to manage."""
+    def page(
+        self, handler: Handler, needs: str = "view", form: str = "manage"
+    ) -> Callable[[Request], Any]:
+        """The endpoint of a page; ``needs`` is the permission to look, ``form`` to send a form."""
 
         async def endpoint(request: Request) -> Response:
-            require(request, needs if request.method in ("GET", "HEAD") else "manage")
+            require(request, needs if request.method in ("GET", "HEAD") else form)
             if request.method == "GET" and "text/event-stream" in request.headers.get("accept", ""):
                 return self._stream(request, handler)
             found = await handler(request)

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.responses import Response
@@ -25,11 +26,22 @@ from starlette.staticfiles import StaticFiles
 
 from mesh.dashboard.board import Board
 from mesh.dashboard.guard import Guard
-from mesh.dashboard.pages import overview, sign_in
+from mesh.dashboard.pages import (
+    app,
+    deploy,
+    errors,
+    nodes,
+    overview,
+    query,
+    sign_in,
+    story,
+    stream,
+)
 from mesh.dashboard.rendering import HERE
 from mesh.dashboard.responses import Frame
 from mesh.dashboard.sessions import Sessions
 from mesh.errors import MeshError
+from mesh.model import names
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -107,6 +119,21 @@ def _add(message: MutableMapping[str, object], is_static: bool) -> None:
         headers.append((name.lower().encode(), value.encode()))
 
 
+class _AppName(Convertor[str]):
+    """Names of apps; a path with another name has no page."""
+
+    regex = names.APP_NAME
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("page_app", _AppName())
+
+
 def make_pages(service: ManagerService, door: Door, clock: Clock) -> Starlette:
     """The pages of a cluster, for the users of ``door``."""
     sessions = Sessions()
@@ -122,10 +149,31 @@ def make_pages(service: ManagerService, door: Door, clock: Clock) -> Starlette:
         code = f"MESH-A{error.status_code}"
         return frame.refusal(request, MeshError(code, error.detail.lower()))
 
+    one = "/apps/{app:page_app}"
+
+    def pair(path: str, show: Any, act: Any, needs: str = "view") -> list[Route]:
+        """A page and its form."""
+        looked = frame.page(partial(show, board), needs)
+        return [
+            Route(path, looked, methods=["GET"]),
+            Route(path, frame.page(partial(act, frame)), methods=["POST"]),
+        ]
+
     return Starlette(
         routes=[
             Mount("/static", StaticFiles(directory=HERE / "static")),
             Route("/", frame.page(partial(overview.show, board))),
+            *pair(one, app.show, app.act),
+            Route(f"{one}/i/{{instance}}", frame.page(partial(app.instance, board))),
+            *pair(f"{one}/s/{{stream}}", stream.show, stream.act),
+            *pair(f"{one}/edit", deploy.show, deploy.act),
+            Route("/nodes", frame.page(partial(nodes.show, board), "monitor")),
+            *pair("/nodes/{node}", nodes.one, nodes.act, "monitor"),
+            Route("/story", frame.page(partial(story.show, board))),
+            *pair("/errors", errors.show, errors.act),
+            Route("/query", frame.page(partial(query.show, board))),
+            Route("/query", frame.page(partial(query.ask, frame), form="view"), methods=["POST"]),
+            *pair("/deploy", deploy.show, deploy.act, "manage"),
             Route("/login", partial(sign_in.enter, frame), methods=["GET", "POST"]),
             Route("/logout", partial(sign_in.leave, frame), methods=["POST"]),
         ],

@@ -52,6 +52,7 @@ WORDS: Final = {
     "failing": "an instance fails again and again",
     "restoring": "nothing runs while a backup is restored",
     "rescaling": "a group stops, to continue with other instances or another text",
+    "paused": "its instances are stopped until it is resumed",
     "undeploying": "it is being removed",
     "alive": "heartbeats arrive",
     "suspect": "a heartbeat is late",

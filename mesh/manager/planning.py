@@ -24,7 +24,7 @@ from mesh.plan.edits import Edit, edit_app, obstacles
 from mesh.plan.explain import to_values
 from mesh.plan.explain_changes import changes_to_values
 from mesh.plan.groups import app_name
-from mesh.plan.picture import to_dot, to_svg
+from mesh.plan.picture import drawing_of, to_dot, to_svg
 from mesh.plan.rename import renamed
 from mesh.plan.scale import as_scaled
 
@@ -100,7 +100,7 @@ class Planner:
         return await self._run(("name", _digest(text.encode())), name_of_text, text)
 
     async def view(self, spec: AppSpec, form: str) -> Any:
-        """A plan as ``json`` values, as ``elements``, or as a picture in ``svg`` or ``dot``."""
+        """A plan as ``json`` values, ``elements``, picture (``svg``, ``dot``) or ``drawing``."""
         return await self._run((form, _digest(codec.encode(spec))), view_of, spec, form)
 
     async def is_same(self, before: AppSpec, text: AppSpec, scaled: Mapping[str, int]) -> bool:
@@ -192,6 +192,8 @@ def view_of(spec: AppSpec, form: str) -> Any:
             return elements(spec)
         case "svg":
             return to_svg(spec)
+        case "drawing":
+            return drawing_of(spec)
         case _:
             return to_dot(spec)
 

@@ -26,6 +26,7 @@ from mesh.manager.nodes import NodeView, node_views
 from mesh.manager.overview import Overview, overview
 from mesh.manager.planning import Planner
 from mesh.manager.queries import Queries
+from mesh.manager.streams import Streams
 from mesh.manager.telemetry import Telemetry
 from mesh.manager.waiting import Bound, until
 from mesh.model import names
@@ -100,6 +101,7 @@ class ManagerService:
         self._deployments = Deployments(
             client, view, self._desired, settings, clock, self._note, planner
         )
+        self.streams = Streams(client, self._desired.spec)
         self.telemetry = Telemetry(view, clock, settings.manager)
         self.queries = Queries(client, view, self._desired, settings, clock)
         self.events = Events(self._js, self._desired.spec, self._take, clock.wall_ms)

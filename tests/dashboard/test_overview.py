@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import orjson
 
 from mesh.control.lifecycle import AppState, AppStatus, InstanceView
-from mesh.dashboard.rates import Meter
 from mesh.dashboard.shown import duration, number, payload, rate, size
 from mesh.manager.nodes import NodeView
 from mesh.manager.overview import overview
@@ -56,24 +55,6 @@ def test_problems_come_first_and_each_has_a_remedy() -> None:
     assert overview(apps[:1], nodes[:2], "m1").problems == ()
 
 
-def test_rates_are_differences_and_a_placed_instance_counts_from_nothing() -> None:
-    meter = Meter()
-    assert meter.rate(["A-g-1"]).taken is None
-
-    def note(at_s: float, epoch: int, count: int) -> None:
-        view = InstanceView("A-g-1", "g", "w", epoch, "running", messages_in=count, rows_out=count)
-        meter.note([AppStatus("A", AppState.RUNNING, None, (view,))], at_s)
-
-    note(0.0, 1, 1000)
-    note(2.0, 1, 1500)
-    assert meter.rate(["A-g-1", "B-g-1"]).taken == 250.0
-    note(4.0, 2, 100)
-    found = meter.rate(["A-g-1"])
-    assert found.taken == 25.0
-    assert found.lag_s(50) == 2.0
-    assert found.lag_s(0) == 0.0
-
-
 def test_values_are_short_and_payloads_can_not_hide_anything() -> None:
     assert [number(1234567), rate(0.25), rate(123456), size(0), size(1_500_000)] == [
         "1\u202f234\u202f567", "0.2", "123\u202fk", "0\u202fB", "1.5\u202fMB",
@@ -112,17 +93,19 @@ def test_a_lost_worker_and_a_failing_app_are_on_the_open_page(nats_server: NatsS
             at.start_worker("w2")
             await at.service.deploy(APP)
             await at.until_running("Two")
-            page = (await client.get("/")).text
-            assert "Nothing needs you: 1 of 1 app run on 2 workers." in page
+            await _parts(client, "/", "Nothing needs you: 1 of 1 app run on 2 workers.")
             at.states["Two-one-1"] = {"state": InstanceState.RETRYING, "error": "<i>no</i>"}
             found = await _parts(client, "/", "app Two fails")
             assert "&lt;i&gt;no&lt;/i&gt;" in found["live_problems"]
             await at.kill_worker("w2")
             found = await _parts(client, "/", "worker w2 is gone")
             assert "mesh worker --id w2" in found["live_problems"]
-            # One place of truth: the numbers are those of REST.
-            rest = orjson.loads((await client.get("/siddhi-apps/Two")).content)
-            assert rest["content"] == APP
+            # One place of truth: problems and their order are those of REST.
+            rest = (await client.get("/overview")).json()
+            titles = re.findall(r"<strong>.*?>([^<]+)</a></strong>", found["live_problems"])
+            assert titles == [problem["title"] for problem in rest["problems"]]
+            (app,) = rest["apps"]
+            assert f">{app['running']}/{app['instances']}<" in found["live_apps"]
             filtered = (await client.get("/?q=nothing")).text
             assert "No app fits the filter" in filtered
 

@@ -99,7 +99,7 @@ class Site:
     async def _report(self, one: Assignment, beat: int) -> None:
         state = InstanceState.STOPPED if one.stop else InstanceState.RUNNING
         status = InstanceStatus(
-            one.instance, one.app, one.worker, one.epoch, state, 0,
+            one.instance, one.app, one.worker, one.epoch, state, SystemClock().wall_ms(),
             messages_in=beat * 120, rows_out=beat * 40, behind=3, batch_ms_p50=12.5,
         )  # fmt: skip
         if not one.stop:

@@ -58,7 +58,7 @@ def to_svg(spec: AppSpec) -> str:
     """The picture, as the text of an SVG file."""
     graph = graph_of(spec)
     found = layered([n.id for n in graph.nodes], [(e.source, e.target) for e in graph.edges])
-    boxes = places(found, {node.id: _size(node) for node in graph.nodes})
+    boxes = places(found, {node.id: size_of(node) for node in graph.nodes})
     width = max(max((b.x + b.width for b in boxes.values()), default=0.0) + 2 * _MARGIN, 640.0)
     bottom = max((b.y + b.height for b in boxes.values()), default=0.0)
     height = bottom + _HEAD + _LEGEND + 2 * _MARGIN
@@ -86,7 +86,8 @@ def to_svg(spec: AppSpec) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _size(node: Node) -> tuple[float, float]:
+def size_of(node: Node) -> tuple[float, float]:
+    """Width and height of a node's box."""
     widths = [len(node.lines[0]) * _BOLD, *(len(line) * _LETTER for line in node.lines[1:])]
     return max(widths) + 2 * _PADDING, len(node.lines) * _LINE + 2 * _PADDING - 4
 
@@ -110,6 +111,14 @@ def _node(node: Node, box: Box) -> Iterator[str]:
 
 
 def _edge(edge: Edge, path: tuple[str, ...], boxes: Mapping[str, Box], *, is_back: bool) -> str:
+    kinds = [] if edge.strategy is None or edge.strategy is Strategy.ALL else [str(edge.strategy)]
+    kinds += [_BACK] if is_back else []
+    kind = f' class="{" ".join(kinds)}"' if kinds else ""
+    return f'<path{kind} d="{line_of(path, boxes, is_back=is_back)}"/>'
+
+
+def line_of(path: tuple[str, ...], boxes: Mapping[str, Box], *, is_back: bool) -> str:
+    """The line of an edge along its path, as SVG draws it."""
     points: list[tuple[float, float]] = []
     for number, name in enumerate(path):
         box = boxes[name]
@@ -127,10 +136,7 @@ def _edge(edge: Edge, path: tuple[str, ...], boxes: Mapping[str, Box], *, is_bac
         else:
             half = (x + to_x) / 2
             drawn += f"C{half:.1f} {y:.1f} {half:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
-    kinds = [] if edge.strategy is None or edge.strategy is Strategy.ALL else [str(edge.strategy)]
-    kinds += [_BACK] if is_back else []
-    kind = f' class="{" ".join(kinds)}"' if kinds else ""
-    return f'<path{kind} d="{drawn}"/>'
+    return drawn
 
 
 def _legend(x: float, y: float) -> Iterator[str]:

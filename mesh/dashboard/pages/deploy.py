@@ -1,0 +1,75 @@
+"""Deploy and edit: the text with its errors in place, the plan, the changes, and the deploy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mesh.dashboard.guard import form_of, require, session_of
+from mesh.dashboard.rendering import View
+from mesh.dashboard.source import lines_of
+from mesh.errors import MeshError, all_errors
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from mesh.dashboard.board import Board
+    from mesh.dashboard.responses import Frame
+
+START = """@App:name('Shop')
+define stream Orders (item string, price double);
+
+@info(name='dear')
+from Orders[price > 100.0] select item, price insert into DearOrders;
+"""
+
+
+async def show(board: Board, request: Request) -> View:
+    """The editor, with the text of an app that is there."""
+    require(request, "manage")
+    app = request.path_params.get("app", "")
+    text = (await board.service.app(app)).text if app else START
+    return View("deploy.html", _values(app, text))
+
+
+async def act(frame: Frame, request: Request) -> Response:
+    """Check a text and show its plan and its changes, or deploy it."""
+    form = await form_of(request)
+    app = request.path_params.get("app", "")
+    text = form.get("text", [""])[0].replace("\r\n", "\n")
+    reset = form.get("reset", [])
+    values = _values(app, text)
+    service = frame.board.service
+    try:
+        preview = await service.preview(text, reset=reset)
+        if app and preview.app != app:
+            raise MeshError(
+                "MESH-A400",
+                f'this is the text of app "{preview.app}", not of "{app}"',
+                hint="Deploy another app on the page Deploy.",
+            )
+        if form.get("do", [""])[0] == "deploy" and form.get("seen", [""])[0] == _seen(preview):
+            done = await service.update(text, by=session_of(request).user, reset=reset)
+            return frame.done(f"/apps/{done.app}?done=deployed")
+    except MeshError as error:
+        wrong = lines_of(text, all_errors(error))
+        view = View("deploy.html", {**values, "errors": all_errors(error), "lines": wrong}, 400)
+        return frame.shown(request, view)
+    # The deploy is of the changes that were shown, also if the app was changed meanwhile.
+    found = {"preview": preview, "reset": reset, "mark": _seen(preview)}
+    return frame.shown(request, View("deploy.html", {**values, **found}))
+
+
+def _values(app: str, text: str) -> dict[str, Any]:
+    values: dict[str, Any] = {"app": app, "text": text, "errors": (), "lines": ()}
+    return {**values, "preview": None, "reset": (), "mark": ""}
+
+
+def _seen(preview: Any) -> str:
+    """A mark of the changes that a person has seen."""
+    import hashlib
+
+    import orjson
+
+    told = orjson.dumps([preview.app, preview.is_new, preview.changes, preview.refused])
+    return hashlib.sha256(told).hexdigest()[:32]

@@ -1,0 +1,139 @@
+"""Failed events, by app and reason: replay, with a corrected event too, and discard."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from mesh.dashboard.guard import form_of, session_of
+from mesh.dashboard.rendering import View
+from mesh.errors import MeshError
+from mesh.model import error_entry, names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from mesh.dashboard.board import Board
+    from mesh.dashboard.responses import Frame
+
+#: Entries on a page; reasons are counted over more.
+PAGE: Final = 50
+COUNTED: Final = 500
+#: Apps whose entries are counted for the list.
+APPS_MAX: Final = 200
+EVENT_CHARACTERS_MAX: Final = 20_000
+
+
+async def show(board: Board, request: Request) -> View:
+    """The apps with failed events, or those of one app."""
+    seen = await board.see()
+    app = request.query_params.get("app", "")
+    values: dict[str, Any] = {
+        "seen": seen,
+        "app": app,
+        "done": request.query_params.get("done", ""),
+    }
+    if not app:
+        counts = await board.kept("errors", 3.0, lambda: _counts(board))
+        return View("errors.html", {**values, "counts": counts})
+    seen.app(app)
+    before = _id(request.query_params.get("before", ""))
+    found = await board.service.events.failed(app, COUNTED, before)
+    reasons = Counter(kind_of(entry) for entry in found)
+    reason = request.query_params.get("reason", "")
+    chosen = [entry for entry in reversed(found) if reason in ("", kind_of(entry))]
+    shown = chosen[:PAGE]
+    return View(
+        "errors.html",
+        {
+            **values,
+            "reasons": reasons.most_common(),
+            "reason": reason,
+            "entries": [(entry, editable(entry)) for entry in shown],
+            "older": shown[-1]["id"] if len(chosen) > PAGE else None,
+            "count": await board.service.events.failed_count(app),
+        },
+    )
+
+
+async def _counts(board: Board) -> list[tuple[str, int]]:
+    seen = await board.see()
+    # Apps whose instances have reported errors are asked first.
+    apps = sorted(seen.overview.apps, key=lambda app: (not app.errors, app.app))[:APPS_MAX]
+    found = [(app.app, await board.service.events.failed_count(app.app)) for app in apps]
+    return sorted((one for one in found if one[1]), key=lambda one: -one[1])
+
+
+def kind_of(entry: Mapping[str, Any]) -> str:
+    """The reason of an entry without the values in it, so that equal faults count as one."""
+    reason = str(entry.get("reason", "")).partition("\n")[0]
+    return reason.partition(": ")[0][:200] if len(reason) > 80 else reason[:200]
+
+
+def editable(entry: Mapping[str, Any]) -> str:
+    """The event of an entry as text to correct; empty where it is not known."""
+    try:
+        event = error_entry.event_of(entry)
+        text = (event or b"").decode()
+    except (UnicodeDecodeError, TypeError, AttributeError):
+        return ""
+    return text if len(text) <= EVENT_CHARACTERS_MAX else ""
+
+
+async def act(frame: Frame, request: Request) -> Response:
+    """Replay or discard."""
+    form = await form_of(request)
+    app, by = form.get("app", [""])[0], session_of(request).user
+    if not names.is_app_name(app):
+        raise MeshError("MESH-A404", "the form names no app")
+    events = frame.board.service.events
+    ids = [id_ for text in form.get("id", []) if (id_ := _id(text)) is not None]
+    what = form.get("do", [""])[0]
+    match what:
+        case "replay":
+            _some(ids)
+            done = await events.replay(app, ids, _corrected(form, ids), by=by)
+        case "replay-all":
+            done = await events.replay(app, None, None, by=by)
+        case "discard":
+            _some(ids)
+            done = await events.discard(app, ids, by=by)
+        case "discard-all":
+            done = await events.discard(app, None, by=by)
+        case _:
+            raise MeshError("MESH-A400", "the form asks for nothing that is known")
+    word = "replayed" if what.startswith("replay") else "discarded"
+    return frame.done(f"/errors?app={app}&done={len(done.ids)}+{word}")
+
+
+def _some(ids: Sequence[int]) -> None:
+    if not ids:
+        raise MeshError("MESH-A400", "no failed event is chosen", hint="Tick some of them.")
+
+
+def _corrected(form: Mapping[str, list[str]], ids: Sequence[int]) -> bytes | None:
+    """The corrected event of a form with one entry; None to send it as it was."""
+    text = form.get("event", [""])[0].strip()
+    if not text:
+        return None
+    if len(ids) != 1:
+        raise MeshError("MESH-A400", "a corrected event takes the place of one failed event")
+    try:
+        event = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise MeshError(
+            "MESH-A400", "the corrected event is not JSON", detail=f"{error}.",
+            hint='An event is an object: {"item": "pen", "price": 1.5}',
+        ) from error  # fmt: skip
+    if not isinstance(event, dict):
+        raise MeshError("MESH-A400", "the corrected event is not a JSON object")
+    return orjson.dumps(event)
+
+
+def _id(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

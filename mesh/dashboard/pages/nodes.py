@@ -1,0 +1,57 @@
+"""Managers and workers: presence, admission and load; cordon and drain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mesh.dashboard.guard import form_of, session_of
+from mesh.dashboard.rendering import View
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from mesh.dashboard.board import Board
+    from mesh.dashboard.responses import Frame
+
+ROWS: Final = 100
+_ORDERS: Final = {"cordon": "cordoned", "uncordon": "open", "drain": "draining"}
+
+
+async def show(board: Board, request: Request) -> View:
+    """All nodes, those that are not alive first."""
+    seen = await board.see()
+    q, role = request.query_params.get("q", ""), request.query_params.get("role", "")
+    chosen = [n for n in seen.overview.nodes if q.lower() in n.id.lower() and role in ("", n.role)]
+    given = request.query_params.get("page", "1")
+    pages = max(1, -(-len(chosen) // ROWS))
+    number = int(given) if given.isascii() and given.isdigit() and len(given) < 6 else 1
+    page = min(max(1, number), pages)
+    shown = chosen[(page - 1) * ROWS : page * ROWS]
+    values = {"nodes": shown, "count": len(chosen), "page_number": page, "page_count": pages}
+    return View("nodes.html", {"seen": seen, **values})
+
+
+async def one(board: Board, request: Request) -> View:
+    """One node with its instances."""
+    seen = await board.see()
+    name = request.path_params["node"]
+    nodes = [node for node in seen.nodes if node.id == name]
+    if not nodes:
+        raise MeshError("MESH-A404", f'node "{name}" is not there')
+    instances = [
+        (app.app, i) for app in seen.apps.values() for i in app.instances if i.worker == name
+    ]
+    return View("node.html", {"seen": seen, "nodes": nodes, "instances": instances})
+
+
+async def act(frame: Frame, request: Request) -> Response:
+    """Cordon, uncordon or drain a worker."""
+    form = await form_of(request)
+    order = form.get("do", [""])[0]
+    if order not in _ORDERS:
+        raise MeshError("MESH-A400", "the form asks for nothing that is known")
+    name = request.path_params["node"]
+    await frame.board.service.order_node(name, _ORDERS[order], by=session_of(request).user)
+    return frame.done(f"/nodes/{name}")

@@ -1,0 +1,45 @@
+"""The service of a manager without a manager: it sees the cluster, and leads nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from mesh.clock import SystemClock
+from mesh.jetstream import channels
+from mesh.jetstream.connection import close, connect
+from mesh.jetstream.journal import Journal
+from mesh.jetstream.watch import ClusterView
+from mesh.manager.service import ManagerService
+from mesh.manager.supervision import supervised
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from mesh.settings import Settings
+
+
+@asynccontextmanager
+async def observing(settings: Settings) -> AsyncIterator[ManagerService]:
+    """A service on a view of its own.
+
+    Raises:
+        MeshError: MESH-N1* when NATS can't be reached.
+    """
+    clock = SystemClock()
+    async with contextlib.AsyncExitStack() as ends:
+        client = await connect(settings.nats, "mesh dashboard")
+        ends.push_async_callback(close, client)
+        await channels.ensure_buckets(client.jetstream(), settings.channels)
+        view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
+        ends.push_async_callback(view.stop)
+        await view.start()
+        journal = Journal(client, "dashboard", clock)
+        journal.start()
+        ends.push_async_callback(journal.stop)
+        service = ManagerService(client, view, settings, clock, notes=journal)
+        # Questions of NATS clients are answered by managers.
+        ends.push_async_callback(service.queries.stop)
+        async with supervised({"history": service.telemetry.run}, {**view.tasks, **journal.tasks}):
+            yield service

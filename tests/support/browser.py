@@ -1,0 +1,51 @@
+"""Debian's Chromium, driven by Playwright; absent, its tests are skipped with the reason."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from playwright.async_api import Browser, Page
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+
+def chromium() -> str:
+    """The path of the browser."""
+    found = next((path for name in CHROMIUM if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip(f"no browser: none of {', '.join(CHROMIUM)} is installed")
+    return found
+
+
+@asynccontextmanager
+async def browsing() -> AsyncIterator[Browser]:
+    """A browser, ended with the context."""
+    from playwright.async_api import async_playwright
+
+    path = chromium()
+    async with async_playwright() as driver:
+        # Tests may run as root, in a container, where Chromium has no sandbox.
+        browser = await driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+async def axe_problems(page: Page) -> list[str]:
+    """Violations of WCAG 2.2 A and AA, and of axe's best practices, on a page."""
+    from axe_playwright_python.async_playwright import Axe
+
+    found: dict[str, Any] = (await Axe().run(page)).response
+    return [
+        f"{one['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
+        for one in found["violations"]
+        for node in one["nodes"][:3]
+    ]
