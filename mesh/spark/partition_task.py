@@ -21,10 +21,11 @@ import pyarrow as pa
 import pyarrow.compute
 
 from mesh.errors import MeshError
+from mesh.model import names
 from mesh.model.app import Format
 from mesh.operators.executor import Executor, InputRun, OutputRun
 from mesh.operators.failures import FAILED
-from mesh.spark import sink_rows
+from mesh.spark import change_messages, sink_rows
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import LocalState, Position
 from mesh.spark.partitioning import channel_rows, restrict_to_partition
@@ -222,10 +223,25 @@ class PartitionRun:
                 part = part.filter(kernels.greater(part.column("sequence"), taken))
             part = without_skipped(part, "sequence", self._io.skips(js_stream))
             is_event = self._of_channel(part.column("subject"), group_input.channel)
-            if not is_event.all():
-                part = part.filter(pa.array(is_event))
-            if part.num_rows:
+            if is_event.all():
                 yield from self._process_stream(part, group_input)
+                continue
+            subject = names.change_subject(js_stream, self._io.group.name)
+            for events, change in change_messages.split(part, is_event, subject):
+                yield from self._process_stream(events, group_input)
+                if change is not None:
+                    yield from self._change(change, group_input)
+
+    def _change(self, message: pa.RecordBatch, group_input: GroupInput) -> Iterator[pa.RecordBatch]:
+        assert self._partition is not None
+        run = change_messages.change_run(
+            message,
+            self._partition.clocks[group_input.channel.stream.name],
+            is_alone=len(self._inputs) == 1,
+            plays_back=self._partition.executor.plays_back,
+        )
+        if run is not None:
+            yield from self._run([run])
 
     def _of_channel(self, subjects: Any, channel: Channel) -> npt.NDArray[np.bool_]:
         """Mask of the messages that are events of ``channel``; its stream also holds markers."""
