@@ -76,6 +76,13 @@ class InputRun:
     rows: pa.RecordBatch
     chunk: Longs | None = None
 
+    def slice(self, start: int, stop: int) -> InputRun:
+        """The events from ``start`` to below ``stop``."""
+        part = slice(start, stop)
+        rows = self.rows.slice(start, stop - start)
+        chunk = None if self.chunk is None else self.chunk[part]
+        return InputRun(self.stream, self.sequence[part], self.time_ms[part], rows, chunk)
+
 
 @dataclass(frozen=True, slots=True)
 class OutputRun:
@@ -330,6 +337,11 @@ class Executor:
                 )
             calls.runs.clear()
         return found
+
+    @property
+    def now_ms(self) -> int:
+        """The present time."""
+        return self._now_ms
 
     def next_time(self) -> int | None:
         """The earliest time at which the passing of time alone changes anything; None without."""

@@ -175,12 +175,6 @@ def _check_app_annotation(annotation: Annotation) -> None:
     name = annotation.name.lower()
     if name in _APP_ANNOTATIONS:
         raise not_supported(f"@{annotation.name}", annotation.position)
-    if name == "app:playback" and annotation.elements:
-        raise not_supported(
-            "@App:playback with idle.time and increment",
-            annotation.position,
-            hint="Time is that of the events alone: write @App:playback.",
-        )
 
 
 def _check_stream_annotation(annotation: Annotation, stream: StreamSchema) -> None:
