@@ -55,7 +55,7 @@ class QueryRoutes:
             asked.query,
             at_least=asked.at_least,
             partial=asked.partial,
-            # An API without users leaves everything to everybody on this machine.
+            # An API without users serves this machine alone, and allows all.
             may_change=Permission.MANAGE in request.scope.get("mesh.may", ALL),
             id_=asked.id,
         )

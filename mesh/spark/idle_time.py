@@ -51,7 +51,7 @@ class IdleTime:
     def pauses(self, broker_ms: npt.NDArray[np.int64]) -> list[int]:
         """The events, by number, before which the clock ticks; ``broker_ms``: of each event.
 
-        The first is among them, since it depends on what came before.
+        The first is among them, since it depends on the events before.
         """
         gaps = np.flatnonzero(np.diff(broker_ms) >= self.idle_ms) + 1
         return [0, *gaps.tolist()] if len(broker_ms) else []

@@ -309,7 +309,7 @@ def test_a_change_of_a_table_needs_the_permission_to_manage(
             assert (answer.status_code, answer.json()["code"]) == (400, "MESH-A400")
 
     anyio.run(run)
-    # Without users everybody on this machine may.
+    # An API without users allows all.
     open_to_all = ask(FakeService(), "POST", "/stores/query", json={**CHANGE, "id": ""})
     assert open_to_all.json()["records"] == [[True, ""]]
 
