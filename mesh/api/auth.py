@@ -189,7 +189,8 @@ class Guard:
             return _answer(401, "user and password don't fit")
         scope["mesh.user"] = given.user
         wanted = needed(scope["method"], scope["path"])
-        if wanted not in users.may(given.user):
+        may = scope["mesh.may"] = users.may(given.user)
+        if wanted not in may:
             return _answer(403, f'user "{given.user}" lacks the permission "{wanted}"')
         return None
 

@@ -1,9 +1,10 @@
 """On-demand queries through the REST API.
 
-    POST /stores/query    {"appName", "query", "details"?, "partial"?, "min_position"?}
+    POST /stores/query    {"appName", "query", "details"?, "partial"?, "min_position"?, "id"?}
 
 The answer is ``{"records": [[..], ..], "positions": {stream: sequence}}``, with ``details`` also
 names and types of the columns, and with ``partial`` the instances that are ``missing``, if any.
+A query that changes a table needs the permission ``manage``; the answer to it has ``changed``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from mesh.api.paths import route
+from mesh.api.permissions import ALL, Permission
 from mesh.api.responses import Json, body
 from mesh.errors import MeshError
 from mesh.model import names
@@ -49,6 +51,12 @@ class QueryRoutes:
         if not isinstance(app, str) or not names.is_app_name(app):
             raise MeshError("MESH-A400", "appName is no name of an app")
         answer = await self._service.queries.ask(
-            app, asked.query, at_least=asked.at_least, partial=asked.partial
+            app,
+            asked.query,
+            at_least=asked.at_least,
+            partial=asked.partial,
+            # An API without users serves this machine alone, and allows all.
+            may_change=Permission.MANAGE in request.scope.get("mesh.may", ALL),
+            id_=asked.id,
         )
         return Json(answer.to_values(details=asked.details))

@@ -146,11 +146,19 @@ class Queries(Protocol):
     """On-demand queries."""
 
     async def ask(
-        self, app: str, query: str, *, at_least: Mapping[str, int], partial: bool
+        self,
+        app: str,
+        query: str,
+        *,
+        at_least: Mapping[str, int],
+        partial: bool,
+        may_change: bool,
+        id_: str,
     ) -> QueryAnswer:
         """The answer; MESH-A503 if a part can't answer now, unless ``partial``.
 
         ``at_least``: by JetStream stream, the sequence that the answer has to include.
+        ``may_change``, ``id_``: whether it may change a table, and the id of the change.
         """
         ...
 

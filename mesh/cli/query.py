@@ -1,4 +1,4 @@
-"""``mesh query``: an on-demand query of a table or a named window."""
+"""``mesh query``: an on-demand query of a table, a named window or an aggregation."""
 
 from __future__ import annotations
 
@@ -66,9 +66,10 @@ def query(
     *,
     at: Context,
 ) -> None:
-    """Read a table or a named window of a running app once, with an on-demand query.
+    """Read or change a table of a running app once, with an on-demand query.
 
-    The answer is the state that was stored last, at most a second after its events.
+    Named windows and aggregations can be read.  The answer is the state that was stored last, at
+    most a second after its events.  A change is answered when it has been made.
 
     Example: `mesh query Shop "from Prices on price > 10.0 select item, price order by item"`
     """
@@ -100,6 +101,9 @@ def _cells(row: list[Any]) -> list[str | None]:
 
 def _show(answer: dict[str, Any], output: Form) -> None:
     names = [column["name"] for column in answer["details"]]
+    if "changed" in answer and output is not Form.JSON:
+        typer.echo(f"{answer['changed']} rows changed")
+        return
     match output:
         case Form.JSON:
             show_json(answer)

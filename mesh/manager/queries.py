@@ -13,6 +13,7 @@ import contextlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import anyio.to_thread
 import orjson
@@ -20,9 +21,10 @@ from anyio import CapacityLimiter
 
 from mesh.bounded_process import BoundedProcess
 from mesh.bounds import Bound
-from mesh.errors import MeshError
+from mesh.errors import MeshError, not_supported
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.logs import fields
+from mesh.manager import table_changes
 from mesh.manager.desired_state import unreachable
 from mesh.model import codec, names
 from mesh.model.question import Question, error_of, from_message, is_inbox, query_of
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.desired_state import DesiredState
     from mesh.manager.query_parts import QueryPlan
+    from mesh.model.app import GroupSpec
     from mesh.model.cluster import AppRecord, Assignment
     from mesh.settings import Settings
 
@@ -65,12 +68,16 @@ class QueryAnswer:
     positions: Mapping[str, int]
     #: Instances whose part is missing.
     missing: tuple[str, ...] = ()
+    #: The number of rows that a change has added, changed or removed; None for a query that reads.
+    changed: int | None = None
 
     def to_values(self, *, details: bool) -> dict[str, Any]:
         """The answer as JSON values, in the form of the system before this one, and more."""
         values: dict[str, Any] = {"records": orjson.Fragment(self.records)}
         if details:
             values["details"] = [{"name": n, "dataType": t.upper()} for n, t in self.columns]
+        if self.changed is not None:
+            values["changed"] = self.changed
         values["positions"] = dict(self.positions)
         if self.missing:
             values["missing"] = list(self.missing)
@@ -96,7 +103,7 @@ class Queries:
         self._turn = asyncio.Lock()
         self._limiter = CapacityLimiter(1)
         self._process = process or BoundedProcess(_PARTS, _exceeded)
-        self._subscription: Subscription | None = None
+        self._subscriptions: list[Subscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def ask(
@@ -106,6 +113,8 @@ class Queries:
         *,
         at_least: Mapping[str, int] | None = None,
         partial: bool = False,
+        may_change: bool = False,
+        id_: str = "",
     ) -> QueryAnswer:
         """The answer to an on-demand query.
 
@@ -115,11 +124,14 @@ class Queries:
             at_least: by JetStream stream, the sequence that the answer has to include; the call
                 waits until it does.
             partial: answer also if a part is missing.
+            may_change: whether the query may change a table.
+            id_: of a change; one that is repeated with its id is made once.
 
         Raises:
             MeshError: MESH-A404 without such an app; MESH-L*, MESH-P900, MESH-O110 for the query;
                 MESH-A400 and MESH-A413 for its limits; MESH-A429; MESH-A503 if a part can't
-                answer now, MESH-A504 if it does not reach ``at_least`` in time.
+                answer now, MESH-A504 if it does not reach ``at_least`` in time; MESH-A403 for a
+                change without the permission, MESH-O111 for one that the table refuses.
         """
         if not query.strip() or len(query) > TEXT_MAX:
             raise MeshError("MESH-A400", f"a query has 1 to {TEXT_MAX} characters")
@@ -130,6 +142,12 @@ class Queries:
             plan: QueryPlan = await self._compute(
                 deadline_s, "plan_query", record.spec.text, groups, query
             )
+            if plan.changes and not may_change:
+                raise MeshError(
+                    "MESH-A403",
+                    "the query changes a table",
+                    detail="It needs the permission manage, or a request to mesh.{app}._change.",
+                )
             if plan.group is None:
                 return QueryAnswer(b"[]", plan.columns, {})
             group = record.spec.group(plan.group)
@@ -139,6 +157,8 @@ class Queries:
                 for index, instance in enumerate(group.instances, start=1)
                 for number in group.partitions_of(index)
             ]
+            if plan.changes:
+                return await self._change(record, group, query, id_ or uuid4().hex, deadline_s)
             found, missing = await self._gather(record, parts, query, at_least or {}, deadline_s)
             if missing and not partial:
                 raise _missing(missing)
@@ -177,11 +197,7 @@ class Queries:
 
         ``parts``: instances and their virtual partitions.
         """
-        placed = {
-            a.value.instance: a.value
-            for a in self._view.snapshot().assignments
-            if a.value.app_incarnation == record.incarnation and not a.value.stop
-        }
+        placed = self._placed(record)
         answers = await asyncio.gather(
             *(
                 self._part(
@@ -202,6 +218,45 @@ class Queries:
                 found.append(one)
         return found, missing
 
+    def _placed(self, record: AppRecord) -> dict[str, Assignment]:
+        """The present assignments of an app, by instance."""
+        return {
+            a.value.instance: a.value
+            for a in self._view.snapshot().assignments
+            if a.value.app_incarnation == record.incarnation and not a.value.stop
+        }
+
+    async def _change(
+        self, record: AppRecord, group: GroupSpec, query: str, id_: str, deadline_s: float
+    ) -> QueryAnswer:
+        """Change a table; the answer once the state that includes the change is stored."""
+        instance = group.instances[0]
+        if len(group.instances) > 1 or len(group.partitions_of(1)) > 1:
+            raise not_supported(f'changes of tables in the parts of group "{group.name}"')
+        if instance not in self._placed(record):
+            raise _missing({instance: MeshError("MESH-A503", "it is not placed on a worker now")})
+        left_s = deadline_s - self._clock.monotonic_s()
+        js_stream, sequence = await table_changes.publish(self._client, group, query, id_, left_s)
+        assignment = self._placed(record).get(instance)
+        reached = {js_stream: sequence}
+        try:
+            positions, data = await self._part(
+                assignment, 0, query, reached, deadline_s, change=id_
+            )
+        except MeshError as error:
+            if error.code not in _AWAY:
+                raise
+            raise MeshError(
+                "MESH-A504",
+                f"change {id_} is stored, and {instance} has not made it yet",
+                detail=f"It is message {sequence} of {js_stream}. {error.message}.",
+                hint=f'Send it again with "id": "{id_}" for its outcome: it is made once.',
+            ) from error
+        outcome = orjson.loads(data)
+        if "error" in outcome:
+            raise error_of(outcome["error"])
+        return QueryAnswer(b"[]", (), positions, changed=outcome["changed"])
+
     async def _part(
         self,
         assignment: Assignment | None,
@@ -209,7 +264,8 @@ class Queries:
         query: str,
         at_least: Mapping[str, int],
         deadline_s: float,
-        is_divided: bool,
+        is_divided: bool = False,
+        change: str = "",
     ) -> tuple[Mapping[str, int], bytes]:
         """Positions and rows of one virtual partition of an instance."""
         if assignment is None:
@@ -219,7 +275,7 @@ class Queries:
         limit_s = _WORKERS_SHARE * left_s
         question = Question(
             assignment.app, query, assignment.instance, assignment.epoch, number, limit_s,
-            at_least, is_divided,
+            at_least, is_divided, change,
         )  # fmt: skip
         subject = names.question_subject(assignment.worker)
         try:
@@ -260,16 +316,17 @@ class Queries:
     # --- clients of NATS
 
     async def start(self) -> None:
-        """Answer queries that clients send to ``mesh.{app}._query``, as one of all managers."""
-        self._subscription = await self._client.subscribe(
-            names.query_subject("*"), queue="mesh-managers", cb=self._receive
-        )
+        """Answer queries that clients of NATS send, as one of all managers."""
+        for subject in (names.query_subject("*"), names.table_change_subject("*")):
+            self._subscriptions.append(
+                await self._client.subscribe(subject, queue="mesh-managers", cb=self._receive)
+            )
 
     async def stop(self) -> None:
         """Answer no more, and end the process."""
-        if self._subscription is not None:
+        for subscription in self._subscriptions:
             with contextlib.suppress(*UNREACHABLE):
-                await self._subscription.unsubscribe()
+                await subscription.unsubscribe()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -284,11 +341,16 @@ class Queries:
         task.add_done_callback(self._tasks.discard)
 
     async def _reply(self, message: Msg) -> None:
-        app = message.subject.split(".")[1]
+        app, kind = message.subject.split(".")[1:]
         try:
             asked = query_of(message.data)
             answer = await self.ask(
-                app, asked.query, at_least=asked.at_least, partial=asked.partial
+                app,
+                asked.query,
+                at_least=asked.at_least,
+                partial=asked.partial,
+                may_change=kind == names.CHANGE,
+                id_=asked.id,
             )
             data = orjson.dumps(answer.to_values(details=asked.details))
             if len(data) > self._client.max_payload:

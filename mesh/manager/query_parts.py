@@ -35,6 +35,8 @@ class QueryPlan:
     #: can be in it.
     group: str | None
     columns: tuple[tuple[str, str], ...]
+    #: Whether it changes a table.
+    changes: bool = False
 
 
 @lru_cache(maxsize=64)
@@ -50,25 +52,29 @@ def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -
         MeshError: MESH-L* for a faulty query; MESH-P900 for one that does not run yet.
     """
     asked = bind_on_demand(parse_on_demand_query(query), _bound(app_text))
-    if not isinstance(asked.action, Answer) or asked.store is None:
+    changes = not isinstance(asked.action, Answer)
+    if not changes and asked.store is None:
+        raise not_supported("on-demand queries that neither read nor change", asked.action.position)
+    own = asked.store.schema if asked.store is not None else asked.action.target
+    home = _home(asked.action.target.name if changes else own.name, groups)
+    if changes and home is None:
         raise not_supported(
-            "on-demand queries that change a table",
+            f'an on-demand change of table "{asked.action.target.name}", which no query uses',
             asked.action.position,
-            hint="Send an event to a stream of which a query changes the table.",
+            hint="No group keeps the table.",
         )
-    home = _home(asked.store.schema.name, groups)
     for name in asked.reads:
         other = _home(name, groups)
         if home is not None and other not in (home, None):
             raise not_supported(
                 f'an on-demand query of group "{home}" with table "{name}" of group "{other}"',
-                asked.store.position,
+                asked.action.position,
                 hint="Each group keeps its own tables.  Ask for both, or use one group.",
             )
     columns = tuple(
         (o.name, (o.expression.type or AttributeType.OBJECT).value) for o in asked.outputs
     )
-    return QueryPlan(home, columns)
+    return QueryPlan(home, columns, changes)
 
 
 def _home(name: str, groups: tuple[tuple[str, str], ...]) -> str | None:

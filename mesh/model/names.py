@@ -39,6 +39,9 @@ EVENT_TIME_HEADER: Final = "Mesh-Timestamp"
 #: Last token of the subject of an app's on-demand queries.
 QUERY: Final = "_query"
 
+#: Last token of the subject of queries that change tables.
+CHANGE: Final = "_change"
+
 #: Pattern of the names of apps, without anchors.
 APP_NAME: Final = "[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\Z")
@@ -83,6 +86,14 @@ def marker_subject(js_stream_name: str) -> str:
     return f"{ROOT}._marker.{js_stream_name}"
 
 
+def change_subject(js_stream_name: str, exec_group: str) -> str:
+    """Subject of on-demand changes of a group's tables, in a JetStream stream that it reads.
+
+    It is beside the events like a marker, and no producer has such a name.
+    """
+    return f"{marker_subject(js_stream_name)}.{CHANGE}.{exec_group}"
+
+
 def error_subject(app: str) -> str:
     """Subject of events that could not be read, with their reason."""
     return f"{ROOT}._errors.{app}"
@@ -109,6 +120,14 @@ def query_subject(app: str) -> str:
     No stream has this name.
     """
     return f"{ROOT}.{app}.{QUERY}"
+
+
+def table_change_subject(app: str) -> str:
+    """Subject of clients' queries that read or change tables; ``*`` for those of every app.
+
+    No stream has this name.
+    """
+    return f"{ROOT}.{app}.{CHANGE}"
 
 
 def group_name(app: str, exec_group: str) -> str:

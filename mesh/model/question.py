@@ -8,6 +8,7 @@ replies with messages, each a JSON head and a stretch of the answer's bytes:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,6 +19,7 @@ from mesh.errors import MeshError, Position
 from mesh.model import codec
 
 _LENGTH: Final = 4
+_ID: Final = re.compile("[A-Za-z0-9_-]{0,100}")
 #: Prefixes of subjects that replies may go to: those of clients' inboxes, and of the server's for
 #: clients of other accounts.  Any other would let a client publish with the mesh's permissions.
 _INBOXES: Final = ("_INBOX.", "_R_.")
@@ -44,6 +46,8 @@ class Question:
     at_least: Mapping[str, int] = field(default_factory=dict)
     #: Whether the answer is one of several that the manager merges; see ``operators.divided``.
     is_divided: bool = False
+    #: Of a change of a table: its id.  The answer is the outcome, as JSON.
+    change: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +83,12 @@ class AnswerTask:
     rows_max: int
     bytes_max: int
     is_divided: bool = False
+    change: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer: an Arrow IPC stream, and the last sequences that it includes."""
+    """An answer: an Arrow IPC stream, or the outcome of a change; the last sequences in it."""
 
     data: bytes
     positions: Mapping[str, int]
@@ -144,6 +149,8 @@ class QueryRequest:
     at_least: Mapping[str, int]
     partial: bool = False
     details: bool = False
+    #: Of a change, given by a client that may send it again; empty: the manager gives one.
+    id: str = ""
 
 
 def query_of(data: bytes) -> QueryRequest:
@@ -175,7 +182,11 @@ def request_of(values: Any) -> QueryRequest:
         raise MeshError("MESH-A400", '"min_position" is an object of JetStream streams and numbers')
     if not all(isinstance(flag, bool) for flag in flags):
         raise MeshError("MESH-A400", '"partial" and "details" are true or false')
-    return QueryRequest(query, at_least, *flags)
+    id_ = values.get("id") or ""
+    if not isinstance(id_, str) or not _ID.fullmatch(id_):
+        raise MeshError("MESH-A400", '"id" has at most 100 letters, digits, "_" and "-"')
+    partial, details = flags
+    return QueryRequest(query, at_least, partial, details, id_)
 
 
 def _is_sequence(value: Any) -> bool:

@@ -1,7 +1,8 @@
 """Executor: runs the queries of one group for one partition, as a fold over its input.
 
 The result doesn't depend on how the input was cut into runs: events are merged into a total order,
-timers fire at positions in that order, and each output row gets its number in it.
+timers fire at positions in that order, and each output row gets its number in it.  This file is
+longer than others because all of that order is decided here.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ from mesh.operators.base import (
 from mesh.operators.dataflow.build import DataflowBuilder, make_dataflow
 from mesh.operators.dataflow.cycles import CyclicNode
 from mesh.operators.dataflow.graph import DataflowNode, Emitted, chunk_starts
-from mesh.operators.dataflow.merge import InputMerger, MergedRun, causes_of
+from mesh.operators.dataflow.merge import InputMerger, MergedRun, around_changes, causes_of
 from mesh.operators.dataflow.partition import PartitionNode
 from mesh.operators.dataflow.query_node import QueryNode
 from mesh.operators.environment import Environment, using
 from mesh.operators.failures import FAILED
 from mesh.operators.on_demand import answer
+from mesh.operators.table_changes import TableChanges
 from mesh.operators.tables import Tables
 
 if TYPE_CHECKING:
@@ -73,6 +75,13 @@ class InputRun:
     time_ms: Longs
     rows: pa.RecordBatch
     chunk: Longs | None = None
+
+    def slice(self, start: int, stop: int) -> InputRun:
+        """The events from ``start`` to below ``stop``."""
+        part = slice(start, stop)
+        rows = self.rows.slice(start, stop - start)
+        chunk = None if self.chunk is None else self.chunk[part]
+        return InputRun(self.stream, self.sequence[part], self.time_ms[part], rows, chunk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +122,9 @@ class Executor:
     clock fire.  With several, events are merged by (time, input in the order of first mention,
     sequence), and wait until every input's clock is past them.  At one instant timers are first.
 
-    ``outputs``: the streams to return, ``FAILED`` among them; ``callbacks``: the names of queries
-    with callbacks to record for ``take_calls``; ``salt``: distinguishes executors of the app over
-    different events, for ``UUID()``; ``playback``: whether events and ``step`` alone move time;
-    None: as the app says.
+    ``outputs``: the streams to return, ``FAILED`` among them.  ``callbacks``: queries whose calls
+    are recorded for ``take_calls``.  ``salt``: of ``UUID()``, for executors over other events.
+    ``playback``: whether only events and ``step`` move time; None: as the app says.
     """
 
     def __init__(
@@ -129,7 +137,8 @@ class Executor:
         playback: bool | None = None,
     ) -> None:
         #: Whether time is that of the events alone.
-        self.plays_back = _plays_back(app) if playback is None else playback
+        has_playback = find(app.annotations, "app:playback") is not None
+        self.plays_back = has_playback if playback is None else playback
         self._schemas = {stream.name: stream.arrow for stream in app.streams}
         self._outputs = [stream.name for stream in app.streams if stream.name in outputs]
         self._outputs += [FAILED] if FAILED in outputs else []
@@ -148,6 +157,7 @@ class Executor:
                 node.work = node.make(self._flow.timers[number])
         self._tables = tables
         self._environment = environment
+        self._changes = TableChanges(app, environment)
         # Queries inside of partitions have no callbacks in the engine either.
         outside = [one for one in nodes.parts if isinstance(one, DataflowNode)]
         self._calls = [n.work.calls for n in outside if isinstance(n.work, QueryNode)]
@@ -169,7 +179,7 @@ class Executor:
         """Process events, let time pass, and return the output.
 
         Args:
-            inputs: events that follow those of earlier calls, stream by stream.
+            inputs: events that follow those of earlier calls, stream by stream; ``CHANGES`` too.
             clocks: for every input stream the time, milliseconds since 1970, up to which it is
                 known; also for those that have no event in this run.
 
@@ -179,7 +189,12 @@ class Executor:
         for run in inputs:
             self._inputs.add(run.stream, run.sequence, run.time_ms, run.rows, run.chunk)
         ready, known_ms = self._inputs.ready(clocks)
-        return self._advance(ready, BEFORE_ALL if self.plays_back else known_ms)
+        made: list[OutputRun] = []
+        for events, change, clock_ms in around_changes(ready, known_ms):
+            made += self._advance(events, BEFORE_ALL if self.plays_back else clock_ms)
+            if change is not None:
+                self._changes.perform(change, max(clock_ms, self._now_ms))
+        return made
 
     def step(
         self,
@@ -323,6 +338,11 @@ class Executor:
             calls.runs.clear()
         return found
 
+    @property
+    def now_ms(self) -> int:
+        """The present time."""
+        return self._now_ms
+
     def next_time(self) -> int | None:
         """The earliest time at which the passing of time alone changes anything; None without."""
         times = [node.work.next_time() for node in self._nodes]
@@ -334,7 +354,7 @@ class Executor:
         return self._inputs.next_time() if self.plays_back else self.next_time()
 
     def snapshot(self) -> State:
-        """Everything that a later run depends on."""
+        """All that a later run depends on."""
         scalars: dict[str, object] = {
             "version": STATE_VERSION,
             "events": self._events,
@@ -342,8 +362,8 @@ class Executor:
             "outputs": self.outputs_count,
             "started": self._is_started,
         }
-        if self._has_new:
-            scalars["new"] = True
+        scalars |= {"new": True} if self._has_new else {}
+        scalars |= {"changes": dict(kept)} if (kept := self._changes.outcomes) else {}
         parts = {node.name: node.work.snapshot() for node in self._nodes}
         parts |= {"inputs": self._inputs.snapshot(), "tables": self._tables.snapshot()}
         return namespaced({"own": State({}, scalars), **parts})
@@ -356,8 +376,7 @@ class Executor:
         Raises:
             MeshError: MESH-O105, the state was written by another version.
         """
-        own: Any = subset(state, "own").scalars
-        if own.get("version") != STATE_VERSION:
+        if (own := dict[str, Any](subset(state, "own").scalars)).get("version") != STATE_VERSION:
             raise MeshError(
                 "MESH-O105",
                 f"state has format {own.get('version')}",
@@ -367,13 +386,14 @@ class Executor:
         self._events, self._now_ms = own["events"], own["now_ms"]
         self.outputs_count, self._is_started = own["outputs"], own["started"]
         self._has_new = own.get("new", False)
+        self._changes.outcomes = dict(own.get("changes", {}))
         self._inputs.restore(subset(state, "inputs"))
         self._tables.restore(subset(state, "tables"))
         for node in self._nodes:
             restore_subset(node.work, state, node.name)
 
     def ask(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
-        """The rows of an on-demand query, see ``on_demand.answer``."""
+        """The rows of an on-demand query."""
         return answer(query, self._environment, now_ms)
 
     @property
@@ -390,10 +410,5 @@ class Executor:
 
     @property
     def input_schemas(self) -> dict[str, pa.Schema]:
-        """The schemas of the streams from outside."""
+        """Those of the streams from outside."""
         return self._inputs.schemas
-
-
-def _plays_back(app: BoundApp) -> bool:
-    """Whether the app has ``@App:playback``; its idle times need a clock of ours."""
-    return find(app.annotations, "app:playback") is not None

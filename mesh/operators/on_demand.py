@@ -44,7 +44,7 @@ _ONE: Final = pa.RecordBatch.from_pydict({"#one": pa.array([0])})
 
 
 def answer(query: BoundOnDemandQuery, stores: Environment, now_ms: int) -> pa.RecordBatch:
-    """The rows of ``query``, in its output schema; none for one that changes a table.
+    """The rows of ``query``, in its output schema; none for one that changes a table, and does.
 
     Args:
         query: on a table, a named window or an aggregation.
@@ -54,21 +54,33 @@ def answer(query: BoundOnDemandQuery, stores: Environment, now_ms: int) -> pa.Re
     Raises:
         MeshError: MESH-O110, an expression fails on a row; MESH-O111, the table refuses the change.
     """
+    if not isinstance(query.action, Answer):
+        change(query, stores, now_ms)
+        return pa.RecordBatch.from_pylist([], query.action.target.arrow)
     with using(stores):
-        found = _found(query.store, stores, now_ms)
-        made = _selected(query, found)
-        if isinstance(query.action, Answer):
-            return made.rows
-        table = _table(stores, query.action.target.name)
-        outcome = TableAction(query.action, table).perform(made)
+        return _selected(query, _found(query.store, stores, now_ms)).rows
+
+
+def change(query: BoundOnDemandQuery, stores: Environment, now_ms: int) -> int:
+    """Change a table, and return the number of rows that were added, changed or removed.
+
+    Raises:
+        MeshError: as ``answer``.
+    """
+    action = query.action
+    assert not isinstance(action, Answer), "a query that reads"
+    with using(stores):
+        made = _selected(query, _found(query.store, stores, now_ms))
+        table = _table(stores, action.target.name)
+        outcome = TableAction(action, table).perform(made)
     _raise_first(outcome.failed)
     if outcome.refused:
         raise MeshError(
             "MESH-O111",
-            f'table "{query.action.target.name}" refuses the change',
+            f'table "{action.target.name}" refuses the change',
             detail=f"{next(iter(outcome.refused.values()))}.",
         )
-    return made.rows.slice(0, 0)
+    return outcome.changed
 
 
 def _found(store: BoundStore | None, stores: Environment, now_ms: int) -> EventBatch:

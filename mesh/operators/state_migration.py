@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mesh.operators.base import State, namespaced, subset
-from mesh.operators.dataflow.merge import with_schema
+from mesh.operators.dataflow.merge import CHANGE_SCHEMA, CHANGES, with_schema
 from mesh.operators.executor import Executor
 from mesh.plan.states import continued
 
@@ -89,7 +89,7 @@ def _inputs(state: State, old: Executor, new: Executor) -> State:
     """Events that the streams still read hold back, with their present attributes."""
     pieces, scalars = {}, {}
     before = old.input_schemas
-    for stream, schema in new.input_schemas.items():
+    for stream, schema in [*new.input_schemas.items(), (CHANGES, CHANGE_SCHEMA)]:
         own: Any = state.scalars.get(stream)
         if own is None:
             continue
@@ -98,7 +98,8 @@ def _inputs(state: State, old: Executor, new: Executor) -> State:
         if came > gone:
             name = f"{stream}-{gone}-{came}"
             held = state.pieces[name]
-            pieces[name] = held if before[stream] == schema else with_schema(held, schema)
+            is_same = stream == CHANGES or before[stream] == schema
+            pieces[name] = held if is_same else with_schema(held, schema)
     return State(pieces, scalars)
 
 

@@ -92,6 +92,19 @@ def _check_playback(annotation: Annotation) -> None:
         _time(annotation, key)
 
 
+def playback_times(annotation: Annotation) -> tuple[int, int] | None:
+    """``idle.time`` and ``increment`` of ``@App:playback`` in milliseconds; None without them.
+
+    Raises:
+        MeshError: MESH-L223 for one that is no time.
+    """
+    given = {key.lower() for key, _ in annotation.elements if key is not None}
+    if not given.issuperset(_PLAYBACK):
+        return None
+    idle_ms, increment_ms = (_time(annotation, key) for key in _PLAYBACK)
+    return idle_ms, increment_ms
+
+
 def check_stream(annotation: Annotation, definition: StreamDefinition) -> None:
     """Check a stream's annotation; MESH-L223 or MESH-L224 if the engine refuses it."""
     if named(annotation, "async"):
@@ -257,10 +270,10 @@ def check_partition(annotation: Annotation) -> None:
         _time(annotation, key)
 
 
-def _time(annotation: Annotation, key: str) -> None:
+def _time(annotation: Annotation, key: str) -> int:
+    """The time of an element, 0 without it."""
     text = annotation.get(key)
-    if text is not None:
-        _milliseconds(annotation, key, text)
+    return 0 if text is None else _milliseconds(annotation, key, text)
 
 
 def _milliseconds(annotation: Annotation, key: str, text: str) -> int:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from mesh.errors import not_supported
 from mesh.language.syntax import find
 from mesh.model.types import AttributeType
+from mesh.plan.annotations import playback_times
 from mesh.plan.bound import Insert, SourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mesh.language.syntax import Annotation
     from mesh.plan.bound import BoundApp
     from mesh.plan.groups import Group
 
@@ -22,7 +24,10 @@ def check_deployable(app: BoundApp, groups: Sequence[Group]) -> None:
     Raises:
         MeshError: MESH-P900 at the first such part.
     """
-    if find(app.annotations, "app:playback") is not None:
+    playback = find(app.annotations, "app:playback")
+    if playback is not None:
+        if playback_times(playback) is not None:
+            _check_idle_time(playback, groups)
         for trigger in app.triggers:
             raise not_supported(
                 "a trigger in playback in a cluster",
@@ -33,6 +38,19 @@ def check_deployable(app: BoundApp, groups: Sequence[Group]) -> None:
     for group in groups:
         _check_faults(group)
         _check_made_faults(group, groups)
+
+
+def _check_idle_time(playback: Annotation, groups: Sequence[Group]) -> None:
+    """Refuse idle time of a group with several inputs: its events wait for each other."""
+    for group in groups:
+        if len(group.reads) > 1:
+            raise not_supported(
+                f'@App:playback with idle.time and increment in group "{group.name}", which reads '
+                f"{len(group.reads)} streams",
+                playback.position,
+                hint="Insert the events of all of them into one stream in another group, and "
+                "read that; or write @App:playback.",
+            )
 
 
 def _check_objects(app: BoundApp, groups: Sequence[Group]) -> None:

@@ -80,6 +80,9 @@ _ARITHMETIC: Final = frozenset(
 EVENT_SOURCES: Final = frozenset(SourceKind) - {SourceKind.TABLE, SourceKind.AGGREGATION}
 _STREAM_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
 _CONNECTIONS: Final = ("store", "map")
+_NAME_HINT: Final = "Use letters, digits and '_', and no digit first."
+#: Last tokens of the subjects of on-demand queries.
+_QUERIES: Final = (names.QUERY, names.CHANGE)
 _APP_ANNOTATIONS: Final = ("app:guarantee",)
 
 
@@ -155,13 +158,11 @@ def _check_script(script: BoundScript) -> None:
 
 def _check_stream_name(name: str, position: Position | None) -> None:
     # Fault streams never leave their group.
-    if not name.startswith("!") and (not _STREAM_NAME.match(name) or name == names.QUERY):
+    if not name.startswith("!") and (not _STREAM_NAME.match(name) or name in _QUERIES):
         raise MeshError(
             "MESH-P214",
             f'stream name "{name}" can\'t be part of a subject',
-            hint="It is the subject of on-demand queries."
-            if name == names.QUERY
-            else "Use letters, digits and '_', and no digit first.",
+            hint="It is the subject of on-demand queries." if name in _QUERIES else _NAME_HINT,
             position=position,
         )
 
@@ -174,12 +175,6 @@ def _check_app_annotation(annotation: Annotation) -> None:
     name = annotation.name.lower()
     if name in _APP_ANNOTATIONS:
         raise not_supported(f"@{annotation.name}", annotation.position)
-    if name == "app:playback" and annotation.elements:
-        raise not_supported(
-            "@App:playback with idle.time and increment",
-            annotation.position,
-            hint="Time is that of the events alone: write @App:playback.",
-        )
 
 
 def _check_stream_annotation(annotation: Annotation, stream: StreamSchema) -> None:

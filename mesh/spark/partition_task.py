@@ -21,11 +21,14 @@ import pyarrow as pa
 import pyarrow.compute
 
 from mesh.errors import MeshError
+from mesh.model import names
 from mesh.model.app import Format
 from mesh.operators.executor import Executor, InputRun, OutputRun
 from mesh.operators.failures import FAILED
-from mesh.spark import sink_rows
+from mesh.spark import change_messages, sink_rows
+from mesh.spark.idle_time import IdleTime
 from mesh.spark.instance_io import InstanceIO
+from mesh.spark.live_partition import Partition as Partition
 from mesh.spark.local_state import LocalState, Position
 from mesh.spark.partitioning import channel_rows, restrict_to_partition
 from mesh.spark.routes import bound_group
@@ -36,7 +39,7 @@ from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.gc_freeze import freeze_imported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
@@ -47,39 +50,6 @@ kernels: Any = pyarrow.compute
 
 #: Kinds of rows of the source.
 MESSAGE, RANGE_START, RANGE_END = 0, 1, 2
-
-
-@dataclass(slots=True)
-class Partition:
-    """The live state of one partition at one position."""
-
-    executor: Executor
-    #: Clocks by input stream of the app.
-    clocks: dict[str, StreamClock] = field(default_factory=dict)
-    #: Last sequence processed, for JetStream streams in which the restored state is ahead of the
-    #: start of the batch.
-    ahead: Mapping[str, int] = field(default_factory=dict)
-
-    def times(self) -> dict[str, int]:
-        """Time up to which each stream is known.
-
-        No time passes before the first event of all.  A stream without events has the broker's
-        time, limited by the other streams' times.  So their events precede its first one in the
-        order, however batches are divided.
-        """
-        started = [clock.now_ms for clock in self.clocks.values() if clock.is_started]
-        reached = min(started, default=0)
-        return {
-            name: clock.now_ms if clock.is_started else min(clock.now_ms, reached)
-            for name, clock in self.clocks.items()
-        }
-
-    def wakeup_ms(self) -> int | None:
-        """The time at which a batch is due without messages; None if time alone changes nothing."""
-        due = self.executor.wakeup_time()
-        if due is None or any(c.by_events and c.now_ms < due for c in self.clocks.values()):
-            return None
-        return due
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +89,10 @@ class PartitionTask:
 
     def store(self, number: int, position: Position, partition: Partition) -> None:
         """Store the state of a partition, which is at ``position``, in its directory."""
-        clocks = {
-            name: (c.now_ms, c.by_events, c.is_started) for name, c in partition.clocks.items()
-        }
         local = LocalState(Path(self.directory) / str(number))
-        local.save(position, clocks, partition.executor.snapshot(), partition.ahead)
+        local.save(
+            position, partition.stored_clocks(), partition.executor.snapshot(), partition.ahead
+        )
 
 
 class PartitionRun:
@@ -166,6 +135,7 @@ class PartitionRun:
         for js_stream, end in self.ends.items():
             name = self._inputs[js_stream].channel.stream.name
             partition.clocks[name].broker_reached(end["time_ms"])
+            yield from self._pass_idle(end["time_ms"])
         yield from self._run([])
         self._keep(partition)
 
@@ -183,14 +153,14 @@ class PartitionRun:
         partition = Partition(
             self._executor(),
             {i.channel.stream.name: StreamClock() for i in self._inputs.values()},
+            idle=IdleTime.of(bound_group(self._io.group)),
         )
         local = self._local
         manifest = local.manifest(position) or local.restored(position)
         if manifest is not None:
             partition.ahead = manifest.ahead
             partition.executor.restore(local.load(manifest))
-            for name, (now_ms, by_events, is_started) in manifest.clocks.items():
-                partition.clocks[name] = StreamClock(now_ms, by_events, is_started)
+            partition.restore_clocks(manifest.clocks)
         elif self._number in self._task.restored or not local.is_empty():
             raise MeshError(
                 "MESH-S100",
@@ -222,10 +192,25 @@ class PartitionRun:
                 part = part.filter(kernels.greater(part.column("sequence"), taken))
             part = without_skipped(part, "sequence", self._io.skips(js_stream))
             is_event = self._of_channel(part.column("subject"), group_input.channel)
-            if not is_event.all():
-                part = part.filter(pa.array(is_event))
-            if part.num_rows:
+            if is_event.all():
                 yield from self._process_stream(part, group_input)
+                continue
+            subject = names.change_subject(js_stream, self._io.group.name)
+            for events, change in change_messages.split(part, is_event, subject):
+                yield from self._process_stream(events, group_input)
+                if change is not None:
+                    yield from self._change(change, group_input)
+
+    def _change(self, message: pa.RecordBatch, group_input: GroupInput) -> Iterator[pa.RecordBatch]:
+        assert self._partition is not None
+        run = change_messages.change_run(
+            message,
+            self._partition.clocks[group_input.channel.stream.name],
+            is_alone=len(self._inputs) == 1,
+            plays_back=self._partition.executor.plays_back,
+        )
+        if run is not None:
+            yield from self._run([run])
 
     def _of_channel(self, subjects: Any, channel: Channel) -> npt.NDArray[np.bool_]:
         """Mask of the messages that are events of ``channel``; its stream also holds markers."""
@@ -285,11 +270,28 @@ class PartitionRun:
         # Events that a client sends as one message are one chunk, like an array in the reference
         # engine. Messages of the runtime's own sinks have no such meaning.
         chunk = sequence if group_input.channel.format is Format.JSON else None
-        yield from self._run([InputRun(schema.name, sequence, time_ms, decoded.rows, chunk)])
+        run = InputRun(schema.name, sequence, time_ms, decoded.rows, chunk)
+        if self._partition.idle is None:
+            yield from self._run([run])
+            return
+        for start, stop in pairwise([*self._partition.idle.pauses(broker_ms), len(sequence)]):
+            yield from self._pass_idle(int(broker_ms[start]))
+            yield from self._run([run.slice(start, stop)])
+            self._partition.idle.since_ms = int(broker_ms[stop - 1])
+
+    def _pass_idle(self, broker_ms: int) -> Iterator[pa.RecordBatch]:
+        """Advance the clock of playback for the time without events."""
+        assert self._partition is not None
+        idle, executor = self._partition.idle, self._partition.executor
+        passed_ms = 0 if idle is None else idle.passed(broker_ms)
+        if passed_ms:
+            yield from self._emit(executor.step(executor.now_ms + passed_ms), by_events=True)
 
     def _run(self, inputs: list[InputRun]) -> Iterator[pa.RecordBatch]:
         assert self._partition is not None
-        runs, by_events = self._advance(self._partition, inputs)
+        yield from self._emit(*self._advance(self._partition, inputs))
+
+    def _emit(self, runs: list[OutputRun], by_events: bool) -> Iterator[pa.RecordBatch]:
         for run in runs:
             if run.stream == FAILED:
                 yield sink_rows.failed_rows(self._io, self._number, run, by_events)

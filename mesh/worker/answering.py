@@ -12,21 +12,23 @@ from collections import OrderedDict
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import orjson
 import pyarrow as pa
 import pyarrow.ipc
 
 from mesh.errors import MeshError
 from mesh.language.parser import parse, parse_on_demand_query
 from mesh.model.question import Answer, AnswerTask, too_many_rows
-from mesh.operators.base import State
+from mesh.operators.base import State, subset
 from mesh.operators.divided import divide
 from mesh.operators.executor import Executor
 from mesh.operators.failures import FAILED
 from mesh.operators.on_demand import answer
 from mesh.operators.stored import pieces_of, stores_of
 from mesh.plan.bind import bind, bind_on_demand
+from mesh.plan.bound import Answer as Reads
 from mesh.plan.bound import SourceKind
 from mesh.spark.local_state import LocalState, Manifest
 
@@ -60,12 +62,16 @@ def answer_task(task: AnswerTask) -> Answer | None:
     query = bind_on_demand(parse_on_demand_query(task.query), app)
     if task.is_divided:
         query = divide(query).part
+    is_read = isinstance(query.action, Reads)
     for _ in range(_ATTEMPTS):
         try:
             local, manifest = _newest(task)
             positions = _positions(manifest)
             if any(positions.get(s, 0) < n for s, n in task.at_least.items()):
                 return None
+            if not is_read:
+                outcome = _outcome(task, manifest)
+                return None if outcome is None else Answer(outcome, positions)
             stores = _stores(task, app, query, local, manifest)
         except FileNotFoundError:
             continue
@@ -77,6 +83,16 @@ def answer_task(task: AnswerTask) -> Answer | None:
         detail="It starts, or restores its last snapshot.",
         hint="Ask again in a moment.",
     )
+
+
+def _outcome(task: AnswerTask, manifest: Manifest | None) -> bytes | None:
+    """The outcome of a change, see ``table_changes``; None if it is not made yet.
+
+    It may wait for other inputs although its message is in the state.
+    """
+    own: Any = subset(State({}, manifest.scalars), "own").scalars if manifest is not None else {}
+    outcome = own.get("changes", {}).get(task.change)
+    return None if outcome is None else orjson.dumps(outcome)
 
 
 @lru_cache(maxsize=16)

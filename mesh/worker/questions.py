@@ -181,6 +181,7 @@ class Questions:
             limits.rows_max,
             limits.bytes_max,
             question.is_divided,
+            question.change,
         )
 
 

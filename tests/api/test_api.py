@@ -289,6 +289,33 @@ def test_probes_need_no_user_and_say_whether_the_manager_can_serve(
     anyio.run(run)
 
 
+CHANGE = {"appName": "Shop", "query": "delete T on true"}
+
+
+def test_a_change_of_a_table_needs_the_permission_to_manage(
+    secured: ManagerSettings, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        users.add(tmp_path / "users", "eve", "e", frozenset({users.Permission.VIEW}))
+        context = ssl.create_default_context(cafile=secured.tls_cert)
+        change = {**CHANGE, "id": "i-1"}
+        async with (
+            served(FakeService(), secured) as api,
+            httpx.AsyncClient(base_url=api.url, verify=context) as client,
+        ):
+            for user, may in ((("ada", "pass:word"), True), (("eve", "e"), False)):
+                answer = await client.post("/stores/query", json=change, auth=user)
+                assert answer.json()["records"] == [[may, "i-1"]]
+            wrong = {**change, "id": "a b"}
+            answer = await client.post("/stores/query", json=wrong, auth=("ada", "pass:word"))
+            assert (answer.status_code, answer.json()["code"]) == (400, "MESH-A400")
+
+    anyio.run(run)
+    # An API without users allows all.
+    open_to_all = ask(FakeService(), "POST", "/stores/query", json={**CHANGE, "id": ""})
+    assert open_to_all.json()["records"] == [[True, ""]]
+
+
 def test_a_user_who_is_added_later_gets_in(secured: ManagerSettings, tmp_path: Path) -> None:
     async def run() -> None:
         context = ssl.create_default_context(cafile=secured.tls_cert)

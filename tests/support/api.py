@@ -128,8 +128,17 @@ class FakeQueries:
     """Answers with the request; a table ``Away`` can't answer."""
 
     async def ask(
-        self, app: str, query: str, *, at_least: Mapping[str, int], partial: bool
+        self,
+        app: str,
+        query: str,
+        *,
+        at_least: Mapping[str, int],
+        partial: bool,
+        may_change: bool,
+        id_: str,
     ) -> FakeAnswer:
+        if query.startswith("delete"):
+            return FakeAnswer((may_change, id_))
         if "Away" in query:
             raise MeshError("MESH-A503", "Shop-default-1 can't answer now")
         return FakeAnswer((app, query, dict(at_least), partial))

@@ -92,7 +92,8 @@ def try_app(app: str, query: str | None = None) -> Support:
         return Support(parsed=True)
     try:
         if query is not None:
-            plan_query(text, (), query)
+            groups = plan(text).spec.groups if tree.queries else ()
+            plan_query(text, tuple((group.name, group.text) for group in groups), query)
         else:
             plan(text)
     except MeshError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,16 @@ from mesh.operators.base import BEFORE_ALL, Longs, State, concat, no_rows
 from mesh.operators.total_order import run_begins, run_starts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _SEQUENCE, _TIME, _CHUNK = "#sequence", "#time_ms", "#chunk"
+#: The stream of on-demand changes of tables, which no query reads: see ``table_changes``.  Its
+#: messages are beside the events of one of the inputs, and are known as far as these.
+CHANGES: Final = "#changes"
+#: ``refusal``: why a change is not made; null otherwise.
+CHANGE_SCHEMA: Final = pa.schema(
+    [("id", pa.string()), ("query", pa.string()), ("refusal", pa.string())]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +124,7 @@ class InputMerger:
 
     def _of(self, stream: str) -> _Buffered:
         if stream not in self._held:
-            schema = self._schemas[stream]
+            schema = CHANGE_SCHEMA if stream == CHANGES else self._schemas[stream]
             none = np.empty(0, dtype=np.int64)
             rows = no_rows(schema)
             self._held[stream] = _Buffered(schema, none, none, none, rows)
@@ -128,12 +135,16 @@ class InputMerger:
         mentioned = [s for s in set(clocks) | set(self._held) if s in self._rank]
         streams = sorted(mentioned, key=self._rank.__getitem__)
         known_ms = min((clocks.get(stream, BEFORE_ALL) for stream in streams), default=BEFORE_ALL)
+        is_merged = len(streams) > 1
+        if CHANGES in self._held:
+            # At equal times the events come first.
+            streams.append(CHANGES)
         parts: list[tuple[str, Longs | None, Longs, Longs, pa.RecordBatch]] = []
         for stream in streams:
             held = self._of(stream)
             clock_ms = held.clock_ms
             count = len(clock_ms)
-            if len(streams) > 1:
+            if is_merged:
                 count = int(np.searchsorted(clock_ms, known_ms, side="left"))
             if count:
                 chunk = held.chunk[:count]
@@ -210,6 +221,44 @@ def _first_of(chunk: Longs) -> Longs | None:
     """The index of the first element equal to each, of a sorted column; None: all differ."""
     new = run_begins(chunk)
     return None if new.all() else run_starts(new)
+
+
+def around_changes(
+    ready: list[MergedRun], known_ms: int
+) -> Iterator[tuple[list[MergedRun], pa.RecordBatch | None, int]]:
+    """The events before each change of a table, the change as one row, and its time.
+
+    The last are the events after all changes, no change, and ``known_ms``.
+    """
+    done = 0
+    for change in (run for run in ready if run.stream == CHANGES):
+        for row, index in enumerate(change.index.tolist()):
+            clock_ms = int(change.clock_ms[row])
+            yield _ranked(ready, done, index), change.rows.slice(row, 1), clock_ms
+            done = index + 1
+    yield _ranked(ready, done) if done else ready, None, known_ms
+
+
+def _ranked(ready: Sequence[MergedRun], start: int, stop: int | None = None) -> list[MergedRun]:
+    """The events of ranks from ``start`` to below ``stop``, ranked from 0, without changes."""
+    found = []
+    for run in ready:
+        first = int(np.searchsorted(run.index, start))
+        last = len(run.index) if stop is None else int(np.searchsorted(run.index, stop))
+        if run.stream != CHANGES and first < last:
+            part = slice(first, last)
+            own = run.index[part] - start
+            found.append(
+                MergedRun(
+                    run.stream,
+                    own,
+                    own if run.first is run.index else run.first[part] - start,
+                    run.time_ms[part],
+                    run.clock_ms[part],
+                    run.rows.slice(first, last - first),
+                )
+            )
+    return found
 
 
 def causes_of(ready: Sequence[MergedRun]) -> tuple[Longs, list[Longs]]:

@@ -38,10 +38,12 @@ class Outcome:
 
     ``refused``: by the table, which has such a row already.  ``failed``: a condition or an
     assignment could not be computed, or did so for a row of the same chunk before.
+    ``changed``: the number of rows of the table that were added, changed or removed.
     """
 
     refused: dict[int, str] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
+    changed: int = 0
 
 
 class TableAction:
@@ -69,7 +71,8 @@ class TableAction:
         if not len(events):
             return Outcome()
         if isinstance(self._action, Insert):
-            return Outcome(refused=self._table.insert(events.rows))
+            refused = self._table.insert(events.rows)
+            return Outcome(refused=refused, changed=len(events) - len(refused))
         frame = Frame.of_events(events, OUTPUT_STEP)
         if isinstance(self._action, Delete):
             return self._delete(frame, events)
@@ -84,6 +87,7 @@ class TableAction:
                 outcome.failed[row] = frame.failures[row]
             else:
                 self._table.remove(slots)
+                outcome.changed += len(slots)
         return outcome
 
     def _update(self, frame: Frame, events: EventBatch) -> Outcome:
@@ -95,9 +99,9 @@ class TableAction:
         whole = action.inserts and condition.is_key
         own = self._inserted(frame, events.rows) if action.inserts else []
         if whole and self._table.put_all(own, frame.length):
-            return outcome
+            return Outcome(changed=frame.length)
         for row in _rows(events, outcome):
-            at = np.array([row])
+            at, changed = np.array([row]), 1
             if whole:
                 refused = self._table.put([vector.take(at) for vector in own])
             else:
@@ -106,6 +110,7 @@ class TableAction:
                     outcome.failed[row] = frame.failures[row]
                     continue
                 if len(slots):
+                    changed = len(slots)
                     refused = self._change(slots, frame, row, outcome)
                 elif action.inserts:
                     refused = self._table.add([vector.take(at) for vector in own], 1).get(0)
@@ -113,6 +118,8 @@ class TableAction:
                     continue
             if refused is not None:
                 outcome.refused[row] = refused
+            elif row not in outcome.failed:
+                outcome.changed += changed
         return outcome
 
     def _change(self, slots: Longs, frame: Frame, row: int, outcome: Outcome) -> str | None:
