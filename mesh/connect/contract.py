@@ -64,6 +64,8 @@ class Context:
     content_type: str = ""
     #: Name of the instance, for connections and logs.
     instance: str = ""
+    #: The host's own connection to the mesh's NATS servers; a connector does not close it.
+    client: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from mesh.logs import fields
 from mesh.model.cluster import InstanceState, InstanceStatus
 from mesh.plan.build import bind_group
 from mesh.plan.doors import door_of, make_mapper
+from mesh.receiver.access import path_of
 from mesh.receiver.positions import PositionStore, TakenOverError
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class Opened:
         """Values of the options: of the reference, then of the annotation, then ``own``.
 
         Raises:
-            MeshError: MESH-C131 for a reference that the node does not have, or invalid options.
+            MeshError: MESH-C131 for a reference that the node does not have, or invalid options;
+                MESH-C132 for a file that an app may not name.
         """
         given: dict[str, str] = {}
         if self.door.ref:
@@ -85,7 +87,12 @@ class Opened:
                     hint="Add it to the file of the setting receiver.refs_file.",
                 )
             given |= references[self.door.ref]
-        given |= {**self.door.options, **(own or {})}
+        written = {**self.door.options, **(own or {})}
+        for name, text in written.items():
+            option = self.spec.option(name)
+            if option is not None and option.is_file:
+                path_of(environment.access, text)
+        given |= written
         try:
             values = self.spec.values(given)
         except ValueError as error:

@@ -21,7 +21,7 @@ _LOGIN: Final = re.compile(r"//[^/@]*@")
 
 def endpoint_of(values: dict[str, Any]) -> str:
     """The address among the values of options, without a login."""
-    for name in ("publisher.url", "receiver.url", "file.uri", "dir.uri", "destination"):
+    for name in ("publisher.url", "receiver.url", "file.uri", "dir.uri", "destination", "topic"):
         if values.get(name):
             return _LOGIN.sub("//", str(values[name]))
     return ""
@@ -118,6 +118,7 @@ class SinkInstance(DoorInstance):
             self.environment.access,
             opened.mapper.content_type,
             self.assignment.instance,
+            self.environment.client,
         )
 
     def _destination(self, opened: Opened, name: str, sink: Any, context: Context) -> Destination:

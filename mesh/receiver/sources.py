@@ -70,6 +70,7 @@ class _SourceInstance(DoorInstance):
             values,
             self.environment.access,
             instance=self.assignment.instance,
+            client=self.environment.client,
         )
         return opened, context
 
