@@ -9,7 +9,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from nats.errors import Error as NatsError
+
 from mesh.connect import registry
+from mesh.connect.contract import UnavailableError
 from mesh.errors import MeshError
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState, InstanceStatus
@@ -17,6 +20,7 @@ from mesh.plan.build import bind_group
 from mesh.plan.doors import door_of, make_mapper
 from mesh.receiver.access import path_of
 from mesh.receiver.positions import PositionStore, TakenOverError
+from mesh.receiver.replaying import listen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from mesh.model.types import StreamSchema
     from mesh.plan.doors import Door
     from mesh.receiver.environment import Environment
+    from mesh.receiver.replaying import Replayed
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +174,10 @@ class DoorInstance(ABC):
         """End ``_run`` soon; one that may be cancelled anywhere needs no request."""
         return
 
+    async def _replay(self, replayed: Replayed) -> str | None:
+        """Take a payload again; see ``mesh.receiver.replaying.listen``."""
+        raise UnavailableError(f"{replayed.door} takes nothing again")
+
     def _doors(self) -> tuple[DoorStatus, ...]:
         return ()
 
@@ -180,6 +189,8 @@ class DoorInstance(ABC):
     async def _supervise(self) -> None:
         retries = self.environment.retries()
         reporting = asyncio.create_task(self._report_often())
+        own = self.assignment
+        replays = await listen(self.environment.client, own.app, own.group, self._replay)
         try:
             while not self._stopping.is_set():
                 try:
@@ -208,6 +219,8 @@ class DoorInstance(ABC):
                             await self._stopping.wait()
         finally:
             reporting.cancel()
+            with contextlib.suppress(NatsError, OSError):
+                await replays.unsubscribe()
             self._state = InstanceState.STOPPED
             self._report()
 

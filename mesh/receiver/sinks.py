@@ -6,7 +6,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect.contract import Context
+from mesh.connect.contract import Context, UnavailableError
 from mesh.mapping.sinks import dynamic
 from mesh.receiver.distributing import RoundRobin, partitioned
 from mesh.receiver.instance import DoorInstance, Opened
@@ -15,6 +15,7 @@ from mesh.receiver.positions import TakenOverError
 
 if TYPE_CHECKING:
     from mesh.model.cluster import DoorStatus
+    from mesh.receiver.replaying import Replayed
 
 _LOGIN: Final = re.compile(r"//[^/@]*@")
 
@@ -134,6 +135,12 @@ class SinkInstance(DoorInstance):
             endpoint_of(dict(context.options)),
             dynamic={name: values for name, values in filled.items() if values is not None},
         )
+
+    async def _replay(self, replayed: Replayed) -> str | None:
+        for outbox in self._outboxes:
+            if outbox.status.name == replayed.door:
+                return await outbox.replay(replayed)
+        raise UnavailableError(f"{replayed.door} does not run here")
 
     def _request_stop(self) -> None:
         for outbox in self._outboxes:

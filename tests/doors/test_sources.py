@@ -11,6 +11,7 @@ import pytest
 
 from mesh.connect.contract import Access
 from mesh.errors import MeshError
+from mesh.jetstream import door_replay
 from mesh.model.cluster import InstanceState
 from mesh.receiver.access import access_of, check_listen, path_of, references_of
 from mesh.settings import ReceiverSettings
@@ -268,7 +269,28 @@ def test_a_nats_sink_publishes_with_keys(nats_server: NatsServer) -> None:
             await stage.js.add_stream(name="OUT", subjects=["out.>"])
             (entry,) = await stage.until("the refused one", stage.errors)
             assert entry["reason"] == '"out.b c" is no subject'
+            await stage.until("the first", lambda: stage.messages("OUT", "out.a"))
             assert await stage.messages("OUT", "out.a") == [b'{"k":"a","n":1}']
             await stage.until("the last", lambda: stage.messages("OUT", "out.d"))
+
+    asyncio.run(scene())
+
+
+def test_a_line_that_was_not_read_is_replayed_to_the_mapper(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text("a,x\n")
+
+    async def scene() -> None:
+        access = Access(file_roots=(str(tmp_path),))
+        async with staged(nats_server, file_app(tmp_path), access) as stage:
+            stage.start("receiver-S")
+            (entry,) = await stage.until("the entry", stage.errors)
+            entry["id"] = 1
+            with pytest.raises(MeshError, match="refused again"):
+                await door_replay.send(stage.client, "Doors", entry, None)
+            for _ in range(2):
+                await door_replay.send(stage.client, "Doors", entry, b"a,5\nb,6")
+            assert [e["n"] for e in await stage.events("S")] == [5, 6]
 
     asyncio.run(scene())

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MESSAGES_MAX: Final = 1000
 _WAIT_S: Final = 1.0
 _ANSWER_S: Final = 5.0
-#: Messages and bytes of core subjects that wait; NATS drops what comes beyond.
+#: Messages and bytes of core subjects that wait; NATS drops further ones.
 _WAITING_MAX: Final = 65_536
 _WAITING_BYTES: Final = 64 << 20
 
@@ -128,7 +128,7 @@ class NatsSource:
         return Batch([one.data for one in found], {"core": True}, properties)
 
     async def committed(self, position: Mapping[str, Any]) -> None:
-        """A stream keeps its messages, whoever has read them."""
+        """A stream keeps its messages, read or not."""
 
     async def close(self) -> None:
         """End the subscription, and the connection if it is the source's own."""
