@@ -63,12 +63,20 @@ _HTTP_SOURCE: Final = Spec(
         Option("basic.auth.enabled", Kind.SWITCH, "false", doc="Require a login."),
         _secret("basic.auth.username", "User of that login."),
         _secret("basic.auth.password", "Its password."),
-        Option("max.body", Kind.SIZE, "1 MB", doc="Largest body; larger ones are answered 413."),
+        Option(
+            "ssl.verify.client",
+            choices=("require", "optional"),
+            doc="With https: clients show a certificate of tls.ca.",
+        ),
+        *_TLS,
+        Option(
+            "max.body", Kind.SIZE, "1 MB", doc="Largest body, unpacked; larger ones: 413."
+        ),
         Option(
             "max.concurrent",
             Kind.NUMBER,
             "256",
-            doc="Requests that wait for the broker; more are answered 503.",
+            doc="Requests that wait for the broker; more are answered 429.",
         ),
         *_ignored(
             "worker.count", "socket.idle.timeout", "request.size.validation.configuration",

@@ -25,6 +25,8 @@ from mesh.receiver.replaying import listen
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from nats.aio.subscription import Subscription
+
     from mesh.connect.spec import Spec
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import Assignment, DoorStatus
@@ -190,10 +192,12 @@ class DoorInstance(ABC):
         retries = self.environment.retries()
         reporting = asyncio.create_task(self._report_often())
         own = self.assignment
-        replays = await listen(self.environment.client, own.app, own.group, self._replay)
+        replays: Subscription | None = None
         try:
             while not self._stopping.is_set():
                 try:
+                    client = self.environment.client
+                    replays = replays or await listen(client, own.app, own.group, self._replay)
                     await self._run()
                 except TakenOverError as error:
                     extra = fields(instance=self.assignment.instance, epoch=error.epoch)
@@ -220,7 +224,8 @@ class DoorInstance(ABC):
         finally:
             reporting.cancel()
             with contextlib.suppress(NatsError, OSError):
-                await replays.unsubscribe()
+                if replays is not None:
+                    await replays.unsubscribe()
             self._state = InstanceState.STOPPED
             self._report()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from nats.errors import Error as NatsError
 
 from mesh.connect.contract import UnavailableError
 from mesh.jetstream.connection import TlsClient, close
+from mesh.receiver.access import check_egress
 from mesh.receiver.tls import client_context
 
 if TYPE_CHECKING:
@@ -31,10 +33,14 @@ async def connect(context: Context, role: str) -> Client:
 
     Raises:
         UnavailableError: no server can be reached, or it refuses the login.
-        MeshError: MESH-C131 for files of TLS that can't be read.
+        MeshError: MESH-C131 for files of TLS that can't be read, MESH-C132 for a server that is not
+            open to connectors here.
     """
     options: Mapping[str, Any] = context.options
     servers = [one.strip() for one in str(options.get("server.urls") or _DEFAULT).split(",")]
+    for server in servers:
+        parts = urlsplit(server if "://" in server else f"nats://{server}")
+        check_egress(context.access, parts.hostname or "", parts.port or 4222)
     login = {name: options.get(option) for option, name in _LOGIN.items()}
     problems: list[str] = []
 

@@ -228,7 +228,8 @@ class ServerInstance(_SourceInstance):
     async def _accept(self, payload: bytes, properties: Mapping[str, str], key: str | None) -> int:
         """See ``Server``."""
         if len(self._waiting) >= self._waiting_max:
-            raise UnavailableError("too many requests wait for the broker", retry_after_s=1.0)
+            reason = "too many requests wait for the broker"
+            raise UnavailableError(reason, retry_after_s=1.0, is_busy=True)
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         request = _Request(payload, properties, key, answer)
         self._waiting.add(request)
