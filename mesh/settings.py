@@ -232,6 +232,11 @@ class ReceiverSettings:
         "Addresses that sources may bind, 'host:port' or 'host:first-last', comma-separated; "
         "'*' is any host.",
     )
+    egress: str = setting(
+        "",
+        "Addresses that sources and sinks may connect to, as in receiver.listen, and "
+        "'*.example.org:443' for all below a domain; empty: all.",
+    )
     refs_file: str = setting(
         "",
         "YAML file with options by reference, for @source and @sink with ref='name'; keeps "

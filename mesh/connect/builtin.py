@@ -12,6 +12,28 @@ from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 _COMMON: Final = SOURCE
 _SINK: Final = SINK
 
+def _file(name: str, doc: str) -> Option:
+    return Option(name, is_file=True, doc=doc)
+
+
+_TLS: Final = (
+    _file("tls.ca", "PEM file of the authority."),
+    _file("tls.cert", "PEM file of the own certificate."),
+    _file("tls.key", "PEM file of its key."),
+    _file("tls.store", "PKCS#12 file with certificate, key and authorities."),
+    _secret("tls.store.password", "Password of tls.store."),
+)
+_NATS_LOGIN: Final = (
+    Option("auth.type", choices=("user", "token", "tls"), doc="Kind of login."),
+    _secret("username", "User name."),
+    _secret("password", "Password."),
+    _secret("token", "Token."),
+    _file("creds", "Credentials file."),
+    _file("nkey", "File with the seed of an NKey."),
+    *_TLS,
+)
+
+
 _HTTP_SOURCE: Final = Spec(
     "http",
     Role.SOURCE,
@@ -26,12 +48,20 @@ _HTTP_SOURCE: Final = Spec(
         Option("basic.auth.enabled", Kind.SWITCH, "false", doc="Require a login."),
         _secret("basic.auth.username", "User of that login."),
         _secret("basic.auth.password", "Its password."),
-        Option("max.body", Kind.SIZE, "1 MB", doc="Largest body; larger ones are answered 413."),
+        Option(
+            "ssl.verify.client",
+            choices=("require", "optional"),
+            doc="With https: clients show a certificate of tls.ca.",
+        ),
+        *_TLS,
+        Option(
+            "max.body", Kind.SIZE, "1 MB", doc="Largest body, unpacked; larger ones: 413."
+        ),
         Option(
             "max.concurrent",
             Kind.NUMBER,
             "256",
-            doc="Requests that wait for the broker; more are answered 503.",
+            doc="Requests that wait for the broker; more are answered 429.",
         ),
         *_ignored(
             "worker.count", "socket.idle.timeout", "request.size.validation.configuration",
@@ -66,7 +96,7 @@ _HTTP_SINK: Final = Spec(
         ),
         Option("ssl.verification.disabled", Kind.SWITCH, "false", doc="Accept any certificate."),
         Option("hostname.verification.enabled", Kind.SWITCH, "true", is_ignored=True),
-        Option("tls.ca", doc="Path of the authority's PEM file."),
+        *_TLS,
         *_ignored(
             "chunk.disabled", "ssl.protocol", "client.bootstrap.configuration",
             "client.bootstrap.configurations", "max.pool.active.connections",
@@ -130,10 +160,7 @@ _NATS_SINK: Final = Spec(
         ),
         Option("headers", Kind.PAIRS, is_dynamic=True, doc="Headers: 'name:value'."),
         Option("acks", Kind.SWITCH, "true", doc="A stream stores the subject: wait for its ack."),
-        Option("auth.type", choices=("user", "token"), doc="Kind of login."),
-        _secret("username", "User name."),
-        _secret("password", "Password."),
-        _secret("token", "Token."),
+        *_NATS_LOGIN,
         *_ignored("client.id", "optional.configuration"),
         *_SINK,
     ),
@@ -144,13 +171,25 @@ _NATS_SINK: Final = Spec(
 _NATS_SOURCE: Final = Spec(
     "nats",
     Role.SOURCE,
-    "Reads a JetStream stream of the mesh's own servers, by sequence, inside of a query group.",
+    "Reads a JetStream stream by sequence, or the messages of core subjects.",
     (
-        Option("stream", is_required=True, doc="The JetStream stream."),
+        Option("stream", doc="The JetStream stream; without it core subjects are read."),
         Option("destination", default=">", doc="Subjects to read, with wildcards."),
+        Option(
+            "server.urls",
+            aliases=("bootstrap.servers",),
+            doc="Servers, comma-separated. Without it a stream is the mesh's own servers', and "
+            "core subjects are those of nats://localhost:4222.",
+        ),
+        Option("queue.group.name", doc="Of core subjects: one of its subscribers gets a message."),
+        *_NATS_LOGIN,
+        *_ignored("client.id", "optional.configuration"),
+        *_COMMON,
     ),
-    "",
+    "mesh.receiver.types.nats_source:NatsSource",
     Guarantee.EXACTLY_ONCE,
+    "With stream; core subjects: at most once, since NATS does not keep their messages.",
+    ("*",),
 )
 
 SPECS: Final = (

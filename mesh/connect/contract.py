@@ -19,6 +19,7 @@ class UnavailableError(Exception):
     """The other side can't be used now; the host tries again.
 
     ``outcomes`` has the outcomes of records that were written or refused before, by their index.
+    ``is_busy``: it works, and has too much to do.
     """
 
     def __init__(
@@ -27,8 +28,10 @@ class UnavailableError(Exception):
         *,
         retry_after_s: float | None = None,
         outcomes: Mapping[int, str | None] | None = None,
+        is_busy: bool = False,
     ) -> None:
         super().__init__(reason)
+        self.is_busy = is_busy
         self.retry_after_s = retry_after_s
         self.outcomes = dict(outcomes or {})
 
@@ -61,6 +64,8 @@ class Access:
     file_roots: tuple[str, ...] = ()
     #: ``host:port`` or ``host:first-last`` that may be bound.
     listen: tuple[str, ...] = ()
+    #: The same of hosts that may be connected to; None for all.
+    egress: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,8 @@ class Context:
     producer: str = ""
     #: Of the instance: a sink that keeps its own position refuses writers of earlier epochs by it.
     epoch: int = 0
+    #: The host's own connection to the mesh's NATS servers; a connector does not close it.
+    client: Any = None
 
 
 @dataclass(frozen=True, slots=True)

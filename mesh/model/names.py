@@ -109,6 +109,11 @@ def journal_subject(app: str) -> str:
     return f"{ROOT}._journal.{app or '_'}"
 
 
+def door_subject(app: str, group: str) -> str:
+    """Subject of managers' replays to the source or sink that a group runs."""
+    return f"{ROOT}._ask.door.{app}.{group}"
+
+
 def question_subject(worker: str) -> str:
     """Subject of managers' questions to a worker about the states that it has stored."""
     return f"{ROOT}._ask.{worker}"

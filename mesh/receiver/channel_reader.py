@@ -17,6 +17,8 @@ from mesh.jetstream.connection import api_subject
 from pyspark_nats.protocol import jetstream
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
@@ -41,6 +43,8 @@ class Message:
     content_type: str | None
     #: When the server stored it, milliseconds since 1970.
     time_ms: int
+    subject: str = ""
+    headers: Mapping[str, str] | None = None
 
 
 class ChannelReader:
@@ -118,6 +122,8 @@ class ChannelReader:
                     message.data,
                     headers.get("Content-Type"),
                     int(words[at + 2]) // 1_000_000,
+                    message.subject,
+                    headers,
                 )
             )
         self._open = max(0, self._open)
@@ -140,7 +146,10 @@ class ChannelReader:
             "mem_storage": True,
             "num_replicas": 1,
         }
-        wanted = f"CONSUMER.CREATE.{self._js_stream}.{name}.{self._subject}"
+        wanted = f"CONSUMER.CREATE.{self._js_stream}.{name}"
+        if not set("*>") & set(self._subject):
+            # Permissions are given by it; a subject to publish to has no wildcard.
+            wanted = f"{wanted}.{self._subject}"
         call = api_subject(self._client, wanted)
         query = orjson.dumps({"stream_name": self._js_stream, "config": config})
         answer = orjson.loads((await self._client.request(call, query, timeout=_ANSWER_S)).data)

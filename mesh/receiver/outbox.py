@@ -27,6 +27,7 @@ from mesh.model.cluster import DoorStatus, InstanceState
 from mesh.receiver.channel_reader import ChannelReader
 from mesh.receiver.positions import Position, TakenOverError, initial
 from pyspark_nats.decode import decode_messages
+from pyspark_nats.encode import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from mesh.model.app import Channel
     from mesh.receiver.channel_reader import Message
     from mesh.receiver.positions import PositionStore
+    from mesh.receiver.replaying import Replayed
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +83,14 @@ class _Item(NamedTuple):
     record: Record
     message: Message
     place: int
+    rows: pa.RecordBatch
+    row: int
+
+    @property
+    def event(self) -> bytes:
+        """The event as JSON."""
+        line: bytes = to_json(self.rows.slice(self.row, 1)).to_pylist()[0]
+        return line
 
 
 class Outbox:
@@ -124,6 +134,7 @@ class Outbox:
         self._attempts = 0
         self._stopping = asyncio.Event()
         self._reader: ChannelReader | None = None
+        self._replays: list[tuple[Replayed, asyncio.Future[str | None]]] = []
         self.status = DoorStatus(destination.name, InstanceState.STARTING, destination.endpoint)
         self.messages_in = self.rows_out = self.errors = 0
 
@@ -171,6 +182,7 @@ class Outbox:
             if messages:
                 self.messages_in += len(messages)
                 await self._send(messages)
+            await self._write_replayed()
             now_s = self._clock.monotonic_s()
             is_new = self._done > self._stored.number
             if now_s - self._stored_s >= (_STORE_S if is_new else _RENEW_S):
@@ -210,7 +222,7 @@ class Outbox:
             if self._records_errors:
                 for number, index, reason in found.errors:
                     message = messages[first + number]
-                    await self._record(message, index, reason, message.data, "")
+                    await self._record(message, index, reason, message.data)
             rows, message_of, index_of = found.rows, found.message, found.index
             if self._to.choose is not None and rows.num_rows:
                 mask = np.asarray(self._to.choose(rows), bool)
@@ -236,9 +248,11 @@ class Outbox:
                 Record(f"{prefix}/{message.sequence}.{place}", payload, own, message.sequence),
                 message,
                 place,
+                rows,
+                at,
             )
-            for payload, message, place, own in zip(
-                payloads, messages, index.tolist(), options, strict=True
+            for at, (payload, message, place, own) in enumerate(
+                zip(payloads, messages, index.tolist(), options, strict=True)
             )
         ]
 
@@ -273,6 +287,37 @@ class Outbox:
                     log.warning("events were dropped", extra=extra)
                 left = []
 
+    async def replay(self, replayed: Replayed) -> str | None:
+        """Write a payload again, between others; None, or the reason why it is refused.
+
+        Raises:
+            UnavailableError: the destination is away.
+        """
+        if self.status.state is not InstanceState.RUNNING:
+            raise UnavailableError(self.status.error or "it is starting")
+        outcome: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._replays.append((replayed, outcome))
+        if self._reader is not None:
+            self._reader.wake()
+        return await outcome
+
+    async def _write_replayed(self) -> None:
+        while self._replays:
+            replayed, outcome = self._replays.pop(0)
+            key = f"{self._key_prefix}/{replayed.sequence}.{replayed.index}"
+            try:
+                record = Record(key, replayed.payload, replayed.options)
+                (reason,) = await self._to.sink.write([record])
+                if self._to.sink.state is not None:
+                    await self._store()
+                outcome.set_result(reason)
+                self.rows_out += reason is None
+            except BaseException as error:
+                # The sink may have to be opened again; the entry stays.
+                if not outcome.done():
+                    outcome.set_exception(UnavailableError(str(error) or type(error).__name__))
+                raise
+
     def _advance(self, left: Sequence[_Item]) -> None:
         if left and self._to.sink.state is None:
             self._done = max(self._done, left[0].message.sequence - 1)
@@ -286,20 +331,21 @@ class Outbox:
                 self.rows_out += 1
                 continue
             item = items[at]
-            await self._record(
-                item.message, item.place, reason, item.record.payload, item.record.key
-            )
+            await self._record(item.message, item.place, reason, item.record.payload, item)
         return [item for at, item in enumerate(items) if at not in outcomes]
 
     async def _record(
-        self, message: Message, index: int, reason: str, data: bytes, key: str
+        self, message: Message, index: int, reason: str, data: bytes, item: _Item | None = None
     ) -> None:
         self.errors += 1
         app = self._channel.app
         entry = error_entry.of_unreadable(
             self._channel.stream.name, message.sequence, index, message.time_ms, None,
-            self._group, reason, data, is_event=bool(key), door=self._to.name,
-            attempts=self._attempts + 1,
+            self._group, reason, data, is_event=item is not None,
+            # What can't be read is an event for the stream, and not the sink's matter.
+            door=self._to.name if item is not None else "", attempts=self._attempts + 1,
+            options=item.record.options if item is not None else None,
+            event=item.event if item is not None else b"",
         )  # fmt: skip
         name = f"{self._key_prefix}/{message.sequence}.{index}/{self._to.name}"
         await self._client.jetstream().publish(
@@ -329,6 +375,9 @@ class Outbox:
                 await self._stopping.wait()
 
     async def _close(self) -> None:
+        for _, outcome in self._replays:
+            outcome.set_exception(UnavailableError(self.status.error or "it is starting"))
+        self._replays.clear()
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close()

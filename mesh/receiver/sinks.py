@@ -6,7 +6,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect.contract import Context
+from mesh.connect.contract import Context, UnavailableError
 from mesh.mapping.sinks import dynamic
 from mesh.receiver.distributing import RoundRobin, partitioned
 from mesh.receiver.instance import DoorInstance, Opened
@@ -15,13 +15,14 @@ from mesh.receiver.positions import TakenOverError
 
 if TYPE_CHECKING:
     from mesh.model.cluster import DoorStatus
+    from mesh.receiver.replaying import Replayed
 
 _LOGIN: Final = re.compile(r"//[^/@]*@")
 
 
 def endpoint_of(values: dict[str, Any]) -> str:
     """The address among the values of options, without a login."""
-    for name in ("publisher.url", "receiver.url", "file.uri", "dir.uri", "destination"):
+    for name in ("publisher.url", "receiver.url", "file.uri", "dir.uri", "destination", "topic"):
         if values.get(name):
             return _LOGIN.sub("//", str(values[name]))
     return ""
@@ -118,9 +119,10 @@ class SinkInstance(DoorInstance):
             values,
             self.environment.access,
             opened.mapper.content_type,
-            own.instance,
-            f"mesh-{own.app}-{own.app_incarnation}-{self.group.name}-{number}",
-            own.epoch,
+            instance=own.instance,
+            producer=f"mesh-{own.app}-{own.app_incarnation}-{self.group.name}-{number}",
+            epoch=own.epoch,
+            client=self.environment.client,
         )
 
     def _destination(self, opened: Opened, name: str, sink: Any, context: Context) -> Destination:
@@ -136,6 +138,12 @@ class SinkInstance(DoorInstance):
             endpoint_of(dict(context.options)),
             dynamic={name: values for name, values in filled.items() if values is not None},
         )
+
+    async def _replay(self, replayed: Replayed) -> str | None:
+        for outbox in self._outboxes:
+            if outbox.status.name == replayed.door:
+                return await outbox.replay(replayed)
+        raise UnavailableError(f"{replayed.door} does not run here")
 
     def _request_stop(self) -> None:
         for outbox in self._outboxes:

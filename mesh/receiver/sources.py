@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from mesh.connect.contract import Batch, Source
     from mesh.receiver.positions import Position, PositionStore
+    from mesh.receiver.replaying import Replayed
     from pyspark_nats.decode import DecodeResult
 
 #: Bytes of a message besides its payload.
@@ -70,12 +71,31 @@ class _SourceInstance(DoorInstance):
             values,
             self.environment.access,
             instance=self.assignment.instance,
+            client=self.environment.client,
         )
         return opened, context
 
     @property
     def _room(self) -> int:
         return self.environment.client.max_payload - _HEAD_ROOM
+
+    async def _replay(self, replayed: Replayed) -> str | None:
+        """Map a payload that could not be read, and store its events."""
+        found = Opened.of_group(self.group).mapper.decode([replayed.payload], [{}])
+        if found.errors:
+            _, _, reason = found.errors[0]
+            return str(reason)
+        own = self.assignment
+        js = self.environment.client.jetstream()
+        for number, message in enumerate(lines_of(found.rows, min(_MESSAGE_BYTES, self._room))):
+            key = f"replay-{own.app}-{own.app_incarnation}-{replayed.id}.{number}"
+            headers = {"Content-Type": "application/json", "Nats-Msg-Id": key}
+            try:
+                await js.publish(self.group.outputs[0].subject(), message, headers=headers)
+            except (NatsError, JetStreamError, TimeoutError, OSError) as error:
+                raise UnavailableError(f"the broker has not stored the events: {error}") from error
+        self._events += found.rows.num_rows
+        return None
 
     def _doors(self) -> tuple[DoorStatus, ...]:
         (connector,) = self.group.connectors
@@ -207,7 +227,8 @@ class ServerInstance(_SourceInstance):
     async def _accept(self, payload: bytes, properties: Mapping[str, str], key: str | None) -> int:
         """See ``Server``."""
         if len(self._waiting) >= self._waiting_max:
-            raise UnavailableError("too many requests wait for the broker", retry_after_s=1.0)
+            reason = "too many requests wait for the broker"
+            raise UnavailableError(reason, retry_after_s=1.0, is_busy=True)
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         request = _Request(payload, properties, key, answer)
         self._waiting.add(request)

@@ -111,6 +111,38 @@ def test_requests_with_a_key_are_stored_once(nats_server: NatsServer, tmp_path: 
     asyncio.run(scene())
 
 
+def test_a_jetstream_stream_of_others_is_read_exactly_once(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    text = APP.replace("SINK", "").replace(
+        "SOURCE",
+        f"@source(type='nats', server.urls='{nats_server.url}', stream='O{{app}}', "
+        "destination='o.{app}.*', @map(type='csv'))",
+    )
+
+    async def send(stage: Stage) -> None:
+        name = stage.spec.name
+        await stage.js.add_stream(name=f"O{name}", subjects=[f"o.{name}.>"])
+        for number, data in enumerate((b"0", b"1", b"x", b"2", b"3")):
+            await stage.js.publish(f"o.{name}.{number}", data)
+        await stage.js.publish(f"o.{name}.4.other", b"9")
+        await stage.js.publish(f"o.{name}.5", b"4")
+
+    async def stored(stage: Stage) -> Any:
+        bad = [entry["data"] for entry in await stage.errors()]
+        return [row["n"] for row in await stage.events("S")], bad
+
+    async def scene() -> None:
+        use = Scenario(
+            text, "receiver-S", send, stored, lambda found: len(found[0]) + len(found[1]) >= 6
+        )
+        moments = await conform(nats_server.url, use, tmp_path)
+        steps = {"read", "publish", "store a position", "committed"}
+        assert {f"{when} {step}" for when in ("before", "after") for step in steps} <= set(moments)
+
+    asyncio.run(scene())
+
+
 @pytest.mark.extended
 def test_requests_of_a_sink_are_repeated_with_their_key_only(
     nats_server: NatsServer, tmp_path: Path
@@ -167,4 +199,5 @@ def test_every_exact_connector_of_the_host_is_tested() -> None:
     }
     assert exact == {
         (Role.SOURCE, "file"), (Role.SINK, "file"), (Role.SOURCE, "kafka"), (Role.SINK, "kafka"),
+        (Role.SOURCE, "nats"),
     }  # fmt: skip
