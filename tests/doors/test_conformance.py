@@ -167,4 +167,5 @@ def test_every_exact_connector_of_the_host_is_tested() -> None:
     }
     assert exact == {
         (Role.SOURCE, "file"), (Role.SINK, "file"), (Role.SOURCE, "kafka"), (Role.SINK, "kafka"),
+        (Role.SINK, "prometheus"), (Role.SINK, "s3"),
     }  # fmt: skip
