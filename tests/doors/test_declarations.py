@@ -84,8 +84,8 @@ def test_every_default_is_valid_and_every_name_unique(spec: Spec) -> None:
             "MESH-P900", 'not supported yet: sink "jms"', "http, file, nats, log",
         ),
         (
-            "@sink(type='log', @map(type='avro'))",
-            "MESH-P900", 'not supported yet: sink mapper "avro"', "json, csv",
+            "@sink(type='log', @map(type='binary'))",
+            "MESH-P900", 'not supported yet: sink mapper "binary"', "json, csv",
         ),
         (
             HTTP.format(

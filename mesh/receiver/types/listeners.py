@@ -58,7 +58,7 @@ class Audience:
         queue.put_nowait(None)
 
     def join(self, last: str = "") -> Queue | None:
-        """The queue of a new listener, with the kept ones after id ``last``; None for one too many."""
+        """Queue of a new listener with the kept ones after id ``last``; None for one too many."""
         if len(self._queues) >= _LISTENERS:
             return None
         queue: Queue = asyncio.Queue()
