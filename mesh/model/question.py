@@ -76,6 +76,8 @@ class AnswerTask:
     at_least: Mapping[str, int]
     rows_max: int
     bytes_max: int
+    #: The name of the part in the markers of databases.
+    producer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 The result doesn't depend on how the input was cut into runs: events are merged into a total order,
 timers fire at positions in that order, and each output row gets its number in it.
+
+The file is longer than 400 lines because a host drives all of it through one class.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import pyarrow as pa
 from mesh.errors import MeshError
 from mesh.functions.scripts import compile_scripts
 from mesh.language.syntax import find
+from mesh.operators.aggregations.tables import channels_in
 from mesh.operators.base import (
     BEFORE_ALL,
     CURRENT,
@@ -30,6 +33,7 @@ from mesh.operators.base import (
     restore_subset,
     subset,
 )
+from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.dataflow.build import DataflowBuilder, make_dataflow
 from mesh.operators.dataflow.cycles import CyclicNode
 from mesh.operators.dataflow.graph import DataflowNode, Emitted, chunk_starts
@@ -44,7 +48,7 @@ from mesh.operators.tables import Tables
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from mesh.operators.dataflow.aggregation_node import AggregationNode
+    from mesh.model.stored import StoreTarget
     from mesh.operators.dataflow.named_window import NamedWindowNode
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
 
@@ -127,17 +131,21 @@ class Executor:
         mode: Mode = Mode.AUTO,
         salt: str = "",
         playback: bool | None = None,
+        shard: str = "",
     ) -> None:
         #: Whether time is that of the events alone.
         self.plays_back = _plays_back(app) if playback is None else playback
         self._schemas = {stream.name: stream.arrow for stream in app.streams}
         self._outputs = [stream.name for stream in app.streams if stream.name in outputs]
         self._outputs += [FAILED] if FAILED in outputs else []
+        self._outputs += channels_in(app)
         tables = Tables()
         windows: dict[str, NamedWindowNode] = {}
         scripts = compile_scripts(app.scripts)
         aggregations: dict[str, AggregationNode] = {}
-        environment = Environment(scripts, tables, windows, aggregations, salt=f"{app.name}/{salt}")
+        environment = Environment(
+            scripts, tables, windows, aggregations, salt=f"{app.name}/{salt}", shard=shard
+        )
         with using(environment):
             tables.define(app.tables)
             nodes = DataflowBuilder(app, tables, windows, self._outputs, aggregations)
@@ -375,6 +383,17 @@ class Executor:
     def ask(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
         """The rows of an on-demand query, see ``on_demand.answer``."""
         return answer(query, self._environment, now_ms)
+
+    @property
+    def producer(self) -> str:
+        """The name of this executor among all, for markers in databases."""
+        return self._environment.salt
+
+    @property
+    def stores(self) -> list[StoreTarget]:
+        """The tables in databases that rows are returned for."""
+        nodes = (node.work for node in self._nodes if isinstance(node.work, AggregationNode))
+        return [work.cells.tables.target for work in nodes if work.cells.tables is not None]
 
     @property
     def places(self) -> dict[str, str]:

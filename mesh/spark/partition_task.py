@@ -29,7 +29,9 @@ from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import LocalState, Position
 from mesh.spark.partitioning import channel_rows, restrict_to_partition
 from mesh.spark.routes import bound_group
+from mesh.spark.store_output import StoreOutput
 from mesh.spark.stream_clock import StreamClock
+from mesh.store.sources import shard
 from pyspark_nats import decode
 from pyspark_nats.arrow import FEW
 from pyspark_nats.decode.limits import USUAL, MessageLimits
@@ -59,6 +61,18 @@ class Partition:
     #: Last sequence processed, for JetStream streams in which the restored state is ahead of the
     #: start of the batch.
     ahead: Mapping[str, int] = field(default_factory=dict)
+    #: Writers of its tables in databases; None without such tables.
+    stores: StoreOutput | None = None
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether the last run has written to a database."""
+        return self.stores is not None and self.stores.has_committed
+
+    def close(self) -> None:
+        """Close connections to databases."""
+        if self.stores is not None:
+            self.stores.close()
 
     def times(self) -> dict[str, int]:
         """Time up to which each stream is known.
@@ -167,6 +181,8 @@ class PartitionRun:
             name = self._inputs[js_stream].channel.stream.name
             partition.clocks[name].broker_reached(end["time_ms"])
         yield from self._run([])
+        if partition.stores is not None:
+            partition.stores.commit()
         self._keep(partition)
 
     def _load(self) -> Partition:
@@ -184,6 +200,7 @@ class PartitionRun:
             self._executor(),
             {i.channel.stream.name: StreamClock() for i in self._inputs.values()},
         )
+        partition.stores = StoreOutput.of(partition.executor, self._io.assignment.epoch)
         local = self._local
         manifest = local.manifest(position) or local.restored(position)
         if manifest is not None:
@@ -207,7 +224,7 @@ class PartitionRun:
         app = restrict_to_partition(
             bound_group(self._io.group), self._number, self._io.partition_count
         )
-        return Executor(app, [*outputs, FAILED], salt=salt)
+        return Executor(app, [*outputs, FAILED], salt=salt, shard=shard())
 
     def _process(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         # The source reads stream by stream, so runs of one stream are long.
@@ -314,7 +331,8 @@ class PartitionRun:
         by_events = partition.executor.plays_back or all(
             clock.by_events for clock in clocks if clock.is_started
         )
-        return partition.executor.run(inputs, partition.times()), by_events
+        runs = partition.executor.run(inputs, partition.times())
+        return (runs if partition.stores is None else partition.stores.take(runs)), by_events
 
     def _keep(self, partition: Partition) -> None:
         position = Position.of(self.ends, self.ends)
@@ -371,9 +389,11 @@ def drop_ended_states() -> None:
     directories = {key[0] for key in _LIVE}
     ended = {directory for directory in directories if not Path(directory).exists()}
     for key in [key for key in _LIVE if key[0] in ended]:
-        del _LIVE[key]
+        _LIVE.pop(key)[1].close()
 
 
 def drop_state(directory: str, instance: str, number: int) -> None:
     """Drop a state that this process does not need any more."""
-    _LIVE.pop((directory, instance, number), None)
+    live = _LIVE.pop((directory, instance, number), None)
+    if live is not None:
+        live[1].close()
