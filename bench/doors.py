@@ -97,7 +97,7 @@ def mappers() -> dict[str, float]:
         [{"k": f"key-{n % 100}", "n": n, "v": n / 8} for n in range(ROWS)], schema=STREAM.arrow
     )
     found: dict[str, float] = {}
-    for kind in ("json", "csv", "xml", "text", "keyvalue", "msgpack"):
+    for kind in ("json", "csv", "xml", "text", "keyvalue", "msgpack", "avro", "protobuf"):
         encoder = sink_mapper(kind, {}, (), STREAM)
         options = {"delimiter": "~~~~~~~~~~"} if kind == "text" else {}
         decoder = source_mapper(kind, options, (), STREAM)

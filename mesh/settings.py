@@ -274,6 +274,22 @@ class QuerySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """Tables in databases (@store)."""
+
+    shard_id: str = setting(
+        "",
+        "Name of this mesh among those that write the tables of one database (@PartitionById); "
+        "the same on all its nodes.",
+    )
+    sources_file: str = setting(
+        "",
+        "YAML file with databases by name (url, username, password), for @store with "
+        "datasource='name'; keeps passwords on this node.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionSettings:
     """Functions of apps."""
 
@@ -330,6 +346,7 @@ class Settings:
     receiver: ReceiverSettings = field(default_factory=ReceiverSettings)
     state: StateSettings = field(default_factory=StateSettings)
     queries: QuerySettings = field(default_factory=QuerySettings)
+    stores: StoreSettings = field(default_factory=StoreSettings)
     functions: FunctionSettings = field(default_factory=FunctionSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     log: LogSettings = field(default_factory=LogSettings)

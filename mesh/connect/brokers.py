@@ -1,10 +1,10 @@
-"""Declarations of the sources and sinks of message brokers: Kafka."""
+"""Declarations of the sources and sinks of message brokers: Kafka, RabbitMQ, MQTT."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from mesh.connect.parts import SINK, SOURCE, ignored, required
+from mesh.connect.parts import SINK, SOURCE, TLS_CA, ignored, required, secret, switch
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 _SERVERS: Final = required("bootstrap.servers", "host:port of brokers, comma-separated.")
@@ -15,6 +15,50 @@ _KAFKA_MORE: Final = Option(
     doc="Settings of the client: 'security.protocol:SASL_SSL','sasl.password:..'.",
 )
 _BINARY: Final = Option("is.binary.message", is_ignored=True, doc="The mapper decides.")
+
+_URI: Final = Option(
+    "uri", is_required=True, is_secret=True, doc="amqp://user:password@host:5672/virtual-host."
+)
+
+
+def _exchange(*, is_dynamic: bool) -> tuple[Option, ...]:
+    """Options of an exchange, which is declared if it is missing."""
+    return (
+        Option("exchange.name", is_required=True, is_dynamic=is_dynamic, doc="The exchange."),
+        Option(
+            "exchange.type",
+            default="direct",
+            choices=("direct", "fanout", "topic", "headers"),
+            is_dynamic=is_dynamic,
+            doc="Its type.",
+        ),
+        Option(
+            "exchange.durable.enabled",
+            Kind.SWITCH,
+            "false",
+            is_dynamic=is_dynamic,
+            doc="It outlives the server's restart.",
+        ),
+        Option(
+            "exchange.autodelete.enabled",
+            Kind.SWITCH,
+            "false",
+            is_dynamic=is_dynamic,
+            doc="It ends with its last queue.",
+        ),
+        Option("routing.key", default="", is_dynamic=is_dynamic, doc="Routing key."),
+    )
+
+
+_MQTT: Final = (
+    Option("url", Kind.URL, is_required=True, doc="tcp://host:1883 or ssl://host:8883."),
+    Option("client.id", doc="Name of the client; by default one of the app and the stream."),
+    Option("username", doc="User name."),
+    secret("password", "Password."),
+    Option("keep.alive", Kind.DURATION, "60 sec", doc="Interval of signs of life."),
+    Option("connection.timeout", Kind.DURATION, "30 sec", doc="Time limit of calls."),
+    TLS_CA,
+)
 
 SPECS: Final = (
     Spec(
@@ -80,4 +124,93 @@ SPECS: Final = (
         extra="kafka",
         library="confluent_kafka",
     ),
-)
+    Spec(
+        "rabbitmq",
+        Role.SOURCE,
+        "Reads a queue of RabbitMQ; messages are acknowledged once their events are stored.",
+        (
+            _URI,
+            *_exchange(is_dynamic=False),
+            Option("headers", Kind.PAIRS, doc="Of the binding, for an exchange of type headers."),
+            Option("queue.name", doc="The queue; {app}.{stream} by default."),
+            switch("queue.durable.enabled", "false", "It outlives the server's restart."),
+            switch("queue.exclusive.enabled", "false", "It ends with the connection."),
+            switch("queue.autodelete.enabled", "false", "It ends with its last reader."),
+            TLS_CA,
+            *ignored("auto.ack", "consumer.threadpool.size"),
+            *SOURCE,
+        ),
+        "mesh.receiver.types.rabbitmq_source:RabbitSource",
+        Guarantee.AT_LEAST_ONCE_WITH_KEY,
+        "Messages with a message id that are delivered again are dropped.",
+        ("*",),
+        extra="rabbitmq",
+        library="aio_pika",
+    ),
+    Spec(
+        "rabbitmq",
+        Role.SINK,
+        "Publishes each payload to an exchange of RabbitMQ, and waits for the confirm.",
+        (
+            _URI,
+            *_exchange(is_dynamic=True),
+            Option("headers", Kind.PAIRS, is_dynamic=True, doc="Headers: 'name:value'."),
+            Option("message.id", is_dynamic=True, doc="By default the event's position."),
+            Option("correlation.id", is_dynamic=True, doc="Correlation id."),
+            Option("priority", Kind.NUMBER, is_dynamic=True, doc="From 0 to 255."),
+            Option("delivery.mode", default="2", choices=("1", "2"), doc="2: persistent."),
+            Option("reply.to", doc="Queue for answers."),
+            Option("expiration", Kind.DURATION, doc="Lifetime of a message."),
+            Option("content.type", doc="By default that of the mapper."),
+            TLS_CA,
+            *SINK,
+        ),
+        "mesh.receiver.types.rabbitmq_sink:RabbitSink",
+        Guarantee.AT_LEAST_ONCE_WITH_KEY,
+        "The message id is the key.",
+        extra="rabbitmq",
+        library="aio_pika",
+    ),
+    Spec(
+        "mqtt",
+        Role.SOURCE,
+        "Reads topics of an MQTT broker; messages are acknowledged once their events are stored.",
+        (
+            *_MQTT,
+            Option("topic", is_required=True, doc="Topics, comma-separated, with + and #."),
+            Option("quality.of.service", default="1", choices=("0", "1", "2"),
+                   doc="0: messages that arrive while the source is away are lost."),
+            Option("clean.session", Kind.SWITCH,
+                   doc="Forget the session at the end; by default only with quality 0."),
+            *SOURCE,
+        ),
+        "mesh.receiver.types.mqtt:MqttSource",
+        Guarantee.AT_LEAST_ONCE,
+        "With quality.of.service='0' at most once.",
+        ("topic", "qos"),
+        extra="mqtt",
+        library="aiomqtt",
+    ),
+    Spec(
+        "mqtt",
+        Role.SINK,
+        "Publishes each payload to a topic of an MQTT broker.",
+        (
+            *_MQTT,
+            Option("topic", is_required=True, is_dynamic=True, doc="The topic."),
+            Option("quality.of.service", default="1", choices=("0", "1", "2"), is_dynamic=True,
+                   doc="1 and 2 wait for the broker."),
+            Option("message.retain", Kind.SWITCH, "false", is_dynamic=True,
+                   doc="The broker keeps the last message of the topic."),
+            Option("mqtt.version", default="5", choices=("5", "3.1.1"),
+                   doc="3.1.1 has no place for the key."),
+            *ignored("clean.session"),
+            *SINK,
+        ),
+        "mesh.receiver.types.mqtt:MqttSink",
+        Guarantee.AT_LEAST_ONCE_WITH_KEY,
+        "The key is the user property key. With quality.of.service='0' at most once.",
+        extra="mqtt",
+        library="aiomqtt",
+    ),
+)  # fmt: skip

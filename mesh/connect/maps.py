@@ -14,18 +14,26 @@ _FAIL: Final = Option(
 )
 _GROUPING: Final = Option("event.grouping.enabled", Kind.SWITCH, "false", is_ignored=True)
 _DELIMITER: Final = Option("delimiter", default=",", doc="Between values; \\t is a tab.")
+_AVRO: Final = Option("schema.def", doc="Schema of the record; made of the stream by default.")
+_PROTO: Final = (
+    Option("proto", doc="Text of a definition; made of the stream by default: fields 1 to n."),
+    Option("message", doc="Name of the message in it."),
+)
 _LINE: Final = Option("new.line.character", default="\n", doc="Between lines.")
 
 
-def _source(name: str, doc: str, *options: Option, fails: bool = True) -> Spec:
+def _source(name: str, doc: str, *options: Option, fails: bool = True, extra: str = "") -> Spec:
     own = (_FAIL, *options) if fails else options
     # The text mapper has an option for each of its expressions.
     is_open = name == "text"
-    return Spec(name, Role.SOURCE_MAPPER, doc, own, "mesh.mapping:source_mapper", is_open=is_open)
+    return Spec(
+        name, Role.SOURCE_MAPPER, doc, own, "mesh.mapping:source_mapper", is_open=is_open,
+        extra=extra,
+    )  # fmt: skip
 
 
-def _sink(name: str, doc: str, *options: Option) -> Spec:
-    return Spec(name, Role.SINK_MAPPER, doc, options, "mesh.mapping:sink_mapper")
+def _sink(name: str, doc: str, *options: Option, extra: str = "") -> Spec:
+    return Spec(name, Role.SINK_MAPPER, doc, options, "mesh.mapping:sink_mapper", extra=extra)
 
 
 SPECS: Final = (
@@ -65,6 +73,15 @@ SPECS: Final = (
         Option("namespaces", doc="prefix=uri, comma-separated."),
     ),
     _source("msgpack", "MessagePack maps by attribute name, alone or in an array."),
+    _source(
+        "avro",
+        "Avro records by attribute name, or by paths.",
+        _AVRO,
+        Option("use.avro.deserializer", Kind.SWITCH, "false",
+               doc="Payloads begin with byte 0 and the number of a schema."),
+        extra="avro",
+    ),
+    _source("protobuf", "Messages by attribute name, or by paths.", *_PROTO, extra="protobuf"),
     _source("arrow", "An Arrow IPC stream with a column for each attribute."),
     _sink("passThrough", "Events as JSON objects by attribute name."),
     _sink(
@@ -94,5 +111,16 @@ SPECS: Final = (
         Option("validate.xml", Kind.SWITCH, "false", is_ignored=True),
     ),
     _sink("msgpack", "A MessagePack map by attribute name."),
+    _sink(
+        "avro",
+        "Avro records by attribute name, or of a JSON template.",
+        _AVRO,
+        Option("use.avro.serializer", Kind.SWITCH, "false",
+               doc="Payloads begin with byte 0 and schema.id."),
+        Option("schema.id", Kind.NUMBER, doc="Number of the schema."),
+        extra="avro",
+    ),
+    _sink("protobuf", "Messages by attribute name, or @payload(field='attribute').", *_PROTO,
+          extra="protobuf"),
     _sink("arrow", "An Arrow IPC stream of one event."),
 )  # fmt: skip

@@ -27,6 +27,7 @@ OWN: Final[Mapping[str, str]] = {
     "mesh": "mesh.connect.builtin",
     "mesh-brokers": "mesh.connect.brokers",
     "mesh-maps": "mesh.connect.maps",
+    "mesh-web": "mesh.connect.web",
 }
 
 

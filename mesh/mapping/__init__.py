@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mesh.mapping import sinks
+from mesh.mapping.avro import AvroSink, AvroSource
 from mesh.mapping.json_source import JsonPathSource, JsonSource, PlainSource
+from mesh.mapping.protobuf import ProtobufSink, ProtobufSource, class_for
 from mesh.mapping.text_sources import CsvSource, KeyValueSource, TextSource
 from mesh.mapping.xml_source import XmlSource
 from mesh.model.types import AttributeType
@@ -86,6 +88,14 @@ def source_mapper(
             spaces = {name.strip(): uri.strip() for name, equals, uri in pairs if equals}
             enclosing = options.get("enclosing.element") or ""
             return XmlSource(schema, missing, paths=paths, enclosing=enclosing, namespaces=spaces)
+        case "avro":
+            return AvroSource(
+                schema, missing, options.get("schema.def"), paths,
+                has_head=bool(options.get("use.avro.deserializer")),
+            )  # fmt: skip
+        case "protobuf":
+            made = class_for(options.get("proto"), options.get("message"), schema)
+            return ProtobufSource(schema, missing, made, paths)
         case _:
             raise ValueError(f'there is no source mapper "{kind}"')
 
@@ -121,6 +131,15 @@ def sink_mapper(
             return _without(payload, sinks.msgpack_sink(), kind)
         case "arrow":
             return _without(payload, sinks.arrow_sink(), kind)
+        case "avro":
+            head = int(options.get("schema.id") or 0)
+            return AvroSink(
+                stream.arrow, options.get("schema.def"), text,
+                head if options.get("use.avro.serializer") else None,
+            )  # fmt: skip
+        case "protobuf":
+            made = class_for(options.get("proto"), options.get("message"), stream.arrow)
+            return ProtobufSink(stream.arrow, made, keyed)
         case _:
             raise ValueError(f'there is no sink mapper "{kind}"')
 

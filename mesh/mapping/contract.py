@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from pyspark_nats.decode.result import DecodeResult
 
 
+class Refusal(bytes):
+    """In place of a payload: the reason why an event has none, as UTF-8."""
+
+
 class SourceMapper(Protocol):
     """Decodes payloads; no payload raises an error."""
 
@@ -29,5 +33,8 @@ class SinkMapper(Protocol):
     content_type: str
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
-        """One payload for each row."""
+        """One payload for each row, or a ``Refusal``.
+
+        A mapper that refuses events has the attribute ``may_refuse``, which is true.
+        """
         ...

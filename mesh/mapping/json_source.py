@@ -122,7 +122,7 @@ class JsonPathSource:
         self, schema: pa.Schema, missing: str, paths: Mapping[str, str], enclosing: str
     ) -> None:
         self._schema, self._missing = schema, missing
-        self._enclosing = parse(_rooted(enclosing))
+        self._enclosing = parse(rooted(enclosing))
         self._paths: list[tuple[str, Path, bool]] = []
         self._properties: list[tuple[str, str, Any]] = []
         for field in schema:
@@ -131,7 +131,7 @@ class JsonPathSource:
                 self._properties.append((field.name, text[4:].lower(), field.type))
             else:
                 is_text = pa.types.is_string(field.type)
-                self._paths.append((field.name, parse(_rooted(text)), is_text))
+                self._paths.append((field.name, parse(rooted(text)), is_text))
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
@@ -169,5 +169,6 @@ class JsonPathSource:
         return event
 
 
-def _rooted(path: str) -> str:
+def rooted(path: str) -> str:
+    """A JSON path from the root; the root may be left out."""
     return path if path.startswith(("$", "@")) else f"$.{path}"

@@ -104,6 +104,16 @@ def error_js_stream(app: str) -> str:
     return f"{ROOT}-{app}-errors-"
 
 
+def producer(incarnation: str, group: str, edit: object, part: str) -> str:
+    """Name of the markers of a part of a group.
+
+    It survives moves and restarts.  It differs from that of an earlier app of the same name, and of
+    an earlier text (``edit``) whose rows were numbered otherwise.
+    """
+    since = f"~{edit}" if edit else ""
+    return f"{incarnation}-{group}{since}-{part}"
+
+
 def journal_subject(app: str) -> str:
     """Subject of entries about ``app``; with an empty name, of those about the cluster."""
     return f"{ROOT}._journal.{app or '_'}"

@@ -84,6 +84,8 @@ class AnswerTask:
     bytes_max: int
     is_divided: bool = False
     change: str = ""
+    #: The name of the part in the markers of databases.
+    producer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

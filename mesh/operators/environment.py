@@ -55,7 +55,8 @@ class Environment:
     All may grow while the app is compiled.
 
     ``salt``: distinguishes executors that run one app over different events, such as partitions,
-    so that no two of them make the same ``UUID()``.
+    so that no two of them make the same ``UUID()``.  ``shard``: the name of this mesh among those
+    that write tables of one database.
     """
 
     scripts: Mapping[str, Function] = field(default_factory=dict)
@@ -63,6 +64,7 @@ class Environment:
     windows: Mapping[str, Content] = field(default_factory=dict)
     aggregations: Mapping[str, Aggregated] = field(default_factory=dict)
     salt: str = ""
+    shard: str = ""
 
 
 _current: ContextVar[Environment | None] = ContextVar("environment", default=None)

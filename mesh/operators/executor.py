@@ -2,7 +2,7 @@
 
 The result doesn't depend on how the input was cut into runs: events are merged into a total order,
 timers fire at positions in that order, and each output row gets its number in it.  This file is
-longer than others because all of that order is decided here.
+longer than 400 lines because all of that order is decided here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 from mesh.errors import MeshError
 from mesh.functions.scripts import compile_scripts
 from mesh.language.syntax import find
+from mesh.operators.aggregations.tables import channels_in
 from mesh.operators.base import (
     BEFORE_ALL,
     CURRENT,
@@ -31,6 +32,7 @@ from mesh.operators.base import (
     restore_subset,
     subset,
 )
+from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.dataflow.build import DataflowBuilder, make_dataflow
 from mesh.operators.dataflow.cycles import CyclicNode
 from mesh.operators.dataflow.graph import DataflowNode, Emitted, chunk_starts
@@ -46,7 +48,7 @@ from mesh.operators.tables import Tables
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from mesh.operators.dataflow.aggregation_node import AggregationNode
+    from mesh.model.stored import StoreTarget
     from mesh.operators.dataflow.named_window import NamedWindowNode
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
 
@@ -135,6 +137,7 @@ class Executor:
         mode: Mode = Mode.AUTO,
         salt: str = "",
         playback: bool | None = None,
+        shard: str = "",
     ) -> None:
         #: Whether time is that of the events alone.
         has_playback = find(app.annotations, "app:playback") is not None
@@ -142,11 +145,14 @@ class Executor:
         self._schemas = {stream.name: stream.arrow for stream in app.streams}
         self._outputs = [stream.name for stream in app.streams if stream.name in outputs]
         self._outputs += [FAILED] if FAILED in outputs else []
+        self._outputs += channels_in(app)
         tables = Tables()
         windows: dict[str, NamedWindowNode] = {}
         scripts = compile_scripts(app.scripts)
         aggregations: dict[str, AggregationNode] = {}
-        environment = Environment(scripts, tables, windows, aggregations, salt=f"{app.name}/{salt}")
+        environment = Environment(
+            scripts, tables, windows, aggregations, salt=f"{app.name}/{salt}", shard=shard
+        )
         with using(environment):
             tables.define(app.tables)
             nodes = DataflowBuilder(app, tables, windows, self._outputs, aggregations)
@@ -395,6 +401,17 @@ class Executor:
     def ask(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
         """The rows of an on-demand query."""
         return answer(query, self._environment, now_ms)
+
+    @property
+    def producer(self) -> str:
+        """The name of this executor among all, for markers in databases."""
+        return self._environment.salt
+
+    @property
+    def stores(self) -> list[StoreTarget]:
+        """The tables in databases that rows are returned for."""
+        nodes = (node.work for node in self._nodes if isinstance(node.work, AggregationNode))
+        return [work.cells.tables.target for work in nodes if work.cells.tables is not None]
 
     @property
     def places(self) -> dict[str, str]:

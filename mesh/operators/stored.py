@@ -40,7 +40,11 @@ def pieces_of(
 
 
 def stores_of(
-    app: BoundApp, state: State, places: Mapping[str, str], names: Collection[str]
+    app: BoundApp,
+    state: State,
+    places: Mapping[str, str],
+    names: Collection[str],
+    shard: str = "",
 ) -> Environment:
     """Some stores of ``app`` as they are in ``state``, and its functions.
 
@@ -49,12 +53,13 @@ def stores_of(
         state: of an executor; those without a part in it are empty.
         places: of this executor, for windows and aggregations.
         names: the tables, windows and aggregations.
+        shard: see ``Environment``.
     """
     tables: dict[str, StoredTable] = {}
     windows: dict[str, NamedWindowNode] = {}
     aggregations: dict[str, AggregationNode] = {}
     scripts = compile_scripts(app.scripts)
-    stores = Environment(scripts, tables, windows, aggregations, salt=app.name)
+    stores = Environment(scripts, tables, windows, aggregations, salt=app.name, shard=shard)
     rows = subset(state, "tables")
     with using(stores):
         for table in app.tables:

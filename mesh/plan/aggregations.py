@@ -6,31 +6,46 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import not_supported
 from mesh.model.types import AttributeType
-from mesh.plan.bound import AggregateCall, Column, has_aggregate, operands
+from mesh.plan.bound import (
+    AggregateCall,
+    BoundJoin,
+    Column,
+    SourceKind,
+    has_aggregate,
+    operands,
+    walk,
+)
+from mesh.plan.stores import stored_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mesh.plan.bound import BoundAggregation, BoundExpression
+    from mesh.plan.bound import BoundAggregation, BoundApp, BoundExpression
 
-#: Annotations of aggregations with rows in a database.
-_SHARED_ROWS: Final = ("store", "partitionbyid", "persistedaggregation")
+#: Annotations of aggregations with rows in a database that mean nothing without ``@store``.
+_SHARED_ROWS: Final = ("partitionbyid", "persistedaggregation")
 
 
 def check_aggregation(aggregation: BoundAggregation) -> None:
-    """Refuse an aggregation in a database, and outputs that have no value of a bucket.
+    """Refuse what can't be kept in a database, and outputs that have no value of a bucket.
 
     Raises:
-        MeshError: MESH-P900 at the first such part.
+        MeshError: MESH-P900 at the first such part; MESH-P240 for a wrong option of a store.
     """
+    store = stored_in(aggregation)
     for annotation in aggregation.annotations:
+        name = annotation.name.lower()
         is_off = (annotation.get("enable") or "").lower() == "false"
-        if annotation.name.lower() in _SHARED_ROWS and not is_off:
+        is_here = name == "partitionbyid" and store is not None
+        if name in _SHARED_ROWS and not is_off and not is_here:
             raise not_supported(
-                f"an aggregation with @{annotation.name}",
+                f"an aggregation with @{annotation.name}"
+                + (" and without @store" if name == "partitionbyid" else ""),
                 annotation.position,
                 hint="Without it the values are kept in the state of the group.",
             )
+    if store is not None:
+        _check_stored(aggregation)
     if any(column.type is AttributeType.OBJECT for column in aggregation.group_by):
         raise not_supported("group by an object", aggregation.position)
     keys = {column.name for column in aggregation.group_by}
@@ -45,6 +60,48 @@ def check_aggregation(aggregation: BoundAggregation) -> None:
                     hint="An attribute that is not grouped by has no value of a bucket: "
                     "select it on its own, then it is that of the latest event.",
                 )
+
+
+def check_lookups(app: BoundApp) -> None:
+    """Refuse joins with aggregations in stores, whose rows are not part of the state; MESH-P900."""
+    stored = {one.schema.name for one in app.aggregations if stored_in(one) is not None}
+    queries = [*app.queries, *(query for part in app.partitions for query in part.queries)]
+    sources = [query.input for query in queries if isinstance(query.input, BoundJoin)]
+    for side in (side for source in sources for side in (source.left, source.right)):
+        if side.kind is SourceKind.AGGREGATION and side.schema.name in stored:
+            raise not_supported(
+                "a join with an aggregation in a store",
+                side.position,
+                hint="Ask it by an on-demand query, or leave @store out.",
+            )
+
+
+def _check_stored(aggregation: BoundAggregation) -> None:
+    """Refuse values that a table of base values does not have."""
+    keys = {column.name for column in aggregation.group_by}
+    seen = {name.lower() for name in keys}
+    for output in aggregation.outputs:
+        expression = output.expression
+        for part in walk(expression):
+            if isinstance(part, AggregateCall) and part.function.lower() == "distinctcount":
+                raise not_supported(
+                    "distinctCount of an aggregation in a store",
+                    part.position,
+                    hint="Without @store it is kept in the state of the group.",
+                )
+        if has_aggregate(expression):
+            continue
+        if expression.type is AttributeType.OBJECT:
+            raise not_supported("an object of an aggregation in a store", expression.position)
+        if isinstance(expression, Column) and expression.name in keys:
+            continue
+        if output.name.lower() in seen:
+            raise not_supported(
+                f'two columns "{output.name}" of an aggregation in a store',
+                expression.position,
+                hint="Give the attribute another name with 'as'.",
+            )
+        seen.add(output.name.lower())
 
 
 def _beside_aggregates(expression: BoundExpression) -> Iterator[Column]:

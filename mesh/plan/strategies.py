@@ -24,6 +24,7 @@ from mesh.plan.bound import (
     has_aggregate,
 )
 from mesh.plan.keys import Key, check_key_name, partition_key, spread_key
+from mesh.plan.stores import stored_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,6 +148,12 @@ def _wishes(group: Group, element: Element) -> list[_ReadRequirement]:
 
 def _aggregation_key(group: Group, aggregation: BoundAggregation) -> Key:
     """The columns that the events of ``aggregation`` must be divided by."""
+    if stored_in(aggregation) is not None:
+        raise not_supported(
+            f'an aggregation in a store in group "{group.name}" {group.width}',
+            aggregation.position,
+            hint=f"{group.to_unshare[0].upper()}{group.to_unshare[1:]}.",
+        )
     columns = aggregation.group_by
     attributes = aggregation.input.schema.names
     added = [column for column in columns if column.name not in attributes]

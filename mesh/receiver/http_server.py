@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import zlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,6 +43,8 @@ class Response:
     status: int
     body: bytes = b""
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    #: Parts of a body without a known length, which follow ``body``.
+    stream: AsyncGenerator[bytes] | None = None
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -174,6 +176,9 @@ def _application(handlers: Mapping[str, Handler]) -> Any:
                 return await _body(receive, limit)
 
             answer = await handler(Request(scope["method"], query, headers, body))
+        if answer.stream is not None:
+            await _send_stream(answer, answer.stream, receive, send)
+            return
         await send(
             {"type": "http.response.start", "status": answer.status,
              "headers": [(b"content-length", str(len(answer.body)).encode()), *answer.headers]}
@@ -199,6 +204,33 @@ def unpacked(body: bytes, limit: int) -> bytes | None:
     if not packed.eof:
         raise ValueError("the gzip body is not whole")
     return found
+
+
+async def _send_stream(
+    answer: Response, stream: AsyncGenerator[bytes], receive: Any, send: Any
+) -> None:
+    """Send a body part by part until it ends or the client leaves."""
+
+    async def parts() -> None:
+        async for part in stream:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    await send(
+        {"type": "http.response.start", "status": answer.status, "headers": [*answer.headers]}
+    )
+    tasks = [asyncio.create_task(parts()), asyncio.create_task(gone())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await stream.aclose()
 
 
 async def _body(receive: Any, limit: int) -> bytes | None:

@@ -22,6 +22,7 @@ from nats.errors import Error as NatsError
 from mesh.connect.contract import Record, RefusedRecordsError, UnavailableError
 from mesh.errors import MeshError
 from mesh.logs import fields
+from mesh.mapping.contract import Refusal
 from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
 from mesh.receiver.channel_reader import ChannelReader
@@ -228,9 +229,21 @@ class Outbox:
                 mask = np.asarray(self._to.choose(rows), bool)
                 rows, message_of = rows.filter(pa.array(mask)), message_of[mask]
                 index_of = index_of[mask]
-            items += self._mapped(rows, [messages[first + int(n)] for n in message_of], index_of)
+            own = [messages[first + int(n)] for n in message_of]
+            items += await self._kept(rows, self._mapped(rows, own, index_of))
             first += found.taken
         return items
+
+    async def _kept(self, rows: pa.RecordBatch, items: list[_Item]) -> list[_Item]:
+        """The items that have a payload; events that the mapper refuses are recorded."""
+        if not getattr(self._mapper, "may_refuse", False):
+            return items
+        for at, item in enumerate(items):
+            if isinstance(item.record.payload, Refusal):
+                data = to_json(rows.slice(at, 1))[0].as_py()
+                reason, key = item.record.payload.decode(), item.record.key
+                await self._record(item.message, item.place, reason, data, key)
+        return [item for item in items if not isinstance(item.record.payload, Refusal)]
 
     def _mapped(self, rows: pa.RecordBatch, messages: Sequence[Message], index: Any) -> list[_Item]:
         payloads = self._mapper.encode(rows)

@@ -17,14 +17,20 @@ if TYPE_CHECKING:
     from mesh.model.cluster import DoorStatus
     from mesh.receiver.replaying import Replayed
 
-_LOGIN: Final = re.compile(r"//[^/@]*@")
+#: Options that are addresses; an instance shows the first that it has.
+_ADDRESSES: Final = (
+    "publisher.url", "receiver.url", "file.uri", "dir.uri", "destination", "bootstrap.servers",
+    "url", "uri", "jdbc.url", "server.url", "bucket.name", "host",
+)  # fmt: skip
+_LOGIN: Final = re.compile(r"//.*@")
 
 
 def endpoint_of(values: dict[str, Any]) -> str:
     """The address among the values of options, without a login."""
-    for name in ("publisher.url", "receiver.url", "file.uri", "dir.uri", "destination", "topic"):
+    for name in _ADDRESSES:
         if values.get(name):
-            return _LOGIN.sub("//", str(values[name]))
+            # Parameters of a database may be a login, too.
+            return _LOGIN.sub("//", str(values[name]).partition("?")[0])
     return ""
 
 

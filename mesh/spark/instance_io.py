@@ -91,13 +91,10 @@ class InstanceIO:
         return f"{self.assignment.index}of{self.group.parallel}"
 
     def producer(self, part: str) -> str:
-        """Name of the markers of ``part`` of this group.
-
-        It survives moves and restarts.  It differs from that of an earlier app of the same name,
-        and of an earlier text whose rows were numbered otherwise.
-        """
-        since = f"~{self.group.edit}" if self.group.edit else ""
-        return f"{self.assignment.app_incarnation}-{self.group.name}{since}-{part}"
+        """Name of the markers of ``part`` of this group."""
+        return names.producer(
+            self.assignment.app_incarnation, self.group.name, self.group.edit, part
+        )
 
     def skips(self, js_stream: str) -> tuple[tuple[int, int], ...]:
         """Ranges of an input, each as (after, to), whose messages are skipped."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from mesh.operators.executor import Executor
     from mesh.spark.idle_time import IdleTime
+    from mesh.spark.store_output import StoreOutput
 
 #: Name of the idle time among the stored clocks; no stream has it.
 _IDLE: Final = "#idle"
@@ -29,6 +30,18 @@ class Partition:
     ahead: Mapping[str, int] = field(default_factory=dict)
     #: Of playback whose clock advances without events.
     idle: IdleTime | None = None
+    #: Writers of its tables in databases; None without such tables.
+    stores: StoreOutput | None = None
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether the last run has written to a database."""
+        return self.stores is not None and self.stores.has_committed
+
+    def close(self) -> None:
+        """Close connections to databases."""
+        if self.stores is not None:
+            self.stores.close()
 
     def times(self) -> dict[str, int]:
         """Time up to which each stream is known.

@@ -32,7 +32,9 @@ from mesh.spark.live_partition import Partition as Partition
 from mesh.spark.local_state import LocalState, Position
 from mesh.spark.partitioning import channel_rows, restrict_to_partition
 from mesh.spark.routes import bound_group
+from mesh.spark.store_output import StoreOutput
 from mesh.spark.stream_clock import StreamClock
+from mesh.store.sources import shard
 from pyspark_nats import decode
 from pyspark_nats.arrow import FEW
 from pyspark_nats.decode.limits import USUAL, MessageLimits
@@ -137,6 +139,8 @@ class PartitionRun:
             partition.clocks[name].broker_reached(end["time_ms"])
             yield from self._pass_idle(end["time_ms"])
         yield from self._run([])
+        if partition.stores is not None:
+            partition.stores.commit()
         self._keep(partition)
 
     def _load(self) -> Partition:
@@ -155,6 +159,7 @@ class PartitionRun:
             {i.channel.stream.name: StreamClock() for i in self._inputs.values()},
             idle=IdleTime.of(bound_group(self._io.group)),
         )
+        partition.stores = StoreOutput.of(partition.executor, self._io.assignment.epoch)
         local = self._local
         manifest = local.manifest(position) or local.restored(position)
         if manifest is not None:
@@ -177,7 +182,7 @@ class PartitionRun:
         app = restrict_to_partition(
             bound_group(self._io.group), self._number, self._io.partition_count
         )
-        return Executor(app, [*outputs, FAILED], salt=salt)
+        return Executor(app, [*outputs, FAILED], salt=salt, shard=shard())
 
     def _process(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         # The source reads stream by stream, so runs of one stream are long.
@@ -316,7 +321,8 @@ class PartitionRun:
         by_events = partition.executor.plays_back or all(
             clock.by_events for clock in clocks if clock.is_started
         )
-        return partition.executor.run(inputs, partition.times()), by_events
+        runs = partition.executor.run(inputs, partition.times())
+        return (runs if partition.stores is None else partition.stores.take(runs)), by_events
 
     def _keep(self, partition: Partition) -> None:
         position = Position.of(self.ends, self.ends)
@@ -373,9 +379,11 @@ def drop_ended_states() -> None:
     directories = {key[0] for key in _LIVE}
     ended = {directory for directory in directories if not Path(directory).exists()}
     for key in [key for key in _LIVE if key[0] in ended]:
-        del _LIVE[key]
+        _LIVE.pop(key)[1].close()
 
 
 def drop_state(directory: str, instance: str, number: int) -> None:
     """Drop a state that this process does not need any more."""
-    _LIVE.pop((directory, instance, number), None)
+    live = _LIVE.pop((directory, instance, number), None)
+    if live is not None:
+        live[1].close()

@@ -21,6 +21,7 @@ import pyarrow.ipc
 from mesh.errors import MeshError
 from mesh.language.parser import parse, parse_on_demand_query
 from mesh.model.question import Answer, AnswerTask, too_many_rows
+from mesh.operators.aggregations.rollup import Aggregation
 from mesh.operators.base import State, subset
 from mesh.operators.divided import divide
 from mesh.operators.executor import Executor
@@ -31,8 +32,14 @@ from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.bound import Answer as Reads
 from mesh.plan.bound import SourceKind
 from mesh.spark.local_state import LocalState, Manifest
+from mesh.store.reader import BehindError, read_rows
+from mesh.store.sources import database, shard
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh.language.syntax import TimeUnit
+    from mesh.operators.aggregations.tables import AggregationTables
     from mesh.operators.environment import Environment
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
 
@@ -45,6 +52,8 @@ _kept: OrderedDict[object, Environment] = OrderedDict()
 
 def answer_task(task: AnswerTask) -> Answer | None:
     """The answer to a question; None if the stored state is not at ``at_least`` yet.
+
+    Nor may it be older than rows of the part in a database.
 
     Raises:
         MeshError: MESH-A503, there is no state of this instance and epoch yet; MESH-A400, a
@@ -75,7 +84,10 @@ def answer_task(task: AnswerTask) -> Answer | None:
             stores = _stores(task, app, query, local, manifest)
         except FileNotFoundError:
             continue
-        rows = answer(query, stores, time.time_ns() // 1_000_000)
+        try:
+            rows = answer(query, stores, time.time_ns() // 1_000_000)
+        except BehindError:
+            return None
         return Answer(_encoded(rows, task), positions)
     raise MeshError(
         "MESH-A503",
@@ -104,7 +116,7 @@ def bound(text: str) -> BoundApp:
 @lru_cache(maxsize=16)
 def _places(group_text: str, outputs: tuple[str, ...]) -> dict[str, str]:
     """``Executor.places`` of a group; see ``partition_task``, which makes its executors."""
-    return Executor(bound(group_text), [*outputs, FAILED]).places
+    return Executor(bound(group_text), [*outputs, FAILED], shard=shard()).places
 
 
 def _newest(task: AnswerTask) -> tuple[LocalState, Manifest | None]:
@@ -151,17 +163,38 @@ def _stores(
     is_node = query.store is not None and query.store.kind is not SourceKind.TABLE
     places = _places(task.group_text, task.outputs) if is_node else {}
     if manifest is None:
-        return stores_of(app, State(), places, names)
+        return _with_tables(stores_of(app, State(), places, names, shard()), task, State())
     pieces = tuple(pieces_of(manifest.pieces, places, names))
     # Names of pieces are those of their contents, as long as the state grows from one origin.
     key = (str(local.directory), task.app_text, names, pieces, is_node and manifest.position)
     found = _kept.get(key)
     if found is None:
         state = local.load(replace(manifest, pieces=pieces))
-        found = _kept[key] = stores_of(app, state, places, names)
+        found = _with_tables(stores_of(app, state, places, names, shard()), task, state)
+        _kept[key] = found
     _kept.move_to_end(key)
     while len(_kept) > KEPT_MAX:
         _kept.popitem(last=False)
+    return found
+
+
+def _with_tables(stores: Environment, task: AnswerTask, state: State) -> Environment:
+    """Let aggregations read the rows of their tables in databases."""
+    position: Any = state.scalars.get("own/outputs", 0)
+    for one in stores.aggregations.values():
+        cells = one.cells
+        if isinstance(cells, Aggregation) and cells.tables is not None:
+            cells.find_rows = _finder(cells.tables, task.producer, position)
+    return stores
+
+
+def _finder(
+    tables: AggregationTables, producer: str, position: int
+) -> Callable[[TimeUnit, int, int], pa.RecordBatch]:
+    def found(per: TimeUnit, start: int, end: int) -> pa.RecordBatch:
+        where = database(tables.target.options)
+        return read_rows(where, tables[per], (start, end), producer, position)
+
     return found
 
 

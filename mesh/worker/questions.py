@@ -24,6 +24,7 @@ from mesh.logs import fields
 from mesh.model import codec, names
 from mesh.model.app import Strategy
 from mesh.model.question import AnswerTask, Question, Reply, is_inbox, to_messages
+from mesh.store import sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +79,11 @@ class Questions:
         self._bound = Bound(settings.queries.waiting_max, "questions wait for an answer")
         self._turn = asyncio.Lock()
         self._limiter = CapacityLimiter(1)
-        environment = scripts.switch(settings.functions.python)
+        stores = settings.stores
+        environment = {
+            **scripts.switch(settings.functions.python),
+            **sources.variables(stores.shard_id, stores.sources_file),
+        }
         self._process = process or BoundedProcess(_ANSWERING, _exceeded, environment)
         self._subscription: Subscription | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -182,7 +187,14 @@ class Questions:
             limits.bytes_max,
             question.is_divided,
             question.change,
+            _producer(assignment, group, question.partition),
         )
+
+
+def _producer(assignment: Assignment, group: GroupSpec, partition: int) -> str:
+    """The name of a part in markers: see ``Executor.producer``."""
+    own = names.producer(assignment.app_incarnation, group.name, group.edit, str(partition))
+    return f"{group.app}/{own}"
 
 
 def _streams(group: GroupSpec, partition: int) -> tuple[str, ...]:

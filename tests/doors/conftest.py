@@ -19,3 +19,21 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
     with broker(tmp_path_factory.mktemp("kafka") / "data") as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real MQTT broker."""
+    from tests.support.mosquitto import broker
+
+    with broker(tmp_path_factory.mktemp("mosquitto")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URI of a real RabbitMQ server."""
+    from tests.support.rabbitmq import server
+
+    with server(tmp_path_factory.mktemp("rabbitmq")) as uri:
+        yield uri

@@ -199,5 +199,5 @@ def test_every_exact_connector_of_the_host_is_tested() -> None:
     }
     assert exact == {
         (Role.SOURCE, "file"), (Role.SINK, "file"), (Role.SOURCE, "kafka"), (Role.SINK, "kafka"),
-        (Role.SOURCE, "nats"),
+        (Role.SOURCE, "nats"), (Role.SINK, "prometheus"), (Role.SINK, "s3"),
     }  # fmt: skip

@@ -40,7 +40,7 @@ from mesh.operators.select.hashing import SEED, more_rows, slots_for
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mesh.operators.base import Longs
+    from mesh.operators.base import Bools, Longs
 
 _KEYS = ("arrival", "bucket", "group")
 _LAST = "last"
@@ -76,6 +76,18 @@ class Cells:
 
     def __len__(self) -> int:
         return len(self.group)
+
+    def where(self, mask: Bools) -> Cells:
+        """The cells for which ``mask`` holds, without sets."""
+        chosen = np.flatnonzero(mask)
+        return Cells(
+            self.arrival[chosen],
+            self.bucket[chosen],
+            self.group[chosen],
+            self.last[chosen] if len(self.last) else self.last,
+            {number: vector.take(chosen) for number, vector in self.values.items()},
+            {},
+        )
 
 
 class CellStore:

@@ -96,6 +96,12 @@ def _merged(
 ) -> CellStore:
     """The cells of a span, of all stores that have some of them; their arrival is 0."""
     merged = CellStore(aggregation.layout.base)
+    if aggregation.find_rows is not None and aggregation.tables is not None:
+        rows = aggregation.find_rows(per, *within)
+        cells = aggregation.tables.cells(per, rows, aggregation.groups)
+        if groups is not None:
+            cells = cells.where(np.isin(cells.group, groups))
+        merged.add(cells, "")
     for store, duration in _stores(aggregation, per):
         if not len(store):
             continue

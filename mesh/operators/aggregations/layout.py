@@ -53,6 +53,8 @@ class Layout:
 
     keys: tuple[Column, ...]
     base: list[BaseValue] = field(default_factory=list)
+    #: By number of the base value its name in a table, as in the reference engine.
+    names: list[str] = field(default_factory=list)
     arguments: list[Evaluator | None] = field(default_factory=list)
     found: list[FoundAggregate] = field(default_factory=list)
     outputs: list[BoundExpression] = field(default_factory=list)
@@ -70,7 +72,7 @@ class Layout:
             is_key = isinstance(expression, Column) and (expression.step, expression.name) in keys
             if not (is_key or names_aggregate(expression)):
                 type = expression.type or AttributeType.OBJECT
-                number = made._add(BaseKind.LATEST, type, expression)
+                number = made._add(BaseKind.LATEST, type, expression, output.name)
                 expression = Column(str(number), type, LATEST)
             made.outputs.append(expression)
             made.evaluators.append(compile_expression(expression))
@@ -101,7 +103,13 @@ class Layout:
     def _count(self) -> int:
         return self._add(BaseKind.COUNT, AttributeType.LONG, None)
 
-    def _add(self, kind: BaseKind, type: AttributeType, argument: BoundExpression | None) -> int:
+    def _add(
+        self,
+        kind: BaseKind,
+        type: AttributeType,
+        argument: BoundExpression | None,
+        name: str | None = None,
+    ) -> int:
         """The number of a base value; equal ones are kept once."""
         place = kind, (argument.step, argument.name) if isinstance(argument, Column) else argument
         known = self._known.get(place)
@@ -109,6 +117,8 @@ class Layout:
             known = self._known[place] = len(self.base)
             self.base.append(BaseValue(kind, type))
             self.arguments.append(None if argument is None else compile_expression(argument))
+            of = f"_{argument.name}" if isinstance(argument, Column) else ""
+            self.names.append(name or f"AGG_{kind.name}{of}")
         return known
 
 

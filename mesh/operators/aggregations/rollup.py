@@ -10,6 +10,11 @@ Which cells are closed is a function of the events before and the clock alone, a
 in the order of their arrival: so nothing depends on how events are cut into batches, not even the
 last bit of a sum of doubles.  No timer is needed: cells are closed when the next event arrives, and
 when a question is asked, by the clock of that.
+
+With ``@store`` closed cells leave as rows for tables, one table a duration: those of the shortest
+when its arrival bucket is over, those of longer ones every ``FLUSH_MS`` of the clock, as deltas
+that are added to the rows there.  Timers close them, at places in the total order, so a replay
+emits the same rows with the same positions.  The state then has what has not left yet.
 """
 
 from __future__ import annotations
@@ -18,8 +23,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from mesh.language.syntax import TimeUnit
+from mesh.language.syntax.expressions import UNIT_MS
+from mesh.model.stored import purge_channel, purge_schema, rows_channel
 from mesh.operators.aggregations.buckets import bucket_starts
 from mesh.operators.aggregations.cells import Cells, CellStore, Order
 from mesh.operators.aggregations.dictionary import KeyNumbers
@@ -32,9 +40,10 @@ from mesh.operators.failures import stopped
 from mesh.operators.frame import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mesh.functions.vectors import Vector
+    from mesh.operators.aggregations.tables import AggregationTables
     from mesh.operators.base import EventBatch, Longs
     from mesh.operators.query.handlers import Failures
     from mesh.plan.bound import BoundAggregation
@@ -48,6 +57,8 @@ RETENTION_MS: Final = {
     TimeUnit.DAY: 365 * _DAY_MS,
 }
 PURGE_INTERVAL_MS: Final = 900_000
+#: Interval in which an aggregation in a store writes what it has of running buckets.
+FLUSH_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +72,49 @@ class Purging:
     kept_ms: Mapping[TimeUnit, int]
 
 
+@dataclass(frozen=True, slots=True)
+class LeavingRows:
+    """Rows that leave an aggregation for a table, n of them.
+
+    ``due_ms``: int64[n], growing: when each left.  ``place``: orders the tables at one time.
+    """
+
+    channel: str
+    place: int
+    due_ms: Longs
+    rows: pa.RecordBatch
+
+
 class Aggregation:
     """The cells of ``define aggregation``; made inside of ``environment.using``.
 
     ``purging``: None to keep everything.  ``zone``: the time zone of hours and longer durations.
+    ``layout``: that of ``definition``, if it is known.  ``tables``: of its store; None to keep
+    closed cells in the state.
     """
 
     def __init__(
-        self, definition: BoundAggregation, purging: Purging | None, zone: str | None = None
+        self,
+        definition: BoundAggregation,
+        purging: Purging | None,
+        zone: str | None = None,
+        layout: Layout | None = None,
+        tables: AggregationTables | None = None,
     ) -> None:
         self.name = definition.schema.name
         self.schema = definition.schema.arrow
         self.durations = definition.durations
-        self.layout = Layout.of(definition)
+        self.layout = Layout.of(definition) if layout is None else layout
         by = definition.aggregate_by
         self._by = None if by is None else compile_expression(by)
         self._keys = [compile_expression(column) for column in definition.group_by]
         self._purging = purging
         self.zone = zone
+        self.tables = tables
+        #: Rows for the tables since the last ``take_leaving``.
+        self._leaving: list[LeavingRows] = []
+        #: Finds the rows of a duration's table in a span; None where there is no table.
+        self.find_rows: Callable[[TimeUnit, int, int], pa.RecordBatch] | None = None
         types = [column.type for column in definition.group_by]
         self.groups = KeyNumbers(types, nulls_are_text=True)
         self._set_values = {
@@ -105,7 +141,8 @@ class Aggregation:
         is_timed = self._by is not None
         for stores, order in ((self.running, Order.RISING), (self.closed, Order.NEW)):
             for duration in self.durations:
-                stores[duration] = CellStore(self.layout.base, Order.ANY if is_timed else order)
+                is_any = is_timed or self.tables is not None
+                stores[duration] = CellStore(self.layout.base, Order.ANY if is_any else order)
 
     def begin(self, now_ms: int) -> None:
         """Count purging intervals from ``now_ms`` on, if this is the first call."""
@@ -135,8 +172,8 @@ class Aggregation:
     def _cells(self, frame: Frame, events: EventBatch) -> Cells:
         count, shortest = len(events), self.durations[0]
         clock = np.ascontiguousarray(events.clock_ms)
-        arrival = bucket_starts(clock, shortest, self.zone)
-        bucket, last = arrival, clock
+        arrival = self._arrivals(clock, shortest)
+        bucket, last = bucket_starts(clock, shortest, self.zone), clock
         if self._by is not None:
             last, failed = times_of(self._by(frame), count)
             for row, why in failed.items():
@@ -164,7 +201,7 @@ class Aggregation:
 
     def moments(self, clock_ms: Longs) -> Longs:
         """int64[n, 2], equal for clocks at which the same cells are closed and purged."""
-        closed = bucket_starts(clock_ms, self.durations[0], self.zone)
+        closed = self._arrivals(clock_ms, self.durations[0])
         purged = np.zeros(len(clock_ms), dtype=np.int64)
         if self._purging is not None and self._start_ms is not None:
             purged = (clock_ms - self._start_ms) // self._purging.interval_ms
@@ -176,15 +213,69 @@ class Aggregation:
         if self._purging is not None and self._start_ms is not None:
             interval_ms = self._purging.interval_ms
             due_ms = now_ms - (now_ms - self._start_ms) % interval_ms
-            if due_ms > self._purged_ms:
+            if due_ms > self._purged_ms and self.tables is None:
                 self._close(due_ms)
                 self._purged_ms = due_ms
                 self._purge(due_ms, self._purging.kept_ms)
         self._close(now_ms)
 
+    def next_time(self) -> int | None:
+        """When cells leave for their tables next; None without tables, or without cells."""
+        if self.tables is None:
+            return None
+        due = (
+            int(store.arrivals[0]) + self._length_ms(duration)
+            for duration, store in self.running.items()
+            if len(store)
+        )
+        return min(due, default=None)
+
+    def take_leaving(self) -> list[LeavingRows]:
+        """Remove and return the rows for tables: those of one table are in the order of time."""
+        taken, self._leaving = self._leaving, []
+        return taken
+
+    def _length_ms(self, duration: TimeUnit) -> int:
+        """The length of an arrival bucket of an aggregation in a store."""
+        return UNIT_MS[duration] if duration is TimeUnit.SECOND else FLUSH_MS
+
+    def _arrivals(self, times_ms: Longs, duration: TimeUnit) -> Longs:
+        """int64[n], the start of the arrival bucket of each time."""
+        if self.tables is None:
+            return bucket_starts(times_ms, duration, self.zone)
+        return times_ms - times_ms % self._length_ms(duration)
+
+    def _leave(self, duration: TimeUnit, cells: Cells) -> None:
+        """Let closed cells leave for their table, and the table's old rows be deleted."""
+        assert self.tables is not None, "called with tables"
+        place = self.durations.index(duration)
+        due_ms = cells.arrival + self._length_ms(duration)
+        rows = self.tables.rows(duration, cells, self.groups)
+        self._leaving.append(
+            LeavingRows(rows_channel(self.tables[duration].name), place, due_ms, rows)
+        )
+        if duration is not self.durations[-1] or self._purging is None or self._start_ms is None:
+            return
+        for time_ms in np.unique(due_ms).tolist():
+            begun_ms = time_ms - (time_ms - self._start_ms) % self._purging.interval_ms
+            if begun_ms <= self._purged_ms:
+                continue
+            self._purged_ms = begun_ms
+            for number, (kept, kept_ms) in enumerate(self._purging.kept_ms.items()):
+                self._leaving.append(
+                    LeavingRows(
+                        purge_channel(self.tables[kept].name),
+                        len(self.durations) + number,
+                        np.array([time_ms], dtype=np.int64),
+                        pa.RecordBatch.from_pydict(
+                            {"before_ms": [time_ms - kept_ms]}, purge_schema()
+                        ),
+                    )
+                )
+
     def _close(self, now_ms: int) -> None:
         now = np.array([now_ms], dtype=np.int64)
-        closed_ms = int(bucket_starts(now, self.durations[0], self.zone)[0])
+        closed_ms = int(self._arrivals(now, self.durations[0])[0])
         if closed_ms <= self._closed_ms:
             return
         self._closed_ms = closed_ms
@@ -193,20 +284,23 @@ class Aggregation:
             store = self.running[duration]
             if not len(store):
                 continue
-            current = int(bucket_starts(now, duration, self.zone)[0])
+            current = int(self._arrivals(now, duration)[0])
             over = int(np.searchsorted(store.arrivals, current))
             if not over:
                 continue
             cells = store.take_first(over, version)
-            none = np.zeros(over, dtype=np.int64)
-            self.closed[duration].add(_with(cells, none, cells.bucket), version)
+            if self.tables is None:
+                none = np.zeros(over, dtype=np.int64)
+                self.closed[duration].add(_with(cells, none, cells.bucket), version)
+            else:
+                self._leave(duration, cells)
             if place + 1 < len(self.durations):
                 longer = self.durations[place + 1]
                 self.running[longer].add(self.in_buckets(cells, longer), version)
 
     def in_buckets(self, cells: Cells, duration: TimeUnit) -> Cells:
         """Cells with the buckets of a longer duration."""
-        arrival = bucket_starts(cells.arrival, duration, self.zone)
+        arrival = self._arrivals(cells.arrival, duration)
         return _with(cells, arrival, bucket_starts(cells.bucket, duration, self.zone))
 
     def _purge(self, now_ms: int, kept_ms: Mapping[TimeUnit, int]) -> None:

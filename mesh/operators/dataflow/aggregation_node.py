@@ -1,13 +1,21 @@
-"""An aggregation as a node: it reads one stream, and emits only events on which it failed."""
+"""An aggregation as a node: it reads one stream, and emits events on which it failed.
+
+With ``@store`` it emits rows for its tables too, on channels that no stream has.
+"""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from mesh.operators.aggregations.layout import Layout
 from mesh.operators.aggregations.rollup import Aggregation
 from mesh.operators.aggregations.settings import purging_of
-from mesh.operators.base import merge
+from mesh.operators.aggregations.tables import tables_of
+from mesh.operators.base import CURRENT, OWN_TIMER, WHOLE, EventBatch, merge
+from mesh.operators.environment import current
 from mesh.operators.failures import failed_output
 from mesh.operators.query.handlers import Failures, Handlers
 
@@ -16,7 +24,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh.operators.base import EventBatch, State, Timeline
+    from mesh.operators.aggregations.rollup import LeavingRows
+    from mesh.operators.base import State, Timeline
     from mesh.operators.dataflow.graph import Outputs
     from mesh.plan.bound import BoundAggregation
 
@@ -38,14 +47,21 @@ class AggregationNode:
         self._fault = fault
         self._handlers = Handlers(definition.input.handlers, self._schema, timer)
         self._failures = Failures()
-        self.cells = Aggregation(definition, purging_of(definition), zone)
+        layout = Layout.of(definition)
+        tables = tables_of(definition, layout, current().shard)
+        self.cells = Aggregation(definition, purging_of(definition), zone, layout, tables)
 
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
-        """Add events; the output is those that failed."""
+        """Add events; the output is those that failed, and rows for tables."""
         self.cells.begin(timeline.now_ms)
         events = merge(inputs.get(self._stream, ()), self._schema)
-        if not len(events):
-            return []
+        made = self._add(events, timeline) if len(events) else []
+        if self.cells.tables is not None:
+            self.cells.advance(timeline.now_ms)
+            made += [(one.channel, _events(one, timeline)) for one in self.cells.take_leaving()]
+        return made
+
+    def _add(self, events: EventBatch, timeline: Timeline) -> Outputs:
         events = self._handlers.process(events, timeline, self._failures)
         self.cells.add(events, self._failures)
         made: Outputs = []
@@ -57,8 +73,8 @@ class AggregationNode:
         return made
 
     def next_time(self) -> int | None:
-        """None: cells are closed when an event or a question comes."""
-        return None
+        """When rows leave; None without tables: cells are closed when an event comes."""
+        return self.cells.next_time()
 
     def snapshot(self) -> State:
         """All cells."""
@@ -67,3 +83,18 @@ class AggregationNode:
     def restore(self, state: State) -> None:
         """Restore all cells."""
         self.cells.restore(state)
+
+
+def _events(leaving: LeavingRows, timeline: Timeline) -> EventBatch:
+    """Rows for a table as events that timers caused."""
+    count = len(leaving.due_ms)
+    return EventBatch(
+        leaving.due_ms,
+        timeline.fired_ms(leaving.due_ms),
+        timeline.timer_order(leaving.due_ms),
+        np.full(count, OWN_TIMER, dtype=np.int64),
+        np.full(count, leaving.place, dtype=np.int64),
+        np.full(count, CURRENT, dtype=np.int8),
+        np.full(count, WHOLE, dtype=np.int64),
+        leaving.rows,
+    )

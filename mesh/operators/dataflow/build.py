@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from mesh.language.parser import parse_expression
 from mesh.language.syntax import Literal, find
 from mesh.operators.aggregations.settings import zone_of
+from mesh.operators.aggregations.tables import channels_of, table_names
 from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.dataflow.bulk import BulkDataflow
 from mesh.operators.dataflow.cycles import collapse_cycles
@@ -40,6 +41,7 @@ from mesh.plan.bound import (
     walk,
 )
 from mesh.plan.dependencies import expressions, handler_expressions
+from mesh.plan.stores import stored_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -165,10 +167,12 @@ class DataflowBuilder:
 
         reads = _asked(handler_expressions(definition.input.handlers))
         own = f"aggregation-{name}"
+        store = stored_in(definition)
+        tables = () if store is None else table_names(definition, store).values()
         return DataflowNode(
             own,
             (stream,),
-            (*((f"!{stream}",) if fault is not None else ()), FAILED),
+            (*((f"!{stream}",) if fault is not None else ()), FAILED, *channels_of(tables)),
             make,
             accesses=(
                 StateAccess(_aggregation(name), own, True),

@@ -55,6 +55,9 @@ class _Served:
         self.runs += 1
         self.took_ms += took_ms
         self.behind, self.ends, self.live = item.behind, item.ends, run.live
+        if run.live is not None and run.live.partition.has_committed:
+            # Questions need a state that is not older than the rows in the database.
+            self.due_s = 0.0
 
     def report(self, *, stored: bool = True) -> Outcome:
         """Outcome of the runs since the last report; the state is stored first.

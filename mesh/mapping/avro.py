@@ -1,0 +1,206 @@
+"""Avro records as events and back: one record a payload, with a schema that both sides know.
+
+The schema is the app author's, and payloads are strangers'.  A schema that lets a short payload
+become a large value, as an array of nulls does, is therefore refused when the app is planned.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import pyarrow as pa
+
+from mesh.connect.extras import library
+from mesh.functions.jsonpaths import PathNotFoundError, parse
+from mesh.mapping.contract import Refusal
+from mesh.mapping.events import of_values
+from mesh.mapping.json_source import rooted
+from mesh.mapping.sinks import template_sink
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.mapping.events import Parsed
+    from pyspark_nats.decode.result import DecodeResult
+
+_PRIMITIVE: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+#: Byte 0 and the number of a schema, which serializers of a registry write first.
+_HEAD_BYTES: Final = 5
+
+
+def schema_of(text: str | None, schema: pa.Schema, name: str) -> Any:
+    """The schema of ``schema.def``, or one made of the stream, in which every field may be null.
+
+    Raises:
+        ValueError: the text is no schema of a record, or one that strangers could abuse.
+    """
+    if not text:
+        fields = [
+            {"name": field.name, "type": ["null", _type_of(field.type)], "default": None}
+            for field in schema
+        ]
+        return library("fastavro", "avro").parse_schema(
+            {"type": "record", "name": name, "fields": fields}
+        )
+    try:
+        given = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"schema.def is not JSON: {error.msg}") from error
+    if not isinstance(given, dict) or given.get("type") != "record":
+        raise ValueError("schema.def is not the schema of a record")
+    try:
+        found = library("fastavro", "avro").parse_schema(given)
+        _least_bytes(given, ())
+    except ValueError:
+        raise
+    # The library has errors of many kinds.
+    except Exception as error:
+        raise ValueError(f"schema.def is no schema: {error}") from error
+    return found
+
+
+def _type_of(kind: Any) -> str:
+    if pa.types.is_string(kind):
+        return "string"
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    if pa.types.is_floating(kind):
+        return "float" if kind.bit_width == 32 else "double"
+    return "int" if kind.bit_width == 32 else "long"
+
+
+def _least_bytes(schema: Any, inside: tuple[str, ...]) -> int:
+    """The bytes that a value has at least.
+
+    Raises:
+        ValueError: it contains itself, or has an array or map of values of no bytes.
+    """
+    if isinstance(schema, list):
+        return 1 + min((_least_bytes(one, inside) for one in schema), default=0)
+    if isinstance(schema, str):
+        if schema in inside:
+            raise ValueError(f'schema.def: record "{schema}" contains itself')
+        return 0 if schema == "null" else {"float": 4, "double": 8}.get(schema, 1)
+    kind = schema["type"]
+    match kind:
+        case "record":
+            own = (*inside, schema["name"], f"{schema.get('namespace', '')}.{schema['name']}")
+            return sum(_least_bytes(field["type"], own) for field in schema["fields"])
+        case "array" | "map":
+            items = schema["items" if kind == "array" else "values"]
+            if _least_bytes(items, inside) + (kind == "map") < 1:
+                raise ValueError("schema.def has an array of values without any bytes")
+            return 1
+        case "fixed":
+            return int(schema["size"])
+        case "enum":
+            return 1
+        case _:
+            return _least_bytes(kind, inside)
+
+
+class AvroSource:
+    """Records as events: by the names of fields, or by paths."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        missing: str,
+        definition: str | None,
+        paths: Mapping[str, str],
+        *,
+        has_head: bool,
+    ) -> None:
+        self._schema, self._missing, self._has_head = schema, missing, has_head
+        self._avro = schema_of(definition, schema, "event")
+        self._read = library("fastavro", "avro").schemaless_reader
+        self._paths = [(name, parse(rooted(text))) for name, text in paths.items()]
+        known = {field["name"] for field in self._avro["fields"]}
+        absent = [name for name in schema.names if name not in known]
+        if absent and not paths and missing == "error":
+            raise ValueError(f'the Avro schema has no field "{absent[0]}"')
+
+    def decode(
+        self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
+    ) -> DecodeResult:
+        """See ``SourceMapper``."""
+        return of_values(self._events, payloads, self._schema, self._missing)
+
+    def _events(self, _: int, payload: bytes) -> Parsed:
+        start = 0
+        if self._has_head:
+            if len(payload) < _HEAD_BYTES or payload[0] != 0:
+                return ["the payload does not begin with byte 0 and the number of a schema"]
+            start = _HEAD_BYTES
+        data = io.BytesIO(payload)
+        data.seek(start)
+        record = self._read(data, self._avro)
+        if data.tell() != len(payload):
+            return ["the payload is longer than the record"]
+        if not self._paths:
+            return [record]
+        event = {}
+        for name, path in self._paths:
+            try:
+                event[name] = path.read(record)
+            except PathNotFoundError:
+                continue
+        return [event]
+
+
+class AvroSink:
+    """Events as records: of the attributes by name, or of a JSON template."""
+
+    content_type = "application/avro"
+    may_refuse = True
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        definition: str | None,
+        payload: str | None,
+        head: int | None,
+    ) -> None:
+        self._avro = schema_of(definition, schema, "event")
+        self._write = library("fastavro", "avro").schemaless_writer
+        # The writer does not check numbers; those of the stream's own types fit.
+        self._validate = library("fastavro", "avro").validate if definition else None
+        self._head = b"" if head is None else b"\0" + head.to_bytes(4, "big")
+        self._template = None
+        if payload is not None:
+            self._template = template_sink(payload, schema.names, "json")
+            return
+        absent = [
+            field["name"]
+            for field in self._avro["fields"]
+            if field["name"] not in schema.names and "default" not in field
+        ]
+        if absent:
+            raise ValueError(f'the stream has no attribute "{absent[0]}" of the Avro schema')
+
+    def encode(self, rows: pa.RecordBatch) -> list[bytes]:
+        """See ``SinkMapper``."""
+        if self._template is None:
+            return [self._encoded(event) for event in rows.to_pylist()]
+        found: list[bytes] = []
+        for text in self._template.encode(rows):
+            try:
+                found.append(self._encoded(orjson.loads(text)))
+            except orjson.JSONDecodeError as error:
+                found.append(Refusal(f"the template is not JSON: {error.msg}".encode()))
+        return found
+
+    def _encoded(self, event: dict[str, Any]) -> bytes:
+        out = io.BytesIO()
+        out.write(self._head)
+        try:
+            if self._validate is not None:
+                self._validate(event, self._avro)
+            self._write(out, self._avro, event)
+        # The library has errors of many kinds.
+        except Exception as error:
+            reason = str(error).splitlines()[0]
+            return Refusal(f"the event does not fit the Avro schema: {reason}".encode())
+        return out.getvalue()

@@ -1,0 +1,150 @@
+"""Tables in a database, as values: their columns, the database, and the merging of rows.
+
+Operators make rows for such a table, and ``mesh.store`` writes them; neither knows the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Length of a string column without ``field.length``, as in the reference engine.
+STRING_LENGTH: Final = 254
+#: Channels of a group's dataflow that lead to a database; no stream can have such a name.
+_ROWS: Final = "@rows "
+_PURGE: Final = "@purge "
+
+
+class Backend(StrEnum):
+    """Kind of a database."""
+
+    SQLITE = "sqlite"
+    POSTGRESQL = "postgresql"
+    MYSQL = "mysql"
+
+
+class Merge(StrEnum):
+    """Rule by which a column of a new row is merged into that of the row with the same key."""
+
+    KEY = "key"
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    #: That of the row with the greater ``LAST``; of the new row where there is no such column.
+    LATEST = "latest"
+    #: The time of the latest values.
+    LAST = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredColumn:
+    """A column: ``length`` is the most characters of a string."""
+
+    name: str
+    type: AttributeType
+    merge: Merge
+    length: int = STRING_LENGTH
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable:
+    """A table whose rows are merged by key: keys first, the time of the row before all."""
+
+    name: str
+    columns: tuple[StoredColumn, ...]
+    #: The key column with the time that ``purge_channel`` refers to.
+    time: str
+    #: Column lists of ``@Index``.
+    indexes: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def keys(self) -> tuple[StoredColumn, ...]:
+        """The columns of the primary key."""
+        return tuple(column for column in self.columns if column.merge is Merge.KEY)
+
+    @property
+    def values(self) -> tuple[StoredColumn, ...]:
+        """The other columns."""
+        return tuple(column for column in self.columns if column.merge is not Merge.KEY)
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The schema of its rows."""
+        return pa.schema([pa.field(c.name, c.type.arrow) for c in self.columns])
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database and a login; ``database`` is the file of SQLite."""
+
+    backend: Backend
+    database: str
+    host: str = ""
+    port: int | None = None
+    username: str = ""
+    password: str = field(default="", repr=False)
+    #: Further parameters of the driver, such as ``sslmode``.
+    parameters: tuple[tuple[str, str], ...] = ()
+    connect_timeout_s: float = 5.0
+
+    def __str__(self) -> str:
+        """The database without user and password, for messages."""
+        if self.backend is Backend.SQLITE:
+            return f"sqlite:{self.database}"
+        port = "" if self.port is None else f":{self.port}"
+        return f"{self.backend}://{self.host}{port}/{self.database}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """``@store(type='rdbms', ..)``.
+
+    ``database``: None if ``source`` names one of the settings.
+    """
+
+    database: Database | None
+    source: str | None = None
+    table_name: str | None = None
+    #: By attribute, the most characters.
+    lengths: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTarget:
+    """Tables of one definition, and their store.
+
+    ``own``: column and value that tell rows of this mesh from those of others; None: there are no
+    others.
+    """
+
+    options: StoreOptions
+    tables: tuple[StoredTable, ...]
+    own: tuple[str, str] | None = None
+
+
+def rows_channel(table: str) -> str:
+    """The channel of rows for a table."""
+    return f"{_ROWS}{table}"
+
+
+def purge_channel(table: str) -> str:
+    """The channel of purges of a table: the time before which its rows are deleted."""
+    return f"{_PURGE}{table}"
+
+
+def is_stored(channel: str) -> bool:
+    """Whether the rows of a channel go to a database."""
+    return channel.startswith((_ROWS, _PURGE))
+
+
+def purge_schema() -> pa.Schema:
+    """Rows of ``purge_channel``."""
+    return pa.schema([pa.field("before_ms", AttributeType.LONG.arrow)])

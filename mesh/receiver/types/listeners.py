@@ -1,0 +1,247 @@
+"""Sinks ``sse-server`` and ``websocket-server``: listeners get the events from then on.
+
+A listener that does not keep up is disconnected, and holds nothing up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from mesh.connect.extras import library
+from mesh.errors import MeshError
+from mesh.receiver.access import check_listen
+from mesh.receiver.http_server import SERVERS, Response
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from mesh.connect.contract import Context, Record
+    from mesh.receiver.http_server import Request
+
+#: Payloads that wait for one listener, and listeners of one sink.
+_WAITING: Final = 10_000
+_LISTENERS: Final = 1000
+#: Interval of signs of life, seconds.
+_ALIVE_S: Final = 15.0
+
+
+#: Ids and payloads for one listener; None ends it.
+Queue = asyncio.Queue[tuple[str, bytes] | None]
+
+
+class Audience:
+    """Queues of those that listen, and the last payloads by id."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept: deque[tuple[str, bytes]] = deque(maxlen=max(0, kept))
+        self._queues: set[Queue] = set()
+
+    def publish(self, items: Sequence[tuple[str, bytes]]) -> None:
+        """Give payloads to all; one whose queue is full gets the end instead."""
+        self._kept.extend(items)
+        for queue in list(self._queues):
+            if queue.qsize() + len(items) > _WAITING:
+                self._end(queue)
+            else:
+                for item in items:
+                    queue.put_nowait(item)
+
+    def _end(self, queue: Queue) -> None:
+        self._queues.discard(queue)
+        while not queue.empty():
+            queue.get_nowait()
+        queue.put_nowait(None)
+
+    def join(self, last: str = "") -> Queue | None:
+        """Queue of a new listener with the kept ones after id ``last``; None for one too many."""
+        if len(self._queues) >= _LISTENERS:
+            return None
+        queue: Queue = asyncio.Queue()
+        kept = list(self._kept)
+        at = next((n for n, (name, _) in enumerate(kept) if name == last), None)
+        for item in kept[at + 1 :] if at is not None else ():
+            queue.put_nowait(item)
+        self._queues.add(queue)
+        return queue
+
+    def leave(self, queue: Queue) -> None:
+        """End one listener."""
+        self._queues.discard(queue)
+
+    def close(self) -> None:
+        """End all."""
+        for queue in list(self._queues):
+            self._end(queue)
+
+
+def origins_of(text: str | None) -> list[str]:
+    """Origins of ``allow.origin``."""
+    return [one.strip() for one in (text or "").split(",") if one.strip()]
+
+
+def _name(record: Record) -> str:
+    return record.key.rpartition("/")[2]
+
+
+class SseServerSink:
+    """See ``mesh.connect.contract.Sink``."""
+
+    state: Mapping[str, Any] | None = None
+
+    def __init__(self) -> None:
+        self._at: tuple[str, int, str] | None = None
+        self._audience = Audience(0)
+
+    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+        """Bind the address."""
+        options = context.options
+        url = str(options["server.url"]).replace("{app}", context.app)
+        parts = urlsplit(url.replace("{stream}", context.stream))
+        if parts.scheme != "http" or not parts.hostname:
+            raise MeshError(
+                "MESH-C133",
+                f"server.url {url} is not served",
+                hint="Write http://host:port/path; a reverse proxy serves https.",
+            )
+        port = parts.port if parts.port is not None else 8280
+        check_listen(context.access, parts.hostname, port)
+        self._audience = Audience(int(options.get("kept.events") or 0))
+        self._origins = origins_of(options.get("allow.origin"))
+        path = parts.path or "/"
+        bound = await SERVERS.open(parts.hostname, port, path, self._answer)
+        self._at = parts.hostname, bound, path
+
+    async def _answer(self, request: Request) -> Response:
+        if request.method != "GET":
+            return Response(405, b"", ((b"allow", b"GET"),))
+        queue = self._audience.join(request.headers.get("last-event-id", ""))
+        if queue is None:
+            return Response(503, b"", ((b"retry-after", b"5"),))
+        headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+        origin = request.headers.get("origin", "")
+        if origin and (origin in self._origins or "*" in self._origins):
+            headers.append((b"access-control-allow-origin", origin.encode("latin-1", "replace")))
+        return Response(200, b"", tuple(headers), self._stream(queue))
+
+    async def _stream(self, queue: Queue) -> AsyncGenerator[bytes]:
+        try:
+            yield b": listening\n\n"
+            while True:
+                try:
+                    async with asyncio.timeout(_ALIVE_S):
+                        item = await queue.get()
+                except TimeoutError:
+                    yield b":\n\n"
+                    continue
+                if item is None:
+                    return
+                parts = [sse_event(*item)]
+                while not queue.empty():
+                    item = queue.get_nowait()
+                    if item is None:
+                        yield b"".join(parts)
+                        return
+                    parts.append(sse_event(*item))
+                yield b"".join(parts)
+        finally:
+            self._audience.leave(queue)
+
+    async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
+        """Give the payloads to all that listen now."""
+        self._audience.publish([(_name(record), record.payload) for record in records])
+        return [None] * len(records)
+
+    async def close(self) -> None:
+        """End the connections of listeners, and serve the path no more."""
+        self._audience.close()
+        if self._at is not None:
+            at, self._at = self._at, None
+            await SERVERS.close(*at)
+
+
+def sse_event(name: str, payload: bytes) -> bytes:
+    """One server-sent event: its id, and a line of data for each line."""
+    lines = payload.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    data = b"".join(b"data: %b\n" % line for line in lines)
+    return b"id: %b\n%b\n" % (name.encode(), data)
+
+
+class WebSocketServerSink:
+    """See ``mesh.connect.contract.Sink``."""
+
+    state: Mapping[str, Any] | None = None
+
+    def __init__(self) -> None:
+        self._audience = Audience(0)
+        self._server: Any = None
+
+    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+        """Bind the port."""
+        serving = library("websockets.asyncio.server", "websocket")
+        options = context.options
+        host, port = str(options["host"]), int(options["port"])
+        check_listen(context.access, host, port)
+        protocols = origins_of(options.get("sub.protocol")) or None
+        origins = origins_of(options.get("allow.origin"))
+        try:
+            self._server = await serving.serve(
+                self._serve,
+                host,
+                port,
+                # None: not a browser.
+                origins=None if "*" in origins else [None, *origins],
+                subprotocols=protocols,
+                process_request=self._check,
+                close_timeout=1,
+                max_size=1024,
+                server_header=None,
+            )
+        except OSError as error:
+            raise MeshError(
+                "MESH-C133",
+                f"a sink can't listen on {host}:{port}",
+                detail=f"{error.strerror or error}.",
+                hint="Another process has it, or the address is not this machine's.",
+            ) from error
+
+    def _check(self, connection: Any, _: Any) -> Any:
+        if len(self._server.connections) > _LISTENERS:
+            return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "too many listeners\n")
+        return None
+
+    async def _serve(self, connection: Any) -> None:
+        closed = library("websockets.exceptions", "websocket").ConnectionClosed
+        queue = self._audience.join()
+        if queue is None:
+            return
+        ending = asyncio.create_task(connection.wait_closed())
+        ending.add_done_callback(lambda _: queue.put_nowait(None))
+        try:
+            while (item := await queue.get()) is not None:
+                payload: bytes | str = item[1]
+                with contextlib.suppress(UnicodeDecodeError):
+                    payload = item[1].decode()
+                await connection.send(payload)
+        except closed:
+            pass
+        finally:
+            self._audience.leave(queue)
+            ending.cancel()
+
+    async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
+        """Send the payloads to all that listen now; texts as text messages."""
+        self._audience.publish([(_name(record), record.payload) for record in records])
+        return [None] * len(records)
+
+    async def close(self) -> None:
+        """End all connections."""
+        self._audience.close()
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+            await server.wait_closed()

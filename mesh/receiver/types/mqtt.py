@@ -1,0 +1,219 @@
+"""Source and sink ``mqtt``.
+
+With a quality of service above 0 the session of a source outlives its connection: the broker keeps
+what arrives meanwhile, and the source acknowledges a message once its events are stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import ssl
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from mesh.connect.contract import Batch, UnavailableError
+from mesh.connect.extras import library
+from mesh.receiver.types.arrivals import Arrivals
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aiomqtt import Client, Message
+
+    from mesh.connect.contract import Context, Record
+
+_TOGETHER: Final = 1000
+_WAIT_S: Final = 0.5
+#: Messages that are sent and not yet acknowledged.
+_IN_FLIGHT: Final = 200
+_PORTS: Final = {"tcp": 1883, "mqtt": 1883, "ssl": 8883, "mqtts": 8883, "tls": 8883}
+
+
+def client_of(options: Mapping[str, Any], name: str, **more: Any) -> Client:
+    """A client of the broker in ``url``, not connected.
+
+    Raises:
+        ValueError: the URL is of another kind.
+    """
+    mqtt = library("aiomqtt", "mqtt")
+    parts = urlsplit(str(options["url"]))
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ValueError('option "url" is tcp://host:1883 or ssl://host:8883')
+    secure = None
+    if _PORTS[parts.scheme] == 8883:
+        secure = ssl.create_default_context(cafile=options.get("tls.ca"))
+    made: Client = mqtt.Client(
+        parts.hostname,
+        parts.port or _PORTS[parts.scheme],
+        identifier=name,
+        username=options.get("username"),
+        password=options.get("password"),
+        keepalive=max(1, int(options.get("keep.alive") or 60_000) // 1000),
+        timeout=int(options.get("connection.timeout") or 30_000) / 1000,
+        tls_context=secure,
+        **more,
+    )
+    return made
+
+
+async def _entered(client: Client) -> None:
+    mqtt = library("aiomqtt", "mqtt")
+    try:
+        await client.__aenter__()
+    except (mqtt.MqttError, OSError) as error:
+        raise UnavailableError(str(error) or type(error).__name__) from error
+
+
+async def _left(client: Client | None) -> None:
+    mqtt = library("aiomqtt", "mqtt")
+    if client is not None:
+        with contextlib.suppress(mqtt.MqttError, OSError):
+            await client.__aexit__(None, None, None)
+
+
+class MqttSource:
+    """See ``mesh.connect.contract.Source``."""
+
+    def __init__(self) -> None:
+        self._client: Client | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+        """Connect with the stable name of the source, and subscribe."""
+        mqtt = library("aiomqtt", "mqtt")
+        options = context.options
+        self._number = int((position or {}).get("batch") or 0)
+        self._salt = secrets.token_hex(4)
+        self._arrived: Arrivals[Message] = Arrivals()
+        service = int(options.get("quality.of.service") or 0)
+        is_clean = options.get("clean.session")
+        client = client_of(
+            options,
+            options.get("client.id") or f"mesh-{context.app}-{context.stream}",
+            clean_session=service == 0 if is_clean is None else bool(is_clean),
+        )
+        # The library has no method for it: the client below acknowledges when it is asked to.
+        client._client.manual_ack_set(True)
+        await _entered(client)
+        self._client = client
+        self._reading = asyncio.create_task(self._read(client))
+        try:
+            for topic in str(options["topic"]).split(","):
+                await client.subscribe(topic.strip(), qos=service)
+        except (mqtt.MqttError, OSError) as error:
+            raise UnavailableError(str(error) or type(error).__name__) from error
+
+    async def _read(self, client: Client) -> None:
+        mqtt = library("aiomqtt", "mqtt")
+        try:
+            async for message in client.messages:
+                self._arrived.put(message)
+        except mqtt.MqttError as error:
+            self._arrived.fail(str(error))
+
+    async def read(self) -> Batch | None:
+        """The messages that have arrived."""
+        self._number += 1
+        messages = await self._arrived.take(self._number, _TOGETHER, _WAIT_S)
+        if not messages:
+            return None
+        return Batch(
+            [_payload(message) for message in messages],
+            {"batch": self._number},
+            [{"topic": str(message.topic), "qos": str(message.qos)} for message in messages],
+            [f"{self._salt}-{self._number}-{at}" for at in range(len(messages))],
+        )
+
+    async def committed(self, position: Mapping[str, Any]) -> None:
+        """Acknowledge the messages of the batch and of earlier ones."""
+        assert self._client is not None
+        for message in self._arrived.stored(position["batch"]):
+            self._client._client.ack(message.mid, message.qos)
+
+    async def close(self) -> None:
+        """Disconnect; the broker keeps a session that is not clean."""
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reading
+        client, self._client = self._client, None
+        await _left(client)
+
+
+def _payload(message: Message) -> bytes:
+    found: Any = message.payload
+    return bytes(found or b"")
+
+
+class MqttSink:
+    """See ``mesh.connect.contract.Sink``."""
+
+    state: Mapping[str, Any] | None = None
+
+    def __init__(self) -> None:
+        self._client: Client | None = None
+
+    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+        """Connect."""
+        mqtt = library("aiomqtt", "mqtt")
+        self._options = context.options
+        self._is_5 = self._options.get("mqtt.version") != "3.1.1"
+        client = client_of(
+            context.options,
+            context.options.get("client.id") or f"mesh-{context.instance}",
+            protocol=mqtt.ProtocolVersion.V5 if self._is_5 else mqtt.ProtocolVersion.V311,
+            max_inflight_messages=_IN_FLIGHT,
+        )
+        client.pending_calls_threshold = 10 * _TOGETHER
+        await _entered(client)
+        self._client = client
+
+    async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
+        """Publish in order; with a quality of service, wait for the acknowledgements."""
+        outcomes: dict[int, str | None] = {}
+        for first in range(0, len(records), _IN_FLIGHT):
+            some = records[first : first + _IN_FLIGHT]
+            found = await asyncio.gather(*map(self._publish, some), return_exceptions=True)
+            for at, outcome in enumerate(found, first):
+                if isinstance(outcome, UnavailableError):
+                    # The client does not connect again; the host opens the sink again.
+                    raise ConnectionResetError(str(outcome))
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                outcomes[at] = outcome
+        return [outcomes[at] for at in range(len(records))]
+
+    async def _publish(self, record: Record) -> str | None:
+        mqtt = library("aiomqtt", "mqtt")
+        assert self._client is not None
+        own = {**self._options, **record.options}
+        topic, service = str(own["topic"]), str(own.get("quality.of.service") or "1")
+        if not topic or any(c in topic for c in "+#\0"):
+            return f'"{topic}" is no topic to publish to'
+        if service not in ("0", "1", "2"):
+            return f'"{service}" is no quality of service'
+        properties = None
+        if self._is_5:
+            packets = library("paho.mqtt.packettypes", "mqtt")
+            properties = library("paho.mqtt.properties", "mqtt").Properties(
+                packets.PacketTypes.PUBLISH
+            )
+            properties.UserProperty = ("key", record.key)
+        try:
+            await self._client.publish(
+                topic, record.payload, qos=int(service),
+                retain=str(own.get("message.retain")).lower() == "true", properties=properties,
+            )  # fmt: skip
+        except ValueError as error:
+            return str(error)
+        except (mqtt.MqttError, OSError) as error:
+            raise UnavailableError(str(error) or type(error).__name__) from error
+        return None
+
+    async def close(self) -> None:
+        """Disconnect."""
+        client, self._client = self._client, None
+        await _left(client)

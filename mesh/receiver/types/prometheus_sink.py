@@ -1,0 +1,170 @@
+"""Sink ``prometheus``: totals of events by their labels, which are stored with the position."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlsplit
+
+import httpx
+import orjson
+
+from mesh.connect.contract import RefusedRecordsError, UnavailableError
+from mesh.errors import MeshError
+from mesh.receiver.access import check_listen
+from mesh.receiver.http_server import SERVERS, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.connect.contract import Context, Record
+    from mesh.receiver.http_server import Request
+
+#: Label sets of one metric: its totals are one message.
+_SERIES_MAX: Final = 2000
+_LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_METRIC: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*\Z")
+_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_CALL_S: Final = 10.0
+#: Totals of one label set: sum, count, then the count of each bucket.
+Totals = dict[str, list[float]]
+
+
+class Metric:
+    """A metric and its totals."""
+
+    def __init__(self, kind: str, name: str, help_text: str, bounds: Sequence[float]) -> None:
+        if not _METRIC.match(name):
+            raise ValueError(f'"{name}" is no name of a metric')
+        self._kind, self._name, self._help = kind, name, help_text
+        self._bounds = tuple(sorted(bounds)) if kind == "histogram" else ()
+        self.totals: Totals = {}
+
+    def added(self, payload: bytes, attribute: str, totals: Totals) -> str | None:
+        """Add an event to ``totals``; the reason if it can't be."""
+        event = orjson.loads(payload)
+        value = event.pop(attribute, None) if isinstance(event, dict) else None
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return f'attribute "{attribute}" is no number'
+        if self._kind == "counter" and value < 0:
+            return "a counter does not decrease"
+        wrong = next((label for label in event if not _LABEL.match(label)), None)
+        if wrong is not None:
+            return f'"{wrong}" is no name of a label'
+        labels = ",".join(f'{k}="{_escaped(v)}"' for k, v in sorted(event.items()))
+        if labels not in totals and len(totals) >= _SERIES_MAX:
+            return f"the metric has {_SERIES_MAX} label sets already"
+        # Copied before it is changed: the caller may discard the changes.
+        found = totals[labels] = list(totals.get(labels) or [0.0] * (2 + len(self._bounds)))
+        found[0] += value
+        found[1] += 1
+        for at, bound in enumerate(self._bounds, 2):
+            found[at] += value <= bound
+        return None
+
+    def text(self) -> bytes:
+        """The metric in Prometheus' text format."""
+        lines = [f"# HELP {self._name} {self._help}", f"# TYPE {self._name} {self._kind}"]
+        for labels, (total, count, *buckets) in self.totals.items():
+            own = f"{{{labels}}}" if labels else ""
+            if self._kind in ("counter", "gauge"):
+                lines.append(f"{self._name}{own} {_number(total)}")
+                continue
+            for bound, below in zip((*self._bounds, math.inf), (*buckets, count), strict=True):
+                if self._bounds:
+                    le = ",".join(part for part in (labels, f'le="{_number(bound)}"') if part)
+                    lines.append(f"{self._name}_bucket{{{le}}} {_number(below)}")
+            lines.append(f"{self._name}_sum{own} {_number(total)}")
+            lines.append(f"{self._name}_count{own} {_number(count)}")
+        return ("\n".join(lines) + "\n").encode()
+
+
+def _escaped(value: Any) -> str:
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+
+
+class PrometheusSink:
+    """See ``mesh.connect.contract.Sink``."""
+
+    def __init__(self) -> None:
+        self.state: Mapping[str, Any] | None = {}
+        self._at: tuple[str, int, str] | None = None
+        self._client: httpx.AsyncClient | None = None
+
+    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+        """Continue from the stored totals, and bind the address."""
+        options = context.options
+        kind = str(options["metric.type"]).lower()
+        bounds = [float(one) for one in str(options.get("buckets") or "").split(",") if one.strip()]
+        name = options.get("metric.name") or context.stream
+        text = options.get("metric.help") or f"help for {kind} {name}"
+        self._metric = Metric(kind, name, " ".join(text.split()), bounds or _BUCKETS)
+        self._attribute = str(options["value.attribute"])
+        self._metric.totals = dict((state or {}).get("totals") or {})
+        self.state = {"totals": self._metric.totals}
+        self._push = ""
+        if str(options["publish.mode"]).lower() == "pushgateway":
+            pairs = [("job", options["job"]), *(options.get("grouping.key") or ())]
+            path = "/".join(quote(text, safe="") for pair in pairs for text in pair)
+            self._push = f"{str(options['push.url']).rstrip('/')}/metrics/{path}"
+            self._method = "PUT" if str(options["push.operation"]).lower() == "push" else "POST"
+            self._client = httpx.AsyncClient(timeout=_CALL_S, trust_env=False)
+            return
+        parts = urlsplit(str(options["server.url"]))
+        if parts.scheme != "http" or not parts.hostname:
+            raise MeshError(
+                "MESH-C133",
+                f"server.url {options['server.url']} is not served",
+                hint="Write http://host:port; a reverse proxy serves https.",
+            )
+        port = parts.port if parts.port is not None else 9080
+        check_listen(context.access, parts.hostname, port)
+        path = parts.path if parts.path not in ("", "/") else "/metrics"
+        bound = await SERVERS.open(parts.hostname, port, path, self._answer)
+        self._at = parts.hostname, bound, path
+
+    async def _answer(self, _: Request) -> Response:
+        kind = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+        return Response(200, self._metric.text(), (kind,))
+
+    async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
+        """Add the events, all or none; and push the totals."""
+        totals = dict(self._metric.totals)
+        reasons: dict[int, str] = {}
+        for at, record in enumerate(records):
+            try:
+                reason = self._metric.added(record.payload, self._attribute, totals)
+            except orjson.JSONDecodeError:
+                reason = "the payload is no map: use the mapper keyvalue"
+            if reason is not None:
+                reasons[at] = reason
+        if reasons:
+            raise RefusedRecordsError(reasons)
+        before, self._metric.totals = self._metric.totals, totals
+        if self._client is not None:
+            try:
+                text = self._metric.text()
+                answer = await self._client.request(self._method, self._push, content=text)
+                answer.raise_for_status()
+            except httpx.HTTPError as error:
+                self._metric.totals = before
+                raise UnavailableError(f"{error}" or type(error).__name__) from error
+        self.state = {"totals": totals}
+        return [None] * len(records)
+
+    async def close(self) -> None:
+        """Serve the metric no more."""
+        if self._at is not None:
+            at, self._at = self._at, None
+            await SERVERS.close(*at)
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()

@@ -1,0 +1,66 @@
+"""Connections to RabbitMQ, and the exchanges that both directions declare."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from mesh.connect.contract import UnavailableError
+from mesh.connect.extras import library
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
+
+T = TypeVar("T")
+#: Timeout of calls, seconds.
+CALL_S: Final = 10.0
+
+
+async def connect(options: Mapping[str, Any], name: str) -> AbstractConnection:
+    """A connection that is not made again by itself: the host does that.
+
+    Raises:
+        UnavailableError: the server can't be reached, or refuses the login.
+    """
+    pika = library("aio_pika", "rabbitmq")
+    secure = None
+    if options.get("tls.ca"):
+        secure = ssl.create_default_context(cafile=options["tls.ca"])
+
+    async def call() -> AbstractConnection:
+        found: AbstractConnection = await pika.connect(
+            options["uri"], timeout=CALL_S, ssl_context=secure,
+            client_properties={"connection_name": name},
+        )  # fmt: skip
+        return found
+
+    return await guarded(call)
+
+
+async def guarded(call: Callable[[], Awaitable[T]]) -> T:
+    """The result of a call; failures of the client and the network are ``UnavailableError``."""
+    pika = library("aio_pika", "rabbitmq")
+    try:
+        return await call()
+    except (pika.exceptions.AMQPError, OSError, TimeoutError) as error:
+        raise UnavailableError(str(error) or type(error).__name__) from error
+
+
+async def exchange_of(channel: AbstractChannel, options: Mapping[str, Any]) -> AbstractExchange:
+    """The exchange of the options, declared unless it is one of the server's own."""
+    name = str(options["exchange.name"])
+    if name.startswith("amq."):
+        return await channel.get_exchange(name, ensure=False)
+    return await channel.declare_exchange(
+        name,
+        str(options.get("exchange.type") or "direct").lower(),
+        durable=_is_on(options.get("exchange.durable.enabled")),
+        auto_delete=_is_on(options.get("exchange.autodelete.enabled")),
+        timeout=CALL_S,
+    )
+
+
+def _is_on(value: object) -> bool:
+    return str(value).lower() == "true"

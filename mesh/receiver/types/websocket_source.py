@@ -1,0 +1,95 @@
+"""Source ``websocket``: messages of a server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import ssl
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.connect.contract import Batch, UnavailableError
+from mesh.connect.extras import library
+from mesh.receiver.types.arrivals import Arrivals
+from mesh.receiver.types.listeners import origins_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.connect.contract import Context
+
+_TOGETHER: Final = 1000
+_WAIT_S: Final = 0.5
+_CALL_S: Final = 10.0
+#: Messages that wait for the broker; the server has to wait after them.
+_WAITING: Final = 10_000
+
+
+class WebSocketSource:
+    """See ``mesh.connect.contract.Source``."""
+
+    def __init__(self) -> None:
+        self._connection: Any = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+        """Connect."""
+        connect = library("websockets.asyncio.client", "websocket").connect
+        errors = library("websockets.exceptions", "websocket")
+        options = context.options
+        url = str(options["url"])
+        secure = None
+        if url.startswith("wss:"):
+            secure = ssl.create_default_context(cafile=options.get("tls.ca"))
+        self._salt, self._number = secrets.token_hex(4), 0
+        self._arrived: Arrivals[bytes] = Arrivals()
+        self._room = asyncio.Semaphore(_WAITING)
+        try:
+            self._connection = await connect(
+                url,
+                ssl=secure,
+                subprotocols=origins_of(options.get("sub.protocol")) or None,
+                additional_headers=options.get("headers") or None,
+                open_timeout=_CALL_S,
+                close_timeout=1,
+                # The environment of the worker is not the app's.
+                proxy=None,
+            )
+        except (errors.WebSocketException, OSError, TimeoutError) as error:
+            raise UnavailableError(str(error) or type(error).__name__) from error
+        self._reading = asyncio.create_task(self._read(errors.ConnectionClosed))
+
+    async def _read(self, closed: type[Exception]) -> None:
+        try:
+            while True:
+                message = await self._connection.recv()
+                await self._room.acquire()
+                self._arrived.put(message.encode() if isinstance(message, str) else message)
+        except closed as error:
+            self._arrived.fail(str(error))
+
+    async def read(self) -> Batch | None:
+        """The messages that have arrived."""
+        self._number += 1
+        messages = await self._arrived.take(self._number, _TOGETHER, _WAIT_S)
+        if not messages:
+            return None
+        for _ in messages:
+            self._room.release()
+        names = [f"{self._salt}-{self._number}-{at}" for at in range(len(messages))]
+        return Batch(messages, {"batch": self._number}, None, names)
+
+    async def committed(self, position: Mapping[str, Any]) -> None:
+        """The server wants no acknowledgement."""
+        self._arrived.stored(position["batch"])
+
+    async def close(self) -> None:
+        """Disconnect."""
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reading
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()

@@ -1,0 +1,151 @@
+"""Rows of a partition for tables in databases: collected during a run, committed at its end.
+
+They are committed before the state is stored, so a stored state is never further than the marker
+in the database.  After a failure the state is that of an earlier run, and the replay makes the same
+rows with the same positions; those up to the marker are skipped.
+
+Rows that no database takes leave as failed events, with the positions that they have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from mesh.model.stored import is_stored, rows_channel
+from mesh.operators.base import concat
+from mesh.operators.executor import OutputRun
+from mesh.operators.failures import FAILED
+from mesh.store.rows import refused
+from mesh.store.sources import database
+from mesh.store.writer import StoredRows, StoreWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.model.stored import Database, StoredTable, StoreTarget
+    from mesh.operators.executor import Executor
+
+
+class StoreOutput:
+    """The writers of one partition, and the rows of its present run."""
+
+    def __init__(self, targets: Sequence[StoreTarget], producer: str, epoch: int) -> None:
+        """Writers that are not connected yet.
+
+        Args:
+            targets: the stored tables of the partition's operators.
+            producer: the name in markers.
+            epoch: of the assignment.
+        """
+        self._tables: dict[str, StoredTable] = {}
+        self._rows: dict[StoreWriter, list[StoredRows]] = {}
+        self._writer_of: dict[str, StoreWriter] = {}
+        #: Whether the last ``commit`` had rows to write.
+        self.has_committed = False
+        by_database: dict[Database, list[StoreTarget]] = {}
+        for target in targets:
+            by_database.setdefault(database(target.options), []).append(target)
+        for where, own in by_database.items():
+            tables = [table for target in own for table in target.tables]
+            columns = {t.name: target.own for target in own for t in target.tables if target.own}
+            writer = StoreWriter(where, producer, epoch, tables, columns)
+            self._rows[writer] = []
+            for table in tables:
+                self._tables[rows_channel(table.name)] = table
+                self._writer_of[table.name] = writer
+
+    @classmethod
+    def of(cls, executor: Executor, epoch: int) -> StoreOutput | None:
+        """The writers of an executor's tables; None without tables."""
+        targets = executor.stores
+        return cls(targets, executor.producer, epoch) if targets else None
+
+    def take(self, runs: Sequence[OutputRun]) -> list[OutputRun]:
+        """Keep the rows for tables until ``commit``, and return the others."""
+        if not self._rows:
+            return list(runs)
+        others = [run for run in runs if not is_stored(run.stream)]
+        failed: list[OutputRun] = []
+        for run in runs:
+            if not is_stored(run.stream):
+                continue
+            position, rows = run.position, run.rows
+            table = self._tables.get(run.stream)
+            reasons = {} if table is None else refused(rows, table)
+            if reasons:
+                assert table is not None, "purges are not refused"
+                failed.append(_failed(run, table, reasons))
+                kept = np.setdiff1d(np.arange(rows.num_rows), list(reasons))
+                position, rows = position[kept], rows.take(pa.array(kept))
+            writer = self._writer_of[run.stream.split(" ", 1)[1]]
+            if rows.num_rows:
+                self._rows[writer].append(StoredRows(run.stream, position, rows))
+        return _with_failed(others, failed)
+
+    def commit(self) -> None:
+        """Write the rows that were kept.
+
+        Raises:
+            MeshError: MESH-S140 .. S143; the partition has to start again from its stored state.
+        """
+        self.has_committed = False
+        for writer, kept in self._rows.items():
+            if kept:
+                self.has_committed = True
+                writer.commit(_joined(kept))
+                kept.clear()
+
+    def close(self) -> None:
+        """Close the connections."""
+        for writer in self._rows:
+            writer.close()
+
+
+def _joined(kept: Sequence[StoredRows]) -> list[StoredRows]:
+    """One batch for each channel."""
+    by_channel: dict[str, list[StoredRows]] = {}
+    for one in kept:
+        by_channel.setdefault(one.channel, []).append(one)
+    return [
+        StoredRows(
+            channel,
+            np.concatenate([one.position for one in parts]),
+            concat([one.rows for one in parts]),
+        )
+        for channel, parts in by_channel.items()
+    ]
+
+
+def _failed(run: OutputRun, table: StoredTable, reasons: Mapping[int, str]) -> OutputRun:
+    """Rows that no database takes, as events on which a query failed."""
+    at = pa.array(sorted(reasons))
+    rows = run.rows.take(at)
+    columns = {
+        "query": [table.name] * len(at),
+        "stream": [table.name] * len(at),
+        "reason": [reasons[row] for row in sorted(reasons)],
+        "event": [orjson.dumps(row, default=str).decode() for row in rows.to_pylist()],
+    }
+    where = np.array(sorted(reasons))
+    made = pa.RecordBatch.from_pydict(columns, pa.schema([(n, pa.string()) for n in columns]))
+    return OutputRun(FAILED, run.position[where], run.time_ms[where], made)
+
+
+def _with_failed(runs: list[OutputRun], failed: Sequence[OutputRun]) -> list[OutputRun]:
+    """Runs with failed rows among those of the same channel, by position."""
+    if not failed:
+        return runs
+    parts = [*(run for run in runs if run.stream == FAILED), *failed]
+    position = np.concatenate([run.position for run in parts])
+    order: Any = np.argsort(position)
+    together = OutputRun(
+        FAILED,
+        position[order],
+        np.concatenate([run.time_ms for run in parts])[order],
+        concat([run.rows.cast(parts[-1].rows.schema) for run in parts]).take(order),
+    )
+    return [*(run for run in runs if run.stream != FAILED), together]

@@ -1,0 +1,1 @@
+"""Tables in databases: SQLAlchemy Core for dialects, and the marker transaction for exactness."""

@@ -1,0 +1,74 @@
+"""Bulk path of PostgreSQL: binary COPY into a temporary table, and a statement that merges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.model.stored import Backend
+from mesh.model.types import AttributeType
+from mesh.store.merging import merge_rows
+from mesh.store.rows import values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+    import sqlalchemy as sa
+
+    from mesh.model.stored import StoredColumn, StoredTable
+
+_TYPES: Final = {
+    AttributeType.STRING: "text",
+    AttributeType.INT: "int4",
+    AttributeType.LONG: "int8",
+    AttributeType.FLOAT: "float4",
+    AttributeType.DOUBLE: "float8",
+    AttributeType.BOOL: "bool",
+    AttributeType.OBJECT: "bytea",
+}
+_PREFIX: Final = "mesh_new_"
+
+
+def create(connection: sa.Connection, targets: Iterable[sa.Table]) -> None:
+    """Create the temporary tables of this connection; nothing in other databases."""
+    if connection.dialect.name != Backend.POSTGRESQL:
+        return
+    with connection.begin():
+        for target in targets:
+            connection.exec_driver_sql(
+                f"CREATE TEMPORARY TABLE IF NOT EXISTS {_quoted(_PREFIX + target.name)} "
+                f"(LIKE {_quoted(target.name)}) ON COMMIT DELETE ROWS"
+            )
+
+
+def merge(
+    connection: sa.Connection, table: StoredTable, target: sa.Table, rows: pa.RecordBatch
+) -> None:
+    """Merge rows, one for each key, into a table; inside of a transaction."""
+    import sqlalchemy as sa
+
+    name = _PREFIX + table.name
+    names = ", ".join(_quoted(column.name) for column in table.columns)
+    driver: Any = connection.connection.driver_connection
+    with (
+        driver.cursor() as cursor,
+        cursor.copy(f"COPY {_quoted(name)} ({names}) FROM STDIN (FORMAT BINARY)") as copy,
+    ):
+        copy.set_types([_type(column, target) for column in table.columns])
+        for row in values(rows, Backend.POSTGRESQL):
+            copy.write_row(row)
+    columns: list[Any] = [sa.column(column.name) for column in table.columns]
+    source: Any = sa.table(sa.quoted_name(name, True), *columns)
+    connection.execute(merge_rows(table, target, Backend.POSTGRESQL, source))
+
+
+def _type(column: StoredColumn, target: sa.Table) -> str:
+    import sqlalchemy as sa
+
+    if isinstance(target.c[column.name].type, sa.SmallInteger):
+        return "int2"
+    return _TYPES[column.type]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

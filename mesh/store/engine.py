@@ -1,0 +1,143 @@
+"""Connections to databases: engines of SQLAlchemy, and errors of drivers as errors of the mesh.
+
+The client libraries are those of the extra ``rdbms``, and are imported on first use.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.errors import MeshError
+from mesh.model.stored import Backend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import sqlalchemy
+
+    from mesh.model.stored import Database
+
+#: Longest time of a statement, seconds: shorter than that after which a slot counts as hanging.
+STATEMENT_S: Final = 20
+_DRIVERS: Final = {
+    Backend.SQLITE: "sqlite+pysqlite",
+    Backend.POSTGRESQL: "postgresql+psycopg",
+    Backend.MYSQL: "mysql+pymysql",
+}
+_PORTS: Final = {Backend.POSTGRESQL: 5432, Backend.MYSQL: 3306, Backend.SQLITE: None}
+
+
+@lru_cache(maxsize=64)
+def engine_of(database: Database) -> sqlalchemy.Engine:
+    """The engine of a database; it keeps no connections.
+
+    Raises:
+        MeshError: MESH-S143, the client libraries are not installed.
+    """
+    try:
+        import sqlalchemy as sa
+
+        is_file = database.backend is Backend.SQLITE
+        url = sa.URL.create(
+            _DRIVERS[database.backend],
+            username=database.username or None,
+            password=database.password or None,
+            host=database.host or None,
+            port=database.port or _PORTS[database.backend],
+            database=database.database,
+        )
+        engine = sa.create_engine(
+            url,
+            poolclass=sa.NullPool,
+            hide_parameters=True,
+            connect_args=_connect_args(database),
+            **({} if is_file else {"isolation_level": "READ COMMITTED"}),
+        )
+    except ModuleNotFoundError as error:
+        raise MeshError(
+            "MESH-S143",
+            "the client libraries of databases are not installed",
+            detail=f"{error}.",
+            hint="Install the extra on workers: pip install 'nats-event-mesh[rdbms]'.",
+        ) from error
+    if is_file:
+        sa.event.listen(engine, "connect", _set_up_sqlite)
+        sa.event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _connect_args(database: Database) -> dict[str, Any]:
+    wait_s = max(1, round(database.connect_timeout_s))
+    match database.backend:
+        case Backend.SQLITE:
+            return {"timeout": wait_s, "check_same_thread": False}
+        case Backend.POSTGRESQL:
+            return {
+                "connect_timeout": max(2, wait_s),
+                "tcp_user_timeout": STATEMENT_S * 1000,
+                "options": f"-c statement_timeout={STATEMENT_S}s -c TimeZone=UTC",
+                **dict(database.parameters),
+            }
+        case _:
+            return {
+                "connect_timeout": wait_s,
+                "read_timeout": STATEMENT_S,
+                "write_timeout": STATEMENT_S,
+                "charset": "utf8mb4",
+                **dict(database.parameters),
+            }
+
+
+def _set_up_sqlite(connection: Any, _record: Any) -> None:
+    # SQLAlchemy's own event begins transactions: the driver would begin them at the first write.
+    connection.isolation_level = None
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+def _begin_sqlite(connection: sqlalchemy.Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+@contextmanager
+def told(database: Database, doing: str) -> Iterator[None]:
+    """Raise errors of the driver as those of the mesh, without values of rows.
+
+    Raises:
+        MeshError: MESH-S140, the database does not answer; MESH-S142, it refuses a statement.
+    """
+    import sqlalchemy as sa
+
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        reason = _reason(error)
+        if error.connection_invalidated or isinstance(
+            error, sa.exc.OperationalError | sa.exc.InterfaceError
+        ):
+            raise away(database, doing, reason) from None
+        raise MeshError(
+            "MESH-S142",
+            f"database {database} refuses a statement, {doing}",
+            detail=reason,
+            hint="Compare the tables with docs/stores.md; the events are kept meanwhile.",
+        ) from None
+    except OSError as error:
+        raise away(database, doing, f"{error}.") from None
+
+
+def away(database: Database, doing: str, reason: str) -> MeshError:
+    """The error of a database that does not answer."""
+    return MeshError(
+        "MESH-S140",
+        f"database {database} does not answer, {doing}",
+        detail=reason,
+        hint="The instance tries again by itself; its events wait in their channels.",
+    )
+
+
+def _reason(error: Any) -> str:
+    lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
+    return f"{lines[0].strip().rstrip('.')}."

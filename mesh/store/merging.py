@@ -1,0 +1,72 @@
+"""Statements that merge rows into a table by key, for each database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mesh.model.stored import Backend, Merge
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from mesh.model.stored import StoredTable
+
+
+def merge_rows(
+    table: StoredTable, target: sa.Table, backend: Backend, source: sa.Table | None = None
+) -> Any:
+    """An insert that merges rows with those of equal key.
+
+    Args:
+        table: with the rule of each column.
+        target: the same in SQLAlchemy.
+        backend: of the database.
+        source: a table with the new rows; None: they are parameters, one for each column.
+    """
+    import sqlalchemy as sa
+
+    statement: Any
+    if backend is Backend.MYSQL:
+        from sqlalchemy.dialects import mysql
+
+        statement = mysql.insert(target)
+        new = statement.inserted
+    else:
+        from sqlalchemy.dialects import postgresql, sqlite
+
+        insert: Any = postgresql.insert if backend is Backend.POSTGRESQL else sqlite.insert
+        statement = insert(target)
+        new = statement.excluded
+    names = [column.name for column in table.columns]
+    if source is None:
+        statement = statement.values({name: sa.bindparam(name) for name in names})
+    else:
+        keys = [source.c[column.name] for column in table.keys]
+        chosen = sa.select(*(source.c[name] for name in names)).order_by(*keys)
+        statement = statement.from_select(names, chosen)
+    # MySQL assigns from left to right, and reads what it has assigned: the time of the latest
+    # values, by which they are chosen, is the last.
+    ordered = sorted(table.values, key=lambda column: column.merge is Merge.LAST)
+    changes = [(c.name, _merged(c.merge, table, target, new, c.name)) for c in ordered]
+    if backend is Backend.MYSQL:
+        return statement.on_duplicate_key_update(changes)
+    keys_of = [column.name for column in table.keys]
+    return statement.on_conflict_do_update(index_elements=keys_of, set_=dict(changes))
+
+
+def _merged(merge: Merge, table: StoredTable, target: sa.Table, new: Any, name: str) -> Any:
+    import sqlalchemy as sa
+
+    old, given = target.c[name], new[name]
+    match merge:
+        case Merge.SUM:
+            return sa.func.coalesce(old + given, old, given)
+        case Merge.MIN:
+            return sa.case((sa.or_(old.is_(None), given < old), given), else_=old)
+        case Merge.MAX | Merge.LAST:
+            return sa.case((sa.or_(old.is_(None), given > old), given), else_=old)
+        case _:
+            last = next((c.name for c in table.values if c.merge is Merge.LAST), None)
+            if last is None:
+                return given
+            return sa.case((new[last] >= target.c[last], given), else_=old)

@@ -1,0 +1,125 @@
+"""Rows for a database: merged by key, sorted, and as values of the drivers."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from mesh.model.stored import Backend, Merge
+from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.model.stored import StoredColumn, StoredTable
+
+#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
+_compute: Any = pyarrow.compute
+#: A group-by attribute without a value: no column of a primary key can be null.
+_NULL_KEYS: Final[dict[AttributeType, Any]] = {
+    AttributeType.STRING: "null",
+    AttributeType.INT: -(2**31),
+    AttributeType.LONG: -(2**63),
+    AttributeType.FLOAT: -float(np.finfo(np.float32).max),
+    AttributeType.DOUBLE: -float(np.finfo(np.float64).max),
+    AttributeType.BOOL: -1,
+}
+_FUNCTIONS: Final = {
+    Merge.SUM: "sum",
+    Merge.MIN: "min",
+    Merge.MAX: "max",
+    Merge.LATEST: "last",
+    Merge.LAST: "last",
+}
+
+
+def refused(rows: pa.RecordBatch, table: StoredTable) -> dict[int, str]:
+    """By row, why no database takes it: a text is too long, or has a character of code 0."""
+    found: dict[int, str] = {}
+    for column in table.columns:
+        if column.type is not AttributeType.STRING:
+            continue
+        values = rows.column(column.name)
+        lengths = _compute.fill_null(_compute.utf8_length(values), 0).to_numpy()
+        for row in np.flatnonzero(lengths > column.length).tolist():
+            length = int(lengths[row])
+            found.setdefault(
+                row,
+                f'"{column.name}" has {length} characters, and the column of table '
+                f'"{table.name}" {column.length} (field.length)',
+            )
+        zero = _compute.fill_null(_compute.match_substring(values, "\0"), False)
+        for row in np.flatnonzero(zero.to_numpy(zero_copy_only=False)).tolist():
+            found.setdefault(row, f'"{column.name}" has a character of code 0')
+    return found
+
+
+def merged(rows: pa.RecordBatch, table: StoredTable) -> pa.RecordBatch:
+    """One row for each key, in the order of keys: writers that share rows lock them in one order.
+
+    Equal keys are merged as in the database, in the order of ``rows``.
+    """
+    keys = [column.name for column in table.keys]
+    whole = pa.Table.from_batches([rows])
+    columns = [
+        _key_values(whole.column(column.name).combine_chunks(), column) for column in table.keys
+    ]
+    columns += [whole.column(column.name).combine_chunks() for column in table.values]
+    whole = pa.Table.from_arrays(columns, names=[c.name for c in (*table.keys, *table.values)])
+    last = next((c.name for c in table.values if c.merge is Merge.LAST), None)
+    if last is not None:
+        order: Any = np.argsort(whole.column(last).to_numpy(), kind="stable")
+        whole = whole.take(order)
+    options: Any = pyarrow.compute.ScalarAggregateOptions(skip_nulls=False)
+    wanted = [
+        (c.name, _FUNCTIONS[c.merge], options if c.merge is Merge.LATEST else None)
+        for c in table.values
+    ]
+    grouped: Any = whole.group_by(keys, use_threads=False)
+    found = grouped.aggregate(wanted)
+    names = {f"{name}_{function}": name for name, function, _ in wanted}
+    found = found.rename_columns([names.get(name, name) for name in found.column_names])
+    found = found.sort_by([(name, "ascending") for name in keys])
+    chosen = found.select([column.name for column in table.columns]).combine_chunks()
+    batches = chosen.to_batches()
+    return batches[0] if batches else rows.slice(0, 0)
+
+
+def values(rows: pa.RecordBatch, backend: Backend) -> list[tuple[Any, ...]]:
+    """Rows as tuples; a number that the database does not have is null."""
+    columns = []
+    for column in rows.columns:
+        listed: list[Any] = column.to_pylist()
+        if backend is not Backend.POSTGRESQL and pa.types.is_floating(column.type):
+            listed = [None if v is not None and not math.isfinite(v) else v for v in listed]
+        columns.append(listed)
+    return list(zip(*columns, strict=True))
+
+
+def _key_values(array: pa.Array[Any], column: StoredColumn) -> pa.Array[Any]:
+    if column.type is AttributeType.BOOL:
+        array = array.cast(pa.int16())
+    filled: pa.Array[Any] = _compute.fill_null(array, _NULL_KEYS[column.type])
+    return filled
+
+
+def to_arrow(found: Sequence[Any], table: StoredTable) -> pa.RecordBatch:
+    """Rows that a database returned, in the columns of ``table``, with nulls in keys again."""
+    columns = list(zip(*found, strict=True)) if found else [()] * len(table.columns)
+    arrays: list[pa.Array[Any]] = []
+    for column, given in zip(table.columns, columns, strict=True):
+        listed: list[Any] = list(given)
+        if column.merge is Merge.KEY and column.type is not AttributeType.STRING:
+            null = _NULL_KEYS[column.type]
+            listed = [None if value == null else value for value in listed]
+        if column.type is AttributeType.BOOL:
+            listed = [None if value is None else bool(value) for value in listed]
+        elif column.type in (AttributeType.INT, AttributeType.LONG):
+            # Sums come as decimals from some drivers.
+            listed = [None if value is None else int(value) for value in listed]
+        arrays.append(pa.array(listed, column.type.arrow))
+    return pa.RecordBatch.from_arrays(arrays, schema=table.arrow)

@@ -1,0 +1,123 @@
+"""Tables by SQLAlchemy: types and keys of each database, creation, comparison, the marker table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.errors import MeshError
+from mesh.model.stored import Backend, Merge
+from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import sqlalchemy as sa
+
+    from mesh.model.stored import Database, StoredColumn, StoredTable
+
+MARKER: Final = "mesh_marker"
+#: MySQL allows 3072 bytes for a key, and a character may have four.
+_PRODUCER_LENGTH: Final = 500
+
+
+def marker_table(metadata: sa.MetaData, backend: Backend) -> sa.Table:
+    """``mesh_marker``: by producer the epoch and the position of its last rows in the database."""
+    import sqlalchemy as sa
+
+    return sa.Table(
+        MARKER,
+        metadata,
+        sa.Column("producer", _string(_PRODUCER_LENGTH, backend), primary_key=True),
+        sa.Column("epoch", sa.BigInteger, nullable=False),
+        sa.Column("position", sa.BigInteger, nullable=False),
+    )
+
+
+def sql_table(table: StoredTable, metadata: sa.MetaData, backend: Backend) -> sa.Table:
+    """A table as SQLAlchemy has it, with its primary key and indexes."""
+    import sqlalchemy as sa
+
+    columns: list[Any] = [
+        sa.Column(
+            column.name,
+            _type(column, backend),
+            primary_key=column.merge is Merge.KEY,
+            autoincrement=False,
+            # Names keep their case everywhere.
+            quote=True,
+        )
+        for column in table.columns
+    ]
+    made = sa.Table(table.name, metadata, *columns, quote=True)
+    for number, names in enumerate(table.indexes):
+        sa.Index(f"{table.name}_INDEX_{number}", *(made.c[name] for name in names), quote=True)
+    return made
+
+
+def create_tables(connection: sa.Connection, metadata: sa.MetaData, database: Database) -> None:
+    """Create the tables that are missing, in transactions of their own, and compare the others.
+
+    Raises:
+        MeshError: MESH-S142, an existing table lacks a column.
+    """
+    import sqlalchemy as sa
+
+    for table in metadata.sorted_tables:
+        try:
+            with connection.begin():
+                table.create(connection, checkfirst=True)
+        except sa.exc.DBAPIError:
+            # Another instance may have created it at the same time.
+            with connection.begin():
+                if not sa.inspect(connection).has_table(table.name):
+                    raise
+        with connection.begin():
+            found = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+        missing = [name for name in table.columns.keys() if name not in found]  # noqa: SIM118
+        if missing:
+            raise MeshError(
+                "MESH-S142",
+                f'table "{table.name}" of database {database} lacks columns',
+                detail=f"Missing: {', '.join(missing)}.",
+                hint="Add them, or name another table with table.name.",
+            )
+
+
+def _type(column: StoredColumn, backend: Backend) -> Any:
+    import sqlalchemy as sa
+
+    match column.type:
+        case AttributeType.STRING:
+            return _string(column.length, backend)
+        case AttributeType.INT:
+            return sa.Integer()
+        case AttributeType.LONG:
+            return sa.BigInteger()
+        case AttributeType.FLOAT:
+            # MySQL rounds its FLOAT to six digits on reading.
+            return sa.Double() if backend is Backend.MYSQL else sa.REAL()
+        case AttributeType.DOUBLE:
+            return sa.Double()
+        case AttributeType.BOOL:
+            # A key has a third value, for null.
+            return sa.SmallInteger() if column.merge is Merge.KEY else sa.Boolean()
+        case AttributeType.OBJECT:
+            return sa.LargeBinary()
+
+
+def _string(length: int, backend: Backend) -> Any:
+    import sqlalchemy as sa
+
+    match backend:
+        case Backend.SQLITE:
+            return sa.Text()
+        case Backend.MYSQL:
+            # Others compare without case.
+            return sa.String(length, collation="utf8mb4_bin")
+        case _:
+            return sa.String(length)
+
+
+def named(tables: Iterable[sa.Table]) -> dict[str, sa.Table]:
+    """Tables by name."""
+    return {table.name: table for table in tables}

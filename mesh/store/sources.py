@@ -1,0 +1,71 @@
+"""Databases of definitions: those of their annotations, and named ones of the settings.
+
+Settings reach the processes of Spark, and those that answer questions, as their environment.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.errors import MeshError
+from mesh.plan.jdbc import database_of
+
+if TYPE_CHECKING:
+    from mesh.model.stored import Database, StoreOptions
+
+SHARD_VARIABLE: Final = "MESH_STORES_SHARD_ID"
+SOURCES_VARIABLE: Final = "MESH_STORES_SOURCES_FILE"
+
+
+def shard() -> str:
+    """The name of this mesh among those that write to one database; empty for none."""
+    return os.environ.get(SHARD_VARIABLE, "")
+
+
+def variables(shard_id: str, sources_file: str) -> dict[str, str]:
+    """The environment of processes that use databases."""
+    return {SHARD_VARIABLE: shard_id, SOURCES_VARIABLE: sources_file}
+
+
+def database(options: StoreOptions) -> Database:
+    """The database of a store: that of the annotation, or a named one of the settings.
+
+    Raises:
+        MeshError: MESH-S145, there is no such name, or the file can't be read.
+    """
+    if options.database is not None:
+        return options.database
+    file = os.environ.get(SOURCES_VARIABLE, "")
+    given = _sources(file) if file else {}
+    one = given.get(options.source or "")
+    if not isinstance(one, dict) or not one.get("url"):
+        raise MeshError(
+            "MESH-S145",
+            f'there is no data source "{options.source}"',
+            detail=f"Known here: {', '.join(sorted(given)) or 'none'}.",
+            hint="Add its url, username and password to the file of stores.sources_file.",
+        )
+    username, password = (
+        None if one.get(name) is None else str(one[name]) for name in ("username", "password")
+    )
+    return database_of(str(one["url"]), username, password)
+
+
+@lru_cache(maxsize=4)
+def _sources(file: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        found = yaml.safe_load(Path(file).read_text())
+    except (OSError, yaml.YAMLError) as error:
+        # The reason of the parser shows lines of the file, which may hold passwords.
+        raise MeshError(
+            "MESH-S145",
+            f'the file of data sources "{file}" can\'t be read',
+            detail=f"{type(error).__name__}.",
+            hint="It is a YAML mapping: name: {url: .., username: .., password: ..}.",
+        ) from None
+    return found if isinstance(found, dict) else {}

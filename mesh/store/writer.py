@@ -1,0 +1,245 @@
+"""The marker transaction: rows and the position up to which they are in the database, as one.
+
+A producer is a part of a group, which numbers its rows the same on each replay.  Its row of
+``mesh_marker`` has the position of the last rows in the database, and the epoch of its writer.
+
+    claim    a new writer writes its epoch, and reads the position
+    commit   UPDATE mesh_marker .. WHERE producer, epoch and position are still those;
+             rows are merged into their tables; COMMIT
+
+The marker's row comes first, so its lock queues a second writer, which then finds no row.  Rows up
+to the position are skipped.  If the outcome of a COMMIT is unknown, the connection is given up;
+the next claim waits for the end of that transaction, and reads which it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.errors import MeshError
+from mesh.model.stored import Backend, purge_channel, rows_channel
+from mesh.store import copying
+from mesh.store.engine import engine_of, told
+from mesh.store.merging import merge_rows
+from mesh.store.rows import merged, values
+from mesh.store.schema import create_tables, marker_table, sql_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import sqlalchemy as sa
+
+    from mesh.model.stored import Database, StoredTable
+
+#: From this number on rows go through COPY into a temporary table, where there is one.
+COPY_ROWS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows for a database, n of them, on a channel of ``mesh.model.stored``.
+
+    ``position``: int64[n], growing.
+    """
+
+    channel: str
+    position: Any
+    rows: pa.RecordBatch
+
+
+class StoreWriter:
+    """The writer of one producer to one database, over one connection; for one thread."""
+
+    def __init__(
+        self,
+        database: Database,
+        producer: str,
+        epoch: int,
+        tables: Sequence[StoredTable],
+        own: Mapping[str, tuple[str, str]] | None = None,
+    ) -> None:
+        """A writer without a connection.
+
+        Args:
+            database: with the tables.
+            producer: the name in the marker.
+            epoch: of the writer: an older one can't write any more after the first ``open``.
+            tables: those that it writes; they are created.
+            own: by table, column and value of the rows that are purged; other tables: all.
+        """
+        import sqlalchemy as sa
+
+        self._database, self._producer, self._epoch = database, producer, epoch
+        self._own = own or {}
+        backend = database.backend
+        self._metadata = sa.MetaData()
+        self._marker = marker_table(self._metadata, backend)
+        self._tables = {rows_channel(t.name): t for t in tables}
+        self._purged = {purge_channel(t.name): t for t in tables}
+        self._targets = {t.name: sql_table(t, self._metadata, backend) for t in tables}
+        self._connection: sa.Connection | None = None
+        #: Of the last rows that are in the database.
+        self.position = 0
+
+    def __repr__(self) -> str:
+        return f"StoreWriter({self._database}, {self._producer}, epoch={self._epoch})"
+
+    def open(self) -> None:
+        """Connect, create what is missing, and claim the marker.
+
+        Raises:
+            MeshError: MESH-S140, no answer; MESH-S141, a newer epoch has claimed it; MESH-S142.
+        """
+        if self._connection is not None:
+            return
+        with told(self._database, "when a writer connects"):
+            connection = engine_of(self._database).connect()
+        try:
+            with told(self._database, "when tables are created"):
+                create_tables(connection, self._metadata, self._database)
+                copying.create(connection, self._targets.values())
+            with told(self._database, "when the marker is claimed"), connection.begin():
+                self.position = self._claim(connection)
+        except BaseException:
+            connection.invalidate()
+            connection.close()
+            raise
+        self._connection = connection
+
+    def commit(self, batches: Sequence[StoredRows]) -> None:
+        """Write rows after ``position``, and move it to that of the last, in one transaction.
+
+        Raises:
+            MeshError: see ``open``.  The outcome is unknown then, and the connection closed.
+        """
+        self.open()
+        connection = self._connection
+        assert connection is not None, "opened above"
+        kept = [_after(batch, self.position) for batch in batches]
+        kept = [batch for batch in kept if batch.rows.num_rows]
+        if not kept:
+            return
+        last = max(int(batch.position[-1]) for batch in kept)
+        try:
+            with told(self._database, "when rows are written"), connection.begin():
+                self._move(connection, last)
+                for batch in _in_order(kept):
+                    self._write(connection, batch)
+        except BaseException:
+            self._connection = None
+            connection.invalidate()
+            connection.close()
+            raise
+        self.position = last
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _claim(self, connection: sa.Connection) -> int:
+        import sqlalchemy as sa
+
+        marker = self._marker
+        own = marker.c.producer == self._producer
+        query = sa.select(marker.c.epoch, marker.c.position).where(own)
+        found = connection.execute(query.with_for_update()).one_or_none()
+        if found is None:
+            new = {"producer": self._producer, "epoch": self._epoch, "position": 0}
+            connection.execute(marker.insert().values(**new))
+            return 0
+        if found.epoch > self._epoch:
+            raise self._overtaken(found.epoch)
+        connection.execute(marker.update().where(own).values(epoch=self._epoch))
+        return int(found.position)
+
+    def _move(self, connection: sa.Connection, position: int) -> None:
+        marker = self._marker
+        moved = connection.execute(
+            marker.update()
+            .where(
+                marker.c.producer == self._producer,
+                marker.c.epoch == self._epoch,
+                marker.c.position == self.position,
+            )
+            .values(position=position)
+        )
+        if moved.rowcount != 1:
+            raise self._overtaken(None)
+
+    def _overtaken(self, epoch: int | None) -> MeshError:
+        by = "another writer" if epoch is None else f"epoch {epoch}"
+        return MeshError(
+            "MESH-S141",
+            f"{by} has taken over the marker {self._producer} in database {self._database}",
+            detail=f"This writer has epoch {self._epoch}.",
+            hint="Nothing has to be done: this copy of the instance ends or starts again.",
+        )
+
+    def _write(self, connection: sa.Connection, batch: StoredRows) -> None:
+        purged = self._purged.get(batch.channel)
+        if purged is not None:
+            before_ms: Any = batch.rows.column(0)[-1].as_py()
+            self._purge(connection, purged, before_ms)
+            return
+        table = self._tables[batch.channel]
+        target = self._targets[table.name]
+        backend = self._database.backend
+        rows = merged(batch.rows, table)
+        if backend is Backend.POSTGRESQL and rows.num_rows >= COPY_ROWS:
+            copying.merge(connection, table, target, rows)
+            return
+        statement = merge_rows(table, target, backend)
+        listed = values(rows, backend)
+        if backend is not Backend.SQLITE:
+            names = rows.schema.names
+            connection.execute(statement, [dict(zip(names, row, strict=True)) for row in listed])
+            return
+        # The driver alone is ten times as fast here as SQLAlchemy with its parameters.
+        compiled = statement.compile(dialect=connection.dialect)
+        assert compiled.positiontup == rows.schema.names, "each column is a parameter, in order"
+        connection.exec_driver_sql(str(compiled), listed)
+
+    def _purge(self, connection: sa.Connection, table: StoredTable, before_ms: int) -> None:
+        target = self._targets[table.name]
+        condition = target.c[table.time] < before_ms
+        statement = target.delete().where(condition)
+        if table.name in self._own:
+            column, value = self._own[table.name]
+            statement = statement.where(target.c[column] == value)
+        connection.execute(statement)
+
+
+def _after(batch: StoredRows, position: int) -> StoredRows:
+    """The rows after a position."""
+    first = int(np.searchsorted(batch.position, position, side="right"))
+    if not first:
+        return batch
+    return StoredRows(batch.channel, batch.position[first:], batch.rows.slice(first))
+
+
+def _in_order(batches: Sequence[StoredRows]) -> Iterator[StoredRows]:
+    """Batches of several channels, cut at purges: rows and purges of a table keep their order."""
+    purges = sorted(
+        int(position)
+        for batch in batches
+        if batch.channel.startswith("@purge")
+        for position in batch.position
+    )
+    if not purges:
+        yield from batches
+        return
+    bounds = [0, *purges, np.iinfo(np.int64).max]
+    for start, stop in pairwise(bounds):
+        for batch in batches:
+            first, end = np.searchsorted(batch.position, [start, stop], side="right")
+            if end > first:
+                yield StoredRows(
+                    batch.channel, batch.position[first:end], batch.rows.slice(first, end - first)
+                )

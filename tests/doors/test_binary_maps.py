@@ -1,0 +1,191 @@
+"""Avro and Protocol Buffers: both ways, custom mappings, and payloads of strangers."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from mesh.mapping import sink_mapper, source_mapper
+from mesh.mapping.contract import Refusal
+from mesh.mapping.proto_text import message_class
+from mesh.model.types import Attribute, AttributeType, StreamSchema
+from tests.support.doors import staged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+
+STREAM = StreamSchema(
+    "S",
+    (
+        Attribute("k", AttributeType.STRING),
+        Attribute("n", AttributeType.INT),
+        Attribute("big", AttributeType.LONG),
+        Attribute("v", AttributeType.DOUBLE),
+        Attribute("ok", AttributeType.BOOL),
+    ),
+)
+ROWS: list[dict[str, Any]] = [
+    {"k": "a", "n": 1, "big": 1 << 40, "v": 1.5, "ok": True},
+    {"k": None, "n": None, "big": None, "v": None, "ok": None},
+    {"k": "ä\n", "n": -1, "big": 0, "v": 0.0, "ok": False},
+]
+SCHEMA = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "who", "type": {"type": "record", "name": "Person", "fields": [
+            {"name": "name", "type": "string"}]}},
+        {"name": "n", "type": "int"},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+    ],
+}  # fmt: skip
+PROTO = """
+syntax = "proto3";
+package shop;  // comment
+message Order {
+  enum Kind { NEW = 0; OLD = 7; }
+  message Person { string name = 1; repeated string tags = 2; }
+  Person who = 1;
+  optional sint64 n = 2 [deprecated = true];
+  Kind kind = 3;
+}
+"""
+SMALL = StreamSchema(
+    "T",
+    (Attribute("who", AttributeType.STRING), Attribute("n", AttributeType.INT)),
+)
+
+
+def rows_of(events: list[dict[str, Any]], stream: StreamSchema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(events, schema=stream.arrow)
+
+
+@pytest.mark.parametrize("kind", ["avro", "protobuf"])
+def test_every_type_goes_out_and_comes_in(kind: str) -> None:
+    rows = pa.RecordBatch.from_pylist(ROWS, schema=STREAM.arrow)
+    payloads = sink_mapper(kind, {}, (), STREAM).encode(rows)
+    found = source_mapper(kind, {}, (), STREAM).decode(payloads)
+    assert found.rows.to_pylist() == ROWS
+    assert not found.errors
+
+
+def test_avro_by_paths_and_by_a_template() -> None:
+    options = {"schema.def": json.dumps(SCHEMA)}
+    template = '{"who":{"name":"{{who}}"},"n":{{n}},"tags":[]}'
+    sink = sink_mapper("avro", options, [(None, template)], SMALL)
+    rows = rows_of([{"who": 'a"b', "n": 7}, {"who": "x", "n": None}], SMALL)
+    good, bad = sink.encode(rows)
+    read = fastavro.schemaless_reader(io.BytesIO(good), fastavro.parse_schema(SCHEMA), None)
+    assert read == {"who": {"name": 'a"b'}, "n": 7, "tags": []}
+    assert isinstance(bad, Refusal)
+    assert "does not fit" in bad.decode()
+    source = source_mapper("avro", options, [("who", "who.name"), ("n", "$.n")], SMALL)
+    assert source.decode([good]).rows.to_pylist() == [{"who": 'a"b', "n": 7}]
+
+
+def test_the_head_of_a_registry() -> None:
+    rows = pa.RecordBatch.from_pylist([{"who": "a", "n": 7}], schema=SMALL.arrow)
+    options = {"use.avro.serializer": True, "schema.id": 258}
+    (payload,) = sink_mapper("avro", options, (), SMALL).encode(rows)
+    assert payload[:5] == b"\0\0\0\1\2"
+    source = source_mapper("avro", {"use.avro.deserializer": True}, (), SMALL)
+    found = source.decode([payload, payload[3:]])
+    assert found.rows.to_pylist() == [{"who": "a", "n": 7}]
+    assert "byte 0" in found.errors[0][2]
+
+
+def test_protobuf_by_paths_and_enums() -> None:
+    stream = StreamSchema("T", (*SMALL.attributes, Attribute("kind", AttributeType.STRING)))
+    options = {"proto": PROTO, "message": "shop.Order"}
+    keyed = [("who.name", "who"), ("n", "n"), ("kind", "kind")]
+    sink = sink_mapper("protobuf", options, keyed, stream)
+    rows = rows_of(
+        [{"who": "a", "n": None, "kind": "OLD"}, {"who": "b", "n": 1, "kind": "?"}], stream
+    )
+    good, bad = sink.encode(rows)
+    message = message_class(PROTO, "Order")()
+    message.ParseFromString(good)
+    assert (message.who.name, message.kind, message.HasField("n")) == ("a", 7, False)
+    assert isinstance(bad, Refusal)
+    assert 'no value of enum "Kind"' in bad.decode()
+    paths = [(attribute, path) for path, attribute in keyed]
+    found = source_mapper("protobuf", options, paths, stream).decode([good])
+    assert found.rows.to_pylist() == [{"who": "a", "n": None, "kind": "OLD"}]
+
+
+@pytest.mark.parametrize("kind", ["avro", "protobuf"])
+def test_payloads_of_strangers_give_errors_and_never_an_exception(kind: str) -> None:
+    source = source_mapper(kind, {}, (), STREAM)
+    rows = pa.RecordBatch.from_pylist(ROWS, schema=STREAM.arrow)
+    good = sink_mapper(kind, {}, (), STREAM).encode(rows)[0]
+    drawn = random.Random(7)
+    payloads = [good[:at] for at in range(1, len(good))]
+    payloads += [drawn.randbytes(drawn.randrange(1, 200)) for _ in range(2000)]
+    # Lengths of 2**60 octets, deep messages, an overlong number.
+    payloads += [b"\x02\xfe\xff\xff\xff\xff\xff\xff\xff\x1f", b"\x0a\xff\xff\xff\xff\x0f"]
+    payloads += [b"\x0b" * 100_000, b"\xff" * 100, good + b"\0"]
+    found = source.decode(payloads)
+    assert found.rows.num_rows + len(found.errors) == len(payloads)
+    assert found.errors
+    assert source.decode([b"x", good]).rows.to_pylist()[-1] == ROWS[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "reason"),
+    [
+        ("avro", {"schema.def": "{"}, "not JSON"),
+        ("avro", {"schema.def": '"int"'}, "not the schema of a record"),
+        ("avro", {"schema.def": '{"type":"record","name":"R","fields":[]}'}, 'no field "who"'),
+        (
+            "avro",
+            {"schema.def": json.dumps({"type": "record", "name": "R", "fields": [
+                {"name": "a", "type": {"type": "array", "items": "null"}}]})},
+            "without any bytes",
+        ),
+        (
+            "avro",
+            {"schema.def": json.dumps({"type": "record", "name": "R", "fields": [
+                {"name": "next", "type": ["null", "R"]}]})},
+            "contains itself",
+        ),
+        ("protobuf", {"proto": "message A { int32 n = 1; }"}, 'no field "who"'),
+        ("protobuf", {"proto": "message A { int32 who }"}, 'instead of "="'),
+        ("protobuf", {"proto": 'import "x";'}, "not supported"),
+        ("protobuf", {"proto": "message A {}", "message": "B"}, 'no message "B"'),
+        ("protobuf", {"proto": "message A { Other who = 1; }"}, "invalid"),
+    ],
+)  # fmt: skip
+def test_definitions_are_checked_when_an_app_is_planned(
+    kind: str, options: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        source_mapper(kind, options, (), SMALL)
+
+
+@pytest.mark.nats
+def test_an_event_that_does_not_fit_is_recorded(nats_server: NatsServer, tmp_path: Path) -> None:
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]})
+    text = f'''@App:name('Fits')
+define stream S (n long);
+@sink(type='log', @map(type='avro', schema.def="""{schema}""")) define stream T (n long);
+from S select n insert into T;
+'''
+
+    async def scene() -> None:
+        async with staged(nats_server, text) as stage:
+            await stage.publish("T", {"n": 1}, {"n": 1 << 40}, {"n": 2})
+            instance = stage.start("sink-T")
+            (entry,) = await stage.until("the large one", stage.errors)
+            assert "does not fit" in entry["reason"]
+            await stage.until("the others", lambda: instance._counts()["rows_out"] == 2)
+
+    asyncio.run(scene())

@@ -1,0 +1,196 @@
+"""Streams that others listen to: server-sent events, WebSockets, and metrics of Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+import websockets.asyncio.client
+import websockets.asyncio.server
+from websockets.typing import Origin
+
+from mesh.jetstream.server import free_port
+from mesh.receiver.types.listeners import Audience, sse_event
+from mesh.receiver.types.prometheus_sink import Metric
+from mesh.testing.connectors import Scenario, Stage, conform
+from tests.support.doors import staged
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+
+APP = """@App:name('{app}')
+SOURCE define stream S (k string, n int);
+SINK define stream T (k string, n int);
+from S select k, n insert into T;
+"""
+METRIC = (
+    "@sink(type='prometheus', metric.type='counter', metric.name='requests_total',"
+    " value.attribute='n', server.url='http://127.0.0.1:PORT', @map(type='keyvalue'))"
+)
+
+
+def app(name: str, *, source: str = "", sink: str = "") -> str:
+    found = APP.replace("SOURCE", source).replace("SINK", sink)
+    return found.replace("{app}", name) if name else found
+
+
+async def events_of(lines: AsyncIterator[str], count: int) -> list[tuple[str, Any]]:
+    """The id and data of server-sent events."""
+    found: list[tuple[str, Any]] = []
+    name = ""
+    async for line in lines:
+        if line.startswith("id: "):
+            name = line[4:]
+        elif line.startswith("data: "):
+            found.append((name, json.loads(line[6:])))
+            if len(found) == count:
+                return found
+    raise AssertionError(found)
+
+
+@pytest.mark.nats
+def test_a_page_listens_and_gets_what_it_missed_when_it_is_back(nats_server: NatsServer) -> None:
+    url = f"http://127.0.0.1:{free_port()}/events"
+    sink = (
+        f"@sink(type='sse-server', server.url='{url}', allow.origin='http://page',"
+        " @map(type='json', envelope='none'))"
+    )
+
+    async def scene() -> None:
+        async with staged(nats_server, app("Page", sink=sink)) as stage, httpx.AsyncClient() as web:
+            instance = stage.start("sink-T")
+            await stage.until_running(instance)
+            async with web.stream("GET", url, headers={"Origin": "http://page"}) as answer:
+                assert answer.headers["content-type"] == "text/event-stream"
+                assert answer.headers["access-control-allow-origin"] == "http://page"
+                lines = answer.aiter_lines()
+                assert await anext(lines) == ": listening"
+                await stage.publish("T", {"k": "a", "n": 1}, {"k": "b", "n": 2})
+                found = await events_of(lines, 2)
+                assert [event["n"] for _, event in found] == [1, 2]
+            await stage.publish("T", {"k": "c", "n": 3})
+            await stage.until("the third", lambda: instance._counts()["rows_out"] == 3)
+            again = {"Last-Event-ID": found[0][0], "Origin": "http://other"}
+            async with web.stream("GET", url, headers=again) as answer:
+                assert "access-control-allow-origin" not in answer.headers
+                later = await events_of(answer.aiter_lines(), 2)
+                assert [event["n"] for _, event in later] == [2, 3]
+            assert (await web.post(url)).status_code == 405
+
+    asyncio.run(scene())
+
+
+@pytest.mark.nats
+def test_web_sockets_out_and_in(nats_server: NatsServer) -> None:
+    port = free_port()
+    sink = (
+        f"@sink(type='websocket-server', host='127.0.0.1', port='{port}',"
+        " @map(type='json', envelope='none'))"
+    )
+
+    async def scene() -> None:
+        source = f"@source(type='websocket', url='ws://127.0.0.1:{port}', @map(type='json'))"
+        async with staged(nats_server, app("Sock", source=source, sink=sink)) as stage:
+            sending = stage.start("sink-T")
+            await stage.until_running(sending)
+            receiving = stage.start("receiver-S")
+            await stage.until_running(receiving)
+            uri = f"ws://127.0.0.1:{port}"
+            async with websockets.asyncio.client.connect(uri, proxy=None) as other:
+                await stage.publish("T", {"k": "a", "n": 1}, {"k": "b", "n": 2})
+                assert json.loads(await other.recv()) == {"k": "a", "n": 1}
+
+            async def stored() -> bool:
+                return [e["n"] for e in await stage.events("S")] == [1, 2]
+
+            await stage.until("both", stored)
+            with pytest.raises(websockets.exceptions.InvalidStatus):
+                await websockets.asyncio.client.connect(
+                    uri, proxy=None, origin=Origin("http://evil")
+                )
+            await sending.stop()
+            await stage.until(
+                "the loss is shown", lambda: any(d.error for r in stage.reports for d in r.doors)
+            )
+
+    asyncio.run(scene())
+
+
+@pytest.mark.nats
+def test_totals_are_exact(nats_server: NatsServer, tmp_path: Path) -> None:
+    text = app("", sink=METRIC.replace("PORT", str(free_port())))
+
+    async def send(stage: Stage) -> None:
+        await stage.publish("T", {"k": "a", "n": 1}, {"k": "b", "n": 2})
+        await stage.publish("T", {"k": "a", "n": -1}, {"k": "a", "n": 3})
+
+    async def shown(stage: Stage) -> Any:
+        url = text.partition("server.url='")[2].partition("'")[0]
+        async with httpx.AsyncClient() as web:
+            try:
+                answer = await web.get(f"{url}/metrics")
+            except httpx.HTTPError:
+                return []
+        return [line for line in answer.text.splitlines() if line.startswith("requests_total")]
+
+    def is_whole(found: Any) -> bool:
+        return 'requests_total{k="a"} 4' in found and 'requests_total{k="b"} 2' in found
+
+    last: list[Any] = []
+
+    async def kept(stage: Stage) -> Any:
+        # The last instance has ended when the outcome is compared.
+        found = await shown(stage)
+        if found:
+            last[:] = found
+        return list(last) if is_whole(last) or found else found
+
+    use = Scenario(text, "sink-T", send, kept, is_whole)
+    moments = asyncio.run(conform(nats_server.url, use, tmp_path))
+    assert {"before write", "after store a position"} <= set(moments)
+
+
+def test_prometheus_reads_the_text() -> None:
+    metric = Metric("histogram", "took", "Seconds.", (1.0, 0.5))
+    for value in (0.1, 0.7, 3):
+        payload = json.dumps({"v": value, "path": 'a"\\b'}).encode()
+        assert metric.added(payload, "v", metric.totals) is None
+    text = metric.text().decode()
+    assert 'took_bucket{path="a\\"\\\\b",le="0.5"} 1\n' in text
+    assert 'le="1"} 2\n' in text
+    assert 'le="+Inf"} 3\n' in text
+    for payload, reason in ((b'{"v":"x"}', "no number"), (b'{"v":1,"a-b":"x"}', "label")):
+        assert reason in str(metric.added(payload, "v", metric.totals))
+    if shutil.which("promtool"):
+        call = ["promtool", "check", "metrics"]
+        subprocess.run(call, input=metric.text(), check=True, capture_output=True)
+
+
+def test_a_listener_that_does_not_keep_up_is_ended_and_the_others_are_not() -> None:
+    async def scene() -> None:
+        audience = Audience(2)
+        slow, quick = audience.join(), audience.join()
+        assert slow is not None
+        assert quick is not None
+        for number in range(6):
+            audience.publish([(f"{number}.{at}", b"x") for at in range(2000)])
+            while not quick.empty():
+                quick.get_nowait()
+        assert slow.qsize() == 1
+        assert slow.get_nowait() is None
+        audience.publish([("last", b"y")])
+        assert quick.get_nowait() == ("last", b"y")
+
+    asyncio.run(scene())
+
+
+def test_a_payload_of_several_lines_is_one_event() -> None:
+    assert sse_event("7.0", b"a\r\nb\rc") == b"id: 7.0\ndata: a\ndata: b\ndata: c\n\n"

@@ -1,0 +1,121 @@
+"""MQTT in and out, with mosquitto: sessions, acknowledgements after the store, keys, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import aiomqtt
+import pytest
+
+from mesh.receiver.types.mqtt import client_of
+from tests.support.doors import staged
+
+if TYPE_CHECKING:
+    from mesh.jetstream.server import NatsServer
+    from mesh.testing.connectors import Stage
+
+pytestmark = pytest.mark.nats
+
+APP = """@App:name('{app}')
+@source(type='mqtt', url='{url}', topic='{app}/in/+', client.id='{app}-in',
+        @map(type='json', @attributes(n='n', place='trp:topic')))
+define stream S (n int, place string);
+@sink(type='mqtt', url='{url}', topic='{app}/out/{{n}}', @map(type='json', envelope='none'))
+define stream T (n int, place string);
+from S select n, place insert into T;
+"""
+
+
+def app(name: str, url: str) -> str:
+    return APP.replace("{app}", name).replace("{url}", url)
+
+
+def client(url: str, **more: Any) -> aiomqtt.Client:
+    return client_of({"url": url}, more.pop("name", "test"), **more)
+
+
+async def numbers(stage: Stage) -> list[int]:
+    return [event["n"] for event in await stage.events("S")]
+
+
+def test_messages_are_kept_while_the_source_is_away_and_acknowledged_once_they_are_stored(
+    nats_server: NatsServer, mosquitto: str
+) -> None:
+    async def scene() -> None:
+        async with staged(nats_server, app("Away", mosquitto)) as stage:
+            first = stage.start("receiver-S")
+            await stage.until_running(first)
+            async with client(mosquitto) as other:
+                await other.publish("Away/in/a", b'{"n":1}', qos=1)
+                await other.publish("Away/in/a", b"x", qos=1)
+                await stage.until("the first", lambda: numbers(stage))
+                assert [entry["data"] for entry in await stage.errors()] == ["x"]
+                await first.stop()
+                await other.publish("Away/in/b", b'{"n":2}', qos=1)
+            await stage.until_running(stage.start("receiver-S", epoch=2))
+
+            async def both() -> bool:
+                return await numbers(stage) == [1, 2]
+
+            await stage.until("the second", both)
+            assert [event["place"] for event in await stage.events("S")] == [
+                "Away/in/a",
+                "Away/in/b",
+            ]
+
+    asyncio.run(scene())
+
+
+def test_a_message_that_was_not_stored_is_delivered_again(
+    nats_server: NatsServer, mosquitto: str
+) -> None:
+    async def scene() -> None:
+        async with staged(nats_server, app("Again", mosquitto)) as stage:
+            first = stage.start("receiver-S")
+            await stage.until_running(first)
+            nats_server.process.kill()
+            nats_server.process.wait()
+            async with client(mosquitto) as other:
+                await other.publish("Again/in/a", b'{"n":1}', qos=1)
+            # The host ends before the broker is back.
+            await first.abandon()
+        async with client(mosquitto, name="Again-in", clean_session=False) as later:
+            await later.subscribe("Again/in/+", qos=1)
+            message = await asyncio.wait_for(anext(aiter(later.messages)), 10)
+            assert message.payload == b'{"n":1}'
+
+    asyncio.run(scene())
+
+
+def test_payloads_are_published_with_their_key_and_what_can_not_be_is_recorded(
+    nats_server: NatsServer, mosquitto: str
+) -> None:
+    async def scene() -> None:
+        text = app("Out", mosquitto).replace("out/{{n}}", "out/{{place}}")
+        async with (
+            staged(nats_server, text) as stage,
+            client(mosquitto, protocol=aiomqtt.ProtocolVersion.V5) as other,
+        ):
+            await other.subscribe("Out/out/#", qos=1)
+            places = ["a", "#", *(str(n) for n in range(300))]
+            await stage.publish("T", *({"n": 1, "place": place} for place in places))
+            stage.start("sink-T")
+            (entry,) = await stage.until("the refused one", stage.errors)
+            assert "no topic" in entry["reason"]
+            messages = aiter(other.messages)
+            found = [await asyncio.wait_for(anext(messages), 10) for _ in range(301)]
+            assert {str(m.topic) for m in found} == {f"Out/out/{p}" for p in places if p != "#"}
+            assert json.loads(bytes(found[0].payload)) == {"n": 1, "place": "a"}
+            properties: list[Any] = [message.properties for message in found]
+            keys = {one.UserProperty[0] for one in properties}
+            assert len(keys) == 301
+            assert {name for name, _ in keys} == {"key"}
+
+    asyncio.run(scene())
+
+
+def test_a_broker_that_is_away_is_waited_for_and_another_kind_of_url_refused() -> None:
+    with pytest.raises(ValueError, match="tcp://host"):
+        client_of({"url": "http://h"}, "x")

@@ -1,0 +1,40 @@
+"""Databases of the tests of stores: each server is started once, each test has its own database."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.model.stored import Backend
+from tests.support import databases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.databases import DatabaseServer, TestDatabase
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[DatabaseServer]:
+    with databases.postgresql() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[DatabaseServer]:
+    with databases.mariadb() as running:
+        yield running
+
+
+@pytest.fixture(params=[*Backend])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> TestDatabase:
+    """A new database of each kind."""
+    names = {Backend.POSTGRESQL: "postgresql", Backend.MYSQL: "mariadb"}
+    name = names.get(request.param)
+    running = None if name is None else request.getfixturevalue(name)
+    return databases.new_database(running, tmp_path, f"test{next(_numbers)}")

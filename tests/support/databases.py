@@ -1,0 +1,216 @@
+"""Real databases for tests: PostgreSQL and MariaDB of this machine, and files of SQLite.
+
+Each server has a directory of its own and a free port, and ends with the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pymysql
+import pytest
+import sqlalchemy as sa
+
+from mesh.jetstream import server
+from mesh.model.stored import Backend
+from mesh.plan.jdbc import database_of
+from mesh.store.engine import engine_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mesh.model.stored import Database
+
+USER, PASSWORD, NAME = "mesh", "secret-of-the-store", "TestDB"
+_POSTGRESQL = Path("/usr/lib/postgresql/15/bin")
+_STARTS = 400
+
+
+@dataclass(slots=True)
+class DatabaseServer:
+    """A server that can be killed and started again."""
+
+    backend: Backend
+    port: int
+    command: list[str]
+    #: Raises while it does not answer.
+    ask: Callable[[], None]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdout=log, stderr=log, preexec_fn=server.die_with_parent()
+            )
+        reason: Exception | None = None
+        for _ in range(_STARTS):
+            try:
+                self.ask()
+            except (psycopg.OperationalError, pymysql.OperationalError) as error:
+                reason = error
+                try:
+                    # Ends early if the server has ended.
+                    self.process.wait(0.1)
+                    break
+                except subprocess.TimeoutExpired:
+                    continue
+            else:
+                return
+        raise AssertionError(f"{self.command[0]} does not start: {reason}: {self.log.read_text()}")
+
+    def kill(self) -> None:
+        """End it as a power failure would, as far as a process can."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def url(self, name: str) -> str:
+        """The JDBC URL of a database."""
+        return f"jdbc:{self.backend}://127.0.0.1:{self.port}/{name}"
+
+
+@contextmanager
+def postgresql() -> Iterator[DatabaseServer]:
+    """A server of PostgreSQL, which refuses to run as root."""
+    if not (_POSTGRESQL / "postgres").exists():
+        pytest.skip("PostgreSQL 15 is not installed")
+    as_user = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+    as_user = as_user if os.geteuid() == 0 else []
+    with _directory() as directory:
+        if as_user:
+            shutil.chown(directory, "nobody", "nogroup")
+        data, port = directory / "data", _free_port()
+        (directory / "password").write_text(PASSWORD)
+        (directory / "password").chmod(0o644)
+        subprocess.run(
+            [
+                *as_user, str(_POSTGRESQL / "initdb"), "-D", str(data), "-U", USER, "-A",
+                "scram-sha-256", f"--pwfile={directory}/password", "-E", "UTF8", "--no-sync",
+            ],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        command = [
+            *as_user, str(_POSTGRESQL / "postgres"), "-D", str(data), "-p", str(port), "-k",
+            str(directory), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off",
+        ]  # fmt: skip
+
+        def ask() -> None:
+            psycopg.connect(
+                host="127.0.0.1", port=port, user=USER, password=PASSWORD, dbname="postgres"
+            ).close()
+
+        running = DatabaseServer(Backend.POSTGRESQL, port, command, ask, directory / "log")
+        try:
+            running.start()
+            yield running
+        finally:
+            _stop(running)
+
+
+@contextmanager
+def mariadb() -> Iterator[DatabaseServer]:
+    """A server of MariaDB."""
+    if shutil.which("mariadbd") is None:
+        pytest.skip("MariaDB is not installed")
+    with _directory() as directory:
+        data, port = directory / "data", _free_port()
+        own = ["--user=root"] if os.geteuid() == 0 else []
+        subprocess.run(
+            ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--skip-test-db", *own],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        first = directory / "first.sql"
+        first.write_text(
+            f"CREATE USER IF NOT EXISTS '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';\n"
+            f"GRANT ALL ON *.* TO '{USER}'@'%';\n"
+        )
+        command = [
+            "mariadbd", "--no-defaults", f"--datadir={data}", f"--port={port}", *own,
+            "--bind-address=127.0.0.1", f"--socket={directory}/socket", "--skip-name-resolve",
+            f"--init-file={first}", "--innodb-flush-log-at-trx-commit=0",
+            "--innodb-buffer-pool-size=32M",
+        ]  # fmt: skip
+
+        def ask() -> None:
+            pymysql.connect(host="127.0.0.1", port=port, user=USER, password=PASSWORD).close()
+
+        running = DatabaseServer(Backend.MYSQL, port, command, ask, directory / "log")
+        try:
+            running.start()
+            yield running
+        finally:
+            _stop(running)
+
+
+@dataclass(frozen=True, slots=True)
+class TestDatabase:
+    """A new database, empty at first."""
+
+    __test__ = False
+
+    url: str
+    database: Database
+
+    def rows(self, text: str) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        with engine_of(self.database).connect() as connection:
+            return [tuple(row) for row in connection.execute(sa.text(text)).all()]
+
+    def store(self, **options: str) -> str:
+        """The annotation ``@store`` with this database."""
+        given = {"type": "rdbms", "jdbc.url": self.url, **options}
+        if self.database.username:
+            given |= {"username": USER, "password": PASSWORD}
+        elements = ", ".join(f"{name}='{value}'" for name, value in given.items())
+        return f"@store({elements})"
+
+
+def new_database(running: DatabaseServer | None, directory: Path, name: str) -> TestDatabase:
+    """A database of a server, or a file of SQLite."""
+    if running is None:
+        url = f"jdbc:sqlite:{directory}/{name}.db"
+        return TestDatabase(url, database_of(url, None, None))
+    admin = database_of(
+        running.url("postgres" if running.backend is Backend.POSTGRESQL else "mysql"),
+        USER, PASSWORD,
+    )  # fmt: skip
+    engine = engine_of(admin).execution_options(isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"DROP DATABASE IF EXISTS {name}"))
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    url = running.url(name.lower() if running.backend is Backend.POSTGRESQL else name)
+    return TestDatabase(url, database_of(url, USER, PASSWORD))
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    # Other users may not enter the directories of pytest.
+    directory = Path(tempfile.mkdtemp(prefix="mesh-database-", dir="/tmp"))
+    directory.chmod(0o755)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _stop(running: DatabaseServer) -> None:
+    if running.process is not None and running.process.poll() is None:
+        running.kill()
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port

@@ -1,0 +1,52 @@
+"""A real mosquitto for tests of MQTT."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.jetstream.server import die_with_parent, free_port
+from tests.support.processes import look_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def listens(port: int) -> bool:
+    """Whether a process accepts connections on this port of 127.0.0.1."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def broker(directory: Path) -> Iterator[str]:
+    """The URL of a broker on a free port; anybody may do anything there."""
+    binary = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
+    if binary is None:
+        pytest.skip("mosquitto is not installed")
+    port = free_port()
+    configuration = directory / "mosquitto.conf"
+    configuration.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nuser root\n"
+        "max_queued_messages 0\nmax_inflight_messages 0\n"
+    )
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [binary, "-c", str(configuration)], stdout=log, stderr=log,
+            preexec_fn=die_with_parent(),
+        )  # fmt: skip
+    try:
+        look_until(lambda: listens(port), process, "mosquitto listens", 10)
+        yield f"tcp://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(10)
