@@ -1,0 +1,224 @@
+"""A writer that ends at any step of the marker transaction: the tables are those of a calm run.
+
+Each attempt is a process of its own, which kills itself at a step; the next one continues from what
+was stored.  A connection that ends in COMMIT has either outcome.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import sqlalchemy as sa
+
+from mesh.errors import MeshError
+from mesh.model.stored import Backend
+from mesh.spark import partition_task
+from mesh.spark.store_output import StoreOutput
+from mesh.store import writer
+from mesh.store.engine import engine_of
+from tests.support.databases import DatabaseServer, TestDatabase, new_database
+from tests.support.trades import APP, TEN_MS, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+#: Runs: the clock, and trades; time alone passes in some.
+RUNS: tuple[tuple[int, list[Any]], ...] = tuple(
+    (
+        TEN_MS + 700 * number,
+        [
+            (symbol, 0.5 * number, number + place, TEN_MS + 911 * number - 4000 * place)
+            for place, symbol in enumerate(("IBM", "WSO2", "größe")[: number % 4])
+        ],
+    )
+    for number in range(1, 25)
+)
+#: Runs that end in the middle: one that writes seconds, and one that writes all durations.
+DEADLY = (5, 15)
+STEPS = (
+    "before the marker",
+    "after the marker",
+    "before the commit",
+    "after the commit",
+    "after the state",
+)
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    yield
+    forget()
+
+
+def forget() -> None:
+    for _, partition in partition_task._LIVE.values():
+        partition.close()
+    partition_task._LIVE.clear()
+
+
+def node_of(directory: Path, store: TestDatabase) -> Node:
+    return Node(directory, APP.format(store=store.store()))
+
+
+def play(node: Node, before: Callable[[int], None] = lambda number: None) -> None:
+    """Play the runs after the stored position, which the broker's time tells."""
+    for number, (now_ms, trades) in enumerate(RUNS):
+        (_, _, done_ms) = node.position.streams[0]
+        if now_ms > done_ms:
+            before(number)
+            node.run(now_ms, *trades)
+    node.run(TEN_MS + 60_000)
+
+
+def content(store: TestDatabase) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of all tables, and the marker's position."""
+    quote = "`" if store.database.backend is Backend.MYSQL else '"'
+    names = ("SECONDS", "MINUTES", "HOURS", "DAYS", "MONTHS", "YEARS")
+    found = {
+        name: sorted(store.rows(f"select * from {quote}TradeAggregation_{name}{quote}"), key=str)
+        for name in names
+    }
+    return {**found, "marker": store.rows("select position from mesh_marker")}
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(step: str, store: TestDatabase) -> None:
+    """Let this process end at a step of its next transaction."""
+    engine = engine_of(store.database)
+
+    def on_statement(_c: Any, _u: Any, statement: str, *_more: Any) -> None:
+        is_marker = "UPDATE mesh_marker" in statement and "position" in statement.split("WHERE")[0]
+        if step == "before the marker" and is_marker:
+            die()
+        if (
+            step == "after the marker"
+            and statement.startswith("INSERT INTO")
+            and ("mesh_marker" not in statement)
+        ):
+            die()
+
+    sa.event.listen(engine, "before_cursor_execute", on_statement)
+    committed = StoreOutput.commit
+    kept = partition_task.PartitionTask.kept
+
+    def commit(self: StoreOutput) -> None:
+        if step == "before the commit":
+            sa.event.listen(engine, "commit", lambda _c: die())
+        committed(self)
+        if step == "after the commit" and self.has_committed:
+            die()
+
+    def keep(self: Any, *given: Any) -> None:
+        kept(self, *given)
+        if step == "after the state":
+            die()
+
+    StoreOutput.commit = commit  # type: ignore[method-assign]
+    partition_task.PartitionTask.kept = keep  # type: ignore[method-assign]
+
+
+def attempt(directory: Path, store: TestDatabase, step: str, deadly: int) -> int:
+    """Play in a process of its own, which ends at a step of a run; the signal that ended it."""
+    child = os.fork()
+    if not child:
+        try:
+            # The rows of the last durations go through COPY.
+            writer.COPY_ROWS = 2
+            play(
+                node_of(directory, store),
+                lambda number: arm(step, store) if number == deadly else None,
+            )
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0, "an error in the process"
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+@pytest.fixture
+def other(store: TestDatabase, request: pytest.FixtureRequest, tmp_path: Path) -> TestDatabase:
+    """Another database beside ``store``, of the same server."""
+    return new_database(server_of(store, request), tmp_path, "calm")
+
+
+def server_of(store: TestDatabase, request: pytest.FixtureRequest) -> DatabaseServer | None:
+    names = {Backend.POSTGRESQL: "postgresql", Backend.MYSQL: "mariadb"}
+    name = names.get(store.database.backend)
+    found: DatabaseServer | None = None if name is None else request.getfixturevalue(name)
+    return found
+
+
+@pytest.mark.extended
+def test_a_process_that_is_killed_at_any_step_changes_nothing(
+    store: TestDatabase, other: TestDatabase, tmp_path: Path
+) -> None:
+    play(node_of(tmp_path / "calm", other))
+    forget()
+    killed = 0
+    for step in STEPS:
+        for deadly in DEADLY:
+            killed += attempt(tmp_path / "killed", store, step, deadly) == signal.SIGKILL
+            assert attempt(tmp_path / "killed", store, "never", -1) == 0
+            assert content(store) == content(other), (step, deadly)
+            # The next step is that of another life.
+            (tmp_path / "killed").rename(tmp_path / f"{step}-{deadly}")
+            clear(store)
+    assert killed == len(STEPS) * len(DEADLY)
+
+
+def clear(store: TestDatabase) -> None:
+    """Empty all tables."""
+    quote = "`" if store.database.backend is Backend.MYSQL else '"'
+    names = ("SECONDS", "MINUTES", "HOURS", "DAYS", "MONTHS", "YEARS")
+    with engine_of(store.database).begin() as connection:
+        for name in (*(f"{quote}TradeAggregation_{n}{quote}" for n in names), "mesh_marker"):
+            connection.execute(sa.text(f"DELETE FROM {name}"))
+
+
+@pytest.mark.parametrize("is_written", [True, False], ids=["written", "lost"])
+def test_a_connection_that_is_cut_in_commit_has_either_outcome(
+    store: TestDatabase,
+    other: TestDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_written: bool,
+) -> None:
+    play(node_of(tmp_path / "calm", other))
+    forget()
+    node = node_of(tmp_path / "cut", store)
+    dialect = engine_of(store.database).dialect
+    do_commit, do_rollback = dialect.do_commit, dialect.do_rollback
+    cuts = [0]
+
+    def cut(connection: Any) -> None:
+        if cuts[0] != 1:
+            do_commit(connection)
+            return
+        cuts[0] = 2
+        (do_commit if is_written else do_rollback)(connection)
+        reason = dialect.loaded_dbapi.OperationalError("connection lost")
+        raise sa.exc.OperationalError("COMMIT", {}, reason, connection_invalidated=True)
+
+    monkeypatch.setattr(dialect, "do_commit", cut)
+
+    def arm_cut(number: int) -> None:
+        if number in DEADLY and cuts[0] == 0:
+            # The connection is open, so the next commit is that of rows.
+            cuts[0] = 1
+
+    with pytest.raises(MeshError, match="MESH-S140"):
+        play(node, arm_cut)
+    forget()
+    play(node)
+    assert cuts[0] == 2
+    assert content(store) == content(other)
