@@ -144,6 +144,15 @@ class ManagerSettings:
     plan_timeout_s: float = setting(
         30.0, "Time limit of the plan of a deployed text, seconds.", is_positive=True
     )
+    history_bytes_max: int = setting(
+        64_000_000,
+        "Memory for the history of apps, groups and nodes, bytes; beyond it there is less than an "
+        "hour.",
+        least=1_000_000,
+    )
+    prometheus_url: str = setting(
+        "", "URL of a Prometheus that scrapes the managers, for longer histories; empty for none."
+    )
     lease_ttl_s: float = setting(
         1.5, "Validity of the leader's lease without renewal, seconds.", is_positive=True
     )

@@ -26,6 +26,7 @@ from mesh.cli import (
     query,
     testing,
     texts,
+    top,
 )
 from mesh.cli.output import show_error
 from mesh.errors import MeshError
@@ -112,6 +113,7 @@ PARTS = (
     debug,
     nodes,
     nats_config,
+    top,
 )
 for part in PARTS:
     part.add_to(app)
