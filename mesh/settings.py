@@ -133,6 +133,9 @@ class ManagerSettings:
     anonymous: bool = setting(
         False, "Accept REST requests without a user; only on a loopback address."
     )
+    requests_per_s: float = setting(
+        200.0, "Most requests a second of one address and of one user; 0 for no limit."
+    )
     connections_max: int = setting(
         256, "Most connections to the REST API, half from one address.", least=1
     )

@@ -16,6 +16,7 @@ from mesh.api.paths import route
 from mesh.api.responses import Json, body
 from mesh.errors import MeshError
 from mesh.model import names
+from mesh.model.access import Permission, require
 from mesh.model.question import request_of
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class QueryRoutes:
         app = values.get("appName")
         if not isinstance(app, str) or not names.is_app_name(app):
             raise MeshError("MESH-A400", "appName is no name of an app")
+        require(Permission.DATA_READ, app)
         answer = await self._service.queries.ask(
             app, asked.query, at_least=asked.at_least, partial=asked.partial
         )

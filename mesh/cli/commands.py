@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 import mesh
 from mesh.cli import (
+    accounts,
     apps,
     backups,
     cluster,
@@ -114,6 +115,7 @@ PARTS = (
     nodes,
     nats_config,
     top,
+    accounts,
 )
 for part in PARTS:
     part.add_to(app)

@@ -319,7 +319,6 @@ def test_pages_of_other_sites_do_not_reach_an_anonymous_api(
 @pytest.mark.parametrize(
     ("settings", "code"),
     [
-        (ManagerSettings(port=0), "MESH-A102"),
         (ManagerSettings(port=0, host="0.0.0.0", anonymous=True), "MESH-A102"),
         (ManagerSettings(port=0, host="0.0.0.0", users_file="users"), "MESH-A103"),
         (ManagerSettings(port=0, anonymous=True, tls_cert="only.crt"), "MESH-A104"),
