@@ -246,6 +246,17 @@ class ReceiverSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretSettings:
+    """Secrets of apps."""
+
+    key_file: str = setting(
+        "",
+        "File with the key of secrets, 32 bytes in base64, the same on managers and workers; "
+        "empty for systemd's credential mesh-secrets-key.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class StateSettings:
     """Storage of states."""
 
@@ -327,6 +338,7 @@ class Settings:
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     receiver: ReceiverSettings = field(default_factory=ReceiverSettings)
     state: StateSettings = field(default_factory=StateSettings)
+    secrets: SecretSettings = field(default_factory=SecretSettings)
     queries: QuerySettings = field(default_factory=QuerySettings)
     functions: FunctionSettings = field(default_factory=FunctionSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)

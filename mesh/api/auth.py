@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from mesh.api.permissions import Needed
     from mesh.api.users import Users
     from mesh.clock import Clock
+    from mesh.jetstream.secret_store import SecretStore
     from mesh.settings import ManagerSettings
 
 log = logging.getLogger(__name__)
@@ -101,6 +102,8 @@ class Access:
     note: Callable[[AuditEntry], None] = lambda _: None
     #: The last entries; None where there is no audit.
     entries: Callable[[int], Awaitable[list[dict[str, Any]]]] | None = None
+    #: Values that texts refer to; None where there are none.
+    secrets: SecretStore | None = None
     #: The user of a bearer token that is no token of ours; None without a provider.
     bearer: Callable[[str], Awaitable[Identity]] | None = None
     clock: Clock = field(default_factory=SystemClock)

@@ -41,6 +41,7 @@ from mesh.api.monitoring import Monitoring
 from mesh.api.paths import route
 from mesh.api.queries import QueryRoutes
 from mesh.api.responses import Json, body, number, parameter, values_of
+from mesh.api.secrets import SecretRoutes
 from mesh.api.visible import VisibleService, require_for_text
 from mesh.errors import MeshError, MeshErrors
 from mesh.logs import fields
@@ -88,6 +89,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             *BackupRoutes(service).routes(),
             *QueryRoutes(service).routes(),
             *AccountRoutes(access).routes(),
+            *SecretRoutes(access).routes(),
             route("/siddhi-apps", routes.apps, "GET"),
             route("/siddhi-apps", routes.deploy, "POST"),
             route("/siddhi-apps", routes.update, "PUT"),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mesh.api.service import Service
     from mesh.jetstream.audit import Audit, AuditEntry
     from mesh.jetstream.directory import Directory
+    from mesh.jetstream.secret_store import SecretStore
     from mesh.settings import ManagerSettings
 
 log = logging.getLogger(__name__)
@@ -108,6 +109,7 @@ class ApiServer:
         *,
         directory: Directory | None = None,
         audit: Audit | None = None,
+        secrets: SecretStore | None = None,
     ) -> None:
         """Serve nothing yet.
 
@@ -117,6 +119,7 @@ class ApiServer:
             listener: the bound socket.
             front: adds pages to the API, for the same users.
             directory: users of all managers; None for those of the file alone.
+            secrets: values that texts refer to.
             audit: takes an entry for each change and refusal.
 
         Raises:
@@ -128,6 +131,7 @@ class ApiServer:
             _users(settings, directory),
             note=audit.note if audit is not None else _ignore,
             entries=audit.last if audit is not None else None,
+            secrets=secrets,
             limits=RateLimits(settings.requests_per_s, 2 * settings.requests_per_s),
         )
         app: ASGIApp = make_app(service, access)

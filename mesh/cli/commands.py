@@ -25,6 +25,7 @@ from mesh.cli import (
     nodes,
     plans,
     query,
+    secret,
     testing,
     texts,
     top,
@@ -116,6 +117,7 @@ PARTS = (
     nats_config,
     top,
     accounts,
+    secret,
 )
 for part in PARTS:
     part.add_to(app)

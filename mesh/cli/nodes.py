@@ -73,6 +73,7 @@ async def _manage(settings: Settings) -> None:
     from mesh.dashboard.server import Front, make_pages
     from mesh.jetstream.audit import Audit
     from mesh.jetstream.directory import Directory
+    from mesh.jetstream.secret_store import SecretStore
     from mesh.manager import run
 
     # Invalid settings are refused before anything is written to NATS.
@@ -82,7 +83,8 @@ async def _manage(settings: Settings) -> None:
         clock = SystemClock()
         replicas = settings.channels.replicas
         audit = Audit(service.client, replicas)
-        directory = Directory(service.client.jetstream(), replicas)
+        js = service.client.jetstream()
+        directory = Directory(js, replicas)
         await audit.start()
         await directory.start()
 
@@ -96,7 +98,13 @@ async def _manage(settings: Settings) -> None:
             ]
             await directory.ready()
             api = ApiServer(
-                service, settings.manager, listener, front, directory=directory, audit=audit
+                service,
+                settings.manager,
+                listener,
+                front,
+                directory=directory,
+                audit=audit,
+                secrets=SecretStore(js, settings.secrets.key_file, replicas),
             )
             await offer_first_user(settings.manager, directory)
             announce(listener.address)

@@ -13,6 +13,7 @@ from mesh.connect import registry
 from mesh.errors import MeshError
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState, InstanceStatus
+from mesh.model.secrets import filled, masked, names_in
 from mesh.plan.build import bind_group
 from mesh.plan.doors import door_of, make_mapper
 from mesh.receiver.positions import PositionStore, TakenOverError
@@ -67,10 +68,23 @@ class Opened:
         stream = bound.stream(name)
         return Opened(door, spec, stream, make_mapper(door, stream))
 
+    def secrets(self, environment: Environment) -> frozenset[str]:
+        """Names of the secrets that its options refer to."""
+        given = [*self.door.options.values()]
+        given += [text for options in self.door.destinations for text in options.values()]
+        if self.door.ref:
+            given += environment.references().get(self.door.ref, {}).values()
+        return names_in(str(one) for one in given)
+
     def values(
-        self, environment: Environment, own: Mapping[str, str] | None = None
+        self,
+        environment: Environment,
+        own: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """Values of the options: of the reference, then of the annotation, then ``own``.
+
+        ``secrets`` has a value for each name of ``self.secrets``.
 
         Raises:
             MeshError: MESH-C131 for a reference that the node does not have, or invalid options.
@@ -86,6 +100,7 @@ class Opened:
                 )
             given |= references[self.door.ref]
         given |= {**self.door.options, **(own or {})}
+        given = {name: filled(str(text), secrets or {}) for name, text in given.items()}
         try:
             values = self.spec.values(given)
         except ValueError as error:
@@ -111,6 +126,7 @@ class DoorInstance(ABC):
         self.assignment = assignment
         self._state = InstanceState.STARTING
         self._error: str | None = None
+        self._secrets: Mapping[str, str] = {}
         self._retry_at_ms: int | None = None
         self._restarts = 0
         self._newer_epoch = 0
@@ -176,6 +192,8 @@ class DoorInstance(ABC):
         try:
             while not self._stopping.is_set():
                 try:
+                    wanted = Opened.of_group(self.group).secrets(self.environment)
+                    self._secrets = await self.environment.secrets(wanted) if wanted else {}
                     await self._run()
                 except TakenOverError as error:
                     extra = fields(instance=self.assignment.instance, epoch=error.epoch)
@@ -187,6 +205,7 @@ class DoorInstance(ABC):
                     self._error = f"{error}" or type(error).__name__
                     if isinstance(error, MeshError) and error.detail:
                         self._error += f": {error.detail}"
+                    self._error = masked(self._error)
                     extra = fields(instance=self.assignment.instance, error=self._error)
                     log.warning("instance failed", extra=extra)
                     self._restarts += 1

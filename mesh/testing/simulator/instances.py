@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from mesh.control import instance_events as events
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
@@ -14,10 +14,47 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh.control.instance_events import Event, Instruction
-    from mesh.testing.simulator.session import Session
+    from mesh.settings import Settings
+    from mesh.testing.simulator.flows import Flows
+    from mesh.testing.simulator.world import World
 
 #: Share of stops in which a batch exceeds the time that a stop waits for it.
 _EXCEEDS: Final = 0.15
+
+
+class Session(Protocol):
+    """The session that runs an instance."""
+
+    world: World
+    flows: Flows
+    #: Instances that read and write now.
+    running: dict[str, Running]
+
+    @property
+    def settings(self) -> Settings:
+        """The worker's settings."""
+        ...
+
+    @property
+    def worker_name(self) -> str:
+        """The worker's name."""
+        ...
+
+    def next(self, takes_s: float, do: Callable[[], None]) -> None:
+        """Do something after the session's other commands."""
+        ...
+
+    def later(self, delay_s: float, do: Callable[[], None]) -> None:
+        """Do something after a delay, seconds, unless the session ends before."""
+        ...
+
+    def report(self, status: InstanceStatus) -> None:
+        """Tell the agent about an instance."""
+        ...
+
+    def stopped_s(self) -> float:
+        """Time since which the session is frozen; infinity if it isn't."""
+        ...
 
 
 class Instance:
