@@ -10,9 +10,16 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+#: Hides values of secrets in each line; ``mesh.model.secrets`` sets it.
+mask: Callable[[str], str] = str
 
 
 def fields(**values: Any) -> dict[str, Any]:
@@ -31,7 +38,7 @@ class TextFormatter(logging.Formatter):
         line = f"{at} {record.levelname:<7} {record.name} {record.getMessage()}{shown}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
-        return line
+        return mask(line)
 
 
 class JsonFormatter(logging.Formatter):
@@ -48,7 +55,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             values["traceback"] = self.formatException(record.exc_info)
-        return orjson.dumps(values, default=str).decode()
+        return mask(orjson.dumps(values, default=str).decode())
 
 
 def configure(level: str = "INFO", style: str = "text", stream: TextIO | None = None) -> None:

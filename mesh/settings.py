@@ -133,6 +133,9 @@ class ManagerSettings:
     anonymous: bool = setting(
         False, "Accept REST requests without a user; only on a loopback address."
     )
+    requests_per_s: float = setting(
+        200.0, "Most requests a second of one address and of one user; 0 for no limit."
+    )
     connections_max: int = setting(
         256, "Most connections to the REST API, half from one address.", least=1
     )
@@ -248,6 +251,17 @@ class ReceiverSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretSettings:
+    """Secrets of apps."""
+
+    key_file: str = setting(
+        "",
+        "File with the key of secrets, 32 bytes in base64, the same on managers and workers; "
+        "empty for systemd's credential mesh-secrets-key.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class StateSettings:
     """Storage of states."""
 
@@ -345,6 +359,7 @@ class Settings:
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     receiver: ReceiverSettings = field(default_factory=ReceiverSettings)
     state: StateSettings = field(default_factory=StateSettings)
+    secrets: SecretSettings = field(default_factory=SecretSettings)
     queries: QuerySettings = field(default_factory=QuerySettings)
     stores: StoreSettings = field(default_factory=StoreSettings)
     functions: FunctionSettings = field(default_factory=FunctionSettings)

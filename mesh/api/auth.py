@@ -1,10 +1,13 @@
 """Authentication and authorisation of requests to the REST API.
 
-Every request but those of ``OPEN_PATHS`` needs a user (HTTP Basic) with the permission for it
-(``mesh.api.permissions``), unless access is anonymous.  That is possible on a loopback address
-only, and then ``Host`` has to be a loopback name, so that no web page reaches the API by a name of
-its own (DNS rebinding).  A request that a browser sends on behalf of another site's page is refused
-in any case: browsers send ``text/plain`` across sites without a preflight.
+Every request but those of ``OPEN_PATHS`` needs a user with the permission for it
+(``mesh.api.permissions``), unless access is anonymous.  A user is recognised by name and password
+(HTTP Basic), or by a token (Bearer).  Each refusal, change and reading of payloads is audited.
+
+Anonymous access is possible on a loopback address only, and then ``Host`` has to be a loopback
+name, so that no web page reaches the API by a name of its own (DNS rebinding).  A request that a
+browser sends on behalf of another site's page is refused in any case: browsers send ``text/plain``
+across sites without a preflight.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import ipaddress
 import logging
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import anyio
@@ -22,17 +25,35 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from mesh.api.permissions import ALL, Permission, needed
+from mesh.api.permissions import ANY_USER, is_known, needed
+from mesh.api.rates import RateLimits
 from mesh.api.users import Credentials, parse_basic
+from mesh.clock import SystemClock
 from mesh.errors import MeshError
+from mesh.jetstream.audit import AuditEntry
+from mesh.jetstream.directory import PREFIX
 from mesh.logs import fields
+from mesh.model.access import (
+    ALL,
+    ANYONE,
+    SETS,
+    Grant,
+    Identity,
+    Permission,
+    current,
+    lacking,
+    within,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from mesh.api.permissions import Needed
     from mesh.api.users import Users
+    from mesh.clock import Clock
+    from mesh.jetstream.secret_store import SecretStore
     from mesh.settings import ManagerSettings
 
 log = logging.getLogger(__name__)
@@ -47,8 +68,20 @@ _PENDING_OF_ADDRESS_MAX: Final = 8
 OPEN_PATHS: Final = frozenset({"/health", "/health/live", "/health/ready"})
 #: Length of a user's name in the log.
 _NAME_MAX: Final = 64
+_PATH_MAX: Final = 200
 
 
+#: Paths for the token of the first user.
+_SETUP_ROUTES: Final = frozenset({"POST /users", "GET /me"})
+#: Headers of each answer: nothing of it is stored, framed or guessed at.
+SECURITY_HEADERS: Final = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+)
+_HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
 _HEADERS: Final = {
     401: {"WWW-Authenticate": 'Basic realm="mesh", charset="UTF-8"'},
     429: {"Retry-After": "1"},
@@ -65,6 +98,16 @@ class Access:
     )
     #: Number of checks that wait or run, by address.
     pending: Counter[str] = field(default_factory=Counter)
+    #: Takes entries of the audit.
+    note: Callable[[AuditEntry], None] = lambda _: None
+    #: The last entries; None where there is no audit.
+    entries: Callable[[int], Awaitable[list[dict[str, Any]]]] | None = None
+    #: Values that texts refer to; None where there are none.
+    secrets: SecretStore | None = None
+    #: The user of a bearer token that is no token of ours; None without a provider.
+    bearer: Callable[[str], Awaitable[Identity]] | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    limits: RateLimits = field(default_factory=RateLimits)
 
     @property
     def is_open(self) -> bool:
@@ -86,12 +129,26 @@ class Access:
             return True
         return await self.check(self.users, given, address)
 
-    def permissions(self, user: str) -> frozenset[Permission]:
-        """The permissions of a user, as the file is now; none for an unknown one."""
-        if self.users is None:
-            return ALL
+    def permissions(self, user: str) -> frozenset[str]:
+        """The permissions of a user for every app, as they are now, and sets that it has whole."""
+        may: frozenset[Permission] = ALL
+        if self.users is not None:
+            self.users.refresh()
+            may = self.users.may(user)
+        return frozenset({*may, *(name for name, some in SETS.items() if some <= may)})
+
+    def by_token(self, token: str) -> Identity | None:
+        """The user of an API token, with what is left of the owner's rights; None if invalid."""
+        directory = self.users.directory if self.users is not None else None
+        if directory is None or self.users is None:
+            return None
+        if directory.is_setup(token):
+            return Identity("setup", (Grant(frozenset({Permission.ADMIN})),), "setup")
+        found = directory.token(token)
+        if found is None or not found.is_valid(self.clock.wall_ms()):
+            return None
         self.users.refresh()
-        return self.users.may(user)
+        return Identity(found.user, within(self.users.grants(found.user), found.grant), "token")
 
     async def check(self, users: Users, given: Credentials, address: str) -> bool | None:
         """Whether name and password match; None if too many checks wait already."""
@@ -134,14 +191,6 @@ def check_settings(settings: ManagerSettings) -> None:
             detail="manager.anonymous is for addresses that only this machine reaches.",
             hint="Set manager.users_file, or manager.host to 127.0.0.1.",
         )
-    if not settings.anonymous and not settings.users_file:
-        raise MeshError(
-            "MESH-A102",
-            "the API has no users",
-            detail="No user and no password exists by default.",
-            hint="'mesh user add NAME --file users' makes a file for manager.users_file;"
-            " on a loopback address manager.anonymous does without.",
-        )
     if not local and not settings.tls_cert:
         raise MeshError(
             "MESH-A103",
@@ -159,49 +208,167 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it with the refusal."""
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            refusal = await self._refusal(scope, Headers(scope=scope))
-            if refusal is not None:
-                await refusal(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        asked = _Asked(scope, needed(scope["method"], scope["path"]))
+        answer = self._answering(asked, send)
+        if scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, answer)
+            return
+        refusal = await self._refusal(asked, Headers(scope=scope))
+        if refusal is not None:
+            await refusal(scope, receive, answer)
+            return
+        token = current.set(asked.identity)
+        try:
+            await self._app(scope, receive, answer)
+        finally:
+            current.reset(token)
 
-    async def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        reason = self._access.reason_against(headers)
+    def _answering(self, asked: _Asked, send: Send) -> Send:
+        """Adds headers to the answer, and audits it once its status is known."""
+        is_secure = asked.scope.get("scheme") == "https"
+        more = [*SECURITY_HEADERS, *((_HSTS,) if is_secure else ())]
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name for name, _ in message.get("headers", ())}
+                added = [one for one in more if one[0] not in given]
+                message["headers"] = [*message.get("headers", ()), *added]
+                if asked.is_audited(message["status"]):
+                    self._access.note(asked.entry(message["status"], self._access.clock.wall_ms()))
+            await send(message)
+
+        return answer
+
+    async def _refusal(self, asked: _Asked, headers: Headers) -> Response | None:
+        access = self._access
+        reason = access.reason_against(headers)
         if reason is not None:
             return _answer(403, reason)
-        users = self._access.users
-        if users is None:
-            return None
-        given = parse_basic(headers.get("authorization", ""))
-        if given is None:
-            return _answer(401, "user and password are missing")
-        address = (scope.get("client") or ("",))[0]
+        if not access.limits.admit(asked.source, access.clock.monotonic_s()):
+            return _answer(429, "too many requests from this address")
         try:
-            # Known users are answered without a turn, also while others try passwords.
-            fits = users.is_verified(given) or await self._access.check(users, given, address)
+            refusal = await self._recognise(asked, headers)
         except MeshError as error:
             return _answer(500, error.message)
+        if refusal is not None:
+            return refusal
+        identity = asked.identity
+        if identity.user and not access.limits.admit(
+            f"user {identity.user}", access.clock.monotonic_s()
+        ):
+            return _answer(429, "too many requests of this user")
+        return _permitted(asked)
+
+    async def _recognise(self, asked: _Asked, headers: Headers) -> Response | None:
+        """Find the user of a request, or the refusal."""
+        access = self._access
+        users = access.users
+        if users is None:
+            asked.identity = ANYONE
+            return None
+        authorization = headers.get("authorization", "")
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() == "bearer":
+            return await self._recognise_bearer(asked, token.strip())
+        given = parse_basic(authorization)
+        if given is None:
+            return _answer(401, "user and password are missing")
+        # Known users are answered without a turn, also while others try passwords.
+        fits = users.is_verified(given) or await access.check(users, given, asked.source)
         if fits is None:
             return _answer(429, "too many passwords are checked")
         if not fits:
-            log.warning("login failed", extra=fields(user=_logged(given.user), address=address))
+            asked.claimed = _logged(given.user)
+            log.warning(
+                "login failed", extra=fields(user=_logged(given.user), address=asked.source)
+            )
             return _answer(401, "user and password don't fit")
-        scope["mesh.user"] = given.user
-        wanted = needed(scope["method"], scope["path"])
-        may = scope["mesh.may"] = users.may(given.user)
-        if wanted not in may:
-            return _answer(403, f'user "{given.user}" lacks the permission "{wanted}"')
+        asked.identity = Identity(given.user, users.grants(given.user))
+        asked.scope["mesh.user"] = given.user
         return None
+
+    async def _recognise_bearer(self, asked: _Asked, token: str) -> Response | None:
+        access = self._access
+        identity = access.by_token(token)
+        if identity is None and access.bearer is not None and not token.startswith(PREFIX):
+            try:
+                identity = await access.bearer(token)
+            except MeshError as error:
+                log.warning("token refused", extra=fields(reason=error, address=asked.source))
+        if identity is None:
+            return _answer(401, "the token is not valid")
+        asked.identity = identity
+        asked.scope["mesh.user"] = identity.user
+        return None
+
+
+@dataclass
+class _Asked:
+    """A request, as far as it is understood."""
+
+    scope: Scope
+    needed: Needed | None
+    identity: Identity = field(default_factory=lambda: Identity("", (), ""))
+    #: The name that an unknown user gave.
+    claimed: str = ""
+
+    @property
+    def source(self) -> str:
+        """The address of the client."""
+        return str((self.scope.get("client") or ("",))[0])
+
+    def is_audited(self, status: int) -> bool:
+        """Whether the answer is noted: changes, payloads, and what was refused."""
+        if self.scope["path"] in OPEN_PATHS:
+            return False
+        if status in (401, 403, 429) or self.scope["method"] not in ("GET", "HEAD"):
+            return True
+        return self.needed is not None and self.needed.permission is Permission.DATA_READ
+
+    def entry(self, status: int, now_ms: int) -> AuditEntry:
+        """The entry of the audit."""
+        wanted = self.needed.permission if self.needed is not None else None
+        return AuditEntry(
+            now_ms,
+            self.identity.user or self.claimed,
+            self.identity.how,
+            self.source,
+            self.scope["method"],
+            _logged(self.scope["path"], _PATH_MAX),
+            status,
+            (self.needed.app or "") if self.needed is not None else "",
+            wanted or "",
+        )
+
+
+def _permitted(asked: _Asked) -> Response | None:
+    """The refusal of a request whose user lacks the permission; None if it has it."""
+    identity, wanted = asked.identity, asked.needed
+    if wanted is None:
+        # A known path with another method gets the router's answer, which says so.
+        return None if is_known(asked.scope["path"]) else _answer(404, "not found")
+    if identity.how == "setup" and wanted.route not in _SETUP_ROUTES:
+        return _answer(403, "the token for the first user makes a user, and nothing else")
+    permission = wanted.permission
+    if permission is ANY_USER:
+        return None
+    if wanted.is_any_app and identity.may_anywhere(permission):
+        return None
+    if identity.may(permission, wanted.app):
+        return None
+    return _answer(403, lacking(identity.user, permission, wanted.app).message)
 
 
 def _elsewhere(host: str) -> str:
     return f'host "{host}" is not this machine'
 
 
-def _logged(name: str) -> str:
+def _logged(name: str, most: int = _NAME_MAX) -> str:
     """A name as it may be in a line of the log: short, and without line ends."""
-    return name[:_NAME_MAX].encode("unicode_escape").decode()
+    return name[:most].encode("unicode_escape").decode()
 
 
 def _netloc(origin: str) -> str | None:

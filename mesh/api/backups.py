@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from mesh.api.paths import route
 from mesh.api.responses import Json, parameter
+from mesh.model.access import Permission, require
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -65,12 +66,14 @@ class BackupRoutes:
         if replay not in ("true", "false"):
             raise parameter("replay", replay, "true or false")
         before = asked.get("before")
+        if (other := asked.get("as")) is not None:
+            require(Permission.APPS_MANAGE, other)
         return Json(
             await self._service.backups.restore(
                 request.path_params["app"],
                 revision=asked.get("revision"),
                 before_ms=None if before is None else _time_ms(before),
-                other=asked.get("as"),
+                other=other,
                 replay=replay == "true",
                 by=_user(request),
             )

@@ -21,6 +21,7 @@ from mesh.api.paths import route
 from mesh.api.responses import Json, body, number, parameter
 from mesh.errors import MeshError
 from mesh.model import names
+from mesh.model.access import Permission, current, require
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -55,14 +56,14 @@ class ErrorEntryRoutes:
 
     async def count(self, request: Request) -> Response:
         """Number of entries of an app, or of all."""
-        app = _app_of(request, is_required=False)
-        apps = [app] if app else [status.app for status in await self._service.apps()]
+        apps = await self._apps(request, Permission.DATA_READ)
         counts = [await self._service.events.failed_count(one) for one in apps]
         return Json({"entriesCount": sum(counts)})
 
     async def some(self, request: Request) -> Response:
         """The last entries of an app, oldest first."""
         app = _app_of(request)
+        require(Permission.DATA_READ, app)
         limit = int(number(request, "limit", 100, _LIST_MAX))
         offset = int(number(request, "offset", 0, _LIST_MAX))
         is_whole = request.query_params.get("descriptive", "false").lower() == "true"
@@ -72,12 +73,12 @@ class ErrorEntryRoutes:
 
     async def one(self, request: Request) -> Response:
         """One entry with all its fields."""
-        app, entry = await self._found(request)
+        app, entry = await self._found(request, Permission.DATA_READ)
         return Json(described(app, entry, is_whole=True))
 
     async def discard(self, request: Request) -> Response:
         """Delete one entry."""
-        app, entry = await self._found(request)
+        app, entry = await self._found(request, Permission.DATA_WRITE)
         await self._service.events.discard(app, [entry["id"]], by=_user(request))
         return Json({"message": f"entry {entry['id']} is deleted"})
 
@@ -85,8 +86,7 @@ class ErrorEntryRoutes:
         """Delete the entries of an app, or those that are older than some days."""
         is_aged = "retentionDays" in request.query_params
         age_s = number(request, "retentionDays", 0, _DAYS_MAX) * _DAY_S
-        app = _app_of(request, is_required=not is_aged)
-        apps = [app] if app else [status.app for status in await self._service.apps()]
+        apps = await self._apps(request, Permission.DATA_WRITE, is_required=not is_aged)
         events = self._service.events
         counts = [await events.discard_older(one, age_s, by=_user(request)) for one in apps]
         return Json({"message": f"{sum(counts)} entries are deleted"})
@@ -101,6 +101,7 @@ class ErrorEntryRoutes:
         for entry in entries:
             match entry:
                 case {"id": int(id_), "siddhiAppName": str(app)} if names.is_app_name(app):
+                    require(Permission.DATA_WRITE, app)
                     await self._replay(app, id_, entry.get("event"), _user(request))
                 case _:
                     raise MeshError(
@@ -118,15 +119,27 @@ class ErrorEntryRoutes:
         is_payload = str(stored.get("door", "")).startswith("source")
         await self._service.events.replay(app, [id_], data, by=by, to_stream=not is_payload)
 
-    async def _found(self, request: Request) -> tuple[str, dict[str, Any]]:
+    async def _apps(
+        self, request: Request, permission: Permission, *, is_required: bool = False
+    ) -> list[str]:
+        """The app that is named, or all for which the user has the permission."""
+        app = _app_of(request, is_required=is_required)
+        if app:
+            require(permission, app)
+            return [app]
+        identity = current.get()
+        known = [status.app for status in await self._service.apps()]
+        return [name for name in known if identity is None or identity.may(permission, name)]
+
+    async def _found(self, request: Request, permission: Permission) -> tuple[str, dict[str, Any]]:
         id_ = request.path_params["id"]
-        given = _app_of(request, is_required=False)
-        if given:
-            return given, await self._service.events.failed_one(given, id_)
+        apps = await self._apps(request, permission)
+        if "siddhiApp" in request.query_params:
+            return apps[0], await self._service.events.failed_one(apps[0], id_)
         found = []
-        for status in await self._service.apps():
+        for app in apps:
             try:
-                found.append((status.app, await self._service.events.failed_one(status.app, id_)))
+                found.append((app, await self._service.events.failed_one(app, id_)))
             except MeshError as error:
                 if error.code != "MESH-A404":
                     raise

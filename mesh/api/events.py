@@ -25,6 +25,7 @@ import orjson
 from mesh.api.paths import route
 from mesh.api.responses import Json, body, number, parameter
 from mesh.errors import MeshError
+from mesh.model.access import Permission, require
 from mesh.model.events import SimulatedEvent
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ class EventRoutes:
         return await self._send([_event(value) for value in values])
 
     async def _send(self, events: list[tuple[str, SimulatedEvent]]) -> Response:
+        for app in {app for app, _ in events}:
+            require(Permission.DATA_WRITE, app)
         sent = 0
         for app, run in groupby(events, key=_app_of):
             sent += await self._service.events.send(app, [event for _, event in run])

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from mesh.api.paths import route
-from mesh.api.permissions import ALL, Permission
 from mesh.api.responses import Json, body
 from mesh.errors import MeshError
 from mesh.model import names
+from mesh.model.access import Permission, current, require
 from mesh.model.question import request_of
 
 if TYPE_CHECKING:
@@ -50,13 +50,15 @@ class QueryRoutes:
         app = values.get("appName")
         if not isinstance(app, str) or not names.is_app_name(app):
             raise MeshError("MESH-A400", "appName is no name of an app")
+        require(Permission.DATA_READ, app)
+        # An API without users serves this machine alone, and allows all.
+        identity = current.get()
         answer = await self._service.queries.ask(
             app,
             asked.query,
             at_least=asked.at_least,
             partial=asked.partial,
-            # An API without users serves this machine alone, and allows all.
-            may_change=Permission.MANAGE in request.scope.get("mesh.may", ALL),
+            may_change=identity is None or identity.may(Permission.DATA_WRITE, app),
             id_=asked.id,
         )
         return Json(answer.to_values(details=asked.details))

@@ -28,12 +28,13 @@ from __future__ import annotations
 
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
+from mesh.api.accounts import AccountRoutes
 from mesh.api.auth import Guard
 from mesh.api.backups import BackupRoutes
 from mesh.api.error_entries import ErrorEntryRoutes
@@ -43,8 +44,11 @@ from mesh.api.originals import Originals
 from mesh.api.paths import route
 from mesh.api.queries import QueryRoutes
 from mesh.api.responses import Json, body, number, parameter, values_of, with_status
+from mesh.api.secrets import SecretRoutes
+from mesh.api.visible import VisibleService, require_for_text
 from mesh.errors import MeshError, MeshErrors
 from mesh.logs import fields
+from mesh.model.access import Permission
 from mesh.model.begin import parse_start_position
 
 if TYPE_CHECKING:
@@ -77,6 +81,7 @@ ORDERS: Final = {"cordon": "cordoned", "uncordon": "open", "drain": "draining"}
 
 def make_app(service: Service, access: Access) -> Starlette:
     """The ASGI application over ``service``, for the users of ``access``."""
+    service = cast("Service", VisibleService(service))
     routes = Routes(service)
     return Starlette(
         routes=[
@@ -86,6 +91,8 @@ def make_app(service: Service, access: Access) -> Starlette:
             *EventRoutes(service).routes(),
             *BackupRoutes(service).routes(),
             *QueryRoutes(service).routes(),
+            *AccountRoutes(access).routes(),
+            *SecretRoutes(access).routes(),
             route("/siddhi-apps", routes.apps, "GET"),
             route("/siddhi-apps", routes.deploy, "POST"),
             route("/siddhi-apps", routes.update, "PUT"),
@@ -120,6 +127,7 @@ class Routes:
     async def deploy(self, request: Request) -> Response:
         """Deploy the text of the body."""
         text = await _text(request)
+        await require_for_text(self._service, Permission.APPS_MANAGE, text)
         begin = parse_start_position(request.query_params.get("from", "earliest"))
         done = await self._service.deploy(text, by=request.scope.get("mesh.user", ""), begin=begin)
         status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
@@ -128,6 +136,7 @@ class Routes:
     async def update(self, request: Request) -> Response:
         """Deploy the text of the body in place of the app of its name."""
         text = await _text(request)
+        await require_for_text(self._service, Permission.APPS_MANAGE, text)
         replace = request.query_params.get("replace", "false")
         if replace not in ("true", "false"):
             raise parameter("replace", replace, "true or false")
@@ -144,6 +153,7 @@ class Routes:
     async def preview(self, request: Request) -> Response:
         """The plan of the text of the body, and the changes to the app of its name."""
         text, reset = await _text(request), request.query_params.getlist("reset")
+        await require_for_text(self._service, Permission.APPS_MANAGE, text)
         return Json(await self._service.preview(text, reset=reset))
 
     async def switch(self, request: Request) -> Response:

@@ -15,6 +15,7 @@ import uvicorn
 
 from mesh.api.auth import Access, check_settings
 from mesh.api.connections import Acceptor, TimedProtocol
+from mesh.api.rates import RateLimits
 from mesh.api.routes import make_app
 from mesh.api.users import Users
 from mesh.errors import MeshError
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from mesh.api.service import Service
+    from mesh.jetstream.audit import Audit, AuditEntry
+    from mesh.jetstream.directory import Directory
+    from mesh.jetstream.secret_store import SecretStore
     from mesh.settings import ManagerSettings
 
 log = logging.getLogger(__name__)
@@ -102,20 +106,34 @@ class ApiServer:
         settings: ManagerSettings,
         listener: Listener,
         front: Callable[[ASGIApp, Access], ASGIApp] | None = None,
+        *,
+        directory: Directory | None = None,
+        audit: Audit | None = None,
+        secrets: SecretStore | None = None,
     ) -> None:
-        """Serve nothing yet; ``front`` adds pages to the API, for the same users."""
+        """Serve nothing yet.
+
+        Args:
+            service: the cluster.
+            settings: of the manager.
+            listener: the bound socket.
+            front: adds pages to the API, for the same users.
+            directory: users of all managers; None for those of the file alone.
+            secrets: values that texts refer to.
+            audit: takes an entry for each change and refusal.
+
+        Raises:
+            MeshError: MESH-A100 for an invalid users file, MESH-A102 without a user and without a
+                directory, MESH-A104 for a certificate that can't be used.
+        """
         self._listener = listener
-        users = None
-        if not settings.anonymous:
-            users = Users(Path(settings.users_file))
-            users.refresh()
-            if not len(users):
-                raise MeshError(
-                    "MESH-A102",
-                    f'users file "{settings.users_file}" names no user',
-                    hint=f"Add one: mesh user add NAME --file {settings.users_file}",
-                )
-        access = Access(users)
+        access = Access(
+            _users(settings, directory),
+            note=audit.note if audit is not None else _ignore,
+            entries=audit.last if audit is not None else None,
+            secrets=secrets,
+            limits=RateLimits(settings.requests_per_s, 2 * settings.requests_per_s),
+        )
         app: ASGIApp = make_app(service, access)
         config = uvicorn.Config(
             app if front is None else front(app, access),
@@ -154,6 +172,42 @@ class ApiServer:
     def stop(self) -> None:
         """Have ``run`` return once the requests under way are answered, in a second at most."""
         self._server.should_exit = True
+
+
+def _ignore(_: AuditEntry) -> None:
+    """Take no entry."""
+
+
+def _users(settings: ManagerSettings, directory: Directory | None) -> Users | None:
+    """The users of the settings; None where access is anonymous."""
+    if settings.anonymous:
+        return None
+    path = Path(settings.users_file) if settings.users_file else None
+    users = Users(path, directory)
+    users.refresh()
+    if directory is None and not len(users):
+        raise MeshError(
+            "MESH-A102",
+            f'users file "{settings.users_file}" names no user' if path else "the API has no users",
+            detail="No user and no password exists by default.",
+            hint="Add one: mesh user add NAME --file users",
+        )
+    return users
+
+
+async def offer_first_user(settings: ManagerSettings, directory: Directory) -> None:
+    """Log a token that makes the first user, if there is none; the last one that is logged holds.
+
+    It makes users and nothing else, and ends with the first of them.
+    """
+    if settings.anonymous or settings.users_file:
+        return
+    token = await directory.offer_setup()
+    if token is not None:
+        log.warning(
+            "no user yet; make one: MESH_TOKEN=.. mesh user add NAME --may admin",
+            extra=fields(token=token),
+        )
 
 
 def listen(settings: ManagerSettings) -> Listener:

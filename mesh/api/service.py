@@ -245,6 +245,10 @@ class Service(Protocol):
         """All apps with their states."""
         ...
 
+    async def name_of(self, text: str) -> str:
+        """The name of the app of a text; MESH-L*."""
+        ...
+
     async def overview(self) -> Any:
         """The whole cluster, what needs a person first."""
         ...

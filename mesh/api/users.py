@@ -1,8 +1,11 @@
-"""Users of the REST API: a file of names and argon2 hashes.
+"""Users of the REST API: of a file of names and argon2 hashes, and of the directory.
 
 One user a line, ``name:hash`` or ``name:hash:view,monitor`` with permissions; blank lines and
-lines that start with ``#`` are skipped.  ``mesh user add`` writes it.  The file is read again
-when it changes, so a new user needs no restart.
+lines that start with ``#`` are skipped.  ``mesh user add --file`` writes it.  The file is read
+again when it changes, so a new user needs no restart.
+
+The directory (``mesh.jetstream.directory``) is a bucket, so its users are known to every manager.
+A user of the file counts before one of the directory with its name.
 """
 
 from __future__ import annotations
@@ -16,12 +19,16 @@ import secrets
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from mesh.api.permissions import ALL, Permission, read_permissions
 from mesh.errors import MeshError
+from mesh.model.access import ALL, Grant, Permission, read_permissions
+
+if TYPE_CHECKING:
+    from mesh.jetstream.directory import Directory
 
 _HASHER = PasswordHasher()
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
@@ -44,6 +51,13 @@ class User:
 
     hash: str = field(repr=False)
     may: frozenset[Permission] = ALL
+    #: Of a user of the directory: permissions for some apps, too.
+    grants: tuple[Grant, ...] | None = None
+
+    @property
+    def all_grants(self) -> tuple[Grant, ...]:
+        """Its grants; those of a line are for every app."""
+        return self.grants if self.grants is not None else (Grant(self.may),)
 
     def line(self, name: str) -> str:
         """The line of the user called ``name``."""
@@ -55,8 +69,8 @@ class User:
 class _Contents:
     """One version of the file: a check under way keeps the version that it began with."""
 
-    #: Modification time in nanoseconds, and size.
-    stamp: tuple[int, int] | None = None
+    #: Of the file: modification time in nanoseconds, and size; and the directory's version.
+    stamp: tuple[int, ...] | None = None
     users: dict[str, User] = field(default_factory=dict, repr=False)
     #: Digests of the credentials that fit these users.
     fitted: set[bytes] = field(default_factory=set, repr=False)
@@ -64,13 +78,14 @@ class _Contents:
 
 @dataclass(slots=True)
 class Users:
-    """The users of one file, as it is now.
+    """The users of one file, if there is one, and of the directory, as they are now.
 
     Credentials that fit are kept as digests with a random key of this process, until the file
     changes: a client with ten requests a second would cost half a core otherwise.
     """
 
-    path: Path
+    path: Path | None
+    directory: Directory | None = None
     _now: _Contents = field(default_factory=_Contents, repr=False)
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
@@ -108,23 +123,37 @@ class Users:
         Raises:
             MeshError: MESH-A100 when it can't be read or a line of it is no user.
         """
-        try:
-            stat = self.path.stat()
-            stamp = (stat.st_mtime_ns, stat.st_size)
-            if stamp == self._now.stamp:
-                return
-            text = self.path.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise _unreadable(self.path, str(error)) from error
-        self._now = _Contents(stamp, _parse(self.path, text))
+        version = self.directory.version if self.directory is not None else 0
+        stamp: tuple[int, ...] = (version,)
+        text = ""
+        if self.path is not None:
+            try:
+                stat = self.path.stat()
+                stamp = (version, stat.st_mtime_ns, stat.st_size)
+                text = "" if stamp == self._now.stamp else self.path.read_text()
+            except (OSError, UnicodeDecodeError) as error:
+                raise _unreadable(self.path, str(error)) from error
+        if stamp == self._now.stamp:
+            return
+        users = {} if self.directory is None else _of_directory(self.directory)
+        self._now = _Contents(stamp, {**users, **(_parse(self.path, text) if self.path else {})})
 
     def may(self, user: str) -> frozenset[Permission]:
-        """Permissions of a user; none for an unknown one."""
+        """Permissions of a user for every app; none for an unknown one."""
+        found = (grant.may for grant in self.grants(user) if grant.covers(None))
+        return frozenset().union(*found)
+
+    def grants(self, user: str) -> tuple[Grant, ...]:
+        """Grants of a user; none for an unknown one."""
         known = self._now.users.get(user)
-        return known.may if known is not None else frozenset()
+        return known.all_grants if known is not None else ()
 
     def __len__(self) -> int:
         return len(self._now.users)
+
+
+def _of_directory(directory: Directory) -> dict[str, User]:
+    return {name: User(one.hash, frozenset(), one.grants) for name, one in directory.users.items()}
 
 
 def parse_basic(header: str) -> Credentials | None:
@@ -148,6 +177,26 @@ def add(path: Path, user: str, password: str, may: frozenset[Permission] | None 
     Raises:
         MeshError: MESH-A101 for a name or a password that can't be used.
     """
+    hashed = hash_of(user, password)
+    users = _parse(path, path.read_text()) if path.exists() else {}
+    known = users.get(user)
+    before = known.may if known is not None else ALL
+    users[user] = User(hashed, may if may is not None else before)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Renamed into place, so that a manager never reads half a file.  mkstemp makes it 0600.
+    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".users-")
+    with os.fdopen(descriptor, "w") as file:
+        file.writelines(one.line(name) for name, one in sorted(users.items()))
+    Path(made).replace(path)
+    return known is None
+
+
+def hash_of(user: str, password: str) -> str:
+    """The hash of a password; takes tens of milliseconds.
+
+    Raises:
+        MeshError: MESH-A101 for a name or a password that can't be used.
+    """
     if not _NAME.match(user):
         raise MeshError(
             "MESH-A101",
@@ -156,17 +205,7 @@ def add(path: Path, user: str, password: str, may: frozenset[Permission] | None 
         )
     if not password:
         raise MeshError("MESH-A101", f'password of user "{user}" is empty')
-    users = _parse(path, path.read_text()) if path.exists() else {}
-    known = users.get(user)
-    before = known.may if known is not None else ALL
-    users[user] = User(_HASHER.hash(password), may if may is not None else before)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Renamed into place, so that a manager never reads half a file.  mkstemp makes it 0600.
-    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".users-")
-    with os.fdopen(descriptor, "w") as file:
-        file.writelines(one.line(name) for name, one in sorted(users.items()))
-    Path(made).replace(path)
-    return known is None
+    return _HASHER.hash(password)
 
 
 def _parse(path: Path, text: str) -> dict[str, User]:

@@ -41,7 +41,8 @@ class Client:
         self._context = context
         self._http = httpx.Client(
             base_url=context.server,
-            auth=(context.user, context.password) if context.user else None,
+            auth=(context.user, context.password) if context.user and not context.token else None,
+            headers={"Authorization": f"Bearer {context.token}"} if context.token else None,
             verify=_verify(context),
             timeout=httpx.Timeout(_MARGIN_S, connect=5.0),
         )
@@ -225,6 +226,10 @@ class Client:
             return self._http.get("/health", timeout=2).is_success
         except httpx.HTTPError:
             return False
+
+    def ask(self, method: str, path: str, **more: Any) -> Any:
+        """The values of any answer."""
+        return self._ask(method, path, **more)
 
     def _ask(self, method: str, path: str, **more: Any) -> Any:
         try:

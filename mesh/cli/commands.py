@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 import mesh
 from mesh.cli import (
+    accounts,
     apps,
     backups,
     cluster,
@@ -25,6 +26,7 @@ from mesh.cli import (
     nodes,
     plans,
     query,
+    secret,
     testing,
     texts,
     top,
@@ -114,8 +116,10 @@ PARTS = (
     debug,
     nodes,
     dashboard,
-    top,
     nats_config,
+    top,
+    accounts,
+    secret,
 )
 for part in PARTS:
     part.add_to(app)

@@ -23,7 +23,7 @@ from mesh.errors import MeshError
 from mesh.settings import NatsSettings
 
 #: What says who the user is; it belongs to the server of its source.
-_WHO: Final = ("user", "password", "ca", "insecure")
+_WHO: Final = ("user", "password", "token", "ca", "insecure")
 #: The settings of NATS that say who connects, and how.
 _NATS: Final = (
     "user", "password", "creds", "nkey_seed_file", "tls_ca", "tls_cert", "tls_key", "tls_first",
@@ -39,6 +39,8 @@ class Context:
     server: str = ""
     user: str = ""
     password: str = field(default="", repr=False)
+    #: An API token or a provider's token, in place of user and password.
+    token: str = field(default="", repr=False)
     #: Path of the certificate that the manager's is signed with; empty for the system's.
     ca: str = ""
     #: Accept any certificate.

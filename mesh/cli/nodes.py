@@ -1,4 +1,4 @@
-"""``mesh manager``, ``mesh worker`` and ``mesh user add``: the processes of a cluster."""
+"""``mesh manager`` and ``mesh worker``: the processes of a cluster."""
 
 from __future__ import annotations
 
@@ -26,14 +26,11 @@ IdOption = Annotated[
     str | None, typer.Option("--id", help="Name in the cluster; default: host name and a number.")
 ]
 
-user_commands = typer.Typer(no_args_is_help=True, help="Users of the REST API.")
-
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(rich_help_panel=_PANEL)(manager)
     app.command(rich_help_panel=_PANEL)(worker)
-    app.add_typer(user_commands, name="user", rich_help_panel=_PANEL)
 
 
 def manager(id: IdOption = None, config: ConfigOption = None) -> None:
@@ -60,48 +57,6 @@ def worker(id: IdOption = None, config: ConfigOption = None) -> None:
     asyncio.run(worker.run(settings))
 
 
-@user_commands.command("add")
-def add_user(
-    name: Annotated[str, typer.Argument(help="User name.")],
-    file: Annotated[
-        Path, typer.Option("--file", help="Users file; manager.users_file names it.")
-    ] = Path("users"),
-    password: Annotated[
-        str,
-        typer.Option(
-            envvar="MESH_NEW_PASSWORD",
-            prompt="Password",
-            hide_input=True,
-            confirmation_prompt=True,
-            help="The command asks for it if it is not in the environment.",
-        ),
-    ] = "",
-    may: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST",
-            help="Permissions, comma-separated: view, manage (apps and workers), monitor (the "
-            "cluster); default: all.",
-        ),
-    ] = None,
-) -> None:
-    """Add a user to a users file, or change a password. A running manager reads it at once.
-
-    Example: `mesh user add ada --file /etc/mesh/users --may view,monitor`
-    """
-    from mesh.api import users
-    from mesh.api.permissions import read_permissions
-
-    permissions = read_permissions(may) if may is not None else None
-    is_new = users.add(file, name, password, permissions)
-    typer.echo(f'user "{name}" {"added to" if is_new else "has a new password in"} {file}')
-
-
-@user_commands.callback()
-def _users() -> None:
-    """Users of the REST API."""
-
-
 def _prepare(config: Path | None) -> Settings:
     from mesh import logs, settings
     from mesh.cli.local import watch_parent
@@ -113,9 +68,12 @@ def _prepare(config: Path | None) -> Settings:
 
 
 async def _manage(settings: Settings) -> None:
-    from mesh.api.server import ApiServer, listen
+    from mesh.api.server import ApiServer, listen, offer_first_user
     from mesh.clock import SystemClock
     from mesh.dashboard.server import Front, make_pages
+    from mesh.jetstream.audit import Audit
+    from mesh.jetstream.directory import Directory
+    from mesh.jetstream.secret_store import SecretStore
     from mesh.manager import run
 
     # Invalid settings are refused before anything is written to NATS.
@@ -123,12 +81,35 @@ async def _manage(settings: Settings) -> None:
 
     async def serve(service: ManagerService, announce: Callable[[str], None]) -> None:
         clock = SystemClock()
+        replicas = settings.channels.replicas
+        audit = Audit(service.client, replicas)
+        js = service.client.jetstream()
+        directory = Directory(js, replicas)
+        await audit.start()
+        await directory.start()
 
         def front(app: ASGIApp, access: Access) -> ASGIApp:
             return Front(app, make_pages(service, access, clock))
 
-        api = ApiServer(service, settings.manager, listener, front)
-        announce(listener.address)
-        await api.run()
+        async with asyncio.TaskGroup() as tasks:
+            following = [
+                tasks.create_task(directory.follow()),
+                tasks.create_task(audit.follow()),
+            ]
+            await directory.ready()
+            api = ApiServer(
+                service,
+                settings.manager,
+                listener,
+                front,
+                directory=directory,
+                audit=audit,
+                secrets=SecretStore(js, settings.secrets.key_file, replicas),
+            )
+            await offer_first_user(settings.manager, directory)
+            announce(listener.address)
+            await api.run()
+            for task in following:
+                task.cancel()
 
     await run(settings, serve)

@@ -37,6 +37,13 @@ _PasswordOption = Annotated[
         help="Password; the environment hides it from other users.",
     ),
 ]  # fmt: skip
+_TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token", envvar="MESH_TOKEN", rich_help_panel=_PANEL,
+        help="API token, in place of user and password.",
+    ),
+]  # fmt: skip
 _CaOption = Annotated[
     str | None,
     typer.Option(
@@ -81,6 +88,7 @@ _CLUSTER = {
     "server": _ServerOption,
     "user": _UserOption,
     "password": _PasswordOption,
+    "token": _TokenOption,
     "ca": _CaOption,
     "insecure": _InsecureOption,
     "context": _ContextOption,

@@ -12,6 +12,7 @@ from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 _COMMON: Final = SOURCE
 _SINK: Final = SINK
 
+
 def _file(name: str, doc: str) -> Option:
     return Option(name, is_file=True, doc=doc)
 

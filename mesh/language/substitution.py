@@ -1,7 +1,8 @@
 """Substitution of variables in an app's text before parsing: ``${NAME}``, ``${NAME:default}``.
 
 Variables may occur anywhere except in comments, also inside strings.  The reference engine has no
-defaults, and substitutes in comments as well.
+defaults, and substitutes in comments as well.  ``${secret:NAME}`` is no variable
+(``mesh.model.secrets``): it stays in strings, and is invalid elsewhere.
 """
 
 from __future__ import annotations
@@ -121,6 +122,9 @@ def _variables(text: str) -> list[re.Match[str]]:
     starts = [start for start, _ in comments]
     found = []
     for match in VARIABLE.finditer(text):
+        # A secret is no variable with a default: its value is no part of any text.
+        if match.group(1) == "secret" and match.group(2) is not None:
+            continue
         index = bisect_right(starts, match.start()) - 1
         if index < 0 or match.start() >= comments[index][1]:
             found.append(match)

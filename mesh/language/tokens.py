@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from mesh.language.places import LINE_END, Places
 from mesh.language.substitution import VARIABLE, SubstitutedText
+from mesh.model.secrets import REFERENCE
 
 
 class TokenKind(StrEnum):
@@ -165,7 +166,7 @@ def _token(kind: str, text: str, start: int) -> Token:
 
 
 def _string(text: str, value: str, start: int) -> Token:
-    if "${" in value and VARIABLE.search(value):
+    if "${" in value and VARIABLE.search(REFERENCE.sub("", value)):
         return Token(TokenKind.BROKEN, text, start)
     return Token(TokenKind.STRING, text, start, value)
 

@@ -85,7 +85,7 @@ class ManagerService:
         name: str = "",
         notes: Journal | None = None,
     ) -> None:
-        self._client = client
+        self.client = self._client = client
         self._js = client.jetstream()
         self._view = view
         self._settings = settings

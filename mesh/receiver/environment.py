@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mesh.errors import MeshError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from nats.aio.client import Client
 
@@ -15,6 +17,11 @@ if TYPE_CHECKING:
     from mesh.connect.spec import Spec
     from mesh.control.retries import Retries
     from mesh.model.cluster import InstanceStatus
+
+
+async def no_secrets(wanted: Collection[str]) -> Mapping[str, str]:
+    """No secrets at all: MESH-C142."""
+    raise MeshError("MESH-C142", f'secret "{min(wanted)}" has no value')
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,5 +36,7 @@ class Environment:
     references: Callable[[], Mapping[str, Mapping[str, str]]]
     retries: Callable[[], Retries]
     report: Callable[[InstanceStatus], None]
+    #: Reads secrets by name; MESH-C140 to MESH-C142 where that fails.
+    secrets: Callable[[Collection[str]], Awaitable[Mapping[str, str]]] = no_secrets
     #: Makes the source or sink of a declaration.
     make: Callable[[Spec], Any] = lambda spec: spec.load()()

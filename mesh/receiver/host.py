@@ -17,6 +17,7 @@ from mesh import logs
 from mesh.clock import SystemClock
 from mesh.control.retries import Retries
 from mesh.jetstream.connection import close, connect
+from mesh.jetstream.secret_store import SecretStore
 from mesh.logs import fields
 from mesh.model import codec
 from mesh.receiver.access import access_of, references_of
@@ -61,6 +62,7 @@ def environment_of(
         lambda: references_of(settings.refs_file),
         lambda: Retries(_RETRY_S, settings.retry_max_s),
         report,
+        SecretStore(client.jetstream(), config.settings.secrets.key_file).values,
     )
 
 

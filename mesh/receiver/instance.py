@@ -16,6 +16,7 @@ from mesh.connect.contract import UnavailableError
 from mesh.errors import MeshError
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState, InstanceStatus
+from mesh.model.secrets import filled, masked, names_in
 from mesh.plan.build import bind_group
 from mesh.plan.doors import door_of, make_mapper
 from mesh.receiver.access import path_of
@@ -75,10 +76,23 @@ class Opened:
         stream = bound.stream(name)
         return Opened(door, spec, stream, make_mapper(door, stream))
 
+    def secrets(self, environment: Environment) -> frozenset[str]:
+        """Names of the secrets that its options refer to."""
+        given = [*self.door.options.values()]
+        given += [text for options in self.door.destinations for text in options.values()]
+        if self.door.ref:
+            given += environment.references().get(self.door.ref, {}).values()
+        return names_in(str(one) for one in given)
+
     def values(
-        self, environment: Environment, own: Mapping[str, str] | None = None
+        self,
+        environment: Environment,
+        own: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """Values of the options: of the reference, then of the annotation, then ``own``.
+
+        ``secrets`` has a value for each name of ``self.secrets``.
 
         Raises:
             MeshError: MESH-C131 for a reference that the node does not have, or invalid options;
@@ -94,12 +108,15 @@ class Opened:
                     hint="Add it to the file of the setting receiver.refs_file.",
                 )
             given |= references[self.door.ref]
-        written = {**self.door.options, **(own or {})}
+        written = {
+            name: filled(str(text), secrets or {})
+            for name, text in {**self.door.options, **(own or {})}.items()
+        }
         for name, text in written.items():
             option = self.spec.option(name)
             if option is not None and option.is_file:
                 path_of(environment.access, text)
-        given |= written
+        given = {name: filled(str(text), secrets or {}) for name, text in given.items()} | written
         try:
             values = self.spec.values(given)
         except ValueError as error:
@@ -125,6 +142,7 @@ class DoorInstance(ABC):
         self.assignment = assignment
         self._state = InstanceState.STARTING
         self._error: str | None = None
+        self._secrets: Mapping[str, str] = {}
         self._retry_at_ms: int | None = None
         self._restarts = 0
         self._newer_epoch = 0
@@ -198,6 +216,8 @@ class DoorInstance(ABC):
                 try:
                     client = self.environment.client
                     replays = replays or await listen(client, own.app, own.group, self._replay)
+                    wanted = Opened.of_group(self.group).secrets(self.environment)
+                    self._secrets = await self.environment.secrets(wanted) if wanted else {}
                     await self._run()
                 except TakenOverError as error:
                     extra = fields(instance=self.assignment.instance, epoch=error.epoch)
@@ -209,6 +229,7 @@ class DoorInstance(ABC):
                     self._error = f"{error}" or type(error).__name__
                     if isinstance(error, MeshError) and error.detail:
                         self._error += f": {error.detail}"
+                    self._error = masked(self._error)
                     extra = fields(instance=self.assignment.instance, error=self._error)
                     log.warning("instance failed", extra=extra)
                     self._restarts += 1

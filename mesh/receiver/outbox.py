@@ -241,8 +241,8 @@ class Outbox:
         for at, item in enumerate(items):
             if isinstance(item.record.payload, Refusal):
                 data = to_json(rows.slice(at, 1))[0].as_py()
-                reason, key = item.record.payload.decode(), item.record.key
-                await self._record(item.message, item.place, reason, data, key)
+                reason = item.record.payload.decode()
+                await self._record(item.message, item.place, reason, data, item)
         return [item for item in items if not isinstance(item.record.payload, Refusal)]
 
     def _mapped(self, rows: pa.RecordBatch, messages: Sequence[Message], index: Any) -> list[_Item]:

@@ -94,7 +94,7 @@ class SinkInstance(DoorInstance):
     def _destinations(self, opened: Opened) -> list[Destination]:
         door = opened.door
         contexts = [
-            self._context(opened, opened.values(self.environment, options), number)
+            self._context(opened, opened.values(self.environment, options, self._secrets), number)
             for number, options in enumerate(door.destinations or ({},), 1)
         ]
         sinks = [self.environment.make(opened.spec) for _ in contexts]

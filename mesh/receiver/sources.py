@@ -63,7 +63,7 @@ class _SourceInstance(DoorInstance):
 
     def _opened(self) -> tuple[Opened, Context]:
         opened = Opened.of_group(self.group)
-        values = opened.values(self.environment)
+        values = opened.values(self.environment, secrets=self._secrets)
         self._endpoint = endpoint_of(values)
         context = Context(
             self.group.app,

@@ -21,6 +21,7 @@ from mesh.api import tls, users
 from mesh.api.server import ApiServer, listen
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
+from mesh.model.access import Permission
 from mesh.model.events import SimulatedEvent
 from mesh.settings import ManagerSettings
 from tests.support.api import (
@@ -318,7 +319,7 @@ def test_a_change_of_a_table_needs_the_permission_to_manage(
     secured: ManagerSettings, tmp_path: Path
 ) -> None:
     async def run() -> None:
-        users.add(tmp_path / "users", "eve", "e", frozenset({users.Permission.VIEW}))
+        users.add(tmp_path / "users", "eve", "e", frozenset({Permission.DATA_READ}))
         context = ssl.create_default_context(cafile=secured.tls_cert)
         change = {**CHANGE, "id": "i-1"}
         async with (
@@ -370,7 +371,6 @@ def test_pages_of_other_sites_do_not_reach_an_anonymous_api(
 @pytest.mark.parametrize(
     ("settings", "code"),
     [
-        (ManagerSettings(port=0), "MESH-A102"),
         (ManagerSettings(port=0, host="0.0.0.0", anonymous=True), "MESH-A102"),
         (ManagerSettings(port=0, host="0.0.0.0", users_file="users"), "MESH-A103"),
         (ManagerSettings(port=0, anonymous=True, tls_cert="only.crt"), "MESH-A104"),

@@ -132,6 +132,7 @@ def test_a_password_that_is_replaced_during_its_check_is_not_kept(
 
     def verify(hasher: Any, *arguments: Any) -> bool:
         monkeypatch.undo()
+        assert known.path is not None
         users.add(known.path, new.user, new.password)
         known.refresh()
         return real(hasher, *arguments)

@@ -12,11 +12,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mesh.api import users
-from mesh.api.permissions import ALL, Permission, needed, read_permissions
 from mesh.control.lifecycle import AppState, AppStatus, InstanceView
 from mesh.errors import MeshError
 from mesh.manager.nodes import NodeView
 from mesh.manager.service import Leadership
+from mesh.model.access import ALL, Permission, read_permissions
 from mesh.plan.build import plan
 from mesh.settings import ManagerSettings
 from tests.support.api import OPEN, TEXT, TEXT_PLAIN, FakeService, served
@@ -288,46 +288,22 @@ def test_an_app_is_put_in_the_place_of_another() -> None:
     assert anyio.run(run) == [(201, there), (200, there), (409, None), (200, there), (400, None)]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "wanted"),
-    [
-        ("GET", "/siddhi-apps", "view"),
-        ("GET", "/siddhi-apps/A/status", "view"),
-        ("GET", "/siddhi-apps/statistics", "monitor"),
-        ("GET", "/managers", "monitor"),
-        ("GET", "/managers/siddhi-apps/A", "view"),
-        ("GET", "/managers/siddhi-apps-execution/A", "view"),
-        ("GET", "/managers/isActive", "monitor"),
-        ("GET", "/nodes", "monitor"),
-        ("GET", "/metrics", "monitor"),
-        ("POST", "/siddhi-apps", "manage"),
-        ("PUT", "/siddhi-apps", "manage"),
-        ("DELETE", "/siddhi-apps/A", "manage"),
-        ("POST", "/nodes/w/drain", "manage"),
-        ("POST", "/stores/query", "view"),
-        ("GET", "/nothing", "view"),
-    ],
-)
-def test_each_request_needs_a_permission(method: str, path: str, wanted: str) -> None:
-    assert needed(method, path) == wanted
-
-
 def test_users_may_do_what_their_line_says(tmp_path: Path) -> None:
     path = tmp_path / "users"
     users.add(path, "ada", "a")
-    users.add(path, "bob", "b", frozenset({Permission.VIEW}))
+    users.add(path, "bob", "b", read_permissions("view"))
     users.add(path, "eve", "e", read_permissions("monitor, view"))
     # Another password doesn't change their permissions.
     users.add(path, "bob", "b2")
     file = users.Users(path)
     file.refresh()
     assert file.may("ada") == ALL
-    assert file.may("bob") == {Permission.VIEW}
-    assert file.may("eve") == {Permission.VIEW, Permission.MONITOR}
+    assert file.may("bob") == {Permission.APPS_VIEW, Permission.DATA_READ}
+    assert file.may("eve") == file.may("bob") | {Permission.MONITOR}
     assert file.may("nobody") == frozenset()
-    assert path.read_text().splitlines()[2].endswith(":monitor,view")
+    assert path.read_text().splitlines()[2].endswith(":apps.view,data.read,monitor")
     with pytest.raises(MeshError) as error:
-        read_permissions("view,admin")
+        read_permissions("view,owner")
     assert error.value.code == "MESH-A101"
 
     async def run() -> list[int]:

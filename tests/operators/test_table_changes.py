@@ -54,7 +54,9 @@ class Play:
     def __init__(self, text: str) -> None:
         self.app = bind(parse(text))
         self.executor = Executor(self.app, ["O"])
-        self.clocks = {one: 0 for one in ("S", "R") if one in self.executor.input_schemas}
+        self.clocks: dict[str, int] = {
+            one: 0 for one in ("S", "R") if one in self.executor.input_schemas
+        }
         self.found: list[Any] = []
 
     def take(self, sequence: int, message: tuple[str, int, Any]) -> None:

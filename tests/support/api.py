@@ -223,6 +223,9 @@ class FakeService:
             raise MeshError("MESH-A404", f'{kind} "{name}" has no history')
         return Past(f"{kind} {name}", 0, step_s, {"messages": [None, 2.5]}, "memory")
 
+    async def name_of(self, text: str) -> str:
+        return text.partition("@App:name('")[2].partition("'")[0]
+
     async def app(self, app: str) -> AppSpec:
         schema = StreamSchema("Orders", (Attribute("item", AttributeType.STRING),))
         return AppSpec(app, self._text(app), (Channel(app, schema),), ())

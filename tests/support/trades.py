@@ -96,7 +96,7 @@ class Node:
             AnswerTask(
                 str(self.directory), self._io.assignment.instance, self.epoch, 0, self.text,
                 group.text, (), tuple(self._io.input_streams(0)), query, {}, 1000, 10**6,
-                f"TradeApp/{self._io.producer('0')}",
+                producer=f"TradeApp/{self._io.producer('0')}",
             )
         )  # fmt: skip
         if answer is None:

@@ -1,0 +1,200 @@
+"""``mesh user``, ``mesh token`` and ``mesh audit``: who may use the REST API, and who did."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from mesh.cli.options import OutputOption, takes_cluster
+from mesh.cli.output import Output, show_json, show_table
+
+if TYPE_CHECKING:
+    from mesh.cli.context import Context
+
+_PANEL = "Users"
+
+user_commands = typer.Typer(no_args_is_help=True, help="Users of the REST API.")
+token_commands = typer.Typer(no_args_is_help=True, help="API tokens of programs.")
+
+_MayOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST",
+        help="Roles (viewer, developer, operator, admin) and permissions, comma-separated; "
+        "view, manage and monitor stand for sets; default: all.",
+    ),
+]
+_AppsOption = Annotated[
+    str, typer.Option(metavar="PATTERN", help="Apps that they hold for, as in 'Shop*'.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    user_commands.command("add")(add_user)
+    user_commands.command("list")(list_users)
+    user_commands.command("rm")(remove_user)
+    token_commands.command("add")(add_token)
+    token_commands.command("list")(list_tokens)
+    token_commands.command("rm")(remove_token)
+    app.add_typer(user_commands, name="user", rich_help_panel=_PANEL)
+    app.add_typer(token_commands, name="token", rich_help_panel=_PANEL)
+    app.command(rich_help_panel=_PANEL)(audit)
+
+
+@takes_cluster
+def add_user(
+    name: Annotated[str, typer.Argument(help="User name.")],
+    *,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", help="A users file, which manager.users_file names, instead."),
+    ] = None,
+    new_password: Annotated[
+        str,
+        typer.Option(
+            envvar="MESH_NEW_PASSWORD",
+            prompt="Password of the new user",
+            hide_input=True,
+            confirmation_prompt=True,
+            help="The command asks for it if it is not in the environment.",
+        ),
+    ] = "",
+    may: _MayOption = None,
+    apps: _AppsOption = "*",
+    at: Context,
+) -> None:
+    """Add a user that every manager knows at once, or change its password and permissions.
+
+    With --file the user is of that file. The first user of a cluster is made with the token that
+    the manager has logged: MESH_TOKEN.
+
+    Example: `mesh user add ada --may developer --apps 'Shop*'`
+    """
+    from mesh.model.access import read_permissions
+
+    if file is not None:
+        from mesh.api import users
+
+        permissions = read_permissions(may) if may is not None else None
+        is_new = users.add(file, name, new_password, permissions)
+        typer.echo(f'user "{name}" {"added to" if is_new else "has a new password in"} {file}')
+        return
+    words = sorted(read_permissions(may or ""))
+    values = {"name": name, "password": new_password, "may": words, "apps": apps}
+    _ask(at, "POST", "/users", json=values)
+    typer.echo(f'user "{name}" may {", ".join(words)} for apps {apps}')
+
+
+@takes_cluster
+def list_users(*, output: OutputOption = Output.TEXT, at: Context) -> None:
+    """List the users of the cluster's directory; those of users files are not shown."""
+    found = _ask(at, "GET", "/users")
+    rows = [{"user": one["name"], **_shown(one["grants"])} for one in found]
+    _show(output, found, rows)
+
+
+@takes_cluster
+def remove_user(name: Annotated[str, typer.Argument(help="User name.")], *, at: Context) -> None:
+    """Remove a user and its tokens, at every manager at once."""
+    _ask(at, "DELETE", f"/users/{quote(name, safe='')}")
+    typer.echo(f'user "{name}" is removed')
+
+
+@takes_cluster
+def add_token(
+    name: Annotated[str, typer.Argument(help="What it is for.")],
+    *,
+    days: Annotated[int, typer.Option(min=1, max=366, help="Days until it expires.")] = 30,
+    may: _MayOption = None,
+    apps: _AppsOption = "*",
+    at: Context,
+) -> None:
+    """Make an API token with at most your own permissions. It is printed once, and not stored.
+
+    Example: `mesh token add deploys --may developer --apps 'Shop*' --days 90`
+    """
+    from mesh.model.access import read_permissions
+
+    words = sorted(read_permissions(may or ""))
+    values = {"name": name, "days": days, "may": words, "apps": apps}
+    typer.echo(_ask(at, "POST", "/tokens", json=values)["token"])
+
+
+@takes_cluster
+def list_tokens(*, output: OutputOption = Output.TEXT, at: Context) -> None:
+    """List your tokens; those of all users with the permission `admin`."""
+    found = _ask(at, "GET", "/tokens")
+    rows = [
+        {
+            "id": one["id"],
+            "user": one["user"],
+            "name": one["name"],
+            **_shown([one["grant"]]),
+            "expires": _time(one["expires_ms"]),
+        }
+        for one in found
+    ]
+    _show(output, found, rows)
+
+
+@takes_cluster
+def remove_token(
+    id: Annotated[str, typer.Argument(help="Id of the token.")], *, at: Context
+) -> None:
+    """Revoke a token."""
+    _ask(at, "DELETE", f"/tokens/{quote(id, safe='')}")
+    typer.echo(f"token {id} is revoked")
+
+
+@takes_cluster
+def audit(
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Number of entries.")] = 50,
+    of: Annotated[str, typer.Option("--of", help="Entries of this user only.")] = "",
+    output: OutputOption = Output.TEXT,
+    at: Context,
+) -> None:
+    """Show who asked for what, from where, and with which result, the newest last."""
+    found = _ask(at, "GET", "/audit", params={"limit": limit, "user": of})
+    rows = [
+        {
+            "time": _time(one["at_ms"]),
+            "user": one["user"],
+            "how": one["how"],
+            "from": one["source"],
+            "request": f"{one['method']} {one['path']}",
+            "status": one["status"],
+        }
+        for one in found
+    ]
+    _show(output, found, rows)
+
+
+def _ask(at: Context, method: str, path: str, **more: Any) -> Any:
+    from mesh.cli.client import Client
+
+    with Client(at) as client:
+        return client.ask(method, path, **more)
+
+
+def _show(output: Output, found: Any, rows: list[dict[str, Any]]) -> None:
+    if output is Output.JSON:
+        show_json(found)
+    else:
+        show_table(list(rows[0]) if rows else [], [list(row.values()) for row in rows])
+
+
+def _shown(grants: list[dict[str, Any]]) -> dict[str, str]:
+    return {
+        "may": "; ".join(" ".join(one["may"]) for one in grants),
+        "apps": "; ".join(one["apps"] for one in grants),
+    }
+
+
+def _time(at_ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms / 1000))

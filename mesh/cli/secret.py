@@ -1,0 +1,70 @@
+"""``mesh secret``: values that texts refer to as ``${secret:name}``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+import typer
+
+from mesh.cli.options import OutputOption, takes_cluster
+from mesh.cli.output import Output, show_json
+
+if TYPE_CHECKING:
+    from mesh.cli.context import Context
+
+secret_commands = typer.Typer(no_args_is_help=True, help="Secrets of apps.")
+
+_NameArgument = Annotated[str, typer.Argument(help="Name of the secret.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    secret_commands.command("set")(set_secret)
+    secret_commands.command("list")(list_secrets)
+    secret_commands.command("rm")(remove_secret)
+    app.add_typer(secret_commands, name="secret", rich_help_panel="Users")
+
+
+@takes_cluster
+def set_secret(name: _NameArgument, *, at: Context) -> None:
+    """Store a secret; its value is asked for, or read from standard input.
+
+    Sources and sinks get it for `${secret:NAME}` in an option when they start.
+
+    Example: `mesh secret set broker.password < password.txt`
+    """
+    from mesh.cli.client import Client
+
+    if sys.stdin.isatty():
+        value = typer.prompt("Value", hide_input=True, confirmation_prompt=True)
+    else:
+        value = sys.stdin.read().removesuffix("\n")
+    with Client(at) as client:
+        client.ask("PUT", f"/secrets/{quote(name, safe='')}", content=value.encode())
+    typer.echo(f'secret "{name}" is stored')
+
+
+@takes_cluster
+def list_secrets(*, output: OutputOption = Output.TEXT, at: Context) -> None:
+    """List the names of secrets; values are shown to no user."""
+    from mesh.cli.client import Client
+
+    with Client(at) as client:
+        found = client.ask("GET", "/secrets")
+    if output is Output.JSON:
+        show_json(found)
+    else:
+        for one in found:
+            typer.echo(one["name"])
+
+
+@takes_cluster
+def remove_secret(name: _NameArgument, *, at: Context) -> None:
+    """Remove a secret; instances that run keep theirs until they start again."""
+    from mesh.cli.client import Client
+
+    with Client(at) as client:
+        client.ask("DELETE", f"/secrets/{quote(name, safe='')}")
+    typer.echo(f'secret "{name}" is removed')

@@ -1,0 +1,275 @@
+"""Users and API tokens in a bucket that managers alone read, followed by each of them.
+
+    user.{name}       {"name", "hash", "grants": [{"may": [..], "apps"}], "by", "at_ms"}
+    token.{sha256}    {"id", "user", "name", "grant", "expires_ms", "at_ms"}
+    setup             {"sha256"}: of the token for the first user, while there is none
+
+Names are in base64 in keys, as they have signs that keys do not.  Passwords are argon2 hashes, and
+tokens 256 random bits of which the bucket has the digest: its content lets nobody in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import logging
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from nats.js import api
+from nats.js.errors import BucketNotFoundError, NotFoundError
+
+from mesh.errors import MeshError
+from mesh.jetstream import kv
+from mesh.jetstream.connection import UNREACHABLE
+from mesh.logs import fields
+from mesh.model import names
+from mesh.model.access import ALL, Grant, permissions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nats.aio.msg import Msg
+    from nats.js import JetStreamContext
+
+log = logging.getLogger(__name__)
+
+#: How each token begins, so that scanners of source code find it.
+PREFIX: Final = "mesh_"
+_SETUP: Final = "setup"
+_SILENCE_S: Final = 2.0
+_ANSWER_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryUser:
+    """A user of the bucket."""
+
+    name: str
+    hash: str = field(repr=False)
+    grants: tuple[Grant, ...]
+    by: str = ""
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """An API token, without what its owner was shown."""
+
+    id: str
+    user: str
+    name: str
+    grant: Grant
+    expires_ms: int
+    at_ms: int = 0
+
+    def is_valid(self, now_ms: int) -> bool:
+        """Whether it has not expired."""
+        return now_ms < self.expires_ms
+
+
+def digest(token: str) -> str:
+    """The digest of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class Directory:
+    """The bucket's contents, as this manager has read them."""
+
+    def __init__(self, js: JetStreamContext, replicas: int = 1) -> None:
+        self._js = js
+        self._replicas = replicas
+        self.users: Mapping[str, DirectoryUser] = {}
+        #: By digest.
+        self.tokens: Mapping[str, Token] = {}
+        self._setup = ""
+        #: Grows with each change.
+        self.version = 0
+        self._found: dict[str, bytes] = {}
+        self._complete = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    async def start(self) -> None:
+        """Make the bucket if it is not there."""
+        try:
+            await self._js.key_value(names.USERS_BUCKET)
+        except (BucketNotFoundError, NotFoundError):
+            config = api.KeyValueConfig(bucket=names.USERS_BUCKET, replicas=self._replicas)
+            await self._js.create_key_value(config)
+
+    async def ready(self) -> None:
+        """Return when the bucket was read."""
+        await self._complete.wait()
+
+    async def follow(self) -> None:
+        """Read the bucket and follow it, without end."""
+        while True:
+            try:
+                await self._read()
+            except UNREACHABLE as error:
+                log.debug("directory is read again", extra=fields(error=error))
+                await asyncio.sleep(0.2)
+
+    async def _read(self) -> None:
+        messages: asyncio.Queue[Msg] = asyncio.Queue()
+        bucket = names.USERS_BUCKET
+        subscription = await self._js.subscribe(
+            kv.subject(bucket, ">"), stream=f"KV_{bucket}", ordered_consumer=True, cb=messages.put
+        )
+        try:
+            left = (await subscription.consumer_info()).num_pending or 0
+            found: dict[str, bytes] = {}
+            if not left and not messages.qsize():
+                self._take(found)
+            while True:
+                try:
+                    async with asyncio.timeout(_SILENCE_S):
+                        message = await messages.get()
+                except TimeoutError:
+                    async with asyncio.timeout(_ANSWER_S):
+                        await subscription.consumer_info()
+                    continue
+                key = message.subject.removeprefix(kv.subject(bucket, ""))
+                if (message.headers or {}).get(kv.OPERATION):
+                    found.pop(key, None)
+                else:
+                    found[key] = message.data
+                if not message.metadata.num_pending:
+                    self._take(found)
+        finally:
+            with contextlib.suppress(*UNREACHABLE):
+                await subscription.unsubscribe()
+
+    def _take(self, found: dict[str, bytes]) -> None:
+        users: dict[str, DirectoryUser] = {}
+        tokens: dict[str, Token] = {}
+        setup = ""
+        for key, data in found.items():
+            try:
+                values = orjson.loads(data)
+                kind, _, rest = key.partition(".")
+                if kind == "user":
+                    users[values["name"]] = _user(values)
+                elif kind == "token":
+                    tokens[rest] = _token(values)
+                elif key == _SETUP:
+                    setup = str(values["sha256"])
+            except (ValueError, KeyError, TypeError, AttributeError, MeshError) as error:
+                log.warning("record of the directory not read", extra=fields(key=key, error=error))
+        self.users, self.tokens, self._setup = users, tokens, setup
+        self.version += 1
+        self._complete.set()
+        self._changed.set()
+
+    async def _wait(self, since: int) -> None:
+        """Wait for the own write, at most so long that a server that restarts delays none."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                while self.version <= since:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+    async def put_user(self, user: DirectoryUser) -> None:
+        """Make or change a user; the token for the first user ends with it."""
+        since = self.version
+        values = {
+            "name": user.name,
+            "hash": user.hash,
+            "grants": [_grant_values(one) for one in user.grants],
+            "by": user.by,
+            "at_ms": user.at_ms,
+        }
+        await kv.put(self._js, names.USERS_BUCKET, _user_key(user.name), orjson.dumps(values))
+        if self._setup:
+            await kv.put(self._js, names.USERS_BUCKET, _SETUP, None)
+        await self._wait(since)
+
+    async def delete_user(self, name: str) -> None:
+        """Remove a user with its tokens."""
+        since = self.version
+        for key, token in list(self.tokens.items()):
+            if token.user == name:
+                await kv.put(self._js, names.USERS_BUCKET, f"token.{key}", None)
+        await kv.put(self._js, names.USERS_BUCKET, _user_key(name), None)
+        await self._wait(since)
+
+    async def make_token(
+        self, user: str, name: str, grant: Grant, expires_ms: int, now_ms: int
+    ) -> tuple[str, Token]:
+        """A new token: what its owner keeps, and its record."""
+        since = self.version
+        secret = PREFIX + secrets.token_urlsafe(32)
+        made = Token(secrets.token_hex(6), user, name, grant, expires_ms, now_ms)
+        values = {
+            "id": made.id,
+            "user": user,
+            "name": name,
+            "grant": _grant_values(grant),
+            "expires_ms": expires_ms,
+            "at_ms": now_ms,
+        }
+        key = f"token.{digest(secret)}"
+        await kv.put(self._js, names.USERS_BUCKET, key, orjson.dumps(values))
+        await self._wait(since)
+        return secret, made
+
+    async def delete_token(self, id_: str) -> None:
+        """Revoke a token."""
+        since = self.version
+        for key, token in list(self.tokens.items()):
+            if token.id == id_:
+                await kv.put(self._js, names.USERS_BUCKET, f"token.{key}", None)
+        await self._wait(since)
+
+    def token(self, given: str) -> Token | None:
+        """The record of a token that a request has."""
+        return self.tokens.get(digest(given))
+
+    def is_setup(self, given: str) -> bool:
+        """Whether a request has the token for the first user."""
+        is_it = bool(self._setup) and secrets.compare_digest(self._setup, digest(given))
+        return is_it and not self.users
+
+    async def offer_setup(self) -> str | None:
+        """A new token for the first user; None if there are users."""
+        if self.users:
+            return None
+        secret = PREFIX + secrets.token_urlsafe(32)
+        values = orjson.dumps({"sha256": digest(secret)})
+        # Each manager that starts makes one, and the last one counts.
+        await kv.put(self._js, names.USERS_BUCKET, _SETUP, values)
+        return secret
+
+
+def _user_key(name: str) -> str:
+    return f"user.{base64.urlsafe_b64encode(name.encode()).decode().rstrip('=')}"
+
+
+def _grant_values(grant: Grant) -> dict[str, Any]:
+    return {"may": sorted(grant.may), "apps": grant.apps}
+
+
+def _grant(values: dict[str, Any]) -> Grant:
+    return Grant(permissions_of(values["may"]) & ALL, str(values["apps"]))
+
+
+def _user(values: dict[str, Any]) -> DirectoryUser:
+    grants = tuple(_grant(one) for one in values["grants"])
+    return DirectoryUser(
+        values["name"], values["hash"], grants, values.get("by", ""), values.get("at_ms", 0)
+    )
+
+
+def _token(values: dict[str, Any]) -> Token:
+    return Token(
+        values["id"],
+        values["user"],
+        values["name"],
+        _grant(values["grant"]),
+        int(values["expires_ms"]),
+        int(values.get("at_ms", 0)),
+    )

@@ -1,0 +1,189 @@
+"""Permissions, roles and grants: decisions about who may do what, over values.
+
+A grant gives permissions for the apps that a pattern names (``Shop*``).  What concerns the whole
+cluster needs a grant for every app (``*``).
+
+    view        apps.view, data.read            the words of users files
+    manage      apps.manage, data.write, nodes.manage
+    monitor     monitor
+
+    viewer      apps.view, data.read, monitor                       roles
+    developer   a viewer who deploys: apps.manage, data.write
+    operator    apps.view, monitor, nodes.manage: no payloads, no code
+    admin       all
+"""
+
+from __future__ import annotations
+
+import re
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Permission(StrEnum):
+    """A permission."""
+
+    #: See apps, their texts, plans, states and stories.
+    APPS_VIEW = "apps.view"
+    #: Deploy, change and remove apps, and their backups.  Deploying is code execution.
+    APPS_MANAGE = "apps.manage"
+    #: See payloads: failed events, tables, windows, events as they come.
+    DATA_READ = "data.read"
+    #: Publish events: simulations and replays.
+    DATA_WRITE = "data.write"
+    #: Set the admission of workers.
+    NODES_MANAGE = "nodes.manage"
+    #: See nodes, the leader, statistics and metrics.
+    MONITOR = "monitor"
+    #: Users, tokens, secrets and the audit.
+    ADMIN = "admin"
+
+
+ALL: Final = frozenset(Permission)
+_VIEW: Final = frozenset({Permission.APPS_VIEW, Permission.DATA_READ})
+_MANAGE: Final = frozenset({Permission.APPS_MANAGE, Permission.DATA_WRITE, Permission.NODES_MANAGE})
+_MONITOR: Final = frozenset({Permission.MONITOR})
+_DEPLOY: Final = frozenset({Permission.APPS_MANAGE, Permission.DATA_WRITE})
+_APPS: Final = frozenset({Permission.APPS_VIEW})
+
+ROLES: Final = {
+    "viewer": _VIEW | _MONITOR,
+    "developer": _VIEW | _MONITOR | _DEPLOY,
+    "operator": frozenset({Permission.APPS_VIEW, Permission.MONITOR, Permission.NODES_MANAGE}),
+    "admin": ALL,
+}
+#: Words that stand for several permissions: of earlier users files, and of the system before.
+SETS: Final = {
+    **ROLES,
+    "view": _VIEW,
+    "manage": _MANAGE,
+    "SAPP.siddhiApp.view": _APPS,
+    "SAPP.siddhiApp.manage": _APPS | {Permission.APPS_MANAGE},
+    "SIM.simulator.view": _APPS,
+    "SIM.simulator.manage": _APPS | {Permission.DATA_WRITE},
+    "BRM.businessrules.viewer": _APPS,
+    "BRM.businessrules.manager": _APPS | {Permission.APPS_MANAGE},
+    "MON.viewer": _APPS | _MONITOR,
+    "MON.manager": _APPS | _MONITOR | _MANAGE,
+    "MON.metrics.manager": _MONITOR,
+}
+_PATTERN: Final = re.compile(r"[A-Za-z0-9_*-]{1,100}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Permissions for the apps that a pattern names; ``*`` stands for any characters."""
+
+    may: frozenset[Permission]
+    apps: str = "*"
+
+    def covers(self, app: str | None) -> bool:
+        """Whether it is for an app; with None, for the whole cluster."""
+        return self.apps == "*" or (app is not None and fnmatchcase(app, self.apps))
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The user of a request, and how it was recognised."""
+
+    user: str
+    grants: tuple[Grant, ...]
+    #: ``password``, ``token``, ``oidc``, ``setup`` or ``anonymous``.
+    how: str = "password"
+
+    @property
+    def everywhere(self) -> frozenset[Permission]:
+        """Its permissions for every app and the cluster."""
+        return frozenset().union(*(one.may for one in self.grants if one.covers(None)))
+
+    def may(self, permission: Permission, app: str | None) -> bool:
+        """Whether it has a permission for an app; with None, for the whole cluster."""
+        return any(permission in one.may and one.covers(app) for one in self.grants)
+
+    def may_anywhere(self, permission: Permission) -> bool:
+        """Whether it has a permission for any app."""
+        return any(permission in one.may for one in self.grants)
+
+
+ANYONE: Final = Identity("", (Grant(ALL),), "anonymous")
+#: The user of the request under way; None for work of the process itself.
+current: ContextVar[Identity | None] = ContextVar("mesh.identity", default=None)
+
+
+def require(permission: Permission, app: str | None) -> None:
+    """Refuse the present request without a permission: MESH-A403."""
+    identity = current.get()
+    if identity is not None and not identity.may(permission, app):
+        raise lacking(identity.user, permission, app)
+
+
+def sees(permission: Permission, app: str) -> bool:
+    """Whether the present request may see what a permission shows of an app."""
+    identity = current.get()
+    return identity is None or identity.may(permission, app)
+
+
+def lacking(user: str, permission: Permission, app: str | None) -> MeshError:
+    """The error for a missing permission."""
+    where = f' for app "{app}"' if app is not None else ""
+    return MeshError("MESH-A403", f'user "{user}" lacks the permission "{permission}"{where}')
+
+
+def read_permissions(text: str) -> frozenset[Permission]:
+    """The permissions of a comma-separated list of permissions, roles and sets; all without one.
+
+    Raises:
+        MeshError: MESH-A101 for an unknown word.
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    return permissions_of(words) or ALL
+
+
+def permissions_of(words: Iterable[str]) -> frozenset[Permission]:
+    """The permissions of these words; MESH-A101 for an unknown one."""
+    found: set[Permission] = set()
+    for word in words:
+        if word in SETS:
+            found |= SETS[word]
+        elif word in list(Permission):
+            found.add(Permission(word))
+        else:
+            raise MeshError(
+                "MESH-A101",
+                f'permission "{word}" does not exist',
+                detail=f"Roles: {', '.join(ROLES)}; permissions: {', '.join(Permission)}.",
+                hint="view, manage and monitor stand for sets of them.",
+            )
+    return frozenset(found)
+
+
+def check_pattern(apps: str) -> str:
+    """The pattern of names of apps; MESH-A101 for another form."""
+    if not _PATTERN.match(apps):
+        raise MeshError("MESH-A101", f'"{apps}" is no pattern of names of apps')
+    return apps
+
+
+def within(grants: Iterable[Grant], limit: Grant) -> tuple[Grant, ...]:
+    """What is left of grants within a limit, as of a token within its owner's rights.
+
+    Two patterns are compared by one of them covering the other; others have nothing in common.
+    """
+    found = []
+    for grant in grants:
+        may = grant.may & limit.may
+        if not may:
+            continue
+        if limit.apps == "*" or fnmatchcase(grant.apps.replace("*", "x"), limit.apps):
+            found.append(Grant(may, grant.apps))
+        elif grant.apps == "*" or fnmatchcase(limit.apps.replace("*", "x"), grant.apps):
+            found.append(Grant(may, limit.apps))
+    return tuple(found)
