@@ -169,6 +169,12 @@ class PartitionRun:
         yield from self._run([])
         self._keep(partition)
 
+    def next_timer_ms(self) -> int | None:
+        """The earliest time at which time alone changes anything, before any message; or None."""
+        if self._partition is None:
+            self._partition = self._load()
+        return self._partition.executor.next_time()
+
     def _load(self) -> Partition:
         self._number = next(
             p for p in self._io.partitions if set(self._io.input_streams(p)) == set(self.starts)
