@@ -38,7 +38,6 @@ SCENARIOS: Final = (
         topology=Topology.THREE,
         is_lossy=True,
         may_stop=True,
-
     ),
     Scenario(
         "control-restored",
