@@ -65,7 +65,7 @@ class Copies:
         self._elected.set()
 
     async def watch(self) -> None:
-        """Compare streams, for ever."""
+        """Compare streams as they elect leaders, without end."""
         while True:
             await self._elected.wait()
             await asyncio.sleep(ATTEMPT_S)

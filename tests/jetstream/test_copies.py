@@ -43,7 +43,7 @@ class Servers:
         self.offline = offline
         self._turns = itertools.cycle(held)
 
-    async def request(self, subject: str, data: bytes, timeout: float) -> Any:
+    async def request(self, subject: str, data: bytes, **_: object) -> Any:
         asked, led = orjson.loads(data), self.held[0]
         answer: dict[str, Any]
         if subject == f"$JS.API.DIRECT.GET.{STREAM}":
