@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Mask
     from mesh.operators.base import Longs
     from mesh.operators.frame import Frame
+    from mesh.operators.gaps import Periodic
     from mesh.plan.bound import BoundExpression
 
 
@@ -54,6 +55,7 @@ class Environment:
 
     All may grow while the app is compiled.
 
+    ``periodic``: the parts of the app that emit without events.
     ``salt``: distinguishes executors that run one app over different events, such as partitions,
     so that no two of them make the same ``UUID()``.
     """
@@ -63,6 +65,7 @@ class Environment:
     windows: Mapping[str, Content] = field(default_factory=dict)
     aggregations: Mapping[str, Aggregated] = field(default_factory=dict)
     salt: str = ""
+    periodic: list[Periodic] = field(default_factory=list)
 
 
 _current: ContextVar[Environment | None] = ContextVar("environment", default=None)
