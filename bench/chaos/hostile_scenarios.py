@@ -10,8 +10,11 @@ from bench.chaos.stage import Topology
 
 #: The alarm of an instance whose input is not there any more: it names the sequences.
 _LOST: Final = r"does not hold sequences \d+ to \d+ any more"
-#: The same, or that other messages have them now.
-_LOST_OR_REUSED: Final = rf"{_LOST}|used their sequences again|whose input is lost"
+#: The same, or that other messages have them now, in all copies or in some.
+_LOST_OR_REUSED: Final = (
+    rf"{_LOST}|used their sequences again|whose input is lost"
+    r"|copies of \S+ differ in sequences \d+ to \d+"
+)
 
 SCENARIOS: Final = (
     Scenario("rollup-attempted", "a publisher sends rollups", publishers.rollup_attempted),
@@ -35,7 +38,6 @@ SCENARIOS: Final = (
         topology=Topology.THREE,
         is_lossy=True,
         may_stop=True,
-        missing="streams of NATS whose copies differ may stay without a leader for minutes",
     ),
     Scenario(
         "control-restored",

@@ -171,6 +171,13 @@ def of_lost_quorum(app: str, stream: str) -> JournalEntry:
     return JournalEntry(f"NATS reported that {stream} has lost its quorum", app=app)
 
 
+def of_different_copies(app: str, stream: str, first: int, last: int) -> JournalEntry:
+    """Entry of a manager: servers hold different messages under the same sequences."""
+    return JournalEntry(
+        f"found that NATS's copies of {stream} differ in sequences {first} to {last}", app=app
+    )
+
+
 def of_lost_writes(bucket: str) -> JournalEntry:
     """Entry of a manager: revisions of a bucket have gone back."""
     return JournalEntry(f"found that NATS has lost writes of bucket {bucket}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
+    from mesh.jetstream.copies import Copies
     from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
 
@@ -41,7 +43,12 @@ class Advisories:
     """Notes elections and lost quorums of the streams of the mesh."""
 
     def __init__(
-        self, client: Client, view: ClusterView, journal: Journal, leads: Callable[[], bool]
+        self,
+        client: Client,
+        view: ClusterView,
+        journal: Journal,
+        leads: Callable[[], bool],
+        copies: Copies,
     ) -> None:
         """Create without subscribing.
 
@@ -50,11 +57,13 @@ class Advisories:
             view: has the streams that the apps use.
             journal: receives the entries.
             leads: whether this manager leads; only the leader notes entries.
+            copies: compares the copies of a stream after an election.
         """
         self._client = client
         self._view = view
         self._journal = journal
         self._leads = leads
+        self._copies = copies
         #: By app, empty for streams of no app: stream to its new leader.
         self._elected: dict[str, dict[str, str]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -74,6 +83,7 @@ class Advisories:
             told: dict[str, Any] = orjson.loads(message.data)
             stream = str(told["stream"])
             leader = str(told.get("leader", ""))
+            elected_ms = int(datetime.fromisoformat(told["timestamp"]).timestamp() * 1000)
         except (ValueError, KeyError, TypeError) as error:
             log.debug("advisory not understood", extra=fields(error=error))
             return
@@ -83,6 +93,7 @@ class Advisories:
                 if self._leads():
                     self._journal.note(of_lost_quorum(app, stream))
             else:
+                self._copies.note(stream, app, elected_ms)
                 self._elected.setdefault(app, {})[stream] = leader
                 if self._task is None or self._task.done():
                     self._task = asyncio.create_task(self._note_elected())

@@ -45,6 +45,7 @@ from mesh.jetstream import apply, channels, kv, removal, sweeping
 from mesh.jetstream.advisories import Advisories
 from mesh.jetstream.blob_store import BlobStore, open_blob_store
 from mesh.jetstream.connection import UNREACHABLE, close, connect, connector_options
+from mesh.jetstream.copies import Copies
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
@@ -281,12 +282,14 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         service = ManagerService(client, view, settings, clock, name=name, notes=journal)
         ends.push_async_callback(service.queries.stop)
         await service.queries.start()
-        advisories = Advisories(client, view, journal, lambda: manager.leads)
+        copies = Copies(client, journal, lambda: manager.leads)
+        advisories = Advisories(client, view, journal, lambda: manager.leads, copies)
         ends.push_async_callback(advisories.stop)
         await advisories.start()
         works = {"heartbeats": manager.beat, "leadership": manager.lead, "sweeps": manager.sweep}
         works["history"] = service.telemetry.run
         works["survey"] = partial(service.telemetry.survey, client, lambda: manager.leads)
+        works["copies"] = copies.watch
         if settings.manager.apps_dir:
             path, variables = Path(settings.manager.apps_dir), settings.manager.apps_variables
             folder = AppsFolder(path, service, journal.note, name, variables)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Mask
     from mesh.operators.base import Longs
     from mesh.operators.frame import Frame
+    from mesh.operators.gaps import Periodic
     from mesh.plan.bound import BoundExpression
 
 
@@ -54,6 +55,7 @@ class Environment:
 
     All may grow while the app is compiled.
 
+    ``periodic``: the parts of the app that emit without events.
     ``salt``: distinguishes executors that run one app over different events, such as partitions,
     so that no two of them make the same ``UUID()``.  ``shard``: the name of this mesh among those
     that write tables of one database.
@@ -65,6 +67,7 @@ class Environment:
     aggregations: Mapping[str, Aggregated] = field(default_factory=dict)
     salt: str = ""
     shard: str = ""
+    periodic: list[Periodic] = field(default_factory=list)
 
 
 _current: ContextVar[Environment | None] = ContextVar("environment", default=None)

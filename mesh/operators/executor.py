@@ -1,8 +1,8 @@
 """Executor: runs the queries of one group for one partition, as a fold over its input.
 
 The result doesn't depend on how the input was cut into runs: events are merged into a total order,
-timers fire at positions in that order, and each output row gets its number in it.  This file is
-longer than 400 lines because all of that order is decided here.
+timers fire at positions in that order, and each output row gets its number in it.  The file is
+longer than 400 lines because order, time and numbers are one state.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from mesh.operators.dataflow.partition import PartitionNode
 from mesh.operators.dataflow.query_node import QueryNode
 from mesh.operators.environment import Environment, using
 from mesh.operators.failures import FAILED
+from mesh.operators.gaps import PERIODS_FIRST, ROWS_MAX, Gap
 from mesh.operators.on_demand import answer
 from mesh.operators.table_changes import TableChanges
 from mesh.operators.tables import Tables
@@ -180,14 +181,21 @@ class Executor:
         self._has_new = False
         #: Positions used so far.
         self.outputs_count = 0
+        periodic = environment.periodic
+        self._periodic = [part for part in periodic if part.period_ms is not None]
+        self._gap = Gap()
 
-    def run(self, inputs: Sequence[InputRun], clocks: Mapping[str, int]) -> list[OutputRun]:
+    def run(
+        self, inputs: Sequence[InputRun], clocks: Mapping[str, int], *, is_by_events: bool = False
+    ) -> list[OutputRun]:
         """Process events, let time pass, and return the output.
 
         Args:
             inputs: events that follow those of earlier calls, stream by stream; ``CHANGES`` too.
             clocks: for every input stream the time, milliseconds since 1970, up to which it is
                 known; also for those that have no event in this run.
+            is_by_events: whether times that clients gave let time pass: long gaps are passed over,
+                see ``gaps``.
 
         Returns:
             For each output stream that has any, its rows.
@@ -197,7 +205,8 @@ class Executor:
         ready, known_ms = self._inputs.ready(clocks)
         made: list[OutputRun] = []
         for events, change, clock_ms in around_changes(ready, known_ms):
-            made += self._advance(events, BEFORE_ALL if self.plays_back else clock_ms)
+            known_ms = BEFORE_ALL if self.plays_back else clock_ms
+            made += self._advance(events, known_ms, is_by_events)
             if change is not None:
                 self._changes.perform(change, max(clock_ms, self._now_ms))
         return made
@@ -227,7 +236,9 @@ class Executor:
         first = np.zeros(rows.num_rows, dtype=np.int64) if rows.num_rows > 1 else index
         return self._advance([MergedRun(stream, index, first, time_ms, clock_ms, rows)], now_ms)
 
-    def _advance(self, ready: Sequence[MergedRun], known_ms: int) -> list[OutputRun]:
+    def _advance(
+        self, ready: Sequence[MergedRun], known_ms: int, is_by_events: bool = False
+    ) -> list[OutputRun]:
         causes_ms, numbers = causes_of(ready)
         clocks_ms = np.maximum(causes_ms, self._now_ms)
         count = len(clocks_ms)
@@ -241,6 +252,7 @@ class Executor:
                 return []
             self._is_started = True
             start_ms = int(clocks_ms[0]) if count else known_ms
+            self._gap = Gap(start_ms)
             leaving += self._flow.begin(Timeline(0, clocks_ms[:0], start_ms, self.plays_back))
             if not count:
                 self._now_ms = known_ms
@@ -251,21 +263,84 @@ class Executor:
             leaving += self._flow.begin(here)
         self._has_new = False
         now_ms = max(last_ms, known_ms)
-        timeline = Timeline(
-            self._events, clocks_ms, last_ms if self.plays_back else now_ms, self.plays_back
-        )
+        if is_by_events and self._periodic:
+            self._pass_gaps(ready, numbers, clocks_ms, now_ms, leaving)
+        else:
+            until_ms = last_ms if self.plays_back else now_ms
+            self._flow_part(ready, numbers, clocks_ms, until_ms, leaving)
+            if count:
+                self._begin_gap(last_ms, leaving)
+            self._now_ms = now_ms
+        if self.plays_back:
+            self._stop_at_timers(max(last_ms, start_ms), now_ms, leaving)
+        return self._number(leaving)
+
+    def _flow_part(
+        self,
+        ready: Sequence[MergedRun],
+        numbers: Sequence[Longs],
+        clocks_ms: Longs,
+        now_ms: int,
+        leaving: list[Emitted],
+    ) -> None:
+        """Process the events of all of ``clocks_ms``, and the timers up to ``now_ms``."""
+        timeline = Timeline(self._events, clocks_ms, now_ms, self.plays_back)
         # In playback an event of a stream without a reader moves time as well.
         entering = [
             (part.stream, self._events_of(part, number, clocks_ms))
             for part, number in zip(ready, numbers, strict=True)
             if part.stream in self._flow.roots
         ]
-        self._events += count
+        self._events += len(clocks_ms)
         self._now_ms = now_ms
         self._flow_on(entering, timeline, leaving)
-        if self.plays_back:
-            self._stop_at_timers(max(last_ms, start_ms), now_ms, leaving)
-        return self._number(leaving)
+
+    def _pass_gaps(
+        self,
+        ready: Sequence[MergedRun],
+        numbers: Sequence[Longs],
+        clocks_ms: Longs,
+        now_ms: int,
+        leaving: list[Emitted],
+    ) -> None:
+        """Process events between which time may jump: the rest of a long gap is passed over."""
+        period_ms = min(part.period_ms or 0 for part in self._periodic)
+        gaps_ms = np.diff(clocks_ms, prepend=self._gap.since_ms)
+        begin = 0
+        bounds = np.flatnonzero(gaps_ms > PERIODS_FIRST * period_ms).tolist()
+        for end in [*bounds, len(clocks_ms)]:
+            if end > begin:
+                parts = [part_of(*one, begin, end) for one in zip(ready, numbers, strict=True)]
+                inside = [number for _, number in parts]
+                last_ms = int(clocks_ms[end - 1])
+                runs = [run for run, _ in parts]
+                self._flow_part(runs, inside, clocks_ms[begin:end], last_ms, leaving)
+                self._begin_gap(last_ms, leaving)
+                begin = end
+            until_ms = int(clocks_ms[end]) if end < len(clocks_ms) else now_ms + 1
+            self._pass_gap(period_ms, until_ms, leaving)
+        if now_ms > self._now_ms and not self.plays_back:
+            self._flow_part([], [], clocks_ms[:0], now_ms, leaving)
+        self._now_ms = now_ms
+
+    def _pass_gap(self, period_ms: int, to_ms: int, leaving: list[Emitted]) -> None:
+        """Let time pass in a gap that is known up to just before ``to_ms``, if it is long."""
+        gap = self._gap
+        for at_ms, is_last in gap.looks(period_ms, self._now_ms, to_ms):
+            if gap.is_over:
+                break
+            if not self.plays_back:
+                self._flow_part([], [], np.empty(0, dtype=np.int64), at_ms, leaving)
+            gap.is_over = is_last or self._rows(leaving) - gap.rows >= ROWS_MAX
+        if gap.is_over:
+            for part in self._periodic:
+                part.skip(to_ms)
+
+    def _begin_gap(self, since_ms: int, leaving: list[Emitted]) -> None:
+        self._gap = Gap(since_ms, self._rows(leaving))
+
+    def _rows(self, leaving: Sequence[Emitted]) -> int:
+        return self.outputs_count + sum(len(one.rank) for one in leaving)
 
     def _stop_at_timers(self, from_ms: int, now_ms: int, leaving: list[Emitted]) -> None:
         """Let time pass without events, in playback: it stops at each timer, for any time steps."""
@@ -368,8 +443,11 @@ class Executor:
             "outputs": self.outputs_count,
             "started": self._is_started,
         }
-        scalars |= {"new": True} if self._has_new else {}
+        if self._has_new:
+            scalars["new"] = True
         scalars |= {"changes": dict(kept)} if (kept := self._changes.outcomes) else {}
+        if self._periodic:
+            scalars["gap"] = [self._gap.since_ms, self._gap.rows, self._gap.is_over]
         parts = {node.name: node.work.snapshot() for node in self._nodes}
         parts |= {"inputs": self._inputs.snapshot(), "tables": self._tables.snapshot()}
         return namespaced({"own": State({}, scalars), **parts})
@@ -393,6 +471,7 @@ class Executor:
         self.outputs_count, self._is_started = own["outputs"], own["started"]
         self._has_new = own.get("new", False)
         self._changes.outcomes = dict(own.get("changes", {}))
+        self._gap = Gap(*own.get("gap", (self._now_ms, self.outputs_count, False)))
         self._inputs.restore(subset(state, "inputs"))
         self._tables.restore(subset(state, "tables"))
         for node in self._nodes:
@@ -429,3 +508,18 @@ class Executor:
     def input_schemas(self) -> dict[str, pa.Schema]:
         """Those of the streams from outside."""
         return self._inputs.schemas
+
+
+def part_of(run: MergedRun, number: Longs, begin: int, end: int) -> tuple[MergedRun, Longs]:
+    """The events of a run whose causes, ``number``, are from ``begin`` to ``end``; from 0 then."""
+    low, high = np.searchsorted(number, [begin, end]).tolist()
+    places = slice(low, high)
+    part = replace(
+        run,
+        index=run.index[places],
+        first=run.first[places],
+        time_ms=run.time_ms[places],
+        clock_ms=run.clock_ms[places],
+        rows=run.rows.slice(low, high - low),
+    )
+    return part, number[places] - begin

@@ -6,6 +6,7 @@ whose output is published, so that they would be skipped.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.spark.instance_io import InstanceIO
-    from pyspark_nats.protocol.jetstream import Stored
 
 _PREFIX: Final = "mesh._marker"
 _HINT: Final = (
@@ -55,34 +55,38 @@ def check(io: InstanceIO, starts: Mapping[str, Mapping[str, int]], nats: Mapping
         found = connection.retry_while_unavailable(
             "reading markers", lambda: jetstream.last_messages(connection, asked)
         )
-        newest: dict[str, tuple[int, Stored]] = {}
-        for js_stream, marker in zip(inputs.values(), found, strict=True):
-            if marker is not None:
-                sequence = markers.parse(marker).position // POSITIONS_PER_MESSAGE
+        newest: dict[str, tuple[int, int, str]] = {}
+        for js_stream, stored in zip(inputs.values(), found, strict=True):
+            if stored is not None:
+                marker = markers.parse(stored)
+                sequence = marker.position // POSITIONS_PER_MESSAGE
                 known = newest.get(js_stream)
                 if known is None or known[0] < sequence:
-                    newest[js_stream] = sequence, marker
-        for js_stream, (sequence, marker) in newest.items():
+                    newest[js_stream] = sequence, marker.time_ms, stored.subject
+        for js_stream, (sequence, time_ms, subject) in newest.items():
             if starts.get(js_stream, {}).get("sequence", 0) < sequence:
                 connection.retry_while_unavailable(
                     "looking for the input",
-                    lambda: _check(connection, js_stream, sequence, marker),  # noqa: B023
+                    partial(_check, connection, js_stream, sequence, time_ms, subject),
                 )
 
 
-def _check(connection: Connection, js_stream: str, sequence: int, marker: Stored) -> None:
+def _check(
+    connection: Connection, js_stream: str, sequence: int, time_ms: int, subject: str
+) -> None:
+    """Check that a message exists whose output was stored at ``time_ms``, by a marker."""
     last = jetstream.stream_infos(connection, [js_stream])[js_stream].last
     if last < sequence:
         raise DataLossError(
             f'stream "{js_stream}" does not hold sequences {last + 1} to {sequence} any more',
-            detail=f"Output of them is published: {marker.subject} says so.",
+            detail=f"Output of them is published: {subject} says so.",
             hint=_HINT,
         )
     stored = jetstream.message(connection, js_stream, sequence)
-    if stored is not None and stored.time_ms > marker.time_ms + CLOCKS_MS:
+    if stored is not None and stored.time_ms > time_ms + CLOCKS_MS:
         raise DataLossError(
             f'stream "{js_stream}" lost messages and used their sequences again',
             detail=f"Sequence {sequence} is younger than its output, by "
-            f"{stored.time_ms - marker.time_ms} ms.",
+            f"{stored.time_ms - time_ms} ms.",
             hint=_HINT,
         )

@@ -109,6 +109,8 @@ class PartitionRun:
         self._partition: Partition | None = None
         self._number = 0
         self._inputs: dict[str, GroupInput] = {}
+        #: Whether times of clients let time pass in this run.
+        self._has_jumped = False
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Process rows of the source, with range markers, in their order; return output rows."""
@@ -142,6 +144,12 @@ class PartitionRun:
         if partition.stores is not None:
             partition.stores.commit()
         self._keep(partition)
+
+    def next_timer_ms(self) -> int | None:
+        """The earliest time at which time alone changes anything, before any message; or None."""
+        if self._partition is None:
+            self._partition = self._load()
+        return self._partition.executor.next_time()
 
     def _load(self) -> Partition:
         self._number = next(
@@ -271,6 +279,8 @@ class PartitionRun:
         time_ms = broker_ms
         if own_ms.null_count < len(own_ms):
             time_ms = kernels.coalesce(own_ms, pa.array(broker_ms)).to_numpy(zero_copy_only=False)
+            self._has_jumped = True
+        self._has_jumped |= any(clock.by_events for clock in self._partition.clocks.values())
         self._partition.clocks[schema.name].take(time_ms, own_ms[-1].is_valid)
         # Events that a client sends as one message are one chunk, like an array in the reference
         # engine. Messages of the runtime's own sinks have no such meaning.
@@ -321,7 +331,9 @@ class PartitionRun:
         by_events = partition.executor.plays_back or all(
             clock.by_events for clock in clocks if clock.is_started
         )
-        runs = partition.executor.run(inputs, partition.times())
+        is_by_events = self._has_jumped or any(clock.by_events for clock in clocks)
+        is_by_events |= partition.executor.plays_back
+        runs = partition.executor.run(inputs, partition.times(), is_by_events=is_by_events)
         return (runs if partition.stores is None else partition.stores.take(runs)), by_events
 
     def _keep(self, partition: Partition) -> None:

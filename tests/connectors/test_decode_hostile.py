@@ -284,3 +284,36 @@ def test_decoding_a_bomb_takes_no_memory_of_its_claim() -> None:
     tracemalloc.stop()
     assert peak < 5_000_000
     assert pa.total_allocated_bytes() - used < 5_000_000
+
+
+MAPS = b"\xdd" + struct.pack(">I", 200_000)
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        MAPS + b"\x80" * 200_000,
+        MAPS + b"\x81\x01\x80" * 200_000,
+        b"\x81\xa2id" + b"\xdd" + struct.pack(">I", 200_000) + b"\x91\x90" * 200_000,
+        b"\xdd" + struct.pack(">I", 200_000) + b"\xd0\x80" * 200_000,
+    ],
+    ids=["empty maps", "maps of maps", "lists in an attribute", "numbers"],
+)
+def test_memory_of_messagepack_is_bounded_while_it_is_read(bomb: bytes) -> None:
+    limits = decode.MessageLimits(bytes_max=1_000_000)
+    tracemalloc.start()
+    found = decoded([bomb], MSGPACK, limits=limits)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [reason for _, _, reason in found.errors] == [
+        "the message needs too many bytes when decoded, more than 1000000"
+    ]
+    assert found.rows.to_pydict() == {"id": [1, 1]}
+    # A container is made before it is counted, and has room for all items that it claims.
+    assert peak < 6_000_000
+
+
+def test_a_long_text_in_messagepack_is_within_the_limit() -> None:
+    limits = decode.MessageLimits(bytes_max=1_000_000)
+    found = decoded([msgpack.packb({"id": 7, "more": "x" * 900_000})], MSGPACK, limits=limits)
+    assert found.rows.to_pydict() == {"id": [1, 7, 1]}

@@ -149,6 +149,8 @@ def test_a_fence_keeps_what_a_marker_says(hand: Hand) -> None:
     after = markers.fenced(hand.nats, [pair], 7)[pair]
     assert (after.position, after.epoch, after.recent) == (before.position, 7, before.recent)
     assert after.sequence > before.sequence
+    # A loss of input is told from output by its time.
+    assert after.time_ms == before.time_ms > 0
     assert markers.fenced(hand.nats, [pair], 7)[pair] == after
     assert json.loads(markers.payload(after))["epoch"] == 7
 

@@ -136,6 +136,40 @@ def test_a_stream_that_had_nothing_yet_comes_in_where_it_belongs(
     assert found == [[3, 2], [4, 2], [6, 5]]
 
 
+SHOWN = """@App:name('A')
+define stream S (n int);
+from S select n output snapshot every 1 sec insert into T;
+"""
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize("owns", [(True, True), (True, False), (False, True), (False, False)])
+def test_a_gap_that_a_client_makes_has_few_rows(tmp_path: Path, owns: tuple[bool, ...]) -> None:
+    (group,) = plan(SHOWN).spec.groups
+    io = InstanceIO(group, Assignment(group.instances[0], "A", group.name, 1, "w", "i", 1, 0))
+    task = partition_task.PartitionTask(io, str(tmp_path), frozenset())
+    ((stream, one),) = io.input_streams(0).items()
+    count, place = 0, {"sequence": 0, "time_ms": 0}
+    for number, (is_own, time_ms) in enumerate(zip(owns, (1000, 2 * DAY_MS), strict=True), 1):
+        row = {
+            "kind": partition_task.MESSAGE, "stream": stream, "time_ms": time_ms,
+            "sequence": number, "event_time_ms": time_ms if is_own else None,
+            "subject": one.channel.subject(), "content_type": "application/json",
+            "data": b'{"n": 1}',
+        }  # fmt: skip
+        end = {"sequence": number, "time_ms": time_ms}
+        edges = [
+            {"kind": kind, "stream": stream, **at}
+            for kind, at in ((partition_task.RANGE_START, place), (partition_task.RANGE_END, end))
+        ]
+        batch = pa.RecordBatch.from_pylist([edges[0], row, edges[1]], MARKED)
+        count += sum(made.num_rows for made in task([batch]))
+        place = end
+    # Without a time of a client, two days have really passed.
+    assert (100_000 <= count < 140_000) is any(owns)
+    assert any(owns) or count == 2 * DAY_MS // 1000 - 1
+
+
 def test_what_was_put_out_before_a_restore_is_passed_over() -> None:
     messages = pa.record_batch({"sequence": pa.array(range(1, 11), pa.int64())})
     kept = partition_task.without_skipped(messages, "sequence", [(2, 4), (7, 9)])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from mesh.clock import SystemClock
@@ -18,6 +20,7 @@ from mesh.spark.shared_query.instance import SharedInstance
 from mesh.spark.shared_query.query import SharedQuery
 from mesh.spark.shared_query.slot import Slot, SlotOptions, of_this_process
 from pyspark_nats.errors import UnavailableError
+from pyspark_nats.source.ranges import StreamRange
 from tests.support.shared_query import Snapshots
 
 if TYPE_CHECKING:
@@ -338,3 +341,14 @@ def test_a_slot_that_no_task_finds_ends(
         one.stay(0.0)
     while not all(one.has_ended for one in slots):
         shared._ending.wait(0.01)
+
+
+def test_no_input_of_a_run_is_older_than_its_first_message() -> None:
+    wanted = StreamRange("S", 3, 9, start_ms=100, end_ms=900)
+    first = pa.RecordBatch.from_pydict({"time_ms": [700, 800]})
+    assert task.first_input_ms([wanted], first) == 700
+    assert task.first_input_ms([wanted], first.rename_columns(["_timestamp_ms"])) == 700
+    # Rows of another stream may be older.
+    assert task.first_input_ms([wanted, replace(wanted, stream="T", start_ms=50)], first) == 50
+    assert task.first_input_ms([wanted], None) == 100
+    assert task.first_input_ms([], None) == 0

@@ -86,7 +86,7 @@ def decode_messages(
                 rules.decode_each,
                 schema=schema,
                 missing=missing,
-                events_of=rules.events_of_msgpack,
+                events_of=partial(rules.events_of_msgpack, bytes_max=limits.bytes_max),
                 limits=limits,
             )
             parts += _guarded(read, chosen, at, errors)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 
 import msgpack  # type: ignore[import-untyped]  # it has no stubs
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from pyspark_nats.arrow import kernels
 from pyspark_nats.decode import columns
-from pyspark_nats.decode.limits import row_bytes
+from pyspark_nats.decode.limits import USUAL, row_bytes
 from pyspark_nats.decode.result import part
 from pyspark_nats.decode.values import WrongValueError, reader_of, shown
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 #: (attribute, rule of its values).
 Rule = tuple[str, "Callable[[Any], Any]"]
 
+#: Bytes of Python values per octet of MessagePack, at most: maps of one pair.
+_EXPANSION = 100
+#: Bytes of a short text, the largest of the objects that have no items.
+_OBJECT_BYTES = 56
 #: Payloads that are converted to columns together: enough for speed, few enough for the cache.
 _TOGETHER = 4096
 #: Bytes of payloads that are converted together; as Python values they are up to 60 times as many.
@@ -188,16 +193,45 @@ def _loaded(text: bytes, is_exact: bool) -> Any:
     return json.loads(text, parse_float=Decimal) if is_exact else value
 
 
-def events_of_msgpack(payload: bytes) -> list[Any]:
-    """The events of a MessagePack payload, a map or an array of maps; strings as in JSON."""
+def events_of_msgpack(payload: bytes, bytes_max: int = USUAL.bytes_max) -> list[Any]:
+    """The events of a MessagePack payload, a map or an array of maps; strings as in JSON.
+
+    Maps and arrays take up to a hundred times their octets.  Where they may exceed ``bytes_max``,
+    they are counted while they are made, and the message is given up at the limit.
+    """
+    hooks: dict[str, Any] = {}
+    if len(payload) * _EXPANSION > bytes_max:
+        count = _Budget(bytes_max - len(payload)).charge
+        hooks = {"object_hook": count, "list_hook": count}
     try:
-        value = msgpack.unpackb(payload, raw=False, strict_map_key=False)
+        value = msgpack.unpackb(payload, raw=False, strict_map_key=False, **hooks)
+    except _BudgetError:
+        return [f"the message needs too many bytes when decoded, more than {bytes_max}"]
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
         # A TypeError: a map or an array is the key of a map.
         return [f"not MessagePack: {error or type(error).__name__}"]
     if isinstance(value, list):
         return [_object(item) for item in value]
     return [_object(value)]
+
+
+class _BudgetError(Exception):
+    """The containers of a message are too large."""
+
+
+class _Budget:
+    """Bytes that containers may still take."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def charge(self, made: Any) -> Any:
+        """Charge a container and the objects of its items, without their text; return it."""
+        items = len(made) if isinstance(made, list) else 2 * len(made)
+        self._left -= getsizeof(made) + _OBJECT_BYTES * items
+        if self._left < 0:
+            raise _BudgetError
+        return made
 
 
 def _object(value: Any) -> Any:

@@ -35,6 +35,8 @@ def subject(prefix: str, stream: str, producer: str) -> str:
 def payload(marker: Marker) -> bytes:
     """A marker's payload, without its sequence."""
     values: dict[str, Any] = {"position": marker.position, "epoch": marker.epoch}
+    if marker.time_ms:
+        values["time"] = marker.time_ms
     if marker.run:
         values |= {"run": marker.run, "task": marker.task}
     if marker.recent:
@@ -83,7 +85,8 @@ def parse(stored: Stored | None) -> Marker:
             int(values["position"]),
             int(values["epoch"]),
             stored.sequence,
-            time_ms=stored.time_ms,
+            # A marker stored again for a newer epoch keeps the time of its rows.
+            time_ms=int(values.get("time", stored.time_ms)),
             run=str(values.get("run", "")),
             task=int(values.get("task", -1)),
             recent=tuple(_record(*map(int, entry)) for entry in values.get("recent", ())),

@@ -26,6 +26,8 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import BEFORE_ALL, RESET, EventBatch, State, namespaced, no_events, subset
+from mesh.operators.environment import current
+from mesh.operators.gaps import later_ms
 from mesh.operators.native import bare, types
 from mesh.operators.output_rate.buffer import InstanceTimers, ticked
 from mesh.operators.output_rate.live_rows import LiveRows, Shows
@@ -109,6 +111,7 @@ class Snapshots:
         self._timed: Bools = np.zeros(0, dtype=np.bool_)
         #: Ticks of this run: due time, instance, number of rows shown.
         self._ticks: list[tuple[int, int, int]] = []
+        current().periodic.append(self)
 
     def begin(self, instance: Longs, clock_ms: Longs) -> None:
         """Start the timers at these times."""
@@ -202,6 +205,19 @@ class Snapshots:
     def next_time(self) -> int | None:
         """The next tick that may show something."""
         return self._timers[0][0] if self._timers else None
+
+    @property
+    def period_ms(self) -> int:
+        """The time between two ticks."""
+        return self._every_ms
+
+    def skip(self, to_ms: int) -> None:
+        """Move ticks that are due before ``to_ms`` up to it or after it."""
+        self._timers = [
+            (later_ms(due_ms, self._every_ms, to_ms), turn, instance)
+            for due_ms, turn, instance in self._timers
+        ]
+        heapq.heapify(self._timers)
 
     def forget(self, instances: Longs, groups: Longs) -> None:
         """Drop the content of ``instances``, and their timers."""

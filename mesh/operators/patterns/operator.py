@@ -22,9 +22,10 @@ from mesh.operators.base import (
     State,
     no_events,
 )
+from mesh.operators.environment import current
 from mesh.operators.expressions import columns_of, compile_filter
 from mesh.operators.frame import Frame
-from mesh.operators.patterns import memory_layout, program, state_codec
+from mesh.operators.patterns import memory_layout, program, skipping, state_codec
 from mesh.operators.patterns.batch import Batch, event_rows, merge_order
 from mesh.operators.patterns.conditions import compile_conditions
 from mesh.operators.patterns.evaluation import PredicateEvaluator
@@ -128,6 +129,10 @@ class PatternOperator:
         #: After the last sweep.
         self._held_nodes = self._held_events = 0
         self._machine = NativeMachine(self._empty(), self._events, self._evaluator, self._log)
+        periods = skipping.periods_ms(self._layout.plan)
+        #: The shortest time after which an absence is waited for again; None if none is.
+        self.period_ms = int(periods[periods > 0].min()) if periods.any() else None
+        current().periodic.append(self)
 
     def _kept_schemas(
         self, programs: PredicatePrograms, schemas: Mapping[str, pa.Schema]
@@ -305,6 +310,11 @@ class PatternOperator:
         """Due time of the first timer."""
         w = self._memory
         return int(w.tasks[0, memory_layout.TASK_TIME]) if w.scalars[memory_layout.TASKS] else None
+
+    def skip(self, to_ms: int) -> None:
+        """Pass over a gap of time: see ``operators.gaps``."""
+        self._stored = None
+        skipping.skip(self._memory, to_ms)
 
     def _sweep(self, always: bool = False) -> None:
         """Forget the entries that no list refers to, when they are more than the others."""

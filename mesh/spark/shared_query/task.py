@@ -25,15 +25,18 @@ from pyspark_nats.sink.publish import Publisher
 from pyspark_nats.source import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from mesh.spark.local_state import Position
     from mesh.spark.partition_task import Partition
     from mesh.spark.shared_query.members import InputPartition, Member
     from mesh.spark.shared_query.work import WorkItem
+    from pyspark_nats.source.ranges import StreamRange
 
 #: How long to wait for a server that is unavailable, seconds.
 _SERVER_S: Final = 20.0
+#: The server's time of a message, in rows for groups with state and without.
+_TIME_COLUMNS: Final = ("time_ms", "_timestamp_ms")
 #: Numbers the runs of this process.
 _runs: Final = itertools.count(1)
 
@@ -70,6 +73,8 @@ class PartRun:
     messages: int = 0
     rows: int = 0
     errors: int = 0
+    #: The server's time before which no input of this run was stored, ms since 1970.
+    since_ms: int = 0
     #: None for a group without state.
     live: LiveState | None = None
 
@@ -95,12 +100,14 @@ def run(item: WorkItem) -> PartRun:
         if item.messages is None
         else batches.shaped(form, item.ranges, [item.messages])
     )
+    first = next(rows, None)
+    done.since_ms = first_input_ms(item.ranges, first)
+    rows = rows if first is None else itertools.chain([first], rows)
     made = _with_state(item, rows, done) if member.io.group.stateful else _without(item, rows, done)
     # A name that no other run of the member has, in any process.
     name = f"{member.io.assignment.epoch}.{member.generation}-{os.getpid()}.{next(_runs)}"
     connection = shared(member.sink.connection)
-    since_ms = min((one.start_ms for one in item.ranges), default=0)
-    origin = Origin(name, part.number, began_ms=item.began_ms, since_ms=since_ms)
+    origin = Origin(name, part.number, began_ms=item.began_ms, since_ms=done.since_ms)
     publisher = Publisher(connection, member.sink, origin)
     errors = member.io.errors[0]
     room = messages_out.room(connection)
@@ -114,6 +121,19 @@ def run(item: WorkItem) -> PartRun:
             publisher.add(messages_out.without_header_lines(out))
     publisher.finish()
     return done
+
+
+def first_input_ms(ranges: Sequence[StreamRange], first: pa.RecordBatch | None) -> int:
+    """The time before which no message of ``ranges`` was stored, ms since 1970; 0 if unknown.
+
+    The start of a range is that of the message before it, which may be much older: after a loss
+    of NATS, messages at sequences of lost ones would look as if they were those.
+    """
+    earliest_ms = min((one.start_ms for one in ranges), default=0)
+    column = next((c for c in _TIME_COLUMNS if first and c in first.schema.names), None)
+    if len(ranges) != 1 or column is None or first is None:
+        return earliest_ms
+    return max(earliest_ms, int(first.column(column)[0].as_py()))
 
 
 def is_server_there(member: Member) -> bool:
@@ -152,6 +172,17 @@ def _with_state(
     run = PartitionRun(task)
     run.starts = {r.stream: {"sequence": r.start, "time_ms": r.start_ms} for r in item.ranges}
     run.ends = {r.stream: {"sequence": r.end, "time_ms": r.end_ms} for r in item.ranges}
+    # A timer may have fired, and its rows may be published, before any message of this run came.
+    timer_ms = run.next_timer_ms()
+    if timer_ms is not None:
+        start_ms = min((one.start_ms for one in item.ranges), default=0)
+        done.since_ms = max(start_ms, min(done.since_ms, timer_ms))
+    return _processed(run, task, rows, done)
+
+
+def _processed(
+    run: PartitionRun, task: _KeepingTask, rows: Iterator[pa.RecordBatch], done: PartRun
+) -> Iterator[pa.RecordBatch]:
     for batch in rows:
         done.messages += batch.num_rows
         yield from run.process(batch)
