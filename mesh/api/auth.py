@@ -27,6 +27,7 @@ from starlette.responses import Response
 
 from mesh.api.permissions import ANY_USER, is_known, needed
 from mesh.api.rates import RateLimits
+from mesh.api.responses import error_type
 from mesh.api.users import Credentials, parse_basic
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
@@ -388,5 +389,6 @@ def _hostname(host: str) -> str:
 
 def _answer(status: int, message: str) -> Response:
     headers = _HEADERS.get(status, {})
-    body = orjson.dumps({"code": f"MESH-A{status}", "message": message}) + b"\n"
+    values = {"code": f"MESH-A{status}", "message": message, "type": error_type(status)}
+    body = orjson.dumps(values) + b"\n"
     return Response(body, status, headers, "application/json")

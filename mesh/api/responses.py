@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -11,6 +12,12 @@ from mesh.errors import MeshError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+
+def error_type(status: int) -> str:
+    """The kind of an error in the words of the system before this one."""
+    kinds = {400: "validation error", 404: "not found", 409: "conflict", 500: "internal error"}
+    return kinds.get(status, HTTPStatus(status).phrase.lower())
 
 
 class Json(Response):

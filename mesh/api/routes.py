@@ -43,7 +43,7 @@ from mesh.api.monitoring import Monitoring
 from mesh.api.originals import Originals
 from mesh.api.paths import route
 from mesh.api.queries import QueryRoutes
-from mesh.api.responses import Json, body, number, parameter, values_of, with_status
+from mesh.api.responses import Json, body, error_type, number, parameter, values_of, with_status
 from mesh.api.secrets import SecretRoutes
 from mesh.api.visible import VisibleService, require_for_text
 from mesh.errors import MeshError, MeshErrors
@@ -293,12 +293,6 @@ def status_of(error: MeshError) -> int:
     return HTTPStatus.SERVICE_UNAVAILABLE if kind == "N" else HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def _type(status: int) -> str:
-    """The kind of an error in the words of the system before this one."""
-    kinds = {400: "validation error", 404: "not found", 409: "conflict", 500: "internal error"}
-    return kinds.get(status, HTTPStatus(status).phrase.lower())
-
-
 async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, MeshError)
     status = status_of(error)
@@ -306,7 +300,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
         log.warning("request failed", extra=fields(path=request.url.path, error=str(error)))
     soon = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
     headers = {"Retry-After": "1"} if status in soon else None
-    values = {**error.to_dict(), "type": _type(status)}
+    values = {**error.to_dict(), "type": error_type(status)}
     if isinstance(error, MeshErrors):
         values["errors"] = [one.to_dict() for one in error.errors]
     return Json(values, status, headers=headers)
@@ -315,7 +309,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
 async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     values = {"code": f"MESH-A{error.status_code}", "message": error.detail.lower()}
-    values["type"] = _type(error.status_code)
+    values["type"] = error_type(error.status_code)
     return Json(values, error.status_code, headers=error.headers)
 
 
@@ -324,7 +318,7 @@ async def _fail(request: Request, error: Exception) -> Response:
     return Json(
         {
             "code": "MESH-A500",
-            "type": _type(HTTPStatus.INTERNAL_SERVER_ERROR),
+            "type": error_type(HTTPStatus.INTERNAL_SERVER_ERROR),
             "message": "internal error",
             "detail": "The manager's log says more.",
         },

@@ -61,7 +61,7 @@ def test_a_wildcard_in_the_place_of_an_app_is_not_found() -> None:
     answers = anyio.run(run)
     assert len(answers) > 160
     refused = 404, {"code": "MESH-A404", "message": "not found", "type": "not found"}
-    assert [path for path, *answer in answers if tuple(answer) != refused] == []
+    assert [(path, *answer) for path, *answer in answers if tuple(answer) != refused] == []
     assert service.events.done == []
 
 
