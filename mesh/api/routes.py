@@ -38,6 +38,7 @@ from mesh.api.auth import Guard
 from mesh.api.backups import BackupRoutes
 from mesh.api.events import EventRoutes
 from mesh.api.monitoring import Monitoring
+from mesh.api.openapi import openapi
 from mesh.api.paths import route
 from mesh.api.queries import QueryRoutes
 from mesh.api.responses import Json, body, number, parameter, values_of
@@ -90,6 +91,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             *QueryRoutes(service).routes(),
             *AccountRoutes(access).routes(),
             *SecretRoutes(access).routes(),
+            route("/openapi.json", openapi, "GET"),
             route("/siddhi-apps", routes.apps, "GET"),
             route("/siddhi-apps", routes.deploy, "POST"),
             route("/siddhi-apps", routes.update, "PUT"),
