@@ -157,6 +157,8 @@ class ApiServer:
             raise MeshError(
                 "MESH-A104", "the API's certificate can't be used", detail=f"{error}."
             ) from error
+        if config.ssl is not None:
+            config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
         self._server = _Server(config, settings)
         self._scheme = "https" if settings.tls_cert else "http"
 

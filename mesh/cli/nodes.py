@@ -87,8 +87,6 @@ async def _manage(settings: Settings) -> None:
         audit = Audit(service.client, replicas)
         js = service.client.jetstream()
         directory = Directory(js, replicas)
-        await audit.start()
-        await directory.start()
 
         def front(app: ASGIApp, access: Access) -> ASGIApp:
             return Front(app, make_pages(service, access, clock))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-import threading
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -14,20 +11,14 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from starlette.routing import Route
 
-from mesh.api import users
 from mesh.api.auth import Access
 from mesh.api.openapi import document
 from mesh.api.permissions import ANY_USER, ROUTES, template
 from mesh.api.routes import make_app
-from mesh.api.server import ApiServer, listen
-from mesh.jetstream.audit import Audit
-from mesh.jetstream.directory import Directory
-from mesh.manager.manager import running
-from mesh.settings import ManagerSettings, NatsSettings, Settings
 from tests.support.api import FakeService
+from tests.support.manager_api import manager_api
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
@@ -62,44 +53,17 @@ def test_it_is_served() -> None:
     assert "/openapi.json" in anyio.run(run)["paths"]
 
 
-@pytest.fixture
-def api(nats_server: NatsServer, tmp_path: Path) -> Iterator[str]:
-    """The URL of a manager with the users ``ada``, who may all, and ``eve``, who may nothing."""
-    file = tmp_path / "users"
-    users.add(file, "ada", "pw")
-    manager = ManagerSettings(id="m1", port=0, users_file=str(file), requests_per_s=0.0)
-    whole = Settings(nats=NatsSettings(url=nats_server.url), manager=manager)
-    found: concurrent.futures.Future[str] = concurrent.futures.Future()
-    ended = threading.Event()
-
-    async def serve() -> None:
-        async with running(whole) as (_, service), anyio.create_task_group() as tasks:
-            directory, audit = Directory(service.client.jetstream()), Audit(service.client)
-            await audit.start()
-            await directory.start()
-            tasks.start_soon(directory.follow)
-            tasks.start_soon(audit.follow)
-            await directory.ready()
-            server = ApiServer(service, manager, listen(manager), directory=directory, audit=audit)
-            tasks.start_soon(server.run)
-            found.set_result(server.url)
-            await asyncio.to_thread(ended.wait)
-            server.stop()
-            tasks.cancel_scope.cancel()
-
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    thread.start()
-    try:
-        yield found.result(60)
-    finally:
-        ended.set()
-        thread.join(30)
-
-
 @pytest.mark.extended
 @pytest.mark.nats
-def test_random_requests_meet_no_fault_and_reach_nothing_without_a_permission(api: str) -> None:
-    ada, token = ("ada", "pw"), ""
+def test_random_requests_meet_no_fault_and_reach_nothing_without_a_permission(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    with manager_api(nats_server, tmp_path) as api:
+        _fuzz(api)
+
+
+def _fuzz(api: str) -> None:
+    ada = ("ada", "pw")
     with httpx.Client(base_url=api, auth=ada) as client:
         # A token of ada that leaves eve nothing but what is open to any user.
         limit = {"name": "eve", "may": ["nodes.manage"], "apps": "None"}
