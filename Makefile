@@ -34,7 +34,7 @@ up down logs images: export MESH_HOST_UID := $(shell id -u)
 up down logs images: export MESH_HOST_GID := $(shell id -g)
 up down logs images: export COMPOSE_PROFILES := $(PROFILES)
 
-.PHONY: dist images up down logs vendor
+.PHONY: dist sbom images up down logs vendor
 .PHONY: help demo test test-all lint lock conf docs clean bench-connector bench-dashboard bench-doors bench-flow bench-language bench-mesh bench-operators chaos fuzz
 
 help:
@@ -114,6 +114,10 @@ fuzz: $(STAMP)
 dist: $(STAMP)
 	rm -rf dist && $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist . ./connectors
 	@ls dist
+
+# Every locked package with its licence and hashes, as CycloneDX.
+sbom: $(STAMP)
+	$(BIN)/python -m tools.sbom dist/sbom.json
 
 # One image after the other: they share layers.
 images:

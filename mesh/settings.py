@@ -251,6 +251,22 @@ class ReceiverSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OidcSettings:
+    """An identity provider, whose tokens the REST API accepts."""
+
+    issuer: str = setting("", "Issuer of the tokens, an https URL; empty for no provider.")
+    audience: str = setting("", "Audience that tokens must have.")
+    jwks_url: str = setting("", "URL of the provider's keys, empty for that of its discovery.")
+    user_claim: str = setting("sub", "Claim with the name of the user.")
+    roles_claim: str = setting("roles", "Claim with the roles, 'a.b' for one within another.")
+    roles: str = setting(
+        "",
+        "Grants by value of that claim, comma-separated: 'admins=admin, shop=developer:Shop*'.",
+    )
+    leeway_s: float = setting(30.0, "Difference of clocks that is accepted, seconds.", most=300)
+
+
+@dataclass(frozen=True, slots=True)
 class SecretSettings:
     """Secrets of apps."""
 
@@ -359,6 +375,7 @@ class Settings:
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     receiver: ReceiverSettings = field(default_factory=ReceiverSettings)
     state: StateSettings = field(default_factory=StateSettings)
+    oidc: OidcSettings = field(default_factory=OidcSettings)
     secrets: SecretSettings = field(default_factory=SecretSettings)
     queries: QuerySettings = field(default_factory=QuerySettings)
     stores: StoreSettings = field(default_factory=StoreSettings)

@@ -125,7 +125,7 @@ _OWN_CHECK: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """What a request needs."""
+    """Permission that a request needs, and the app that it is about."""
 
     route: str
     permission: Permission | None
@@ -142,7 +142,7 @@ def template(path: str) -> str:
 
 
 def needed(method: str, path: str) -> Needed | None:
-    """What a request needs; None if no route of the table has this method and path."""
+    """Permission and app of a request; None if no route of the table has this method and path."""
     wanted = "GET" if method == "HEAD" else method
     parts = path.split("/")
     best: tuple[int, Needed] | None = None

@@ -40,6 +40,7 @@ from mesh.api.backups import BackupRoutes
 from mesh.api.error_entries import ErrorEntryRoutes
 from mesh.api.events import EventRoutes
 from mesh.api.monitoring import Monitoring
+from mesh.api.openapi import openapi
 from mesh.api.originals import Originals
 from mesh.api.paths import route
 from mesh.api.queries import QueryRoutes
@@ -93,6 +94,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             *QueryRoutes(service).routes(),
             *AccountRoutes(access).routes(),
             *SecretRoutes(access).routes(),
+            route("/openapi.json", openapi, "GET"),
             route("/siddhi-apps", routes.apps, "GET"),
             route("/siddhi-apps", routes.deploy, "POST"),
             route("/siddhi-apps", routes.update, "PUT"),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from mesh.api.oidc import Provider
     from mesh.api.service import Service
     from mesh.jetstream.audit import Audit, AuditEntry
     from mesh.jetstream.directory import Directory
@@ -110,6 +111,7 @@ class ApiServer:
         directory: Directory | None = None,
         audit: Audit | None = None,
         secrets: SecretStore | None = None,
+        provider: Provider | None = None,
     ) -> None:
         """Serve nothing yet.
 
@@ -120,6 +122,7 @@ class ApiServer:
             front: adds pages to the API, for the same users.
             directory: users of all managers; None for those of the file alone.
             secrets: values that texts refer to.
+            provider: of tokens that are not ours.
             audit: takes an entry for each change and refusal.
 
         Raises:
@@ -132,6 +135,7 @@ class ApiServer:
             note=audit.note if audit is not None else _ignore,
             entries=audit.last if audit is not None else None,
             secrets=secrets,
+            bearer=provider.identity if provider is not None else None,
             limits=RateLimits(settings.requests_per_s, 2 * settings.requests_per_s),
         )
         app: ASGIApp = make_app(service, access)
@@ -153,6 +157,8 @@ class ApiServer:
             raise MeshError(
                 "MESH-A104", "the API's certificate can't be used", detail=f"{error}."
             ) from error
+        if config.ssl is not None:
+            config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
         self._server = _Server(config, settings)
         self._scheme = "https" if settings.tls_cert else "http"
 

@@ -1,4 +1,4 @@
-"""``mesh user``, ``mesh token`` and ``mesh audit``: who may use the REST API, and who did."""
+"""``mesh user``, ``mesh token`` and ``mesh audit``: users of the REST API and their requests."""
 
 from __future__ import annotations
 

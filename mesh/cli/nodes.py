@@ -68,6 +68,7 @@ def _prepare(config: Path | None) -> Settings:
 
 
 async def _manage(settings: Settings) -> None:
+    from mesh.api.oidc import make_provider
     from mesh.api.server import ApiServer, listen, offer_first_user
     from mesh.clock import SystemClock
     from mesh.dashboard.server import Front, make_pages
@@ -77,6 +78,7 @@ async def _manage(settings: Settings) -> None:
     from mesh.manager import run
 
     # Invalid settings are refused before anything is written to NATS.
+    provider = make_provider(settings.oidc, SystemClock())
     listener = listen(settings.manager)
 
     async def serve(service: ManagerService, announce: Callable[[str], None]) -> None:
@@ -85,8 +87,6 @@ async def _manage(settings: Settings) -> None:
         audit = Audit(service.client, replicas)
         js = service.client.jetstream()
         directory = Directory(js, replicas)
-        await audit.start()
-        await directory.start()
 
         def front(app: ASGIApp, access: Access) -> ASGIApp:
             return Front(app, make_pages(service, access, clock))
@@ -105,6 +105,7 @@ async def _manage(settings: Settings) -> None:
                 directory=directory,
                 audit=audit,
                 secrets=SecretStore(js, settings.secrets.key_file, replicas),
+                provider=provider,
             )
             await offer_first_user(settings.manager, directory)
             announce(listener.address)

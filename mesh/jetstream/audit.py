@@ -1,4 +1,4 @@
-"""The audit: who asked the API for what, from where, and with which result.
+"""The audit: requests to the API, with user, address and result.
 
 Entries are in an append-only stream: the server refuses to delete and to purge its messages, also
 for managers.  They leave with their age.  No entry holds a password, a token or a payload.
@@ -92,6 +92,13 @@ class Audit:
         """Store entries, without end."""
         js = self._client.jetstream()
         while True:
+            try:
+                await self.start()
+                break
+            except UNREACHABLE as error:
+                log.debug("stream of the audit not made yet", extra=fields(error=error))
+                await asyncio.sleep(_RETRY_S)
+        while True:
             entry = await self._waiting.get()
             data = orjson.dumps(entry)
             while True:
@@ -105,7 +112,10 @@ class Audit:
     async def last(self, limit: int) -> list[dict[str, Any]]:
         """The last entries, oldest first."""
         js = self._client.jetstream()
-        state = (await js.stream_info(names.AUDIT_STREAM)).state
+        try:
+            state = (await js.stream_info(names.AUDIT_STREAM)).state
+        except NotFoundError:
+            return []
         first = max(1, state.first_seq, state.last_seq - limit + 1)
         found: list[dict[str, Any]] = []
         for sequence in range(first, state.last_seq + 1):

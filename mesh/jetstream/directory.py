@@ -5,7 +5,7 @@
     setup             {"sha256"}: of the token for the first user, while there is none
 
 Names are in base64 in keys, as they have signs that keys do not.  Passwords are argon2 hashes, and
-tokens 256 random bits of which the bucket has the digest: its content lets nobody in.
+tokens 256 random bits of which the bucket has the digest: its content gives no access.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ class Directory:
         """Read the bucket and follow it, without end."""
         while True:
             try:
+                await self.start()
                 await self._read()
             except UNREACHABLE as error:
                 log.debug("directory is read again", extra=fields(error=error))

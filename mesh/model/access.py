@@ -173,7 +173,7 @@ def check_pattern(apps: str) -> str:
 
 
 def within(grants: Iterable[Grant], limit: Grant) -> tuple[Grant, ...]:
-    """What is left of grants within a limit, as of a token within its owner's rights.
+    """Grants within a limit, as those of a token within its owner's rights.
 
     Two patterns are compared by one of them covering the other; others have nothing in common.
     """

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
@@ -38,9 +38,15 @@ if TYPE_CHECKING:
 STOP_S = 8.0
 
 
+#: Beginnings of variables that give access: to NATS, to the REST API, to a store of states.
+_LOGINS: Final = (
+    "MESH_NATS_", "MESH_TOKEN", "MESH_PASSWORD", "MESH_NEW_PASSWORD",
+)  # fmt: skip
+
+
 def _environment() -> dict[str, str]:
-    """This process's environment without the login of NATS: apps may run Python in the session."""
-    return {name: v for name, v in os.environ.items() if not name.startswith("MESH_NATS_")}
+    """This process's environment without logins: apps may run Python in the session."""
+    return {name: v for name, v in os.environ.items() if not name.startswith(_LOGINS)}
 
 
 class SessionProcess:

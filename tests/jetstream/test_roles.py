@@ -23,6 +23,8 @@ pytestmark = pytest.mark.nats
 M, W, R, C, P, A = "manager", "worker", "receiver", "operator", "publisher", "reader"
 TILL, BOARD, DESK = "till", "board", "desk"
 API: Final = "$JS.API"
+#: No user may publish to it.
+END: Final = "the.end"
 
 #: Who may publish to a subject.
 PUBLISH: Final[dict[str, set[str]]] = {
@@ -132,6 +134,10 @@ def test_each_role_may_what_the_matrix_says_and_nothing_else(
         assert found is not None, error
         # The client gives the server's words in small letters.
         refused.add((found[1].lower(), found[2].lower()))
+        if found[2].lower() == END:
+            ended.set()
+
+    ended = asyncio.Event()
 
     async def scene() -> None:
         options: dict[str, Any] = {"user": name, "password": PASSWORDS[name], "error_cb": note}
@@ -143,6 +149,10 @@ def test_each_role_may_what_the_matrix_says_and_nothing_else(
         for subject in SUBSCRIBE:
             await client.subscribe(subject)
             await client.flush()
+        # The client may tell of a refusal after the answer, and tells of all in order.
+        await client.publish(END, b"")
+        async with asyncio.timeout(20):
+            await ended.wait()
         await client.close()
 
     asyncio.run(scene())

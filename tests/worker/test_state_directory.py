@@ -135,12 +135,11 @@ sys.stdin.read()
 """
 
 
-def test_a_session_does_not_inherit_the_login_of_nats(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_does_not_inherit_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("MESH_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("MESH_NATS_PASSWORD", "secret")
+    for name in ("MESH_NATS_PASSWORD", "MESH_TOKEN", "MESH_PASSWORD", "MESH_NEW_PASSWORD"):
+        monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("MESH_LOG_LEVEL", "INFO")
     config = SessionConfig("w", str(tmp_path), Settings())
 

@@ -1,0 +1,147 @@
+"""The OpenAPI document of the REST API, made from its routes.
+
+Paths, methods and names of parameters are those of the routes; summaries are the first lines of
+the handlers' docstrings; the permission of each is that of the table which the guard uses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import mesh
+from mesh.api.auth import OPEN_PATHS
+from mesh.api.permissions import ROUTES, template
+from mesh.api.responses import Json
+from mesh.model import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+_TEXT: Final[dict[str, Any]] = {"type": "string"}
+#: Schemas of parameters of paths.
+_PATH: Final[dict[str, dict[str, Any]]] = {
+    "app": {"type": "string", "pattern": f"^{names.APP_NAME}$"},
+    "id": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
+    "order": {"enum": ["cordon", "uncordon", "drain"]},
+    "secret": {"type": "string", "pattern": "^[a-z][a-z0-9_.-]{0,63}$"},
+}
+_BOOL: Final[dict[str, Any]] = {"enum": ["true", "false"]}
+_COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": 1000}
+#: Schemas of parameters of the query, by route.
+_QUERY: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    "GET /siddhi-apps": {"isActive": _BOOL},
+    "POST /siddhi-apps": {"from": _TEXT},
+    "PUT /siddhi-apps": {"from": _TEXT, "replace": _BOOL, "reset": _TEXT},
+    "POST /siddhi-apps/plan": {"reset": _TEXT},
+    "PUT /siddhi-apps/{app}": {"active": _BOOL},
+    "GET /siddhi-apps/{app}/status": {"wait": {"enum": ["running"]}, "timeout": _COUNT},
+    "GET /siddhi-apps/{app}/plan": {"output": {"enum": ["json", "svg", "dot"]}},
+    "GET /siddhi-apps/{app}/errors": {"limit": _COUNT},
+    "POST /siddhi-apps/{app}/scale": {"group": _TEXT, "parallel": _COUNT},
+    "POST /siddhi-apps/{app}/restore": {
+        "revision": _TEXT, "before": _TEXT, "as": _TEXT, "replay": _BOOL,
+    },
+    "GET /error-handler/{app}": {"limit": _COUNT, "before": _COUNT},
+    "DELETE /error-handler/{app}": {"all": _BOOL, "olderThan": _COUNT},
+    "GET /history": {"app": _TEXT, "group": _TEXT, "node": _TEXT, "seconds": _COUNT},
+    "GET /audit": {"limit": _COUNT, "user": _TEXT},
+}  # fmt: skip
+_OBJECT: Final[dict[str, Any]] = {"type": "object"}
+
+
+def _object(required: tuple[str, ...], **properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "required": list(required), "properties": properties}
+
+
+_WORDS: Final[dict[str, Any]] = {"type": "array", "items": _TEXT}
+_EVENT: Final = _object(
+    ("siddhiAppName", "streamName", "data"),
+    siddhiAppName=_TEXT, streamName=_TEXT, data={"type": "array"}, timestamp={"type": "integer"},
+)  # fmt: skip
+#: Media types and schemas of bodies, by route.
+_BODIES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "POST /siddhi-apps": ("text/plain", _TEXT),
+    "PUT /siddhi-apps": ("text/plain", _TEXT),
+    "POST /siddhi-apps/plan": ("text/plain", _TEXT),
+    "PUT /secrets/{secret}": ("text/plain", _TEXT),
+    "POST /error-handler/{app}/replay": ("application/json", _OBJECT),
+    "POST /simulation/single": ("application/json", _EVENT),
+    "POST /simulation/feed": ("application/json", {"type": "array", "items": _EVENT}),
+    "POST /stores/query": (
+        "application/json", _object(("appName", "query"), appName=_TEXT, query=_TEXT)
+    ),
+    "POST /users": (
+        "application/json",
+        _object(("name", "password", "may"), name=_TEXT, password=_TEXT, may=_WORDS, apps=_TEXT),
+    ),
+    "POST /tokens": (
+        "application/json",
+        _object(("name",), name=_TEXT, days={"type": "integer"}, may=_WORDS, apps=_TEXT),
+    ),
+}  # fmt: skip
+_ERROR: Final = {
+    "type": "object",
+    "required": ["code", "message"],
+    "properties": {name: {"type": "string"} for name in ("code", "message", "detail", "hint")},
+}
+
+
+def document(routes: Iterable[Route]) -> dict[str, Any]:
+    """The document of these routes."""
+    paths: dict[str, dict[str, Any]] = {}
+    for one in routes:
+        path = template(one.path)
+        for method in sorted((one.methods or set()) - {"HEAD"}):
+            paths.setdefault(path, {})[method.lower()] = _operation(one, method, path)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "NATS event mesh", "version": mesh.__version__},
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "securitySchemes": {
+                "password": {"type": "http", "scheme": "basic"},
+                "token": {"type": "http", "scheme": "bearer"},
+            },
+            "schemas": {"Error": _ERROR},
+        },
+    }
+
+
+def _operation(route: Route, method: str, path: str) -> dict[str, Any]:
+    key = f"{method} {path}"
+    permission = ROUTES.get(key)
+    lines = (route.endpoint.__doc__ or "").strip().splitlines() or [""]
+    is_open = path in OPEN_PATHS
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": _PATH.get(name, _TEXT)}
+        for name in route.param_convertors
+    ]
+    parameters += [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in _QUERY.get(key, {}).items()
+    ]
+    error = {"schema": {"$ref": "#/components/schemas/Error"}}
+    made: dict[str, Any] = {
+        "operationId": key,
+        "summary": lines[0],
+        "description": "" if is_open else f"Permission: {permission or 'any user'}.",
+        "parameters": parameters,
+        "security": [] if is_open else [{"password": []}, {"token": []}],
+        "responses": {
+            "2XX": {"description": "The answer."},
+            "default": {"description": "An error.", "content": {"application/json": error}},
+        },
+    }
+    if key in _BODIES:
+        kind, schema = _BODIES[key]
+        made["requestBody"] = {"required": True, "content": {kind: {"schema": schema}}}
+    return made
+
+
+async def openapi(request: Request) -> Response:
+    """This document."""
+    return Json(document(request.app.routes))
