@@ -41,8 +41,8 @@ class StoreOutput:
             producer: the name in markers.
             epoch: of the assignment.
         """
-        self._tables: dict[str, StoredTable] = {}
         self._rows: dict[StoreWriter, list[StoredRows]] = {}
+        self._tables: dict[str, StoredTable] = {}
         self._writer_of: dict[str, StoreWriter] = {}
         #: Whether the last ``commit`` had rows to write.
         self.has_committed = False
@@ -98,6 +98,10 @@ class StoreOutput:
                 self.has_committed = True
                 writer.commit(_joined(kept))
                 kept.clear()
+
+    def __del__(self) -> None:
+        # A partition that fails in a run is dropped as it is.
+        self.close()
 
     def close(self) -> None:
         """Close the connections."""
