@@ -63,6 +63,8 @@ class Environment:
     windows: Mapping[str, Content] = field(default_factory=dict)
     aggregations: Mapping[str, Aggregated] = field(default_factory=dict)
     salt: str = ""
+    #: The time of a stored state; None: that of the question.
+    clock_ms: int | None = None
 
 
 _current: ContextVar[Environment | None] = ContextVar("environment", default=None)

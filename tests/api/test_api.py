@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from mesh.api import tls, users
+from mesh.api.permissions import Permission
 from mesh.api.server import ApiServer, listen
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
@@ -287,6 +288,19 @@ def test_probes_need_no_user_and_say_whether_the_manager_can_serve(
     anyio.run(run)
 
 
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({"appName": "Shop", "aggName": "Sales"}, 200),
+        ({"appName": "Shop", "aggName": "Other"}, 404),
+        ({"appName": "Shop"}, 400),
+        ([], 400),
+    ],
+)
+def test_an_aggregation_needs_no_loading(asked: Any, status: int) -> None:
+    assert ask(FakeService(), "POST", "/stores/initAgg", json=asked).status_code == status
+
+
 CHANGE = {"appName": "Shop", "query": "delete T on true"}
 
 
@@ -294,7 +308,7 @@ def test_a_change_of_a_table_needs_the_permission_to_manage(
     secured: ManagerSettings, tmp_path: Path
 ) -> None:
     async def run() -> None:
-        users.add(tmp_path / "users", "eve", "e", frozenset({users.Permission.VIEW}))
+        users.add(tmp_path / "users", "eve", "e", frozenset({Permission.VIEW}))
         context = ssl.create_default_context(cafile=secured.tls_cert)
         change = {**CHANGE, "id": "i-1"}
         async with (
