@@ -35,7 +35,7 @@ up down logs images: export MESH_HOST_GID := $(shell id -g)
 up down logs images: export COMPOSE_PROFILES := $(PROFILES)
 
 .PHONY: dist sbom images up down logs vendor
-.PHONY: help demo test test-all lint lock conf docs clean bench-connector bench-dashboard bench-doors bench-flow bench-language bench-mesh bench-operators chaos fuzz
+.PHONY: help demo test test-all lint lock conf docs clean bench-ask bench-connector bench-dashboard bench-doors bench-flow bench-language bench-mesh bench-operators chaos fuzz
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
@@ -48,6 +48,7 @@ help:
 	@echo 'make up      a cluster in containers: 3 NATS servers, 2 managers, 3 workers; PROFILES=store,metrics adds services'
 	@echo 'make down    ends it, and keeps its volumes; make logs shows its logs'
 	@echo 'make images  build its images; BASE=IMAGE and PIP_INDEX_URL=URL choose the base and the package index'
+	@echo 'make bench-ask         aggregations beside the engine, and on-demand reads; ORACLE=PROGRAM, CHECK=1, ONLY=reads'
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
 	@echo 'make bench-doors       rates of sources, sinks and mappers; CHECK=1 to fail on a missed target'
 	@echo 'make bench-dashboard   the overview of 1,000 apps, and what open pages cost a manager; CHECK=1 to fail on a missed target'
@@ -82,6 +83,9 @@ test-all: test
 
 lint: $(STAMP)
 	$(LINT)
+
+bench-ask: $(STAMP)
+	@$(BIN)/python -m bench.ask $(if $(ORACLE),--oracle $(ORACLE)) $(if $(CHECK),--check) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 bench-connector: $(STAMP)
 	@$(BIN)/python -m bench.connector $(if $(CHECK),--check) $(if $(ONLY),--only $(ONLY)) $(ARGS)

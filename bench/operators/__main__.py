@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = []
     for measured in chosen:
         for keys in map(int, given.keys.split(",")):
-            row = _measure(measured, keys, given)
+            row = measure_one(measured, keys, given)
             rows.append(row)
             print(_line(row), file=sys.stderr)
     _table(rows, figures, held)
@@ -78,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(given.check and is_missed)
 
 
-def _measure(measured: Measured, keys: int, given: argparse.Namespace) -> dict[str, Any]:
+def measure_one(measured: Measured, keys: int, given: argparse.Namespace) -> dict[str, Any]:
+    """Rates of an app here and in the engine; without an oracle the engine's is left out."""
     command = [sys.executable, "-m", "bench.operators.ours", measured.name, str(keys)]
     command += ["--events", str(given.events), *(["--unchecked"] if given.unchecked else [])]
     env = {**os.environ, **_ONE_CORE}
@@ -86,7 +87,7 @@ def _measure(measured: Measured, keys: int, given: argparse.Namespace) -> dict[s
     ours: dict[str, Any] = {"error": done.stderr[-400:]}
     if done.stdout:
         ours = json.loads(done.stdout.splitlines()[-1])
-    engine = _engine(given.oracle, measured, keys, given.events)
+    engine = _engine(given.oracle, measured, keys, given.events) if given.oracle else {}
     row: dict[str, Any] = {"name": measured.name, "keys": keys, "target": measured.targets[keys]}
     row |= {"ours": ours, "engine": engine, "times": None, "is_met": False}
     if "cpu" in ours and "median_events_per_thread_cpu_s" in engine:

@@ -64,6 +64,7 @@ ROUTES: Final[dict[str, Permission | None]] = {
     "POST /simulation/single": _WRITE,
     "POST /simulation/feed": _WRITE,
     "POST /stores/query": _READ,
+    "POST /stores/initAgg": _READ,
     "GET /managers": _MONITOR,
     "GET /managers/kafkaDetails/{app}": _VIEW,
     "GET /statistics": _MONITOR,
@@ -118,6 +119,7 @@ _OWN_CHECK: Final = frozenset(
         "POST /simulation/single",
         "POST /simulation/feed",
         "POST /stores/query",
+        "POST /stores/initAgg",
         "GET /managers/siddhi-apps",
     }
 )

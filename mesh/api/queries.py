@@ -1,10 +1,11 @@
 """On-demand queries through the REST API.
 
+    POST /stores/initAgg  {"appName", "aggName"}
     POST /stores/query    {"appName", "query", "details"?, "partial"?, "min_position"?, "id"?}
 
 The answer is ``{"records": [[..], ..], "positions": {stream: sequence}}``, with ``details`` also
 names and types of the columns, and with ``partial`` the instances that are ``missing``, if any.
-A query that changes a table needs the permission ``manage``; the answer to it has ``changed``.
+A query that changes a table needs the permission ``data.write``; the answer to it has ``changed``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,27 @@ class QueryRoutes:
 
     def routes(self) -> list[Route]:
         """For the application."""
-        return [route("/stores/query", self.query, "POST")]
+        return [
+            route("/stores/query", self.query, "POST"),
+            route("/stores/initAgg", self.init_aggregation, "POST"),
+        ]
+
+    async def init_aggregation(self, request: Request) -> Response:
+        """Success for an aggregation that exists: its values are in its state, and always there.
+
+        In the system before this one the call loads them again from a database.
+        """
+        try:
+            values = orjson.loads(await body(request, BODY_BYTES_MAX))
+        except orjson.JSONDecodeError as error:
+            raise MeshError("MESH-A400", "the body is not JSON", detail=f"{error}.") from error
+        asked = values if isinstance(values, dict) else {}
+        app, aggregation = asked.get("appName"), asked.get("aggName")
+        if not isinstance(app, str) or not isinstance(aggregation, str):
+            raise MeshError("MESH-A400", "appName and aggName are names")
+        require(Permission.DATA_READ, app)
+        await self._service.queries.check_aggregation(app, aggregation)
+        return Json({"status": "success"})
 
     async def query(self, request: Request) -> Response:
         """The answer to an on-demand query."""

@@ -171,6 +171,10 @@ class Queries(Protocol):
         """
         ...
 
+    async def check_aggregation(self, app: str, aggregation: str) -> None:
+        """Check that an app has an aggregation; MESH-A404."""
+        ...
+
 
 class Service(Protocol):
     """Calls on the cluster, each good on any manager.

@@ -173,6 +173,13 @@ class Queries:
             positions = {s: n for reached, _ in found for s, n in reached.items()}
             return QueryAnswer(records, plan.columns, positions, tuple(missing))
 
+    async def check_aggregation(self, app: str, aggregation: str) -> None:
+        """Check that an app has an aggregation; MESH-A404."""
+        deadline_s = self._clock.monotonic_s() + self._limits.timeout_s
+        text = self._desired.get(app).value.spec.text
+        with self._bound.turn():
+            await self._compute(deadline_s, "check_aggregation", text, aggregation)
+
     async def _compute(self, deadline_s: float, function: str, *arguments: Any) -> Any:
         """The result of a function of ``query_parts``."""
         async with self._turn:

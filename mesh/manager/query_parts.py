@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.ipc
 
-from mesh.errors import not_supported
+from mesh.errors import MeshError, not_supported
 from mesh.functions.objects import from_binary, python_value
 from mesh.language.parser import parse, parse_on_demand_query
 from mesh.model.question import too_many_rows
@@ -55,8 +55,11 @@ def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -
     changes = not isinstance(asked.action, Answer)
     if not changes and asked.store is None:
         raise not_supported("on-demand queries that neither read nor change", asked.action.position)
-    own = asked.store.schema if asked.store is not None else asked.action.target
-    home = _home(asked.action.target.name if changes else own.name, groups)
+    if changes or asked.store is None:
+        own = asked.action.target.name
+    else:
+        own = asked.store.table_of[0] if asked.store.table_of else asked.store.schema.name
+    home = _home(own, groups)
     if changes and home is None:
         raise not_supported(
             f'an on-demand change of table "{asked.action.target.name}", which no query uses',
@@ -80,6 +83,17 @@ def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -
 def _home(name: str, groups: tuple[tuple[str, str], ...]) -> str | None:
     """The group that keeps a store; None if none does."""
     return next((group for group, text in groups if name in _kept_by(text)), None)
+
+
+def check_aggregation(app_text: str, name: str) -> None:
+    """Check that an app has an aggregation; MESH-A404."""
+    known = [one.schema.name for one in _bound(app_text).aggregations]
+    if name not in known:
+        raise MeshError(
+            "MESH-A404",
+            f'aggregation "{name}" is not defined',
+            detail=f"There are {', '.join(known)}." if known else "The app has none.",
+        )
 
 
 def records_of(answers: Sequence[bytes]) -> bytes:

@@ -68,6 +68,8 @@ class Environment:
     salt: str = ""
     shard: str = ""
     periodic: list[Periodic] = field(default_factory=list)
+    #: The time of a stored state; None: that of the question.
+    clock_ms: int | None = None
 
 
 _current: ContextVar[Environment | None] = ContextVar("environment", default=None)

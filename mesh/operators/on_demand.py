@@ -19,6 +19,7 @@ from mesh.language.syntax import EventKind
 from mesh.model.types import StreamSchema
 from mesh.operators.aggregations.find import find_asked
 from mesh.operators.aggregations.rollup import Aggregation
+from mesh.operators.aggregations.table_rows import table_rows
 from mesh.operators.base import CURRENT, WHOLE, EventBatch
 from mesh.operators.environment import using
 from mesh.operators.expressions import compile_filter
@@ -98,22 +99,28 @@ def _found(store: BoundStore | None, stores: Environment, now_ms: int) -> EventB
         rows = table.take(slots)
         return _events(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms)
     if store.kind is SourceKind.AGGREGATION:
-        rows = _cells(store, stores)
+        rows = _cells(store, stores, now_ms)
         return _met(store.on, _events(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms))
     rows, times_ms = stores.windows[store.schema.name].content()
     rows = rows.select(store.schema.arrow.names)
     return _met(store.on, _events(rows, times_ms, now_ms))
 
 
-def _cells(store: BoundStore, stores: Environment) -> pa.RecordBatch:
-    """The rows of an aggregation that ``within`` and ``per`` ask for."""
+def _cells(store: BoundStore, stores: Environment, now_ms: int) -> pa.RecordBatch:
+    """The rows of an aggregation that ``within`` and ``per`` ask for, or of one of its tables."""
+    if store.table_of is not None:
+        name, duration = store.table_of
+        asked = stores.aggregations[name].cells
+        assert isinstance(asked, Aggregation), "see ``environment.Aggregated``"
+        clock_ms = now_ms if stores.clock_ms is None else stores.clock_ms
+        return table_rows(asked, duration, store.schema.arrow, now_ms=clock_ms)
     assert store.within is not None, "bound with both"
     assert store.per is not None, "bound with both"
     cells = stores.aggregations[store.schema.name].cells
     assert isinstance(cells, Aggregation), "see ``environment.Aggregated``"
     try:
         # Closed and running cells are found together, so a question need not close any.
-        return find_asked(cells, store.within, store.per, now_ms=0)
+        return find_asked(cells, store.within, store.per, store.on, now_ms=0)
     except ValueError as error:
         raise MeshError(
             "MESH-O110",

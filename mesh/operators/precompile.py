@@ -19,6 +19,7 @@ import pyarrow as pa
 from mesh.language.parser import parse
 from mesh.operators import native
 from mesh.operators.executor import Executor, InputRun
+from mesh.operators.select.hashing import Rows, Texts
 from mesh.plan.bind import bind
 
 if TYPE_CHECKING:
@@ -102,6 +103,12 @@ def compile_loops() -> None:
     ]
     executor.run(runs, {"S": int(times[-1]), "Q": int(times[-1])})
     executor.restore(executor.snapshot())
+    # Questions for one group look a key up.
+    text, rows = Texts(), Rows(1)
+    text.number(pa.array(["k"]))
+    text.find("k")
+    rows.number(np.zeros((1, 1), dtype=np.int64), np.zeros(1, dtype=np.bool_))
+    rows.find(np.zeros(1, dtype=np.int64))
     native.CACHE.mkdir(parents=True, exist_ok=True)
     native.compiled_mark().touch()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mesh.functions.scripts import compile_scripts
 from mesh.operators.aggregations.settings import zone_of
@@ -59,7 +59,11 @@ def stores_of(
     windows: dict[str, NamedWindowNode] = {}
     aggregations: dict[str, AggregationNode] = {}
     scripts = compile_scripts(app.scripts)
-    stores = Environment(scripts, tables, windows, aggregations, salt=app.name, shard=shard)
+    own: Any = subset(state, "own").scalars
+    clock_ms = own.get("now_ms", 0)
+    stores = Environment(
+        scripts, tables, windows, aggregations, salt=app.name, shard=shard, clock_ms=clock_ms
+    )
     rows = subset(state, "tables")
     with using(stores):
         for table in app.tables:

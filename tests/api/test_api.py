@@ -312,6 +312,19 @@ def test_probes_need_no_user_and_say_whether_the_manager_can_serve(
     anyio.run(run)
 
 
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({"appName": "Shop", "aggName": "Sales"}, 200),
+        ({"appName": "Shop", "aggName": "Other"}, 404),
+        ({"appName": "Shop"}, 400),
+        ([], 400),
+    ],
+)
+def test_an_aggregation_needs_no_loading(asked: Any, status: int) -> None:
+    assert ask(FakeService(), "POST", "/stores/initAgg", json=asked).status_code == status
+
+
 CHANGE = {"appName": "Shop", "query": "delete T on true"}
 
 

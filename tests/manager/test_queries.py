@@ -151,6 +151,17 @@ def test_an_aggregation_is_asked(nats_server: NatsServer, tmp_path: Path) -> Non
         ]  # fmt: skip
         assert await at.rows(f"{PER_DAY} sum(total) as n") == [[6]]
         assert (await at.refused(PER_DAY.replace("1970-", "soon") + "item")).code == "MESH-L226"
+        # Of buckets that are over, by the clock of the app.
+        seconds = "from Totals_SECONDS select AGG_TIMESTAMP, item, AGG_SUM_n order by item"
+        assert await at.rows(seconds) == []
+        at.shop.count += 500
+        at.shop.order(("cap", 1.0, 1))
+        at.shop.store()
+        assert await at.rows(seconds) == [[0, "ink", 2], [0, "pen", 4]]
+        assert (await at.refused("from Totals_HOUR")).code == "MESH-L217"
+        await at.queries.check_aggregation("Shop", "Totals")
+        with pytest.raises(MeshError, match="MESH-A404"):
+            await at.queries.check_aggregation("Shop", "Others")
         failed = await at.refused(PER_DAY.replace("'days'", "str:concat('we', 'eks')") + "item")
         assert failed.code == "MESH-O110"
         assert "Totals" in failed.message

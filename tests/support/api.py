@@ -149,6 +149,10 @@ class FakeQueries:
             raise MeshError("MESH-A503", "Shop-default-1 can't answer now")
         return FakeAnswer((app, query, dict(at_least), partial))
 
+    async def check_aggregation(self, app: str, aggregation: str) -> None:
+        if aggregation != "Sales":
+            raise MeshError("MESH-A404", f'aggregation "{aggregation}" is not defined')
+
 
 @dataclass
 class FakeService:

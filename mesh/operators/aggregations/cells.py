@@ -21,6 +21,7 @@ from mesh.operators.aggregations.loops import (
     GROUP,
     S_BUCKET,
     S_MARK,
+    chain_groups,
     latest_rows,
     number_cells,
     number_in_order,
@@ -115,6 +116,10 @@ class CellStore:
         self._last: Longs = np.zeros(0, dtype=np.int64)
         self._has_last = np.zeros(0, dtype=np.bool_)
         self._row_of: Longs = np.zeros(0, dtype=np.int64)
+        #: See ``chain_groups``, and the number of cells that are linked.
+        self._last_of: Longs = np.zeros(0, dtype=np.int64)
+        self._before: Longs = np.zeros(0, dtype=np.int64)
+        self._chained = 0
 
     def __len__(self) -> int:
         return self.count
@@ -183,7 +188,7 @@ class CellStore:
             self._build(needed)
         self.count = number_cells(
             cells.arrival, cells.bucket, cells.group, SEED, self._slots, self._keys, self.count,
-            self._near, self._state, numbers,
+            self._near, self._state, np.empty_like(numbers), numbers,
         )  # fmt: skip
         return numbers
 
@@ -237,6 +242,9 @@ class CellStore:
 
     def _build(self, room: int) -> None:
         """Make all cells known to ``_number``, with room for ``room`` of them."""
+        if room <= self.count:
+            # They may have other numbers, or groups.
+            self._last_of, self._chained = self._last_of[:0], 0
         if self._order is Order.NEW:
             return
         self._state[S_MARK] += 1
@@ -256,9 +264,27 @@ class CellStore:
         self._near = more_rows(self._near, int(keys[:, GROUP].max()) + 1)
         columns = [np.ascontiguousarray(keys[:, column]) for column in range(len(_KEYS))]
         numbers = np.empty(self.count, dtype=np.int64)
-        number_cells(*columns, SEED, self._slots, self._keys, 0, self._near, self._state, numbers)
+        number_cells(
+            *columns, SEED, self._slots, self._keys, 0, self._near, self._state,
+            np.empty_like(numbers), numbers,
+        )  # fmt: skip
 
     # Reading
+
+    def cells_of(self, group: int) -> Longs:
+        """The cells of a group, rising; the index is made, or extended, on request."""
+        if self._chained < self.count:
+            groups = int(self.groups[self._chained :].max()) + 1
+            self._last_of = more_rows(self._last_of, groups, -1)
+            self._before = more_rows(self._before, self.count)
+            chain_groups(self._keys, self._chained, self.count, self._last_of, self._before)
+            self._chained = self.count
+        found = []
+        cell = int(self._last_of[group]) if group < len(self._last_of) else -1
+        while cell >= 0:
+            found.append(cell)
+            cell = int(self._before[cell])
+        return np.array(found[::-1], dtype=np.int64)
 
     def take_first(self, count: int, version: str) -> Cells:
         """Remove the first cells, and return them."""

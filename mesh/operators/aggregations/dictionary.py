@@ -54,6 +54,10 @@ class KeyNumbers:
         zeros = np.zeros(count, dtype=np.int64)
         return np.ascontiguousarray(self._groups.number(keys, zeros, zeros.astype(np.int8)))
 
+    def find(self, keys: Sequence[Vector]) -> int:
+        """The number of a key, one vector of length 1 a type; -1 if there is none."""
+        return self._groups.find(keys)
+
     def values(self, column: int) -> Vector:
         """One column of all keys, by number."""
         known = self._values.get(column)

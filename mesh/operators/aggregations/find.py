@@ -6,23 +6,24 @@ durations, and merges them by their base values.  Outputs are computed from the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mesh.functions import kernels
-from mesh.functions.vectors import Vector
+from mesh.functions.vectors import Vector, constant
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.aggregations.buckets import bucket_starts
 from mesh.operators.aggregations.cells import Cells, CellStore
-from mesh.operators.aggregations.layout import AGGREGATES, LATEST
+from mesh.operators.aggregations.layout import AGGREGATES, KEYS, LATEST
 from mesh.operators.aggregations.times import duration_named, span_between
 from mesh.operators.aggregations.values import BaseKind
-from mesh.operators.expressions import compile_expression
+from mesh.operators.expressions import compile_expression, conjuncts
 from mesh.operators.frame import Frame
+from mesh.plan.bound import BinaryExpression, Column, Constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from mesh.operators.aggregations.rollup import Aggregation
     from mesh.operators.base import Longs
     from mesh.plan.bound import BoundExpression, BoundWithin
+
+#: Groups that are looked up one by one; for more of them all cells are compared.
+_FEW: Final = 64
 
 
 def find(
@@ -65,9 +69,16 @@ def find(
 
 
 def find_asked(
-    aggregation: Aggregation, within: BoundWithin, per: BoundExpression, *, now_ms: int
+    aggregation: Aggregation,
+    within: BoundWithin,
+    per: BoundExpression,
+    on: BoundExpression | None = None,
+    *,
+    now_ms: int,
 ) -> pa.RecordBatch:
     """The rows for ``within`` and ``per`` of an on-demand query, which name no attributes.
+
+    ``on``: a condition that the caller tests; rows of other groups than it allows are left out.
 
     Raises:
         ValueError: they can't be read; the message says why.
@@ -79,7 +90,47 @@ def find_asked(
     if start is None or duration is None or (end is None and within.end is not None):
         raise ValueError("'within' or 'per' is null")
     kept = duration_named(str(duration), aggregation.durations, aggregation.name)
-    return find(aggregation, span_between(start, end), kept, now_ms=now_ms)
+    groups = None if on is None else _groups_allowed(aggregation, on)
+    return find(aggregation, span_between(start, end), kept, now_ms=now_ms, groups=groups)
+
+
+def _groups_allowed(aggregation: Aggregation, on: BoundExpression) -> Longs | None:
+    """The groups that a condition with ``==`` on all group-by columns allows; None for any."""
+    keys: dict[int, Vector] = {}
+    for part in conjuncts(on):
+        if not isinstance(part, BinaryExpression) or part.operator is not BinaryOperator.EQUAL:
+            continue
+        for own, other in ((part.left, part.right), (part.right, part.left)):
+            if not isinstance(own, Column) or not isinstance(other, Constant):
+                continue
+            place = key_place(own.name, aggregation)
+            if place is not None and other.value is not None and _is_same(own, other):
+                keys[place] = constant(other.value, own.type)
+    if not keys or len(keys) < len(aggregation.groups.types):
+        return None
+    number = aggregation.groups.find([keys[place] for place in range(len(keys))])
+    return np.array([number] if number >= 0 else [], dtype=np.int64)
+
+
+def _is_same(own: Column, other: Constant) -> bool:
+    """Whether the constant has a value of the column's type, and that is what it is compared as."""
+    if own.type in (AttributeType.INT, AttributeType.LONG):
+        return other.type is own.type or (other.type, own.type) == (
+            AttributeType.INT, AttributeType.LONG
+        )  # fmt: skip
+    return own.type is AttributeType.STRING and other.type is AttributeType.STRING
+
+
+def key_place(name: str, aggregation: Aggregation) -> int | None:
+    """The number of the group-by column that is selected under ``name``; None for no such."""
+    place = aggregation.schema.names.index(name) - 1
+    if place < 0:
+        return None
+    output = aggregation.layout.outputs[place]
+    if not isinstance(output, Column) or output.step != KEYS:
+        return None
+    keys = aggregation.layout.keys
+    return next((n for n, key in enumerate(keys) if key.name == output.name), None)
 
 
 def groups_with(aggregation: Aggregation, column: int, values: Sequence[Any]) -> Longs:
@@ -105,24 +156,33 @@ def _merged(
     for store, duration in _stores(aggregation, per):
         if not len(store):
             continue
-        buckets = store.buckets
+        own = None if groups is None or len(groups) > _FEW else _cells_of(store, groups)
+        buckets = store.buckets if own is None else store.buckets[own]
         if duration is not per:
             buckets = bucket_starts(buckets, per, aggregation.zone)
         met = (buckets >= within[0]) & (buckets < within[1])
-        if groups is not None:
-            own = store.groups
-            met &= own == groups[0] if len(groups) == 1 else np.isin(own, groups)
+        if own is None and groups is not None:
+            met &= np.isin(store.groups, groups)
         chosen = np.flatnonzero(met)
+        buckets = buckets[chosen]
+        if own is not None:
+            chosen = own[chosen]
         if len(chosen):
             cells = store.take(chosen)
             none = np.zeros(len(chosen), dtype=np.int64)
             merged.add(
-                Cells(none, buckets[chosen], cells.group, cells.last, cells.values, cells.sets),
+                Cells(none, buckets, cells.group, cells.last, cells.values, cells.sets),
                 "",
             )
     order = np.lexsort((merged.groups, merged.buckets))
     merged.keep(order, "")
     return merged
+
+
+def _cells_of(store: CellStore, groups: Longs) -> Longs:
+    """The cells of some groups, rising."""
+    found = [store.cells_of(group) for group in groups.tolist()]
+    return np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
 
 
 def _stores(aggregation: Aggregation, per: TimeUnit) -> Iterator[tuple[CellStore, TimeUnit]]:

@@ -59,6 +59,8 @@ class Layout:
     found: list[FoundAggregate] = field(default_factory=list)
     outputs: list[BoundExpression] = field(default_factory=list)
     evaluators: list[Evaluator] = field(default_factory=list)
+    #: By base value the attribute that it is made of; empty for counts and other expressions.
+    attributes: list[str] = field(default_factory=list)
     _known: dict[tuple[BaseKind, object], int] = field(default_factory=dict)
 
     @classmethod
@@ -116,6 +118,7 @@ class Layout:
         if known is None:
             known = self._known[place] = len(self.base)
             self.base.append(BaseValue(kind, type))
+            self.attributes.append(argument.name if isinstance(argument, Column) else "")
             self.arguments.append(None if argument is None else compile_expression(argument))
             of = f"_{argument.name}" if isinstance(argument, Column) else ""
             self.names.append(name or f"AGG_{kind.name}{of}")

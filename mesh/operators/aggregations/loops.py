@@ -31,27 +31,48 @@ _doubles = types.Array(types.float64, 1, "C", readonly=True)
 
 @native(
     types.int64(
-        _read1, _read1, _read1, types.uint64, _slots1, _long2, types.int64, _long2, _long1, _long1
+        _read1,
+        _read1,
+        _read1,
+        types.uint64,
+        _slots1,
+        _long2,
+        types.int64,
+        _long2,
+        _long1,
+        _long1,
+        _long1,
     )
 )
-def number_cells(arrival, bucket, group, seed, slots, keys, count, near, state, out):
+def number_cells(arrival, bucket, group, seed, slots, keys, count, near, state, first, out):
     """Fill ``out`` with the cell of each row, and return the number of cells.
 
     ``slots``: an open hash table of ``keys`` with room for all rows.  ``near``: by group, a mark
     and the cell of the group in the buckets of the last row, if the mark is that of ``state``:
-    most rows are of the buckets of the row before.
+    most rows are of the buckets of the row before.  ``first``: scratch, as long as ``out``.
     """
     mask = np.uint64(len(slots) - 1)
+    # Loads that don't depend on each other go to memory together: this takes half of the time.
+    for row in range(len(out)):
+        mixed = scatter(np.uint64(bucket[row]) + scatter(np.uint64(group[row]) + seed))
+        slot = (mixed + np.uint64(arrival[row]) * np.uint64(31)) & mask
+        first[row] = np.int64(slot)
+        out[row] = np.int64(slots[slot]) - 1
     for row in range(len(out)):
         a, b, g = arrival[row], bucket[row], group[row]
+        cell = out[row]
+        if (
+            cell >= 0
+            and keys[cell, GROUP] == g and keys[cell, BUCKET] == b and keys[cell, ARRIVAL] == a
+        ):  # fmt: skip
+            continue
         if a != state[S_ARRIVAL] or b != state[S_BUCKET]:
             state[S_ARRIVAL], state[S_BUCKET] = a, b
             state[S_MARK] += 1
         elif near[g, 0] == state[S_MARK]:
             out[row] = near[g, 1]
             continue
-        mixed = scatter(np.uint64(b) + scatter(np.uint64(g) + seed))
-        slot = (mixed + np.uint64(a) * np.uint64(31)) & mask
+        slot = np.uint64(first[row])
         while True:
             cell = np.int64(slots[slot]) - 1
             if cell < 0:
@@ -84,6 +105,18 @@ def number_in_order(bucket, group, keys, count, near, state, out):
         out[row] = count
         count += 1
     return count
+
+
+@native(types.void(_long2, types.int64, types.int64, _long1, _long1))
+def chain_groups(keys, start, stop, last, before):
+    """Link the cells from ``start`` to below ``stop``, each to the one before of its group.
+
+    ``last``: by group its last cell, ``before``: by cell the one before; -1 for none.
+    """
+    for cell in range(start, stop):
+        group = keys[cell, GROUP]
+        before[cell] = last[group]
+        last[group] = cell
 
 
 @native(types.void(_read1, _long1))

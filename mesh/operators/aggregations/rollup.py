@@ -131,6 +131,10 @@ class Aggregation:
         self._events = 0
         self._closed_ms = BEFORE_ALL
 
+    def set_values(self, number: int) -> Vector:
+        """The values in the sets of a base value, by number."""
+        return self._set_values[number].values(0)
+
     @property
     def version(self) -> str:
         """Another one for each content: all of it is a function of these numbers and the input."""

@@ -16,8 +16,7 @@ import pyarrow as pa
 from mesh.functions.vectors import Vector
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
-from mesh.operators.aggregations.find import find, groups_with
-from mesh.operators.aggregations.layout import KEYS
+from mesh.operators.aggregations.find import find, groups_with, key_place
 from mesh.operators.aggregations.rollup import Aggregation
 from mesh.operators.aggregations.times import duration_named, span_between
 from mesh.operators.base import concat, no_rows
@@ -244,7 +243,7 @@ def _equalities(on: BoundExpression, step: int, cells: Aggregation) -> Iterator[
                 and all(column.step != step for column in columns_of(other))
                 and _is_same_kind(own, other)
             ):
-                key = _key_of(own.name, cells)
+                key = key_place(own.name, cells)
                 found.append(_KeyEquality(own.name, key, compile_expression(other)))
     return iter(sorted(found, key=lambda one: one.key is None))
 
@@ -254,14 +253,3 @@ def _is_same_kind(own: BoundExpression, other: BoundExpression) -> bool:
     if own.type is AttributeType.STRING:
         return other.type is AttributeType.STRING
     return own.type in _WHOLE and other.type in _WHOLE
-
-
-def _key_of(name: str, cells: Aggregation) -> int | None:
-    """The number of the group-by column that is selected under ``name``."""
-    place = cells.schema.names.index(name) - 1
-    if place < 0:
-        return None
-    output = cells.layout.outputs[place]
-    if not isinstance(output, Column) or output.step != KEYS:
-        return None
-    return next((n for n, key in enumerate(cells.layout.keys) if key.name == output.name), None)

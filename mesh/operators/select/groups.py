@@ -102,6 +102,26 @@ class Groups:
             return texts.number(key.values.fill_null("null")), None
         return texts.number(key.values.fill_null("")), key.null_mask
 
+    def find(self, keys: Sequence[Vector]) -> int:
+        """The number of the group outside of partitions with this key; -1 if there is none.
+
+        ``keys``: the group-by columns, each of length 1.
+        """
+        row = np.zeros(len(keys) + 2, dtype=np.int64)
+        for column, (key, texts) in enumerate(zip(keys, self._texts, strict=True)):
+            is_null = bool(key.null_mask[0])
+            if texts is None:
+                row[column + 2] = 0 if is_null else _bits(key)[0][0]
+            else:
+                missing = "null" if self._nulls_are_text else ""
+                code = texts.find(missing if is_null else key.values[0].as_py())
+                if code < 0 and not (is_null and not self._nulls_are_text):
+                    return -1
+                is_null = is_null and not self._nulls_are_text
+                row[column + 2] = 0 if is_null else code
+            row[1] += int(is_null) << column
+        return self._rows.find(row)
+
     def renumber(self, instance: Longs, values: pa.Array[Any]) -> Longs:
         """The groups of a single column's ``values`` in the form of ``to_arrow``."""
         rows = np.zeros((len(instance), 3), dtype=np.int64)

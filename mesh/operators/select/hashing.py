@@ -193,6 +193,18 @@ class Rows:
         )
         return out
 
+    def find(self, row: Longs) -> int:
+        """The number of a row, int64[width]; -1 if it has none."""
+        if not self.count:
+            return -1
+        mask = len(self._slots) - 1
+        slot = int(_hash_row(row.reshape(1, -1), 0, SEED)) & mask
+        while (number := int(self._slots[slot]) - 1) >= 0:
+            if (self.keys[number] == row).all():
+                return number
+            slot = (slot + 1) & mask
+        return -1
+
     def forget(self, numbers: Longs) -> None:
         """Free ``numbers``, which are in use."""
         self._free = more_rows(self._free, self._freed + len(numbers))
@@ -313,6 +325,18 @@ class Texts:
             self._count, out,
         )  # fmt: skip
         return out
+
+    def find(self, text: str) -> int:
+        """The number of a text; -1 if it has none."""
+        letters = np.array(bytearray(text.encode()), dtype=np.uint8)
+        mask = len(self._slots) - 1
+        slot = int(_hash_bytes(letters, 0, len(letters), SEED)) & mask
+        while (number := int(self._slots[slot]) - 1) >= 0:
+            own = self._arena[self._ends[number] : self._ends[number + 1]]
+            if len(own) == len(letters) and (own == letters).all():
+                return number
+            slot = (slot + 1) & mask
+        return -1
 
     def take(self, numbers: pa.Array[Any]) -> pa.Array[Any]:
         """The texts of ``numbers``, null for null; ArrowInvalid if they exceed 2 GB."""

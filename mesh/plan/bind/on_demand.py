@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, Position
 from mesh.language.syntax import InsertInto, ReturnEvents
+from mesh.plan.aggregation_tables import duration_in, tables_of
 from mesh.plan.bind.aggregations import bind_per, bind_within
 from mesh.plan.bind.names import NamedDefinition, Names
 from mesh.plan.bind.outputs import bind_action
@@ -74,6 +75,8 @@ def _names(app: BoundApp) -> Names:
     for one in app.aggregations:
         known = NamedDefinition(SourceKind.AGGREGATION, one.schema, one.position)
         names.aggregations[one.schema.name] = known
+    for name, schema in tables_of(app.aggregations).items():
+        names.aggregations[name] = NamedDefinition(SourceKind.AGGREGATION, schema, _NO_PLACE)
     names.add_scripts((script.name, script.type) for script in app.scripts)
     return names
 
@@ -169,7 +172,15 @@ def _store(
         condition = written.on
         on = problems.attempt(bind_condition, condition, scope, names.vocabulary, "'on'")
     at = written.store.position
-    if kind is SourceKind.AGGREGATION:
+    table_of = next(
+        (
+            (one.schema.name, duration)
+            for one in app.aggregations
+            if (duration := duration_in(schema.name, one)) is not None
+        ),
+        None,
+    )
+    if kind is SourceKind.AGGREGATION and table_of is None:
         found = next(one for one in app.aggregations if one.schema.name == schema.name)
         within = problems.attempt(bind_within, written.within, scope, names, at)
         per = problems.attempt(bind_per, written.per, scope, names, at)
@@ -181,12 +192,12 @@ def _store(
         problems.add(
             MeshError(
                 "MESH-L226",
-                f"'within' and 'per' of a {kind}",
+                f"'within' and 'per' of a {kind if table_of is None else 'table'}",
                 hint="They say which rows of an aggregation are meant; use 'on' here.",
                 position=written.within.position if written.within is not None else at,
             )
         )
-    return BoundStore(schema, kind, on, within, per, position=at)
+    return BoundStore(schema, kind, on, within, per, table_of, position=at)
 
 
 def _check_span(span: BoundExpression) -> None:

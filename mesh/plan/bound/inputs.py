@@ -17,7 +17,7 @@ from mesh.plan.bound.expressions import BinaryExpression, BoundExpression, Colum
 
 if TYPE_CHECKING:
     from mesh.errors import Position
-    from mesh.language.syntax import JoinKind, JoinSide, LogicalOperator, StateKind
+    from mesh.language.syntax import JoinKind, JoinSide, LogicalOperator, StateKind, TimeUnit
     from mesh.model.types import StreamSchema
 
 
@@ -243,4 +243,6 @@ class BoundStore:
     on: BoundExpression | None = None
     within: BoundWithin | None = None
     per: BoundExpression | None = None
+    #: Of a table of an aggregation: the aggregation, and the duration.
+    table_of: tuple[str, TimeUnit] | None = None
     position: Position = at()

@@ -221,7 +221,8 @@ class BoundOnDemandQuery:
         roots += [self.having] if self.having is not None else []
         own: list[str] = []
         if self.store is not None:
-            own.append(self.store.schema.name)
+            table_of = self.store.table_of
+            own.append(self.store.schema.name if table_of is None else table_of[0])
             roots += [self.store.on] if self.store.on is not None else []
         parts = (part for root in roots for part in walk(root))
         return frozenset([*own, *(part.table for part in parts if isinstance(part, TableCheck))])

@@ -1,0 +1,1 @@
+"""Bench of aggregations and on-demand queries."""

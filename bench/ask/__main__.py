@@ -1,0 +1,98 @@
+"""``python -m bench.ask``: aggregations beside the engine, and on-demand reads.
+
+``--oracle PROGRAM`` drives the engine, as for ``bench.operators``; without it the rates of the
+engine are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+
+from bench.ask import reads
+from bench.connector import report
+from bench.connector.harness import Figure
+from bench.operators.__main__ import measure_one
+from bench.operators.apps import MEASURED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RESULTS: Final = Path(__file__).parents[1] / "results"
+_KEYS: Final = (100, 10_000)
+#: Times the engine's rate, and events a second where event times spread over an hour.
+_TIMES: Final = 4.0
+_SPREAD_RATE: Final = 5e6
+_BY_CLOCK: Final = "aggregation, five base values"
+_BY_TIME: Final = "aggregation by times over an hour, five base values"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the table, keep the result; 1 when ``--check`` finds a missed target."""
+    parser = argparse.ArgumentParser(prog="python -m bench.ask", description=__doc__)
+    parser.add_argument("--oracle", type=Path, default=os.environ.get("SIDDHI_ORACLE"))
+    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
+    parser.add_argument("--only", choices=("rates", "reads"), help="measure these alone")
+    parser.add_argument("--events", type=int, default=500_000)
+    parser.add_argument("--unchecked", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    figures: list[Figure] = []
+    if given.only != "rates":
+        figures += reads.measure()
+    if given.only != "reads":
+        figures += _rates(given)
+    Console(width=None if sys.stdout.isatty() else 120).print(report.shown(figures, "ask"))
+    if given.only is None:
+        print(f"kept in {_keep(figures)}")
+    return int(given.check and any(one.is_met is False for one in figures))
+
+
+def _rates(given: argparse.Namespace) -> list[Figure]:
+    """Events for each second of processor time, beside the engine's in arrays."""
+    figures = []
+    for measured in MEASURED:
+        for keys in _KEYS if measured.name in (_BY_CLOCK, _BY_TIME) else ():
+            row = measure_one(measured, keys, given)
+            ours = row["ours"].get("cpu", 0.0)
+            engine = row["engine"].get("median_events_per_thread_cpu_s")
+            name = f"{measured.name}, {keys:,} groups"
+            if measured.name == _BY_TIME:
+                figures.append(Figure(name, ours, "events/s", _SPREAD_RATE))
+            if engine:
+                target = _TIMES if measured.name == _BY_CLOCK else None
+                figures.append(
+                    Figure(f"{name}, of the engine", ours, "events/s", target, limit=engine)
+                )
+    return figures
+
+
+def _keep(figures: Sequence[Figure]) -> Path:
+    git = ["git", "-C", str(RESULTS), "rev-parse", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    now = time.gmtime()
+    document = {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", now),
+        "machine": {"cores": os.cpu_count(), "system": platform.platform()},
+        "commit": commit,
+        "missed": [one.name for one in figures if one.is_met is False],
+        "figures": [
+            dataclasses.asdict(one) | {"ratio": one.ratio, "is_met": one.is_met} for one in figures
+        ],
+    }
+    path = RESULTS / f"ask-{time.strftime('%Y-%m-%d', now)}-{commit[:10]}.json"
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Rows of the tables of an aggregation by name, ``A_SECONDS`` ..: see ``aggregation_tables``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.functions.objects import ValueSet, object_array, to_binary
+from mesh.operators.aggregations.layout import LATEST
+from mesh.operators.aggregations.values import BaseKind
+from mesh.plan.aggregation_tables import (
+    COUNT,
+    EVENT_TIMESTAMP,
+    LAST_EVENT_TIMESTAMP,
+    TIMESTAMP,
+)
+from mesh.plan.bound import Column
+
+if TYPE_CHECKING:
+    from mesh.language.syntax import TimeUnit
+    from mesh.operators.aggregations.cells import Cells
+    from mesh.operators.aggregations.rollup import Aggregation
+
+_NAMES = {BaseKind.SUM: "SUM", BaseKind.MIN: "MIN", BaseKind.MAX: "MAX", BaseKind.SET: "SET"}
+
+
+def table_rows(
+    aggregation: Aggregation, duration: TimeUnit, schema: pa.Schema, *, now_ms: int
+) -> pa.RecordBatch:
+    """The rows of the table of ``duration``: one for each bucket that is over, and group.
+
+    Args:
+        aggregation: with its present state; what is over at ``now_ms`` is closed.
+        duration: one of its durations.
+        schema: of the table.
+        now_ms: the clock.
+    """
+    aggregation.advance(now_ms)
+    store = aggregation.closed[duration]
+    order = np.lexsort((store.groups, store.buckets))
+    cells = store.take(order)
+    columns: dict[str, Any] = {
+        TIMESTAMP: pa.array(cells.bucket),
+        EVENT_TIMESTAMP: pa.array(cells.bucket),
+        LAST_EVENT_TIMESTAMP: pa.array(cells.last if len(cells.last) else cells.bucket),
+    }
+    for place, key in enumerate(aggregation.layout.keys):
+        columns[key.name] = _keys(aggregation, place, cells)
+    names = base_names(aggregation)
+    for number, value in enumerate(aggregation.layout.base):
+        for name in names[number]:
+            columns[name] = (
+                _sets(aggregation, number, cells)
+                if value.kind is BaseKind.SET
+                else cells.values[number].to_arrow(len(cells))
+            )
+    arrays = [columns[field.name].cast(field.type, safe=False) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def base_names(aggregation: Aggregation) -> list[list[str]]:
+    """By base value the names of its columns: that of its attribute, or of the outputs it is."""
+    layout = aggregation.layout
+    names: list[list[str]] = [[] for _ in layout.base]
+    for number, argument in enumerate(layout.attributes):
+        kind = layout.base[number].kind
+        if kind is BaseKind.COUNT:
+            names[number].append(COUNT)
+        elif kind in _NAMES:
+            names[number].append(f"AGG_{_NAMES[kind]}_{argument}")
+    for output, name in zip(layout.outputs, aggregation.schema.names[1:], strict=True):
+        if isinstance(output, Column) and output.step == LATEST:
+            names[int(output.name)].append(name)
+    return names
+
+
+def _keys(aggregation: Aggregation, place: int, cells: Cells) -> pa.Array[Any]:
+    return aggregation.groups.values(place).take(cells.group).to_arrow(len(cells))
+
+
+def _sets(aggregation: Aggregation, number: int, cells: Cells) -> pa.Array[Any]:
+    places, values = cells.sets[number]
+    known = aggregation.set_values(number)
+    found: list[list[Any]] = [[] for _ in range(len(cells))]
+    taken = known.take(values).to_arrow(len(values)).to_pylist()
+    for place, value in zip(places.tolist(), taken, strict=True):
+        found[place].append(value)
+    return to_binary(object_array([ValueSet(one) for one in found]))
