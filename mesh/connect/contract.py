@@ -93,6 +93,8 @@ class Record:
     payload: bytes
     #: Values of dynamic options for this record.
     options: Mapping[str, str] = field(default_factory=dict)
+    #: Values by attribute, for a sink with ``takes_events = True``.
+    event: Mapping[str, Any] | None = None
 
 
 class Source(Protocol):

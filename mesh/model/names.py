@@ -7,6 +7,7 @@ so every name below can be parsed.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Final
 
@@ -88,6 +89,17 @@ def error_js_stream(app: str) -> str:
 def journal_subject(app: str) -> str:
     """Subject of entries about ``app``; with an empty name, of those about the cluster."""
     return f"{ROOT}._journal.{app or '_'}"
+
+
+def answer_subject(request: str) -> str:
+    """Subject of the answer to an HTTP request that waits, by its id."""
+    return f"{ROOT}._ask.http.{request}"
+
+
+def call_subject(app: str, sink_id: str, status: int) -> str:
+    """Subject of the answers with a status that a sink ``http-call`` gets; the id is hashed."""
+    digest = hashlib.sha256(sink_id.encode()).hexdigest()[:16]
+    return f"{ROOT}._ask.call.{app}.{digest}.{status}"
 
 
 def door_subject(app: str, group: str) -> str:

@@ -225,12 +225,15 @@ class Outbox:
     def _mapped(self, rows: pa.RecordBatch, messages: Sequence[Message], index: Any) -> list[_Item]:
         payloads = self._mapper.encode(rows)
         dynamic = {name: values(rows) for name, values in self._to.dynamic.items()}
+        takes_events = getattr(self._to.sink, "takes_events", False)
+        events = rows.to_pylist() if takes_events else [None] * rows.num_rows
         return [
             _Item(
                 Record(
                     f"{self._key_prefix}/{message.sequence}.{place}",
                     payload,
                     {name: values[at] for name, values in dynamic.items()},
+                    events[at],
                 ),
                 message,
                 place,

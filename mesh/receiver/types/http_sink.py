@@ -112,6 +112,10 @@ class HttpSink:
             return f"the request can't be made: {_LOGIN.sub('//', str(error))}"
         except (httpx.HTTPError, OSError) as error:
             raise UnavailableError(f"{error}" or type(error).__name__) from error
+        return await self._settled(record, response)
+
+    async def _settled(self, record: Record, response: httpx.Response) -> str | None:
+        """The outcome of a record by the answer."""
         if response.is_success:
             return None
         if response.status_code in _AGAIN or response.is_server_error:
