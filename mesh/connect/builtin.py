@@ -261,7 +261,30 @@ _HTTP_CALL_RESPONSE: Final = Spec(
     ("*",),
 )
 
+_IN_MEMORY: Final = (
+    Spec(
+        "inMemory",
+        Role.SOURCE,
+        "Events of a topic, from this app or another one.",
+        (Option("topic", is_required=True, doc="Any text."), *_COMMON),
+        "mesh.receiver.types.in_memory:InMemorySource",
+        Guarantee.EXACTLY_ONCE,
+        "It begins with the events after its first start.",
+        ("*",),
+    ),
+    Spec(
+        "inMemory",
+        Role.SINK,
+        "Publishes each payload to a topic, which keeps it as channels do.",
+        (Option("topic", is_required=True, is_dynamic=True, doc="Any text."), *_SINK),
+        "mesh.receiver.types.in_memory:InMemorySink",
+        Guarantee.AT_LEAST_ONCE_WITH_KEY,
+        "Exactly once within the duplicate window of the topics.",
+    ),
+)
+
 SPECS: Final = (
+    *_IN_MEMORY,
     _HTTP_SERVICE,
     replace(_HTTP_SERVICE, name="http-request"),
     _HTTP_SERVICE_RESPONSE,

@@ -12,6 +12,8 @@ import re
 from typing import Final
 
 ROOT: Final = "mesh"
+#: The JetStream stream of all topics between apps; no app's stream ends in ``-``.
+TOPICS: Final = f"{ROOT}-topics-"
 CONTROL_BUCKET: Final = "mesh_control"
 APPS_BUCKET: Final = "mesh_apps"
 STATUS_BUCKET: Final = "mesh_status"
@@ -89,6 +91,11 @@ def error_js_stream(app: str) -> str:
 def journal_subject(app: str) -> str:
     """Subject of entries about ``app``; with an empty name, of those about the cluster."""
     return f"{ROOT}._journal.{app or '_'}"
+
+
+def topic_subject(topic: str) -> str:
+    """Subject of a topic between apps, by its hash."""
+    return f"{ROOT}._topic.{topic}"
 
 
 def answer_subject(request: str) -> str:

@@ -62,14 +62,19 @@ class NatsSource:
 
     async def _open_stream(self, stream: str, subject: str, position: dict[str, Any]) -> None:
         assert self._client is not None
-        answer = await self._client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=_ANSWER_S)
-        info: dict[str, Any] = orjson.loads(answer.data)
-        if "error" in info:
-            raise UnavailableError(f"stream {stream}: {info['error'].get('description')}")
+        info = await self._info(stream)
         if position.get("created") != info["created"]:
             position = {"sequence": 0, "created": info["created"]}
         self._position = position
         self._reader = ChannelReader(self._client, stream, subject, position["sequence"])
+
+    async def _info(self, stream: str) -> dict[str, Any]:
+        assert self._client is not None
+        answer = await self._client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=_ANSWER_S)
+        info: dict[str, Any] = orjson.loads(answer.data)
+        if "error" in info:
+            raise UnavailableError(f"stream {stream}: {info['error'].get('description')}")
+        return info
 
     async def _subscribe(self, subject: str, queue: str) -> None:
         assert self._client is not None
