@@ -116,6 +116,9 @@ class Source(Protocol):
         """Release everything; also called after a failed ``open``."""
         ...
 
+    # A source or sink whose ``open`` or ``read`` has an effect has ``async check(context)`` as
+    # well, for 'mesh check': it raises UnavailableError, or returns a sample or None.
+
 
 class Server(Protocol):
     """A source to which others send; it answers when ``accept`` has returned."""

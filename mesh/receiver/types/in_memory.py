@@ -54,6 +54,13 @@ async def ensure_topics(context: Context) -> None:
         raise UnavailableError(f"topics: {error}") from error
 
 
+async def _flush(context: Context) -> None:
+    try:
+        await context.client.flush()
+    except (NatsError, OSError, TimeoutError) as error:
+        raise UnavailableError(f"{error}" or type(error).__name__) from error
+
+
 class InMemorySource(NatsSource):
     """See ``mesh.connect.contract.Source``."""
 
@@ -72,6 +79,11 @@ class InMemorySource(NatsSource):
             await self._open_stream(stream, subject, dict(position))
         except (NatsError, OSError, TimeoutError) as error:
             raise UnavailableError(f"{error}" or type(error).__name__) from error
+
+    async def check(self, context: Context) -> Batch | None:
+        """The broker answers; a topic is made by the first app that uses it."""
+        await _flush(context)
+        return None
 
     async def read(self) -> Batch | None:
         """The events of the topic; first of all where it begins, which is stored."""
@@ -92,6 +104,10 @@ class InMemorySink(NatsSink):
         self._client = context.client
         self._publisher = Publisher(context.client)
         await self._publisher.open()
+
+    async def check(self, context: Context) -> None:
+        """The broker answers; a topic is made by the first app that uses it."""
+        await _flush(context)
 
     def _subject(self, record: Record) -> str:
         return subject_of({**self._options, **record.options}["topic"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -131,6 +132,15 @@ class NatsSource:
             return None
         properties = [_named(one.headers, subject=one.subject) for one in found]
         return Batch([one.data for one in found], {"core": True}, properties)
+
+    async def check(self, context: Context) -> Batch | None:
+        """The first messages; without a queue group, whose members would miss them."""
+        options = {**context.options, "queue.group.name": None}
+        try:
+            await self.open(replace(context, options=options), None)
+            return await self.read()
+        finally:
+            await self.close()
 
     async def committed(self, position: Mapping[str, Any]) -> None:
         """A stream keeps its messages, read or not."""
