@@ -28,6 +28,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bench.brokers import kafka
 from mesh.connect.contract import Access
 from mesh.jetstream import server
 from mesh.mapping import sink_mapper, source_mapper
@@ -242,6 +243,7 @@ def main() -> None:
         try:
             steps: tuple[Coroutine[Any, Any, dict[str, float]], ...] = (
                 http(running.url), files(running.url, Path(directory)),
+                kafka(running.url, Path(directory)),
             )  # fmt: skip
             for step in steps:
                 found |= asyncio.run(step)

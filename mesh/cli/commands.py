@@ -21,11 +21,13 @@ from mesh.cli import (
     explain,
     failed,
     init,
+    nats_config,
     nodes,
     plans,
     query,
     testing,
     texts,
+    top,
 )
 from mesh.cli.output import show_error
 from mesh.errors import MeshError
@@ -112,6 +114,8 @@ PARTS = (
     cluster,
     debug,
     nodes,
+    top,
+    nats_config,
 )
 for part in PARTS:
     part.add_to(app)

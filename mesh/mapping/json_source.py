@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.mapping.events import of_values
+from mesh.mapping.texts import value_of
 from pyspark_nats.arrow import kernels, rows_at
 from pyspark_nats.decode import decode_messages
 from pyspark_nats.decode.result import DecodeResult, assembled, part
@@ -122,11 +123,15 @@ class JsonPathSource:
     ) -> None:
         self._schema, self._missing = schema, missing
         self._enclosing = parse(_rooted(enclosing))
-        self._paths: list[tuple[str, Path | str, bool]] = []
+        self._paths: list[tuple[str, Path, bool]] = []
+        self._properties: list[tuple[str, str, Any]] = []
         for field in schema:
             text = paths[field.name]
-            path = text[4:].lower() if text.startswith("trp:") else parse(_rooted(text))
-            self._paths.append((field.name, path, pa.types.is_string(field.type)))
+            if text.startswith("trp:"):
+                self._properties.append((field.name, text[4:].lower(), field.type))
+            else:
+                is_text = pa.types.is_string(field.type)
+                self._paths.append((field.name, parse(_rooted(text)), is_text))
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
@@ -150,11 +155,10 @@ class JsonPathSource:
 
     def _event(self, document: Any, properties: Mapping[str, str]) -> dict[str, Any]:
         event: dict[str, Any] = {}
+        for name, key, kind in self._properties:
+            if key in properties:
+                event[name] = value_of(properties[key], kind)
         for name, path, is_text in self._paths:
-            if isinstance(path, str):
-                if path in properties:
-                    event[name] = properties[path]
-                continue
             try:
                 value = path.read(document)
             except PathNotFoundError:

@@ -143,7 +143,8 @@ class PullInstance(_SourceInstance):
         """Store the events of a batch with its position, and record what can't be read."""
         number = at.number + 1
         for message, index, reason in found.errors:
-            await self._record(number, message, index, reason, batch.payloads[message])
+            name = batch.names[message] if batch.names is not None else f"{number}.{message}"
+            await self._record(name, index, reason, batch.payloads[message])
         payloads = list(lines_of(found.rows, min(_MESSAGE_BYTES, self._room)))
         if max(map(len, payloads), default=0) > self._room:
             raise UnavailableError(
@@ -157,9 +158,7 @@ class PullInstance(_SourceInstance):
         self._events += found.rows.num_rows
         return after
 
-    async def _record(
-        self, number: int, message: int, index: int, reason: str, payload: bytes
-    ) -> None:
+    async def _record(self, name: str, index: int, reason: str, payload: bytes) -> None:
         self._bad += 1
         (channel,) = self.group.outputs
         entry = error_entry.of_unreadable(
@@ -167,7 +166,7 @@ class PullInstance(_SourceInstance):
             self.group.name, reason, payload, door=self.group.connectors[0],
         )  # fmt: skip
         own = self.assignment
-        key = f"{own.app}/{own.app_incarnation}/{self.group.name}/{number}.{message}.{index}"
+        key = f"{own.app}/{own.app_incarnation}/{self.group.name}/{name}.{index}"
         await self.environment.client.jetstream().publish(
             names.error_subject(own.app), entry, headers={"Nats-Msg-Id": key}
         )

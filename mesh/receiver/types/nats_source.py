@@ -15,6 +15,7 @@ import orjson
 from nats.errors import Error as NatsError
 
 from mesh.connect.contract import Batch, UnavailableError
+from mesh.jetstream.connection import api_subject
 from mesh.receiver.channel_reader import ChannelReader
 from mesh.receiver.nats_server import connect
 
@@ -71,7 +72,8 @@ class NatsSource:
 
     async def _info(self, stream: str) -> dict[str, Any]:
         assert self._client is not None
-        answer = await self._client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=_ANSWER_S)
+        call = api_subject(self._client, f"STREAM.INFO.{stream}")
+        answer = await self._client.request(call, timeout=_ANSWER_S)
         info: dict[str, Any] = orjson.loads(answer.data)
         if "error" in info:
             raise UnavailableError(f"stream {stream}: {info['error'].get('description')}")
