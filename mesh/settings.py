@@ -160,6 +160,11 @@ class ManagerSettings:
         1.5, "Validity of the leader's lease without renewal, seconds.", is_positive=True
     )
     min_workers: int = setting(1, "Number of ready workers below which no new instance is placed.")
+    min_receivers: int = setting(
+        1,
+        "Number of ready workers that take receivers (worker.takes_receivers) below which no new "
+        "instance of a source is placed.",
+    )
     moves_at_once: int = setting(
         2,
         "Most instances that move at once to even out the load or to empty a worker.",

@@ -18,6 +18,7 @@ from mesh.cli import (
     debug,
     demo,
     dev,
+    door_check,
     events,
     explain,
     failed,
@@ -100,6 +101,7 @@ def _root(
 
 PARTS = (
     dev,
+    door_check,
     demo,
     texts,
     plans,

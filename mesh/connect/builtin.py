@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from mesh.connect.parts import SINK, SOURCE
@@ -193,7 +194,91 @@ _NATS_SOURCE: Final = Spec(
     ("*",),
 )
 
+_SINK_ID: Final = Option("sink.id", is_required=True, doc="Joins calls and their answers.")
+_SOURCE_ID: Final = Option("source.id", is_required=True, doc="Name of the service in the app.")
+_HTTP_SERVICE: Final = replace(
+    _HTTP_SOURCE,
+    name="http-service",
+    doc="Accepts POST requests; an event of the sink http-service-response answers each.",
+    options=(
+        _SOURCE_ID,
+        Option("connection.timeout", Kind.DURATION, "120000", doc="Then it answers 504."),
+        *_HTTP_SOURCE.options,
+    ),
+    implementation="mesh.receiver.types.http_service:HttpServiceSource",
+    guarantee=Guarantee.AT_LEAST_ONCE,
+    condition="trp:messageId is the id of the request.",
+    is_shared=True,
+)
+_HTTP_SERVICE_RESPONSE: Final = Spec(
+    "http-service-response",
+    Role.SINK,
+    "Answers a request of the source http-service, on whichever worker it waits.",
+    (
+        _SOURCE_ID,
+        Option("message.id", is_required=True, is_dynamic=True, doc="Id: trp:messageId."),
+        Option("headers", Kind.PAIRS, is_dynamic=True, doc="Headers: 'name:value'."),
+        *_SINK,
+    ),
+    "mesh.receiver.types.http_service:HttpServiceResponse",
+    Guarantee.AT_MOST_ONCE,
+    "A late answer is recorded in the error stream.",
+)
+_HTTP_CALL: Final = replace(
+    _HTTP_SINK,
+    name="http-call",
+    doc="Sends each payload in a request; the source http-call-response gets the answer.",
+    options=(_SINK_ID, *_HTTP_SINK.options, *_ignored("blocking.io")),
+    implementation="mesh.receiver.types.http_call:HttpCall",
+)
+_HTTP_CALL_RESPONSE: Final = Spec(
+    "http-call-response",
+    Role.SOURCE,
+    "Answers that the sink http-call gets; trp:NAME is an attribute of the request's event.",
+    (
+        _SINK_ID,
+        Option("http.status.code", default="200", doc="Regular expression of the statuses."),
+        *_ignored("allow.streaming.responses"),
+        *_COMMON,
+    ),
+    "mesh.receiver.types.http_call:HttpCallResponse",
+    Guarantee.AT_LEAST_ONCE_WITH_KEY,
+    "An answer is stored once within the channel's duplicate window.",
+    ("*",),
+)
+
+_IN_MEMORY: Final = (
+    Spec(
+        "inMemory",
+        Role.SOURCE,
+        "Events of a topic, from this app or another one.",
+        (Option("topic", is_required=True, doc="Any text."), *_COMMON),
+        "mesh.receiver.types.in_memory:InMemorySource",
+        Guarantee.EXACTLY_ONCE,
+        "It begins with the events after its first start.",
+        ("*",),
+    ),
+    Spec(
+        "inMemory",
+        Role.SINK,
+        "Publishes each payload to a topic, which keeps it as channels do.",
+        (Option("topic", is_required=True, is_dynamic=True, doc="Any text."), *_SINK),
+        "mesh.receiver.types.in_memory:InMemorySink",
+        Guarantee.AT_LEAST_ONCE_WITH_KEY,
+        "Exactly once within the duplicate window of the topics.",
+    ),
+)
+
 SPECS: Final = (
+    *_IN_MEMORY,
+    _HTTP_SERVICE,
+    replace(_HTTP_SERVICE, name="http-request"),
+    _HTTP_SERVICE_RESPONSE,
+    replace(_HTTP_SERVICE_RESPONSE, name="http-response"),
+    _HTTP_CALL,
+    replace(_HTTP_CALL, name="http-request"),
+    _HTTP_CALL_RESPONSE,
+    replace(_HTTP_CALL_RESPONSE, name="http-response"),
     _HTTP_SOURCE,
     _HTTP_SINK,
     _FILE_SOURCE,

@@ -81,12 +81,12 @@ class Context:
     content_type: str = ""
     #: Name of the instance, for connections and logs.
     instance: str = ""
+    #: The host's own connection to the mesh's NATS servers; a connector does not close it.
+    client: Any = None
     #: Name of a sink's destination, which is unique among apps and their incarnations.
     producer: str = ""
     #: Of the instance: a sink that keeps its own position refuses writers of earlier epochs by it.
     epoch: int = 0
-    #: The host's own connection to the mesh's NATS servers; a connector does not close it.
-    client: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,8 @@ class Record(NamedTuple):
     options: Mapping[str, str] = MappingProxyType({})
     #: Sequence of its message.  The last record of each write ends its message.
     sequence: int = 0
+    #: Values by attribute, for a sink with ``takes_events = True``.
+    event: Mapping[str, Any] | None = None
 
 
 class Source(Protocol):
@@ -132,6 +134,9 @@ class Source(Protocol):
     async def close(self) -> None:
         """Release everything; also called after a failed ``open``."""
         ...
+
+    # A source or sink whose ``open`` or ``read`` has an effect has ``async check(context)`` as
+    # well, for 'mesh check': it raises UnavailableError, or returns a sample or None.
 
 
 class Server(Protocol):

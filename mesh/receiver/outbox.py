@@ -255,17 +255,21 @@ class Outbox:
             if names
             else [_NONE] * len(payloads)
         )
+        takes_events = getattr(self._to.sink, "takes_events", False)
+        events = rows.to_pylist() if takes_events else [None] * len(payloads)
         prefix = self._key_prefix
         return [
             _Item(
-                Record(f"{prefix}/{message.sequence}.{place}", payload, own, message.sequence),
+                Record(
+                    f"{prefix}/{message.sequence}.{place}", payload, own, message.sequence, event
+                ),
                 message,
                 place,
                 rows,
                 at,
             )
-            for at, (payload, message, place, own) in enumerate(
-                zip(payloads, messages, index.tolist(), options, strict=True)
+            for at, (payload, message, place, own, event) in enumerate(
+                zip(payloads, messages, index.tolist(), options, events, strict=True)
             )
         ]
 
@@ -319,7 +323,9 @@ class Outbox:
             replayed, outcome = self._replays.pop(0)
             key = f"{self._key_prefix}/{replayed.sequence}.{replayed.index}"
             try:
-                record = Record(key, replayed.payload, replayed.options)
+                # A sink that keeps its own position stays where it is.
+                at = max(0, self._done)
+                record = Record(key, replayed.payload, replayed.options, at)
                 (reason,) = await self._to.sink.write([record])
                 if self._to.sink.state is not None:
                     await self._store()

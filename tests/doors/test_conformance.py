@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pytest
 from mesh.connect import registry
 from mesh.connect.spec import Guarantee, Role
 from mesh.model.cluster import InstanceState
+from mesh.receiver.types.in_memory import subject_of
 from mesh.testing.connectors import Scenario, Stage, conform
 from tests.support.doors import Endpoint
 
@@ -144,6 +146,40 @@ def test_a_jetstream_stream_of_others_is_read_exactly_once(
 
 
 @pytest.mark.extended
+def test_a_topic_is_read_exactly_once(nats_server: NatsServer, tmp_path: Path) -> None:
+    text = APP.replace("SINK", "").replace(
+        "SOURCE", "@source(type='inMemory', topic='from {app}', @map(type='json'))"
+    )
+
+    async def send(stage: Stage) -> None:
+        # A topic begins where its first source has stored its position.
+        def begun() -> bool:
+            return any(r.rows_out == 0 and r.state is InstanceState.RUNNING for r in stage.reports)
+
+        await stage.until("a source", begun)
+        js_stream = f"mesh-{stage.spec.name}-S"
+        subject = f"mesh._marker.{js_stream}.receiver-S-source"
+
+        async def has_begun() -> bool:
+            found = [json.loads(one) for one in await stage.messages(js_stream, subject)]
+            return any(one["source"] for one in found)
+
+        await stage.until("its position", has_begun)
+        for row in ROWS:
+            await stage.js.publish(subject_of(f"from {stage.spec.name}"), json.dumps(row).encode())
+
+    async def stored(stage: Stage) -> Any:
+        return [row["n"] for row in await stage.events("S")]
+
+    async def scene() -> None:
+        use = Scenario(text, "receiver-S", send, stored, lambda found: len(found) >= 5)
+        moments = await conform(nats_server.url, use, tmp_path)
+        assert {"after read", "after publish", "after store a position"} <= set(moments)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.extended
 def test_requests_of_a_sink_are_repeated_with_their_key_only(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
@@ -198,6 +234,6 @@ def test_every_exact_connector_of_the_host_is_tested() -> None:
         if spec.guarantee is Guarantee.EXACTLY_ONCE and spec.implementation
     }
     assert exact == {
-        (Role.SOURCE, "file"), (Role.SINK, "file"), (Role.SOURCE, "kafka"), (Role.SINK, "kafka"),
-        (Role.SOURCE, "nats"), (Role.SINK, "prometheus"), (Role.SINK, "s3"),
-    }  # fmt: skip
+        *((Role.SOURCE, name) for name in ("file", "nats", "inMemory", "kafka")),
+        *((Role.SINK, name) for name in ("file", "kafka", "prometheus", "s3")),
+    }

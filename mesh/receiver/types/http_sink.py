@@ -68,6 +68,17 @@ class HttpSink:
             limits=httpx.Limits(max_connections=self._at_once),
         )
 
+    async def check(self, context: Context) -> None:
+        """Ask for the options of the address, unless it depends on the event."""
+        await self.open(context, None)
+        try:
+            if "{{" not in str(context.options["publisher.url"]) and self._client is not None:
+                await self._client.options(context.options["publisher.url"])
+        except (httpx.HTTPError, OSError) as error:
+            raise UnavailableError(f"{error}" or type(error).__name__) from error
+        finally:
+            await self.close()
+
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Send the records, ``max.concurrent`` at a time."""
         outcomes: dict[int, str | None] = {}
@@ -112,6 +123,10 @@ class HttpSink:
             return f"the request can't be made: {_LOGIN.sub('//', str(error))}"
         except (httpx.HTTPError, OSError) as error:
             raise UnavailableError(f"{error}" or type(error).__name__) from error
+        return await self._settled(record, response)
+
+    async def _settled(self, record: Record, response: httpx.Response) -> str | None:
+        """The outcome of a record by the answer."""
         if response.is_success:
             return None
         if response.status_code in _AGAIN or response.is_server_error:

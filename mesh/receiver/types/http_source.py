@@ -86,15 +86,13 @@ class HttpSource:
         limit: int,
     ) -> Response:
         if request.method != "POST":
-            return _said(405, {"reason": "events are posted"}, (b"allow", b"POST"))
+            return said(405, {"reason": "events are posted"}, (b"allow", b"POST"))
         given = request.headers.get("authorization", "").encode("latin-1", "replace")
         if self._login and not hmac.compare_digest(given, b"Basic " + self._login):
-            return _said(401, {"reason": "login"}, (b"www-authenticate", b'Basic realm="mesh"'))
+            return said(401, {"reason": "login"}, (b"www-authenticate", b'Basic realm="mesh"'))
         packing = request.headers.get("content-encoding", "identity").strip().lower()
         if packing not in ("identity", "gzip"):
-            return _said(
-                415, {"reason": "bodies are plain, or gzip"}, (b"accept-encoding", b"gzip")
-            )
+            return said(415, {"reason": "bodies are plain, or gzip"}, (b"accept-encoding", b"gzip"))
         try:
             body = await request.body(limit)
             if body is not None and packing == "gzip":
@@ -102,9 +100,9 @@ class HttpSource:
         except ConnectionResetError:
             return Response(400)
         except ValueError as error:
-            return _said(400, {"index": 0, "reason": str(error)})
+            return said(400, {"index": 0, "reason": str(error)})
         if body is None:
-            return _said(413, {"reason": f"the body has more than {limit} bytes"})
+            return said(413, {"reason": f"the body has more than {limit} bytes"})
         properties = dict(request.headers)
         if request.query:
             pairs = parse_qsl(request.query, keep_blank_values=True)[:_PARAMETERS_MAX]
@@ -113,13 +111,14 @@ class HttpSource:
             count = await accept(body, properties, request.headers.get("idempotency-key"))
         except RefusedPayloadError as error:
             status = 413 if error.is_too_large else 400
-            return _said(status, {"index": error.index, "reason": str(error)})
+            return said(status, {"index": error.index, "reason": str(error)})
         except UnavailableError as error:
             after = str(max(1, round(error.retry_after_s or 1.0))).encode()
             status = 429 if error.is_busy else 503
-            return _said(status, {"reason": str(error)}, (b"retry-after", after))
-        return _said(200, {"accepted": count})
+            return said(status, {"reason": str(error)}, (b"retry-after", after))
+        return said(200, {"accepted": count})
 
 
-def _said(status: int, values: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> Response:
+def said(status: int, values: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> Response:
+    """An answer with values as JSON."""
     return Response(status, orjson.dumps(values), (_JSON, *headers))

@@ -80,7 +80,7 @@ class NatsSink:
         """The ack to come, the reason why the record is refused, or None without acks."""
         assert self._client is not None
         options = {**self._options, **record.options}
-        subject = options["destination"]
+        subject = self._subject(record)
         if not subject or any(c in subject for c in " \t\r\n*>") or ".." in f".{subject}.":
             return f'"{subject}" is no subject'
         pairs = options.get("headers") or []
@@ -99,6 +99,9 @@ class NatsSink:
             return await self._publisher.send(subject, record.payload, headers)
         await self._client.publish(subject, record.payload, headers=headers)
         return None
+
+    def _subject(self, record: Record) -> str:
+        return str({**self._options, **record.options}["destination"])
 
     async def close(self) -> None:
         """Close the connection."""

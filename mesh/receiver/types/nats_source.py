@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from nats.errors import Error as NatsError
 
 from mesh.connect.contract import Batch, UnavailableError
+from mesh.jetstream.connection import api_subject
 from mesh.receiver.channel_reader import ChannelReader
 from mesh.receiver.nats_server import connect
 
@@ -62,14 +64,20 @@ class NatsSource:
 
     async def _open_stream(self, stream: str, subject: str, position: dict[str, Any]) -> None:
         assert self._client is not None
-        answer = await self._client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=_ANSWER_S)
-        info: dict[str, Any] = orjson.loads(answer.data)
-        if "error" in info:
-            raise UnavailableError(f"stream {stream}: {info['error'].get('description')}")
+        info = await self._info(stream)
         if position.get("created") != info["created"]:
             position = {"sequence": 0, "created": info["created"]}
         self._position = position
         self._reader = ChannelReader(self._client, stream, subject, position["sequence"])
+
+    async def _info(self, stream: str) -> dict[str, Any]:
+        assert self._client is not None
+        call = api_subject(self._client, f"STREAM.INFO.{stream}")
+        answer = await self._client.request(call, timeout=_ANSWER_S)
+        info: dict[str, Any] = orjson.loads(answer.data)
+        if "error" in info:
+            raise UnavailableError(f"stream {stream}: {info['error'].get('description')}")
+        return info
 
     async def _subscribe(self, subject: str, queue: str) -> None:
         assert self._client is not None
@@ -126,6 +134,15 @@ class NatsSource:
             return None
         properties = [_named(one.headers, subject=one.subject) for one in found]
         return Batch([one.data for one in found], {"core": True}, properties)
+
+    async def check(self, context: Context) -> Batch | None:
+        """The first messages; without a queue group, whose members would miss them."""
+        options = {**context.options, "queue.group.name": None}
+        try:
+            await self.open(replace(context, options=options), None)
+            return await self.read()
+        finally:
+            await self.close()
 
     async def committed(self, position: Mapping[str, Any]) -> None:
         """A stream keeps its messages, read or not."""
