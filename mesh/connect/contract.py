@@ -78,6 +78,8 @@ class Context:
     instance: str = ""
     #: Name of a sink's destination, which is unique among apps and their incarnations.
     producer: str = ""
+    #: Names and types of the stream's attributes.
+    attributes: tuple[tuple[str, str], ...] = ()
     #: Of the instance: a sink that keeps its own position refuses writers of earlier epochs by it.
     epoch: int = 0
 

@@ -126,6 +126,7 @@ class SinkInstance(DoorInstance):
             opened.mapper.content_type,
             own.instance,
             f"mesh-{own.app}-{own.app_incarnation}-{self.group.name}-{number}",
+            tuple((a.name, str(a.type)) for a in opened.stream.attributes),
             own.epoch,
         )
 

@@ -167,5 +167,6 @@ def test_every_exact_connector_of_the_host_is_tested() -> None:
     }
     assert exact == {
         (Role.SOURCE, "file"), (Role.SINK, "file"), (Role.SOURCE, "kafka"), (Role.SINK, "kafka"),
-        (Role.SINK, "prometheus"), (Role.SINK, "s3"),
+        (Role.SINK, "prometheus"), (Role.SINK, "s3"), (Role.SINK, "rdbms"),
+        (Role.SOURCE, "cdc"),
     }  # fmt: skip

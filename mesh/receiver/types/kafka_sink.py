@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.connect.contract import RefusedRecordsError, UnavailableError
 from mesh.connect.extras import library
 from mesh.receiver.types.kafka import reason_of, settings
+from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,7 +70,7 @@ class KafkaSink:
         except self._kafka.KafkaException as error:
             raise ValueError(f"the client refuses its settings: {reason_of(error)}") from error
         try:
-            await _in_thread(self._begin)
+            await in_thread(self._begin)
         except self._kafka.KafkaException as error:
             raise UnavailableError(reason_of(error)) from error
 
@@ -87,7 +88,7 @@ class KafkaSink:
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Write all records in one transaction, or none."""
         try:
-            await _in_thread(self._transact, records)
+            await in_thread(self._transact, records)
         except self._kafka.KafkaException as error:
             # Whether it was committed is not known: the host opens the sink again and asks.
             raise ConnectionResetError(reason_of(error)) from error
@@ -194,17 +195,6 @@ class KafkaSink:
                 await asyncio.to_thread(producer.flush, 0)
         if group is not None:
             await asyncio.to_thread(group.close)
-
-
-async def _in_thread(call: Any, *arguments: Any) -> None:
-    """A call that waits for a broker; it ends before a cancelled caller continues."""
-    task = asyncio.create_task(asyncio.to_thread(call, *arguments))
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        with contextlib.suppress(Exception):
-            await task
-        raise
 
 
 class _Refused(Exception):
