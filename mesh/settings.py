@@ -138,6 +138,11 @@ class ManagerSettings:
         1.5, "Validity of the leader's lease without renewal, seconds.", is_positive=True
     )
     min_workers: int = setting(1, "Number of ready workers below which no new instance is placed.")
+    min_receivers: int = setting(
+        1,
+        "Number of ready workers that take receivers (worker.takes_receivers) below which no new "
+        "instance of a source is placed.",
+    )
     moves_at_once: int = setting(
         2,
         "Most instances that move at once to even out the load or to empty a worker.",
@@ -212,6 +217,11 @@ class ReceiverSettings:
         "127.0.0.1:1024-65535",
         "Addresses that sources may bind, 'host:port' or 'host:first-last', comma-separated; "
         "'*' is any host.",
+    )
+    egress: str = setting(
+        "",
+        "Addresses that sources and sinks may connect to, as in receiver.listen, and "
+        "'*.example.org:443' for all below a domain; empty: all.",
     )
     refs_file: str = setting(
         "",

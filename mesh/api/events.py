@@ -3,13 +3,16 @@
     GET    /error-handler               [{"app", "count"}]
     GET    /error-handler/{app}         ?limit=100&before=ID, the last ones, oldest first
     GET    /error-handler/{app}/{id}    one
-    POST   /error-handler/{app}/replay  {"ids": [..]}, {"all": true} or {"id": .., "event": {..}}
+    POST   /error-handler/{app}/replay  {"ids": [..]}, {"all": true}, {"id": .., "event": {..}}
+                                        or {"id": .., "payload": ".."}; "to": "stream" sends what
+                                        a sink has refused to all readers of its stream
     DELETE /error-handler/{app}/{id}    200, 404
     DELETE /error-handler/{app}         ?all=true, or ?olderThan=SECONDS
     POST   /simulation/single           {"siddhiAppName", "streamName", "data", "timestamp"}
     POST   /simulation/feed             a list of these, sent in order
 
-A replayed event is published to its stream like an event from outside: all readers get it.
+A replayed event is published to its stream like an event from outside: all readers get it.  What a
+source or sink has refused goes to that alone.
 """
 
 from __future__ import annotations
@@ -77,10 +80,15 @@ class EventRoutes:
 
     async def replay(self, request: Request) -> Response:
         """Send failed events again: some, all, or one as it should have been."""
-        ids, data = _chosen(await _json(request))
+        values = await _json(request)
+        ids, data = _chosen(values)
+        to = values.get("to", "door")
+        if to not in ("door", "stream"):
+            raise _not_a_request('"to" is "door" or "stream"')
+        app, is_to_stream = request.path_params["app"], to == "stream"
         return Json(
             await self._service.events.replay(
-                request.path_params["app"], ids, data, by=_user(request)
+                app, ids, data, by=_user(request), to_stream=is_to_stream
             )
         )
 
@@ -136,6 +144,8 @@ def _chosen(values: Any) -> tuple[list[int] | None, bytes | None]:
             return ids, None
         case {"id": id_, "event": dict(event)} if _is_id(id_):
             return [id_], orjson.dumps(event)
+        case {"id": id_, "payload": str(payload)} if _is_id(id_):
+            return [id_], payload.encode()
         case {"id": id_} if _is_id(id_):
             return [id_], None
         case _:

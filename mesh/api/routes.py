@@ -16,8 +16,9 @@
     GET    /health/ready                200, or 503 with the reasons
 
 Routes of the cluster are in ``mesh.api.monitoring``, of failed events and tests in
-``mesh.api.events``, of backups in ``mesh.api.backups``, of queries in ``mesh.api.queries``.  An
-error is ``{"code", "message"}`` with ``detail``, ``hint`` and ``position`` where there are any.
+``mesh.api.events`` and ``mesh.api.error_entries``, of backups in ``mesh.api.backups``, of queries
+in ``mesh.api.queries``.  An error is ``{"code", "message"}`` with ``detail``, ``hint`` and
+``position`` where there are any.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from starlette.middleware import Middleware
 
 from mesh.api.auth import Guard
 from mesh.api.backups import BackupRoutes
+from mesh.api.error_entries import ErrorEntryRoutes
 from mesh.api.events import EventRoutes
 from mesh.api.monitoring import Monitoring
 from mesh.api.paths import route
@@ -77,6 +79,7 @@ def make_app(service: Service, access: Access) -> Starlette:
     return Starlette(
         routes=[
             *Monitoring(service).routes(),
+            *ErrorEntryRoutes(service).routes(),
             *EventRoutes(service).routes(),
             *BackupRoutes(service).routes(),
             *QueryRoutes(service).routes(),

@@ -74,9 +74,18 @@ class Events(Protocol):
         ...
 
     async def replay(
-        self, app: str, ids: Sequence[int] | None, data: bytes | None, *, by: str
+        self,
+        app: str,
+        ids: Sequence[int] | None,
+        data: bytes | None,
+        *,
+        by: str,
+        to_stream: bool = False,
     ) -> Any:
-        """Send failed events again, None for all; ``data`` in the place of a single one."""
+        """Send failed events again, None for all; ``data`` in the place of a single one.
+
+        Those of a source or sink go to that alone, unless ``to_stream``.
+        """
         ...
 
     async def discard(self, app: str, ids: Sequence[int] | None, *, by: str) -> Any:

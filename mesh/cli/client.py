@@ -127,12 +127,19 @@ class Client:
         return cast("list[dict[str, Any]]", found)
 
     def replay(
-        self, app: str, ids: list[int] | None, event: dict[str, Any] | None = None
+        self,
+        app: str,
+        ids: list[int] | None,
+        event: dict[str, Any] | None = None,
+        *,
+        to_stream: bool = False,
     ) -> dict[str, Any]:
         """Replay failed events, None for all; a single one as ``event``."""
         wanted: dict[str, Any] = {"all": True} if ids is None else {"ids": ids}
         if ids is not None and event is not None:
             wanted = {"id": ids[0], "event": event}
+        if to_stream:
+            wanted["to"] = "stream"
         found = self._ask("POST", _failed(app, "/replay"), json=wanted, timeout=_REPLACE_S)
         return cast("dict[str, Any]", found)
 

@@ -16,6 +16,7 @@ from mesh.cli import (
     debug,
     demo,
     dev,
+    door_check,
     events,
     explain,
     failed,
@@ -95,6 +96,7 @@ def _root(
 
 PARTS = (
     dev,
+    door_check,
     demo,
     texts,
     plans,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
@@ -19,6 +20,13 @@ _PANEL = "Apps of a cluster"
 IdsArgument = Annotated[
     list[int] | None, typer.Argument(metavar="[ID]...", help="Ids that 'mesh errors' shows.")
 ]
+
+
+class To(StrEnum):
+    """``--to`` of ``mesh replay``."""
+
+    DOOR = "door"
+    STREAM = "stream"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -67,13 +75,17 @@ def replay(
             metavar="JSON", help="Corrected event to send instead of the event of a single ID."
         ),
     ] = "",
+    to: Annotated[
+        To, typer.Option(help="Where events of a sink go: to it alone, or to their stream.")
+    ] = To.DOOR,
     *,
     at: Context,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Publish failed events to their streams again, and delete them from the error stream.
+    """Send failed events again, and delete them from the error stream.
 
-    All readers of the stream receive a replayed event like a new one.
+    What a sink has refused goes to that sink and destination alone; all else to its stream, whose
+    readers receive it like a new event.
 
     Example: `mesh replay Temperature 17 --event '{"roomNo": 3, "temp": 21.5}'`
     """
@@ -81,7 +93,9 @@ def replay(
     if event and (chosen is None or len(chosen) != 1):
         raise typer.BadParameter("needs exactly one ID", param_hint="--event")
     with Client(at) as client:
-        done = client.replay(app, chosen, _event(event) if event else None)
+        done = client.replay(
+            app, chosen, _event(event) if event else None, to_stream=to is To.STREAM
+        )
     if output is Output.JSON:
         show_json(done)
     else:

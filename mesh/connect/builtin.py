@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from mesh.connect.parts import SINK, SOURCE
@@ -11,6 +12,29 @@ from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 _COMMON: Final = SOURCE
 _SINK: Final = SINK
+
+
+def _file(name: str, doc: str) -> Option:
+    return Option(name, is_file=True, doc=doc)
+
+
+_TLS: Final = (
+    _file("tls.ca", "PEM file of the authority."),
+    _file("tls.cert", "PEM file of the own certificate."),
+    _file("tls.key", "PEM file of its key."),
+    _file("tls.store", "PKCS#12 file with certificate, key and authorities."),
+    _secret("tls.store.password", "Password of tls.store."),
+)
+_NATS_LOGIN: Final = (
+    Option("auth.type", choices=("user", "token", "tls"), doc="Kind of login."),
+    _secret("username", "User name."),
+    _secret("password", "Password."),
+    _secret("token", "Token."),
+    _file("creds", "Credentials file."),
+    _file("nkey", "File with the seed of an NKey."),
+    *_TLS,
+)
+
 
 _HTTP_SOURCE: Final = Spec(
     "http",
@@ -26,12 +50,20 @@ _HTTP_SOURCE: Final = Spec(
         Option("basic.auth.enabled", Kind.SWITCH, "false", doc="Require a login."),
         _secret("basic.auth.username", "User of that login."),
         _secret("basic.auth.password", "Its password."),
-        Option("max.body", Kind.SIZE, "1 MB", doc="Largest body; larger ones are answered 413."),
+        Option(
+            "ssl.verify.client",
+            choices=("require", "optional"),
+            doc="With https: clients show a certificate of tls.ca.",
+        ),
+        *_TLS,
+        Option(
+            "max.body", Kind.SIZE, "1 MB", doc="Largest body, unpacked; larger ones: 413."
+        ),
         Option(
             "max.concurrent",
             Kind.NUMBER,
             "256",
-            doc="Requests that wait for the broker; more are answered 503.",
+            doc="Requests that wait for the broker; more are answered 429.",
         ),
         *_ignored(
             "worker.count", "socket.idle.timeout", "request.size.validation.configuration",
@@ -66,7 +98,7 @@ _HTTP_SINK: Final = Spec(
         ),
         Option("ssl.verification.disabled", Kind.SWITCH, "false", doc="Accept any certificate."),
         Option("hostname.verification.enabled", Kind.SWITCH, "true", is_ignored=True),
-        Option("tls.ca", doc="Path of the authority's PEM file."),
+        *_TLS,
         *_ignored(
             "chunk.disabled", "ssl.protocol", "client.bootstrap.configuration",
             "client.bootstrap.configurations", "max.pool.active.connections",
@@ -130,10 +162,7 @@ _NATS_SINK: Final = Spec(
         ),
         Option("headers", Kind.PAIRS, is_dynamic=True, doc="Headers: 'name:value'."),
         Option("acks", Kind.SWITCH, "true", doc="A stream stores the subject: wait for its ack."),
-        Option("auth.type", choices=("user", "token"), doc="Kind of login."),
-        _secret("username", "User name."),
-        _secret("password", "Password."),
-        _secret("token", "Token."),
+        *_NATS_LOGIN,
         *_ignored("client.id", "optional.configuration"),
         *_SINK,
     ),
@@ -144,16 +173,112 @@ _NATS_SINK: Final = Spec(
 _NATS_SOURCE: Final = Spec(
     "nats",
     Role.SOURCE,
-    "Reads a JetStream stream of the mesh's own servers, by sequence, inside of a query group.",
+    "Reads a JetStream stream by sequence, or the messages of core subjects.",
     (
-        Option("stream", is_required=True, doc="The JetStream stream."),
+        Option("stream", doc="The JetStream stream; without it core subjects are read."),
         Option("destination", default=">", doc="Subjects to read, with wildcards."),
+        Option(
+            "server.urls",
+            aliases=("bootstrap.servers",),
+            doc="Servers, comma-separated. Without it a stream is the mesh's own servers', and "
+            "core subjects are those of nats://localhost:4222.",
+        ),
+        Option("queue.group.name", doc="Of core subjects: one of its subscribers gets a message."),
+        *_NATS_LOGIN,
+        *_ignored("client.id", "optional.configuration"),
+        *_COMMON,
     ),
-    "",
+    "mesh.receiver.types.nats_source:NatsSource",
     Guarantee.EXACTLY_ONCE,
+    "With stream; core subjects: at most once, since NATS does not keep their messages.",
+    ("*",),
+)
+
+_SINK_ID: Final = Option("sink.id", is_required=True, doc="Joins calls and their answers.")
+_SOURCE_ID: Final = Option("source.id", is_required=True, doc="Name of the service in the app.")
+_HTTP_SERVICE: Final = replace(
+    _HTTP_SOURCE,
+    name="http-service",
+    doc="Accepts POST requests; an event of the sink http-service-response answers each.",
+    options=(
+        _SOURCE_ID,
+        Option("connection.timeout", Kind.DURATION, "120000", doc="Then it answers 504."),
+        *_HTTP_SOURCE.options,
+    ),
+    implementation="mesh.receiver.types.http_service:HttpServiceSource",
+    guarantee=Guarantee.AT_LEAST_ONCE,
+    condition="trp:messageId is the id of the request.",
+    is_shared=True,
+)
+_HTTP_SERVICE_RESPONSE: Final = Spec(
+    "http-service-response",
+    Role.SINK,
+    "Answers a request of the source http-service, on whichever worker it waits.",
+    (
+        _SOURCE_ID,
+        Option("message.id", is_required=True, is_dynamic=True, doc="Id: trp:messageId."),
+        Option("headers", Kind.PAIRS, is_dynamic=True, doc="Headers: 'name:value'."),
+        *_SINK,
+    ),
+    "mesh.receiver.types.http_service:HttpServiceResponse",
+    Guarantee.AT_MOST_ONCE,
+    "A late answer is recorded in the error stream.",
+)
+_HTTP_CALL: Final = replace(
+    _HTTP_SINK,
+    name="http-call",
+    doc="Sends each payload in a request; the source http-call-response gets the answer.",
+    options=(_SINK_ID, *_HTTP_SINK.options, *_ignored("blocking.io")),
+    implementation="mesh.receiver.types.http_call:HttpCall",
+)
+_HTTP_CALL_RESPONSE: Final = Spec(
+    "http-call-response",
+    Role.SOURCE,
+    "Answers that the sink http-call gets; trp:NAME is an attribute of the request's event.",
+    (
+        _SINK_ID,
+        Option("http.status.code", default="200", doc="Regular expression of the statuses."),
+        *_ignored("allow.streaming.responses"),
+        *_COMMON,
+    ),
+    "mesh.receiver.types.http_call:HttpCallResponse",
+    Guarantee.AT_LEAST_ONCE_WITH_KEY,
+    "An answer is stored once within the channel's duplicate window.",
+    ("*",),
+)
+
+_IN_MEMORY: Final = (
+    Spec(
+        "inMemory",
+        Role.SOURCE,
+        "Events of a topic, from this app or another one.",
+        (Option("topic", is_required=True, doc="Any text."), *_COMMON),
+        "mesh.receiver.types.in_memory:InMemorySource",
+        Guarantee.EXACTLY_ONCE,
+        "It begins with the events after its first start.",
+        ("*",),
+    ),
+    Spec(
+        "inMemory",
+        Role.SINK,
+        "Publishes each payload to a topic, which keeps it as channels do.",
+        (Option("topic", is_required=True, is_dynamic=True, doc="Any text."), *_SINK),
+        "mesh.receiver.types.in_memory:InMemorySink",
+        Guarantee.AT_LEAST_ONCE_WITH_KEY,
+        "Exactly once within the duplicate window of the topics.",
+    ),
 )
 
 SPECS: Final = (
+    *_IN_MEMORY,
+    _HTTP_SERVICE,
+    replace(_HTTP_SERVICE, name="http-request"),
+    _HTTP_SERVICE_RESPONSE,
+    replace(_HTTP_SERVICE_RESPONSE, name="http-response"),
+    _HTTP_CALL,
+    replace(_HTTP_CALL, name="http-request"),
+    _HTTP_CALL_RESPONSE,
+    replace(_HTTP_CALL_RESPONSE, name="http-response"),
     _HTTP_SOURCE,
     _HTTP_SINK,
     _FILE_SOURCE,

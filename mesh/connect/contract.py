@@ -19,6 +19,7 @@ class UnavailableError(Exception):
     """The other side can't be used now; the host tries again.
 
     ``outcomes`` has the outcomes of records that were written or refused before, by their index.
+    ``is_busy``: it works, and has too much to do.
     """
 
     def __init__(
@@ -27,8 +28,10 @@ class UnavailableError(Exception):
         *,
         retry_after_s: float | None = None,
         outcomes: Mapping[int, str | None] | None = None,
+        is_busy: bool = False,
     ) -> None:
         super().__init__(reason)
+        self.is_busy = is_busy
         self.retry_after_s = retry_after_s
         self.outcomes = dict(outcomes or {})
 
@@ -61,6 +64,8 @@ class Access:
     file_roots: tuple[str, ...] = ()
     #: ``host:port`` or ``host:first-last`` that may be bound.
     listen: tuple[str, ...] = ()
+    #: The same of hosts that may be connected to; None for all.
+    egress: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,8 @@ class Context:
     content_type: str = ""
     #: Name of the instance, for connections and logs.
     instance: str = ""
+    #: The host's own connection to the mesh's NATS servers; a connector does not close it.
+    client: Any = None
     #: Name of a sink's destination, which is unique among apps and their incarnations.
     producer: str = ""
     #: Names and types of the stream's attributes.
@@ -105,8 +112,10 @@ class Record(NamedTuple):
     payload: bytes
     #: Values of dynamic options for this record.
     options: Mapping[str, str] = MappingProxyType({})
-    #: Sequence of its message.  The last record of each write ends its message.
+    #: Sequence of its message, 0 for a replay.  The last record of each write ends its message.
     sequence: int = 0
+    #: Values by attribute, for a sink with ``takes_events = True``.
+    event: Mapping[str, Any] | None = None
 
 
 class Source(Protocol):
@@ -127,6 +136,9 @@ class Source(Protocol):
     async def close(self) -> None:
         """Release everything; also called after a failed ``open``."""
         ...
+
+    # A source or sink whose ``open`` or ``read`` has an effect has ``async check(context)`` as
+    # well, for 'mesh check': it raises UnavailableError, or returns a sample or None.
 
 
 class Server(Protocol):

@@ -77,6 +77,8 @@ class Option:
     choices: tuple[str, ...] = ()
     #: Never shown in plans, logs, status and answers.
     is_secret: bool = False
+    #: Path of a file on the node: from a reference, or below ``receiver.file_roots``.
+    is_file: bool = False
     #: Has a meaning in the reference engine and none here; accepted, without effect.
     is_ignored: bool = False
     #: Other names of it.

@@ -163,17 +163,20 @@ def cluster_state_of(snapshot: ClusterSnapshot, settings: Settings) -> ClusterSt
             elif assignment.next_worker in are_open:
                 current[name] = assignment.next_worker
     # Without workers, placement itself gives the best reason why an instance can't be placed.
-    enough = ready(found) >= settings.manager.min_workers or settings.manager.min_workers <= 1
+    new = {name: w for name, w in wanted.items() if name not in assignments}
     # Instances that ran already continue on fewer workers; only new ones wait for enough of them.
+    too_few = _too_few(new, ready(found), settings.manager.min_workers, "workers")
+    receivers = {name: w for name, w in new.items() if w.need.is_receiver and name not in too_few}
+    takers = tuple(host for host in found if host.takes_receivers)
+    too_few |= _too_few(receivers, ready(takers), settings.manager.min_receivers, "receivers")
     needs = tuple(
         w.need
         for name, w in wanted.items()
-        if (enough or name in assignments) and _needs_place(name, w, changes)
+        if name not in too_few and _needs_place(name, w, changes)
     )
     formers = {name: assignment.former for name, assignment in assignments.items()}
     placement = place(needs, current, found, known.standing_by, formers)
-    if not enough:
-        placement.waiting.update(_too_few(wanted, assignments, ready(found), settings))
+    placement.waiting.update(too_few)
     return replace(known, changes=changes, placement=placement)
 
 
@@ -271,13 +274,16 @@ def _standing_by(snapshot: ClusterSnapshot, wanted: Mapping[str, Wanted]) -> dic
 
 
 def _too_few(
-    wanted: Mapping[str, Wanted],
-    assignments: Mapping[str, Assignment],
-    ready_now: int,
-    settings: Settings,
+    new: Mapping[str, Wanted], ready_now: int, least: int, what: str
 ) -> dict[str, Waiting]:
-    least = settings.manager.min_workers
+    """The wait of new instances while fewer than ``least`` workers of a kind are ready."""
+    if least <= 1 or ready_now >= least:
+        return {}
     missing = least - ready_now
-    cure = f"start {missing} more worker{'s' if missing > 1 else ''}, or lower manager.min_workers"
-    waiting = Waiting(f"{ready_now} of at least {least} workers ready", cure)
-    return {name: waiting for name in wanted if name not in assignments}
+    more = {
+        "workers": f"start {missing} more worker{'s' if missing > 1 else ''}",
+        "receivers": f"start {missing} more with worker.takes_receivers true",
+    }[what]
+    reason = f"{ready_now} of at least {least} {what} ready"
+    waiting = Waiting(reason, f"{more}, or lower manager.min_{what}")
+    return dict.fromkeys(new, waiting)

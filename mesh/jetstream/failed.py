@@ -27,7 +27,10 @@ LIST_BYTES_MAX: Final = 16_000_000
 WINDOW: Final = 32
 #: Fields of an entry by type; a publisher may have written anything.
 _NUMBERS: Final = ("sequence", "index", "time_ms", "event_time_ms", "data_bytes")
-_TEXTS: Final = ("stream", "group", "query", "reason", "data", "data_base64")
+_TEXTS: Final = (
+    "stream", "group", "query", "reason", "data", "data_base64",
+    "door", "event",
+)  # fmt: skip
 
 
 async def count_entries(js: JetStreamContext, app: str) -> int:
@@ -109,6 +112,8 @@ async def replay(
 ) -> dict[str, Any]:
     """Publish an entry's event to its stream again, remove the entry, and return it.
 
+    All readers of the stream get it, also where one sink has refused it.
+
     Args:
         js: a context of the account.
         app: the app.
@@ -127,13 +132,6 @@ async def replay(
             f'failed event {id_} is of no stream of app "{app}"',
             detail="An earlier text of the app, or another publisher, has written it.",
             hint="Discard it: 'mesh discard'.",
-        )
-    if entry.get("door") and data is None:
-        raise MeshError(
-            "MESH-A422",
-            f"failed event {id_} is of {entry['door']}, and can't be replayed to it yet",
-            detail="Its data is a payload of the outside world, not an event of the stream.",
-            hint="Send the event as JSON along with its id: all readers of the stream get it.",
         )
     payload = error_entry.event_of(entry) if data is None else data
     if payload is None:

@@ -11,14 +11,14 @@ from nats.js.errors import NoStreamResponseError
 
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
-from mesh.jetstream import failed
+from mesh.jetstream import door_replay, failed
 from mesh.manager.desired_state import unreachable
 from mesh.model import names
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from nats.js import JetStreamContext
+    from nats.aio.client import Client
 
     from mesh.model.app import AppSpec
     from mesh.model.events import SimulatedEvent
@@ -45,12 +45,13 @@ class Events:
 
     def __init__(
         self,
-        js: JetStreamContext,
+        client: Client,
         app: Callable[[str], AppSpec],
         note: Callable[[JournalEntry], None],
         now_ms: Callable[[], int],
     ) -> None:
-        self._js = js
+        self._client = client
+        self._js = client.jetstream()
         #: An app's spec; raises MESH-A404 for one that is not deployed.
         self._app = app
         self._note = note
@@ -72,25 +73,39 @@ class Events:
         return await _asked(failed.entry_of(self._js, app, id_))
 
     async def replay(
-        self, app: str, ids: Sequence[int] | None, data: bytes | None = None, *, by: str = ""
+        self,
+        app: str,
+        ids: Sequence[int] | None,
+        data: bytes | None = None,
+        *,
+        by: str = "",
+        to_stream: bool = False,
     ) -> ReplayResult:
-        """Publish failed events to their streams again, and delete their entries.
+        """Send failed events again, and delete their entries.
+
+        What a source or sink has refused goes to that alone; all else to its stream.
 
         Args:
             app: the app.
             ids: of the entries; None for the oldest ``AT_ONCE``.
             data: JSON to send in the place of the only one of ``ids``.
             by: the user.
+            to_stream: all of them go to their streams, to all readers.
 
         Raises:
             MeshError: MESH-A404 for an entry that is not there, MESH-A422 for one that can't be
-                sent as it was.  Those before it are replayed.
+                sent as it was, MESH-A503 for a sink that is away.  Those before it are replayed.
         """
         streams = {channel.stream.name for channel in self._app(app).channels}
         done: list[int] = []
         try:
             for id_ in await self._ids(app, ids):
-                await _asked(failed.replay(self._js, app, id_, streams, data))
+                entry = await _asked(failed.entry_of(self._js, app, id_))
+                if entry.get("door") and not to_stream:
+                    await _asked(door_replay.send(self._client, app, entry, data))
+                    await _asked(failed.discard(self._js, app, id_))
+                else:
+                    await _asked(failed.replay(self._js, app, id_, streams, data))
                 done.append(id_)
         finally:
             self._tell("replayed", app, done, by)

@@ -96,7 +96,7 @@ class ManagerService:
             client, view, self._desired, settings, clock, self._note, planner
         )
         self.queries = Queries(client, view, self._desired, settings, clock)
-        self.events = Events(self._js, self._desired.spec, self._take, clock.wall_ms)
+        self.events = Events(client, self._desired.spec, self._take, clock.wall_ms)
         pieces = open_blob_store(self._js, settings.state.store, connector_options(settings.nats))
         self.backups = Backups(
             client, view, self._desired, pieces, settings, clock, self._take, planner

@@ -6,6 +6,7 @@ Events are objects by attribute name, alone, in an array or one a line; each may
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 _EVENT: Final = "event"
 _ENVELOPE: Final = r'^\s*(\[\s*)?\{\s*"event"\s*:\s*\{'
+_ENVELOPE_OF: Final = re.compile(_ENVELOPE.encode()).match
+#: Payloads up to which Python's expression is faster: Arrow compiles its own for each batch.
+_FEW: Final = 500
 
 
 class PlainSource:
@@ -70,10 +74,11 @@ class JsonSource(PlainSource):
         data = pa.array(payloads, pa.binary())
         if _EVENT in self._schema.names:
             return self._plain(data, self._schema)
-        is_inside = kernels.match_substring_regex(data, _ENVELOPE)
-        if not kernels.any(is_inside).as_py():
+        flags = _enveloped(payloads, data)
+        if not flags.any():
             return self._plain(data, self._schema)
-        flags = is_inside.to_numpy(zero_copy_only=False)
+        if flags.all():
+            return self._unwrapped(data, self._schema)
         parts, errors = [], []
         for mask, decode in ((~flags, self._plain), (flags, self._unwrapped)):
             at = np.flatnonzero(mask)
@@ -100,6 +105,14 @@ class JsonSource(PlainSource):
             return assembled([], schema, errors, len(data))
         rows = pa.RecordBatch.from_arrays(inner.flatten(), schema=schema)
         return assembled([part(rows, message, index)], schema, errors, len(data))
+
+
+def _enveloped(payloads: Sequence[bytes], data: Any) -> Any:
+    """Whether each payload begins as an envelope, as flags."""
+    if len(payloads) <= _FEW:
+        return np.fromiter((_ENVELOPE_OF(p) is not None for p in payloads), bool, len(payloads))
+    found: Any = kernels.match_substring_regex(data, _ENVELOPE)
+    return found.to_numpy(zero_copy_only=False)
 
 
 class JsonPathSource:

@@ -60,6 +60,10 @@ class ErrorEntry(TypedDict, total=False):
     door: str
     #: Times that the sink has tried to write it.
     attempts: int
+    #: Values of the sink's dynamic options for it.
+    options: dict[str, str]
+    #: The event as JSON, of which a sink's ``data`` is the payload.
+    event: str
 
 
 def of_unreadable(
@@ -75,6 +79,8 @@ def of_unreadable(
     *,
     door: str = "",
     attempts: int = 0,
+    options: Mapping[str, str] | None = None,
+    event: bytes = b"",
 ) -> bytes:
     """Entry of an event of a message: one that can't be read, or on which a stateless query failed.
 
@@ -97,6 +103,10 @@ def of_unreadable(
         entry["door"] = door
     if attempts:
         entry["attempts"] = attempts
+    if options:
+        entry["options"] = dict(options)
+    if event and len(event) <= _BEGINNING_BYTES:
+        entry["event"] = event.decode(errors="replace")
     return _with_data(entry, data)
 
 
@@ -170,6 +180,11 @@ def event_of(entry: Mapping[str, Any]) -> bytes | None:
     A message may have held several: an array, or one a line.  The others were read, so that they
     must not be sent again.
     """
+    if isinstance(entry.get("event"), str):
+        return str(entry["event"]).encode()
+    if entry.get("door"):
+        # A payload of the outside world.
+        return None
     data = entry.get("data")
     if not isinstance(data, str) or "data_bytes" in entry:
         return None

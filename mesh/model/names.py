@@ -7,10 +7,13 @@ so every name below can be parsed.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Final
 
 ROOT: Final = "mesh"
+#: The JetStream stream of all topics between apps; no app's stream ends in ``-``.
+TOPICS: Final = f"{ROOT}-topics-"
 CONTROL_BUCKET: Final = "mesh_control"
 APPS_BUCKET: Final = "mesh_apps"
 STATUS_BUCKET: Final = "mesh_status"
@@ -98,6 +101,27 @@ def producer(incarnation: str, group: str, edit: object, part: str) -> str:
 def journal_subject(app: str) -> str:
     """Subject of entries about ``app``; with an empty name, of those about the cluster."""
     return f"{ROOT}._journal.{app or '_'}"
+
+
+def topic_subject(topic: str) -> str:
+    """Subject of a topic between apps, by its hash."""
+    return f"{ROOT}._topic.{topic}"
+
+
+def answer_subject(request: str) -> str:
+    """Subject of the answer to an HTTP request that waits, by its id."""
+    return f"{ROOT}._ask.http.{request}"
+
+
+def call_subject(app: str, sink_id: str, status: int) -> str:
+    """Subject of the answers with a status that a sink ``http-call`` gets; the id is hashed."""
+    digest = hashlib.sha256(sink_id.encode()).hexdigest()[:16]
+    return f"{ROOT}._ask.call.{app}.{digest}.{status}"
+
+
+def door_subject(app: str, group: str) -> str:
+    """Subject of managers' replays to the source or sink that a group runs."""
+    return f"{ROOT}._ask.door.{app}.{group}"
 
 
 def question_subject(worker: str) -> str:

@@ -18,6 +18,7 @@ from mesh.connect.spec import Role, Spec
 from mesh.errors import MeshError, not_supported
 from mesh.language.syntax import find
 from mesh.plan.name_errors import nearest
+from mesh.plan.nats_source import check_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from mesh.language.syntax import Annotation
     from mesh.model.types import StreamSchema
 
-#: Source of a JetStream stream of the mesh's own servers; query groups read it themselves.
+#: Source of JetStream streams and subjects; query groups may read a stream themselves.
 NATS: Final = "nats"
 _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}")
 _PASS_THROUGH: Final = "passThrough"
@@ -69,8 +70,19 @@ class Door:
 
     @property
     def is_native(self) -> bool:
-        """Whether query groups read it themselves, as they read channels."""
-        return self.role is Role.SOURCE and self.type == NATS
+        """Whether query groups read it themselves, as they read channels.
+
+        That is a JetStream stream of the mesh's own servers whose messages need no mapper.
+        """
+        names = {name.lower() for name in self.options}
+        return (
+            self.role is Role.SOURCE
+            and self.type == NATS
+            and "stream" in names
+            and names <= {"stream", "destination"}
+            and not self.ref
+            and self.map in (MapSpec(_PASS_THROUGH), MapSpec("json"))
+        )
 
 
 def door_of(annotation: Annotation) -> Door:
@@ -178,6 +190,8 @@ def check_door(door: Door, stream: StreamSchema) -> None:
             f'@map of {door.role} "{door.type}" is invalid: {error}',
             position=door.position,
         ) from error
+    if spec.name == NATS and spec.role is Role.SOURCE:
+        check_names(door.options, door.position)
     if spec.name == "file" and spec.role is Role.SOURCE and not door.ref:
         _check_either(spec, door.options, ("file.uri", "dir.uri"), door.position)
 

@@ -96,7 +96,8 @@ def connect(bound: BoundApp, groups: Sequence[Group]) -> Connections:
         stream = schema.name
         annotations = [a for s, a in bound.stream_annotations if s == stream]
         given = [a for a in annotations if a.name.lower() == "source"]
-        native = [a for a in given if door_of(a).is_native]
+        # Beside other sources it is read in the connector host, as they are.
+        native = [a for a in given if len(given) == 1 and door_of(a).is_native]
         sinks = [a for a in annotations if a.name.lower() == "sink"]
         readers = [g for g in groups if stream in uses[g.name].reads]
         homes = [g.name for g in groups if stream in uses[g.name].writes]

@@ -44,7 +44,6 @@ from mesh.plan.bound import (
     operands,
 )
 from mesh.plan.doors import check_door, door_of
-from mesh.plan.nats_source import check_source
 from mesh.plan.patterns import check_pattern
 
 if TYPE_CHECKING:
@@ -93,17 +92,8 @@ def check_supported(app: BoundApp) -> None:
     _check_definitions(app)
     for annotation in app.annotations:
         _check_app_annotation(annotation)
-    sources: dict[str, list[Annotation]] = {}
     for stream_name, annotation in app.stream_annotations:
         _check_stream_annotation(annotation, app.stream(stream_name))
-        if annotation.name.lower() == "source":
-            own = sources.setdefault(stream_name, [])
-            own.append(annotation)
-            if len(own) > 1 and any(door_of(source).is_native for source in own):
-                raise not_supported(
-                    "several sources of one stream, one of which is a JetStream stream",
-                    annotation.position,
-                )
     for query in app.queries:
         _check_query(query)
     for partition in app.partitions:
@@ -186,11 +176,7 @@ def _check_app_annotation(annotation: Annotation) -> None:
 def _check_stream_annotation(annotation: Annotation, stream: StreamSchema) -> None:
     name = annotation.name.lower()
     if name in ("source", "sink"):
-        door = door_of(annotation)
-        if door.is_native:
-            check_source(annotation)
-        else:
-            check_door(door, stream)
+        check_door(door_of(annotation), stream)
     if name in _CONNECTIONS:
         raise not_supported(
             f"@{annotation.name}",

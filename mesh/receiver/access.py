@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -11,7 +12,7 @@ from mesh.connect.contract import Access
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mesh.settings import ReceiverSettings
 
@@ -20,7 +21,8 @@ def access_of(settings: ReceiverSettings) -> Access:
     """The permissions of the settings."""
     roots = (os.path.realpath(one.strip()) for one in settings.file_roots.split(",") if one.strip())
     listen = (one.strip() for one in settings.listen.split(",") if one.strip())
-    return Access(tuple(roots), tuple(listen))
+    egress = tuple(one.strip() for one in settings.egress.split(",") if one.strip())
+    return Access(tuple(roots), tuple(listen), egress or None)
 
 
 def path_of(access: Access, uri: str) -> str:
@@ -43,19 +45,44 @@ def path_of(access: Access, uri: str) -> str:
 
 def check_listen(access: Access, host: str, port: int) -> None:
     """Refuse an address that no connector may bind; MESH-C132."""
-    for allowed in access.listen:
-        name, _, ports = allowed.rpartition(":")
-        first, _, last = ports.partition("-")
-        if name.strip("[]") not in ("*", host) or not first.isdecimal():
-            continue
-        if int(first) <= port <= int(last if last.isdecimal() else first):
-            return
+    if _is_among(access.listen, host, port):
+        return
     raise MeshError(
         "MESH-C132",
         f"address {host}:{port} is not open to connectors on this worker",
         detail=f"Open are: {', '.join(access.listen) or 'none'}.",
         hint="Add it to the setting receiver.listen.",
     )
+
+
+def check_egress(access: Access, host: str, port: int) -> None:
+    """Refuse an address that no connector may connect to; MESH-C132."""
+    if access.egress is None or _is_among(access.egress, host, port):
+        return
+    raise MeshError(
+        "MESH-C132",
+        f"connectors of this worker may not connect to {host}:{port}",
+        detail=f"Open are: {', '.join(access.egress)}.",
+        hint="Add it to the setting receiver.egress.",
+    )
+
+
+def check_url(access: Access, url: str, port: int) -> None:
+    """Refuse a URL to which no connector may connect; ``port``: if it has none.  MESH-C132."""
+    parts = urlsplit(url)
+    check_egress(access, parts.hostname or "", parts.port or port)
+
+
+def _is_among(addresses: Iterable[str], host: str, port: int) -> bool:
+    for allowed in addresses:
+        name, _, ports = allowed.rpartition(":")
+        name, (first, _, last) = name.strip("[]"), ports.partition("-")
+        is_below = name.startswith("*.") and host.endswith(name[1:])
+        if not (name in ("*", host) or is_below) or not first.isdecimal():
+            continue
+        if int(first) <= port <= int(last if last.isdecimal() else first):
+            return True
+    return False
 
 
 def references_of(path: str) -> Mapping[str, Mapping[str, str]]:

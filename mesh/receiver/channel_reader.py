@@ -16,6 +16,8 @@ from mesh.clock import SystemClock
 from pyspark_nats.protocol import jetstream
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
@@ -40,6 +42,8 @@ class Message:
     content_type: str | None
     #: When the server stored it, milliseconds since 1970.
     time_ms: int
+    subject: str = ""
+    headers: Mapping[str, str] | None = None
 
 
 class ChannelReader:
@@ -117,6 +121,8 @@ class ChannelReader:
                     message.data,
                     headers.get("Content-Type"),
                     int(words[at + 2]) // 1_000_000,
+                    message.subject,
+                    headers,
                 )
             )
         self._open = max(0, self._open)
@@ -139,7 +145,10 @@ class ChannelReader:
             "mem_storage": True,
             "num_replicas": 1,
         }
-        call = f"$JS.API.CONSUMER.CREATE.{self._js_stream}.{name}.{self._subject}"
+        call = f"$JS.API.CONSUMER.CREATE.{self._js_stream}.{name}"
+        if not set("*>") & set(self._subject):
+            # Permissions are given by it; a subject to publish to has no wildcard.
+            call = f"{call}.{self._subject}"
         query = orjson.dumps({"stream_name": self._js_stream, "config": config})
         answer = orjson.loads((await self._client.request(call, query, timeout=_ANSWER_S)).data)
         if "error" in answer:

@@ -9,49 +9,37 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from nats.errors import Error as NatsError
+
 from mesh.connect import registry
+from mesh.connect.contract import UnavailableError
 from mesh.errors import MeshError
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState, InstanceStatus
 from mesh.plan.build import bind_group
 from mesh.plan.doors import door_of, make_mapper
+from mesh.receiver.access import path_of
 from mesh.receiver.positions import PositionStore, TakenOverError
+from mesh.receiver.replaying import listen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from nats.aio.client import Client
+    from nats.aio.subscription import Subscription
 
-    from mesh.clock import Clock
-    from mesh.connect.contract import Access
     from mesh.connect.spec import Spec
-    from mesh.control.retries import Retries
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import Assignment, DoorStatus
     from mesh.model.types import StreamSchema
     from mesh.plan.doors import Door
+    from mesh.receiver.environment import Environment
+    from mesh.receiver.replaying import Replayed
 
 log = logging.getLogger(__name__)
 
 #: Interval of reports; time for a write under way when the instance stops, seconds.
 _REPORT_S: Final = 1.0
 _STOP_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """Environment that the instances of a host share."""
-
-    client: Client
-    clock: Clock
-    worker: str
-    access: Access
-    #: Reads the options by name of reference; MESH-C131 where that fails.
-    references: Callable[[], Mapping[str, Mapping[str, str]]]
-    retries: Callable[[], Retries]
-    report: Callable[[InstanceStatus], None]
-    #: Makes the source or sink of a declaration.
-    make: Callable[[Spec], Any] = lambda spec: spec.load()()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +81,8 @@ class Opened:
         """Values of the options: of the reference, then of the annotation, then ``own``.
 
         Raises:
-            MeshError: MESH-C131 for a reference that the node does not have, or invalid options.
+            MeshError: MESH-C131 for a reference that the node does not have, or invalid options;
+                MESH-C132 for a file that an app may not name.
         """
         given: dict[str, str] = {}
         if self.door.ref:
@@ -105,7 +94,12 @@ class Opened:
                     hint="Add it to the file of the setting receiver.refs_file.",
                 )
             given |= references[self.door.ref]
-        given |= {**self.door.options, **(own or {})}
+        written = {**self.door.options, **(own or {})}
+        for name, text in written.items():
+            option = self.spec.option(name)
+            if option is not None and option.is_file:
+                path_of(environment.access, text)
+        given |= written
         try:
             values = self.spec.values(given)
         except ValueError as error:
@@ -182,6 +176,10 @@ class DoorInstance(ABC):
         """End ``_run`` soon; one that may be cancelled anywhere needs no request."""
         return
 
+    async def _replay(self, replayed: Replayed) -> str | None:
+        """Take a payload again; see ``mesh.receiver.replaying.listen``."""
+        raise UnavailableError(f"{replayed.door} takes nothing again")
+
     def _doors(self) -> tuple[DoorStatus, ...]:
         return ()
 
@@ -193,9 +191,13 @@ class DoorInstance(ABC):
     async def _supervise(self) -> None:
         retries = self.environment.retries()
         reporting = asyncio.create_task(self._report_often())
+        own = self.assignment
+        replays: Subscription | None = None
         try:
             while not self._stopping.is_set():
                 try:
+                    client = self.environment.client
+                    replays = replays or await listen(client, own.app, own.group, self._replay)
                     await self._run()
                 except TakenOverError as error:
                     extra = fields(instance=self.assignment.instance, epoch=error.epoch)
@@ -221,6 +223,9 @@ class DoorInstance(ABC):
                             await self._stopping.wait()
         finally:
             reporting.cancel()
+            with contextlib.suppress(NatsError, OSError):
+                if replays is not None:
+                    await replays.unsubscribe()
             self._state = InstanceState.STOPPED
             self._report()
 

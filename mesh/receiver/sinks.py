@@ -6,20 +6,22 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect.contract import Context
+from mesh.connect.contract import Context, UnavailableError
 from mesh.mapping.sinks import dynamic
 from mesh.receiver.distributing import RoundRobin, partitioned
 from mesh.receiver.instance import DoorInstance, Opened
-from mesh.receiver.outbox import Destination, Outbox
+from mesh.receiver.outbox import Outbox
+from mesh.receiver.outbox_items import Destination
 from mesh.receiver.positions import TakenOverError
 
 if TYPE_CHECKING:
     from mesh.model.cluster import DoorStatus
+    from mesh.receiver.replaying import Replayed
 
 #: Options that are addresses; an instance shows the first that it has.
 _ADDRESSES: Final = (
     "publisher.url", "receiver.url", "file.uri", "dir.uri", "destination", "bootstrap.servers",
-    "url", "uri", "jdbc.url", "server.url", "bucket.name", "host",
+    "url", "uri", "jdbc.url", "server.url", "bucket.name", "host", "topic",
 )  # fmt: skip
 _LOGIN: Final = re.compile(r"//.*@")
 
@@ -125,6 +127,7 @@ class SinkInstance(DoorInstance):
             self.environment.access,
             opened.mapper.content_type,
             own.instance,
+            self.environment.client,
             f"mesh-{own.app}-{own.app_incarnation}-{self.group.name}-{number}",
             tuple((a.name, str(a.type)) for a in opened.stream.attributes),
             own.epoch,
@@ -143,6 +146,12 @@ class SinkInstance(DoorInstance):
             endpoint_of(dict(context.options)),
             dynamic={name: values for name, values in filled.items() if values is not None},
         )
+
+    async def _replay(self, replayed: Replayed) -> str | None:
+        for outbox in self._outboxes:
+            if outbox.status.name == replayed.door:
+                return await outbox.replay(replayed)
+        raise UnavailableError(f"{replayed.door} does not run here")
 
     def _request_stop(self) -> None:
         for outbox in self._outboxes:

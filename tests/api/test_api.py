@@ -69,6 +69,18 @@ def ask(service: FakeService, *arguments: Any, **more: Any) -> httpx.Response:
         ("POST", "/error-handler/Shop/replay", {"all": True}, ("replay", "Shop", None, None)),
         ("POST", "/error-handler/Shop/replay", {"id": 4, "event": {"a": 1}},
          ("replay", "Shop", [4], b'{"a":1}')),
+        ("POST", "/error-handler/Shop/replay", {"id": 4, "payload": "a,b", "to": "stream"},
+         ("replay", "Shop", [4], b"a,b", "stream")),
+        ("POST", "/error-handler/error-entries", [{"id": 4, "siddhiAppName": "Shop"}],
+         ("replay", "Shop", [4], None, "stream")),
+        ("POST", "/error-handler/error-entries",
+         [{"id": 4, "siddhiAppName": "Shop", "event": {"a": 1}}],
+         ("replay", "Shop", [4], b'{"a":1}', "stream")),
+        ("DELETE", "/error-handler/error-entries/5?siddhiApp=Shop", None,
+         ("discard", "Shop", [5])),
+        ("DELETE", "/error-handler/error-entries?siddhiApp=Shop", None, ("older", "Shop", 0)),
+        ("DELETE", "/error-handler/error-entries?retentionDays=1&siddhiApp=Shop", None,
+         ("older", "Shop", 86400.0)),
         ("DELETE", "/error-handler/Shop/5", None, ("discard", "Shop", [5])),
         ("DELETE", "/error-handler/Shop?all=true", None, ("discard", "Shop", None)),
         ("DELETE", "/error-handler/Shop?olderThan=60", None, ("older", "Shop", 60.0)),
@@ -80,6 +92,11 @@ def ask(service: FakeService, *arguments: Any, **more: Any) -> httpx.Response:
          ("send", "Shop", *[SimulatedEvent("Orders", {"item": "pen"})] * 2)),
         ("POST", "/error-handler/Shop/replay", {"ids": "all"}, 400),
         ("POST", "/error-handler/Shop/replay", [], 400),
+        ("POST", "/error-handler/Shop/replay", {"id": 1, "to": "moon"}, 400),
+        ("DELETE", "/error-handler/error-entries", None, 400),
+        ("GET", "/error-handler/error-entries?siddhiApp=*", None, 400),
+        ("GET", "/error-handler/error-entries/9", None, 404),
+        ("POST", "/error-handler/error-entries", [{"id": 1}], 400),
         ("DELETE", "/error-handler/Shop", None, 400),
         ("DELETE", "/error-handler/Shop/9", None, 404),
         ("DELETE", "/error-handler/Shop?olderThan=never", None, 400),
@@ -105,6 +122,11 @@ def test_events_are_replayed_discarded_and_sent(
 def test_failed_events_are_listed() -> None:
     service = FakeService(texts={"Shop": TEXT})
     assert ask(service, "GET", "/error-handler").json() == [{"app": "Shop", "count": 5}]
+    entries = "/error-handler/error-entries"
+    assert ask(service, "GET", f"{entries}/count").json() == {"entriesCount": 5}
+    some = ask(service, "GET", f"{entries}?siddhiApp=Shop&limit=2&offset=1").json()
+    assert [(e["id"], e["siddhiAppName"]) for e in some] == [(3, "Shop"), (4, "Shop")]
+    assert ask(service, "GET", f"{entries}/3").json()["errorOccurrence"] == "STORE_ON_STREAM_ERROR"
     listed = ask(service, "GET", "/error-handler/Shop?limit=2&before=4")
     assert listed.json() == [{"id": 2}, {"id": 3}]
     assert ask(service, "GET", "/error-handler/Shop/3").json() == {"id": 3}

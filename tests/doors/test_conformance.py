@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pytest
 from mesh.connect import registry
 from mesh.connect.spec import Guarantee, Role
 from mesh.model.cluster import InstanceState
+from mesh.receiver.types.in_memory import subject_of
 from mesh.testing.connectors import Scenario, Stage, conform
 from tests.support.doors import Endpoint
 
@@ -106,7 +108,73 @@ def test_requests_with_a_key_are_stored_once(nats_server: NatsServer, tmp_path: 
     async def scene() -> None:
         use = Scenario(text, "receiver-S", post, stored, lambda found: len(found) >= 3)
         moments = await conform(nats_server.url, use, tmp_path)
-        assert {"before publish with an ack", "after publish with an ack"} <= set(moments)
+        assert {"before publish", "after publish"} <= set(moments)
+
+    asyncio.run(scene())
+
+
+def test_a_jetstream_stream_of_others_is_read_exactly_once(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    text = APP.replace("SINK", "").replace(
+        "SOURCE",
+        f"@source(type='nats', server.urls='{nats_server.url}', stream='O{{app}}', "
+        "destination='o.{app}.*', @map(type='csv'))",
+    )
+
+    async def send(stage: Stage) -> None:
+        name = stage.spec.name
+        await stage.js.add_stream(name=f"O{name}", subjects=[f"o.{name}.>"])
+        for number, data in enumerate((b"0", b"1", b"x", b"2", b"3")):
+            await stage.js.publish(f"o.{name}.{number}", data)
+        await stage.js.publish(f"o.{name}.4.other", b"9")
+        await stage.js.publish(f"o.{name}.5", b"4")
+
+    async def stored(stage: Stage) -> Any:
+        bad = [entry["data"] for entry in await stage.errors()]
+        return [row["n"] for row in await stage.events("S")], bad
+
+    async def scene() -> None:
+        use = Scenario(
+            text, "receiver-S", send, stored, lambda found: len(found[0]) + len(found[1]) >= 6
+        )
+        moments = await conform(nats_server.url, use, tmp_path)
+        steps = {"read", "publish", "store a position", "committed"}
+        assert {f"{when} {step}" for when in ("before", "after") for step in steps} <= set(moments)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.extended
+def test_a_topic_is_read_exactly_once(nats_server: NatsServer, tmp_path: Path) -> None:
+    text = APP.replace("SINK", "").replace(
+        "SOURCE", "@source(type='inMemory', topic='from {app}', @map(type='json'))"
+    )
+
+    async def send(stage: Stage) -> None:
+        # A topic begins where its first source has stored its position.
+        def begun() -> bool:
+            return any(r.rows_out == 0 and r.state is InstanceState.RUNNING for r in stage.reports)
+
+        await stage.until("a source", begun)
+        js_stream = f"mesh-{stage.spec.name}-S"
+        subject = f"mesh._marker.{js_stream}.receiver-S-source"
+
+        async def has_begun() -> bool:
+            found = [json.loads(one) for one in await stage.messages(js_stream, subject)]
+            return any(one["source"] for one in found)
+
+        await stage.until("its position", has_begun)
+        for row in ROWS:
+            await stage.js.publish(subject_of(f"from {stage.spec.name}"), json.dumps(row).encode())
+
+    async def stored(stage: Stage) -> Any:
+        return [row["n"] for row in await stage.events("S")]
+
+    async def scene() -> None:
+        use = Scenario(text, "receiver-S", send, stored, lambda found: len(found) >= 5)
+        moments = await conform(nats_server.url, use, tmp_path)
+        assert {"after read", "after publish", "after store a position"} <= set(moments)
 
     asyncio.run(scene())
 
@@ -168,5 +236,5 @@ def test_every_exact_connector_of_the_host_is_tested() -> None:
     assert exact == {
         (Role.SOURCE, "file"), (Role.SINK, "file"), (Role.SOURCE, "kafka"), (Role.SINK, "kafka"),
         (Role.SINK, "prometheus"), (Role.SINK, "s3"), (Role.SINK, "rdbms"),
-        (Role.SOURCE, "cdc"),
+        (Role.SOURCE, "cdc"), (Role.SOURCE, "nats"), (Role.SOURCE, "inMemory"),
     }  # fmt: skip

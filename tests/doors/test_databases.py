@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime
 import decimal
 import itertools
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlalchemy as sa
 
-from mesh.connect.contract import Access
+from mesh.connect.contract import Access, Context, Record, UnavailableError
+from mesh.errors import MeshError
 from mesh.model import names
 from mesh.model.stored import Backend
-from mesh.receiver.types.cdc_source import loaded, stored
+from mesh.receiver.types.cdc_source import CdcSource, loaded, stored
 from mesh.receiver.types.pg_changes import lsn_of
-from mesh.receiver.types.rdbms_sink import lengths_of
+from mesh.receiver.types.rdbms_sink import RdbmsSink, lengths_of
 from mesh.store.engine import engine_of
 from mesh.testing.connectors import Scenario, Stage, conform
 from tests.support import databases
@@ -133,6 +135,35 @@ def test_rows_are_inserted_exactly_once(nats_server: NatsServer, tmp_path: Path)
     )  # fmt: skip
     moments = asyncio.run(conform(nats_server.url, use, tmp_path))
     assert {"before write", "after write", "after store a position"} <= set(moments)
+
+
+def test_a_replayed_event_leaves_the_position_and_an_earlier_epoch_writes_nothing(
+    tmp_path: Path,
+) -> None:
+    options = {"jdbc.url": f"jdbc:sqlite:{tmp_path}/replay.db", "table.name": "T"}
+    context = Context(
+        "a", "T", options, Access((str(tmp_path),)), producer="p",
+        attributes=(("id", "long"),), epoch=2,
+    )  # fmt: skip
+
+    async def scene() -> None:
+        sink, other = RdbmsSink(), RdbmsSink()
+        try:
+            await sink.open(context, None)
+            await sink.write([Record("k", b'{"id":1}', sequence=5)])
+            await sink.write([Record("k", b'{"id":2}')])
+            assert sink.position == 5
+            with pytest.raises(UnavailableError, match="epoch 2"):
+                await other.open(dataclasses.replace(context, epoch=1), None)
+            await other.open(dataclasses.replace(context, epoch=3), None)
+            assert other.position == 5
+            with pytest.raises(ConnectionResetError, match="later epoch"):
+                await sink.write([Record("k", b'{"id":3}', sequence=6)])
+        finally:
+            await sink.close()
+            await other.close()
+
+    asyncio.run(scene())
 
 
 def test_rows_of_a_table_are_polled_exactly_once(nats_server: NatsServer, tmp_path: Path) -> None:
@@ -304,3 +335,20 @@ def test_values_of_positions_and_options() -> None:
     assert lengths_of("a:100, b:20") == {"a": 100, "b": 20}
     with pytest.raises(ValueError, match="a:100"):
         lengths_of("a")
+
+
+def test_a_check_creates_nothing(postgresql: DatabaseServer, tmp_path: Path) -> None:
+    database = databases.new_database(postgresql, tmp_path, f"door{next(_numbers)}")
+    given = {"username": USER, "password": PASSWORD, "table.name": "Missing"}
+    inside = Context("a", "S", given | {"jdbc.url": database.url, "url": database.url})
+
+    async def scene() -> None:
+        await RdbmsSink().check(inside)
+        with pytest.raises(UnavailableError, match="Missing"):
+            await CdcSource().check(inside)
+        closed = dataclasses.replace(inside, access=Access(egress=("h:1",)))
+        with pytest.raises(MeshError, match="may not connect"):
+            await RdbmsSink().check(closed)
+
+    asyncio.run(scene())
+    assert database.rows("select tablename from pg_tables where schemaname = 'public'") == []

@@ -111,7 +111,8 @@ def test_options_are_checked_where_they_are_written(
 def test_a_secret_is_not_in_a_message() -> None:
     spec = registry.find(Role.SINK, "nats")
     assert spec is not None
-    assert {o.name for o in spec.options if o.is_secret} == {"username", "password", "token"}
+    secrets = {"username", "password", "token", "tls.store.password"}
+    assert {o.name for o in spec.options if o.is_secret} == secrets
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,11 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
+from mesh.errors import MeshError
+from mesh.jetstream import door_replay
 from mesh.model.cluster import InstanceState
 from mesh.receiver.distributing import destination_of, java_hash
 from tests.support.doors import Endpoint, staged
@@ -367,3 +370,30 @@ def test_events_that_cant_be_read_are_recorded_by_a_sink_alone(nats_server: Nats
             await stage.until("the other", lambda: stage.reports[-1].rows_out == 1)
 
     play(nats_server, scene, 0)
+
+
+def test_a_refused_payload_is_replayed_to_its_destination_alone(nats_server: NatsServer) -> None:
+    async def scene(server: NatsServer, one: Endpoint, other: Endpoint) -> None:
+        other.statuses = [200, 422]
+        spread = SPREAD.format("broadcast", "", one.url, other.url)
+        async with staged(server, APP.format(spread)) as stage:
+            await stage.publish("T", *events(0, 3))
+            instance = stage.start("sink-T")
+            (entry,) = await stage.until("the entry", stage.errors)
+            assert entry["door"] == "sink http 2"
+            assert orjson.loads(entry["event"]) == {"k": "k1", "n": 1}
+            await stage.until("2 events", lambda: len(other.bodies) == 2)
+            entry["id"] = 7
+            other.statuses = [409]
+            with pytest.raises(MeshError) as refused:
+                await door_replay.send(stage.client, "Out", entry, None)
+            assert refused.value.code == "MESH-A422"
+            await door_replay.send(stage.client, "Out", entry, None)
+            assert numbers(other) == [0, 2, 1]
+            assert numbers(one) == [0, 1, 2]
+            assert other.keys[-1] == one.keys[1] == "Out/T/inc/2.0"
+            await instance.stop()
+            with pytest.raises(MeshError, match="can't be replayed to sink http 2 now"):
+                await door_replay.send(stage.client, "Out", entry, None)
+
+    play(nats_server, scene, 2)

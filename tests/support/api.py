@@ -62,9 +62,15 @@ class FakeEvents:
         return {"id": id_}
 
     async def replay(
-        self, app: str, ids: Sequence[int] | None, data: bytes | None, *, by: str
+        self,
+        app: str,
+        ids: Sequence[int] | None,
+        data: bytes | None,
+        *,
+        by: str,
+        to_stream: bool = False,
     ) -> dict[str, Any]:
-        self.done.append(("replay", app, ids, data))
+        self.done.append(("replay", app, ids, data, *(["stream"] if to_stream else [])))
         return {"ids": ids}
 
     async def discard(self, app: str, ids: Sequence[int] | None, *, by: str) -> dict[str, Any]:

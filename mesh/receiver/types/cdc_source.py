@@ -13,7 +13,7 @@ import orjson
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.extras import library
 from mesh.model.stored import Backend
-from mesh.receiver.types.databases import opened, reason_of
+from mesh.receiver.types.databases import check, opened, reason_of
 from mesh.receiver.types.pg_changes import Listening
 from mesh.receiver.types.threads import in_thread
 
@@ -58,6 +58,12 @@ class CdcSource:
         if position is None:
             # Stored before the first rows: another start would begin later, and miss some.
             self._first = Batch([], found)
+
+    async def check(self, context: Context) -> None:
+        """Log in, and look for the table; ``open`` would create what is missing."""
+        await in_thread(
+            check, context, str(context.options["url"]), str(context.options["table.name"])
+        )
 
     def _open(self, context: Context, position: Mapping[str, Any] | None) -> Mapping[str, Any]:
         options = context.options

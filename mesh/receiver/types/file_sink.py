@@ -44,6 +44,12 @@ class FileSink:
         self._length = length
         self.state = {"length": length}
 
+    async def check(self, context: Context) -> None:
+        """Whether the file can be written; it is not opened, since that cuts it."""
+        path = path_of(context.access, context.options["file.uri"])
+        if not _is_writable(path):
+            raise UnavailableError(f"{path} can't be written")
+
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Append and fsync; all records or none."""
         data = b"".join(record.payload + self._end for record in records)
@@ -74,3 +80,7 @@ class FileSink:
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
+
+
+def _is_writable(path: str) -> bool:
+    return os.access(path if os.path.exists(path) else os.path.dirname(path), os.W_OK)

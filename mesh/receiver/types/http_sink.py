@@ -6,11 +6,15 @@ import asyncio
 import re
 import ssl
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import httpx
 
 from mesh.connect.contract import UnavailableError
 from mesh.connect.spec import Kind, value_of
+from mesh.errors import MeshError
+from mesh.receiver.access import check_egress
+from mesh.receiver.tls import client_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,9 +47,15 @@ class HttpSink:
         login = None
         if options.get("basic.auth.username"):
             login = (options["basic.auth.username"], options.get("basic.auth.password") or "")
-        verify: Any = not options.get("ssl.verification.disabled")
-        if options.get("tls.ca"):
-            verify = ssl.create_default_context(cafile=options["tls.ca"])
+        self._access = context.access
+        url = str(options["publisher.url"])
+        if "{{" not in url:
+            self._check(url)
+        verify: Any = client_context(options) or True
+        if options.get("ssl.verification.disabled"):
+            verify = client_context(options) or ssl.create_default_context()
+            verify.check_hostname = False
+            verify.verify_mode = ssl.CERT_NONE
         self._at_once = max(1, int(options.get("max.concurrent") or 1))
         self._type = context.content_type
         self._client = httpx.AsyncClient(
@@ -57,6 +67,17 @@ class HttpSink:
             trust_env=False,
             limits=httpx.Limits(max_connections=self._at_once),
         )
+
+    async def check(self, context: Context) -> None:
+        """Ask for the options of the address, unless it depends on the event."""
+        await self.open(context, None)
+        try:
+            if "{{" not in str(context.options["publisher.url"]) and self._client is not None:
+                await self._client.options(context.options["publisher.url"])
+        except (httpx.HTTPError, OSError) as error:
+            raise UnavailableError(f"{error}" or type(error).__name__) from error
+        finally:
+            await self.close()
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Send the records, ``max.concurrent`` at a time."""
@@ -82,6 +103,8 @@ class HttpSink:
         assert self._client is not None
         options = {**self._options, **record.options}
         try:
+            if "publisher.url" in record.options:
+                self._check(options["publisher.url"])
             pairs = options.get("headers") or []
             if isinstance(pairs, str):
                 pairs = value_of(Kind.PAIRS, pairs)
@@ -93,17 +116,28 @@ class HttpSink:
                     ("Content-Type", self._type), *pairs, ("Idempotency-Key", record.key),
                 ],
             )  # fmt: skip
+        except MeshError as error:
+            return str(error)
         except _NO_REQUEST as error:
             # An event's values have made it so, and another attempt would be the same.
             return f"the request can't be made: {_LOGIN.sub('//', str(error))}"
         except (httpx.HTTPError, OSError) as error:
             raise UnavailableError(f"{error}" or type(error).__name__) from error
+        return await self._settled(record, response)
+
+    async def _settled(self, record: Record, response: httpx.Response) -> str | None:
+        """The outcome of a record by the answer."""
         if response.is_success:
             return None
         if response.status_code in _AGAIN or response.is_server_error:
             after = _seconds(response.headers.get("retry-after", ""))
             raise UnavailableError(f"answered {response.status_code}", retry_after_s=after)
         return f"answered {response.status_code}: {response.text[:200]}"
+
+    def _check(self, url: str) -> None:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        check_egress(self._access, parts.hostname or "", port)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -12,7 +12,8 @@ import orjson
 from mesh.connect.contract import RefusedPayloadError, UnavailableError
 from mesh.errors import MeshError
 from mesh.receiver.access import check_listen
-from mesh.receiver.http_server import SERVERS, Response
+from mesh.receiver.http_server import SERVERS, Response, unpacked
+from mesh.receiver.tls import server_context
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -43,12 +44,13 @@ class HttpSource:
         url = str(options["receiver.url"]).replace("{app}", context.app)
         url = url.replace("{stream}", context.stream)
         parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname:
             raise MeshError(
                 "MESH-C133",
                 f"receiver.url {url} is not served",
-                hint="Write http://host:port/path; a reverse proxy serves https.",
+                hint="Write http://host:port/path or https://host:port/path.",
             )
+        tls = server_context(options) if parts.scheme == "https" else None
         port = parts.port if parts.port is not None else 8280
         check_listen(context.access, parts.hostname, port)
         if options.get("basic.auth.enabled"):
@@ -67,9 +69,9 @@ class HttpSource:
         async def handle(request: Request) -> Response:
             return await self._answer(request, accept, limit)
 
-        bound = await SERVERS.open(parts.hostname, port, path, handle)
+        bound = await SERVERS.open(parts.hostname, port, path, handle, tls)
         self._at = parts.hostname, bound, path
-        self.endpoint = f"http://{parts.hostname}:{bound}{path}"
+        self.endpoint = f"{parts.scheme}://{parts.hostname}:{bound}{path}"
 
     async def close(self) -> None:
         """Serve the path no more."""
@@ -84,18 +86,23 @@ class HttpSource:
         limit: int,
     ) -> Response:
         if request.method != "POST":
-            return _said(405, {"reason": "events are posted"}, (b"allow", b"POST"))
+            return said(405, {"reason": "events are posted"}, (b"allow", b"POST"))
         given = request.headers.get("authorization", "").encode("latin-1", "replace")
         if self._login and not hmac.compare_digest(given, b"Basic " + self._login):
-            return _said(401, {"reason": "login"}, (b"www-authenticate", b'Basic realm="mesh"'))
-        if "content-encoding" in request.headers:
-            return _said(415, {"reason": "bodies are not compressed"})
+            return said(401, {"reason": "login"}, (b"www-authenticate", b'Basic realm="mesh"'))
+        packing = request.headers.get("content-encoding", "identity").strip().lower()
+        if packing not in ("identity", "gzip"):
+            return said(415, {"reason": "bodies are plain, or gzip"}, (b"accept-encoding", b"gzip"))
         try:
             body = await request.body(limit)
+            if body is not None and packing == "gzip":
+                body = unpacked(body, limit)
         except ConnectionResetError:
             return Response(400)
+        except ValueError as error:
+            return said(400, {"index": 0, "reason": str(error)})
         if body is None:
-            return _said(413, {"reason": f"the body has more than {limit} bytes"})
+            return said(413, {"reason": f"the body has more than {limit} bytes"})
         properties = dict(request.headers)
         if request.query:
             pairs = parse_qsl(request.query, keep_blank_values=True)[:_PARAMETERS_MAX]
@@ -104,12 +111,14 @@ class HttpSource:
             count = await accept(body, properties, request.headers.get("idempotency-key"))
         except RefusedPayloadError as error:
             status = 413 if error.is_too_large else 400
-            return _said(status, {"index": error.index, "reason": str(error)})
+            return said(status, {"index": error.index, "reason": str(error)})
         except UnavailableError as error:
             after = str(max(1, round(error.retry_after_s or 1.0))).encode()
-            return _said(503, {"reason": str(error)}, (b"retry-after", after))
-        return _said(200, {"accepted": count})
+            status = 429 if error.is_busy else 503
+            return said(status, {"reason": str(error)}, (b"retry-after", after))
+        return said(200, {"accepted": count})
 
 
-def _said(status: int, values: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> Response:
+def said(status: int, values: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> Response:
+    """An answer with values as JSON."""
     return Response(status, orjson.dumps(values), (_JSON, *headers))

@@ -97,7 +97,7 @@ class KafkaSource:
             "enable.auto.offset.store": False,
             "auto.offset.reset": "earliest",
         }
-        given = settings(options, own)
+        given = settings(context, own)
         given.setdefault("isolation.level", "read_committed")
         try:
             self._consumer = self._kafka.Consumer(given)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-import nats
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NoStreamResponseError
 
 from mesh.connect.contract import UnavailableError
 from mesh.connect.spec import Kind, value_of
+from mesh.receiver.nats_server import connect
+from mesh.receiver.publisher import Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from mesh.connect.contract import Context, Record
 
 _TIMEOUT_S: Final = 5.0
+_FAILURES: Final = (NatsError, JetStreamError, OSError, TimeoutError)
 
 
 class NatsSink:
@@ -33,55 +35,52 @@ class NatsSink:
 
     async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
         """Connect to the servers of the options."""
-        options = self._options = context.options
+        self._options = context.options
         self._type = context.content_type
-        login = {
-            "user": options.get("username"),
-            "password": options.get("password"),
-            "token": options.get("token"),
-        }
-
-        async def ignore(error: Exception) -> None:
-            """The requests fail as well."""
-
-        try:
-            self._client = await nats.connect(
-                [one.strip() for one in str(options["server.urls"]).split(",")],
-                name=f"mesh sink {context.instance}",
-                connect_timeout=int(_TIMEOUT_S),
-                # The host connects again.
-                allow_reconnect=False,
-                error_cb=ignore,
-                **{name: value for name, value in login.items() if value},
-            )
-        except (NatsError, OSError, TimeoutError) as error:
-            raise UnavailableError(f"{error}" or type(error).__name__) from error
+        self._client = await connect(context, "sink")
+        self._publisher = Publisher(self._client)
+        await self._publisher.open()
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
-        """Publish in order, and wait for the acks."""
+        """Publish in order with many acks in flight, and wait for all of them."""
         assert self._client is not None
-        found = await asyncio.gather(*map(self._publish, records), return_exceptions=True)
         outcomes: dict[int, str | None] = {}
-        for at, outcome in enumerate(found):
-            if isinstance(outcome, NatsError | JetStreamError | OSError | TimeoutError):
-                reason = f"{outcome}" or type(outcome).__name__
-                if isinstance(outcome, NoStreamResponseError):
-                    reason = "no stream stores the subject; acks='false' sends without one"
-                raise UnavailableError(reason, outcomes=outcomes)
-            if isinstance(outcome, BaseException):
-                raise outcome
-            outcomes[at] = outcome
-        if not self._options.get("acks"):
-            try:
+        acks: dict[int, asyncio.Future[int]] = {}
+        failure: BaseException | None = None
+        try:
+            for at, record in enumerate(records):
+                found = await self._send(record)
+                if isinstance(found, asyncio.Future):
+                    acks[at] = found
+                else:
+                    outcomes[at] = found
+            if not acks and not self._options.get("acks"):
                 await self._client.flush(int(_TIMEOUT_S))
-            except (NatsError, TimeoutError, OSError) as error:
-                raise UnavailableError(f"{error}" or type(error).__name__) from error
-        return [outcomes[at] for at in range(len(records))]
+        except _FAILURES as error:
+            failure = error
+        answers = await asyncio.gather(*acks.values(), return_exceptions=True)
+        for at, answer in zip(acks, answers, strict=True):
+            if isinstance(answer, _FAILURES):
+                failure = failure or answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                outcomes[at] = None
+        if failure is None:
+            return [outcomes[at] for at in range(len(records))]
+        reason = f"{failure}" or type(failure).__name__
+        if isinstance(failure, NoStreamResponseError):
+            reason = "no stream stores the subject; acks='false' sends without one"
+        if not self._options.get("acks"):
+            # Nothing says which of them have left.
+            outcomes = {at: said for at, said in outcomes.items() if said is not None}
+        raise UnavailableError(reason, outcomes=outcomes)
 
-    async def _publish(self, record: Record) -> str | None:
+    async def _send(self, record: Record) -> asyncio.Future[int] | str | None:
+        """The ack to come, the reason why the record is refused, or None without acks."""
         assert self._client is not None
         options = {**self._options, **record.options}
-        subject = options["destination"]
+        subject = self._subject(record)
         if not subject or any(c in subject for c in " \t\r\n*>") or ".." in f".{subject}.":
             return f'"{subject}" is no subject'
         pairs = options.get("headers") or []
@@ -97,14 +96,16 @@ class NatsSink:
         if len(record.payload) > self._client.max_payload:
             return f"the server accepts {self._client.max_payload} bytes"
         if options.get("acks"):
-            js = self._client.jetstream()
-            await js.publish(subject, record.payload, headers=headers, timeout=_TIMEOUT_S)
-        else:
-            await self._client.publish(subject, record.payload, headers=headers)
+            return await self._publisher.send(subject, record.payload, headers)
+        await self._client.publish(subject, record.payload, headers=headers)
         return None
+
+    def _subject(self, record: Record) -> str:
+        return str({**self._options, **record.options}["destination"])
 
     async def close(self) -> None:
         """Close the connection."""
         client, self._client = self._client, None
         if client is not None:
+            await self._publisher.close()
             await client.close()

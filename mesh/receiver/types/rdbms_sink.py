@@ -15,7 +15,7 @@ from mesh.connect.contract import RefusedRecordsError, UnavailableError
 from mesh.connect.extras import library
 from mesh.model.stored import STRING_LENGTH, Merge, StoredColumn, StoredTable
 from mesh.model.types import AttributeType
-from mesh.receiver.types.databases import opened, reason_of
+from mesh.receiver.types.databases import check, opened, reason_of
 from mesh.receiver.types.threads import in_thread
 from mesh.store.schema import create_tables, marker_table, sql_table
 
@@ -61,6 +61,10 @@ class RdbmsSink:
             await in_thread(self._open)
         except self._sa.exc.DBAPIError as error:
             raise UnavailableError(reason_of(error)) from None
+
+    async def check(self, context: Context) -> None:
+        """Log in; ``open`` would create what is missing."""
+        await in_thread(check, context, str(context.options["jdbc.url"]))
 
     def _open(self) -> None:
         options = self._context.options
@@ -117,8 +121,10 @@ class RdbmsSink:
                 rows.append(row)
         if reasons:
             raise RefusedRecordsError(reasons)
+        # A replay is of an earlier event, and the position stays.
+        sequence = max(records[-1].sequence, self.position or 0)
         try:
-            found = await in_thread(self._insert, rows, records[-1].sequence)
+            found = await in_thread(self._insert, rows, sequence)
         except self._sa.exc.DBAPIError as error:
             # Whether it was committed is not known: the host opens the sink again and asks.
             raise ConnectionResetError(reason_of(error)) from None

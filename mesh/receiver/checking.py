@@ -1,0 +1,126 @@
+"""Check of an app's sources and sinks: opens each, reads a sample, and takes or writes nothing.
+
+A connector may have a method ``check(context)``, which is called instead of ``open`` and ``read``:
+for one whose ``open`` writes, or whose ``read`` takes messages away from others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.connect import registry
+from mesh.connect.contract import Context, UnavailableError
+from mesh.connect.spec import Role
+from mesh.errors import MeshError
+from mesh.language.parser import parse
+from mesh.plan.bind import bind
+from mesh.plan.doors import check_door, door_of, make_mapper
+from mesh.receiver.instance import Opened
+from mesh.receiver.sinks import endpoint_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.connect.contract import Batch
+    from mesh.receiver.environment import Environment
+
+#: Time for one source or sink, and for its sample; events of a sample.
+_OPEN_S: Final = 15.0
+_SAMPLE_S: Final = 3.0
+_SAMPLE_EVENTS: Final = 3
+_INSTANCE: Final = "mesh-check"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The result for one source, or one destination of a sink."""
+
+    stream: str
+    #: ``source http``, ``sink http 2``.
+    name: str
+    endpoint: str
+    #: Why it can't be opened; empty if it can.
+    problem: str = ""
+    #: Events that were read, a few of them, and reasons for those that the mapper refuses.
+    sample: tuple[Mapping[str, Any], ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+async def check_app(text: str, environment: Environment) -> list[Found]:
+    """Check each source and sink of an app in turn.
+
+    Raises:
+        MeshError: the text is invalid, or a source or sink can't run here.
+    """
+    bound = bind(parse(text))
+    found = []
+    for stream, annotation in bound.stream_annotations:
+        if annotation.name.lower() not in ("source", "sink"):
+            continue
+        door = door_of(annotation)
+        schema = bound.stream(stream)
+        check_door(door, schema)
+        spec = registry.find(door.role, door.type)
+        assert spec is not None, "checked above"
+        opened = Opened(door, spec, schema, make_mapper(door, schema))
+        for number, options in enumerate(door.destinations or ({},), 1):
+            name = door.connector + (f" {number}" if len(door.destinations) > 1 else "")
+            found.append(await _checked(bound.name, name, opened, options, environment))
+    return found
+
+
+async def _checked(
+    app: str, name: str, opened: Opened, options: Mapping[str, str], environment: Environment
+) -> Found:
+    stream = opened.stream.name
+    endpoint = ""
+    try:
+        values = opened.values(environment, options)
+        endpoint = endpoint_of(values).replace("{app}", app).replace("{stream}", stream)
+        kind = getattr(opened.mapper, "content_type", "")
+        context = Context(
+            app, stream, values, environment.access, kind, _INSTANCE, environment.client
+        )
+        async with asyncio.timeout(_OPEN_S):
+            batch = await _opened(environment.make(opened.spec), opened, context)
+    # A connector is code of others.
+    except Exception as error:
+        detail = f": {error.detail}" if isinstance(error, MeshError) and error.detail else ""
+        return Found(stream, name, endpoint, f"{error}{detail}" or type(error).__name__)
+    if batch is None or not batch.payloads:
+        return Found(stream, name, endpoint)
+    payloads = batch.payloads[:_SAMPLE_EVENTS]
+    properties = batch.properties[:_SAMPLE_EVENTS] if batch.properties is not None else None
+    read = opened.mapper.decode(payloads, properties)
+    reasons = tuple(reason for _, _, reason in read.errors)
+    sample = tuple(read.rows.slice(0, _SAMPLE_EVENTS).to_pylist())
+    return Found(stream, name, endpoint, sample=sample, refused=reasons)
+
+
+async def _opened(connector: Any, opened: Opened, context: Context) -> Batch | None:
+    """Open and close it; the first batch of a source that reads by itself."""
+
+    async def refuse(*_: object) -> int:
+        raise UnavailableError("it is being checked", retry_after_s=1.0)
+
+    if hasattr(connector, "check"):
+        found: Batch | None = await connector.check(context)
+        return found
+    try:
+        if opened.spec.role is Role.SINK:
+            await connector.open(context, None)
+        elif not hasattr(connector, "read"):
+            await connector.open(context, refuse)
+        else:
+            await connector.open(context, None)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SAMPLE_S):
+                    while not (batch := await connector.read()):
+                        continue
+                    return batch  # type: ignore[no-any-return]  # of any connector
+        return None
+    finally:
+        await connector.close()

@@ -1,0 +1,79 @@
+"""Payloads that a manager replays to one source or sink; see ``mesh.jetstream.door_replay``."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from mesh.connect.contract import UnavailableError
+from mesh.model import names
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A payload to be taken again."""
+
+    id: int
+    #: Name of the source, or of the sink's destination: ``sink http 2``.
+    door: str
+    #: Place of the event in the channel of a sink.
+    sequence: int
+    index: int
+    payload: bytes
+    #: Values of the dynamic options.
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def replayed_of(data: bytes) -> Replayed:
+    """The value of a manager's question."""
+    given: dict[str, Any] = orjson.loads(data)
+    payload = base64.b64decode(given["payload"])
+    return Replayed(
+        given["id"], given["door"], given["sequence"], given["index"], payload, given["options"]
+    )
+
+
+async def listen(
+    client: Client,
+    app: str,
+    group: str,
+    take: Callable[[Replayed], Awaitable[str | None]],
+) -> Subscription:
+    """Answer the questions for a group.
+
+    Args:
+        client: the host's.
+        app: the app.
+        group: the group of the source or sink.
+        take: takes a payload, and returns None or the reason why it is refused; raises
+            ``UnavailableError`` while it can't.
+    """
+    running: set[asyncio.Task[None]] = set()
+
+    async def answer(message: Msg) -> None:
+        try:
+            reason = await take(replayed_of(message.data))
+            said = {"done": True} if reason is None else {"refused": reason}
+        except UnavailableError as error:
+            said = {"away": str(error)}
+        await message.respond(orjson.dumps(said))
+
+    async def received(message: Msg) -> None:
+        # A slow destination must not hold up the next question.
+        task = asyncio.create_task(answer(message))
+        running.add(task)
+        task.add_done_callback(running.discard)
+
+    # One of two instances answers while one takes over from the other.
+    return await client.subscribe(names.door_subject(app, group), queue="door", cb=received)

@@ -1,0 +1,112 @@
+"""TLS of sources and sinks: PEM files, or a PKCS#12 store with its password."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def client_context(options: Mapping[str, Any]) -> ssl.SSLContext | None:
+    """The context of a client; None if no option names TLS.
+
+    Args:
+        options: with ``tls.ca``, ``tls.cert``, ``tls.key``, ``tls.store``, ``tls.store.password``.
+
+    Raises:
+        MeshError: MESH-C131 for a file that can't be read, or is no certificate or key.
+    """
+    names = ("tls.ca", "tls.cert", "tls.store")
+    if not any(options.get(name) for name in names):
+        return None
+    with _explained(options):
+        context = ssl.create_default_context(cafile=options.get("tls.ca") or None)
+        _add_own(context, options)
+        return context
+
+
+def server_context(options: Mapping[str, Any]) -> ssl.SSLContext:
+    """The context of a server; ``ssl.verify.client`` has clients show a certificate.
+
+    Raises:
+        MeshError: MESH-C131 as for a client, and without a certificate.
+    """
+    if not (options.get("tls.cert") or options.get("tls.store")):
+        raise MeshError(
+            "MESH-C131",
+            "https needs a certificate",
+            hint="Give tls.cert and tls.key, or tls.store, in the reference of the source.",
+        )
+    with _explained(options):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        _add_own(context, options)
+        verify = str(options.get("ssl.verify.client") or "").lower()
+        if verify:
+            context.load_verify_locations(cafile=options.get("tls.ca") or None)
+            context.verify_mode = (
+                ssl.CERT_REQUIRED if verify == "require" else ssl.CERT_OPTIONAL
+            )  # fmt: skip
+        return context
+
+
+class _explained:  # a context manager
+    """Turns the errors of files and keys into MESH-C131, without their content."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError | ValueError | TypeError):
+            files = [str(v) for k, v in self._options.items() if k.startswith("tls.") and v
+                     and "password" not in k]  # fmt: skip
+            raise MeshError(
+                "MESH-C131",
+                "TLS can't be set up with the files of the options",
+                detail=f"{type(error).__name__} with {', '.join(files)}.",
+                hint="tls.ca, tls.cert and tls.key are PEM, tls.store is PKCS#12.",
+            ) from error
+
+
+def _add_own(context: ssl.SSLContext, options: Mapping[str, Any]) -> None:
+    if options.get("tls.store"):
+        _add_store(context, options["tls.store"], options.get("tls.store.password") or "")
+    elif options.get("tls.cert"):
+        context.load_cert_chain(options["tls.cert"], options.get("tls.key") or None)
+
+
+def _add_store(context: ssl.SSLContext, path: str, password: str) -> None:
+    """Add the key and the certificates of a PKCS#12 store; its authorities are trusted."""
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        pkcs12,
+    )
+
+    with open(path, "rb") as file:
+        store = pkcs12.load_pkcs12(file.read(), password.encode() or None)
+    others = [one.certificate.public_bytes(Encoding.PEM) for one in store.additional_certs]
+    if others:
+        context.load_verify_locations(cadata=b"".join(others).decode())
+    if store.key is None or store.cert is None:
+        return
+    key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    own = store.cert.certificate.public_bytes(Encoding.PEM)
+    # Python reads a chain from a file only; it is the owner's alone, and exists for this call.
+    descriptor, name = tempfile.mkstemp(suffix=".pem")
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(b"".join([key, own, *others]))
+        context.load_cert_chain(name)
+    finally:
+        os.unlink(name)

@@ -1,0 +1,113 @@
+"""Sink ``http-call`` and source ``http-call-response``: answers to requests become events.
+
+The source may run on another worker.  It subscribes to each status that it takes; the sink asks at
+the subject of the answer's status, and has done with a request once the source has stored it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
+
+from mesh.connect.contract import RefusedPayloadError, UnavailableError
+from mesh.model import names
+from mesh.receiver.types.http_sink import HttpSink
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    import httpx
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+    from mesh.connect.contract import Context, Record
+
+_ANSWER_S: Final = 15.0
+_STATUSES: Final = range(100, 600)
+
+
+class HttpCall(HttpSink):
+    """See ``mesh.connect.contract.Sink``."""
+
+    takes_events = True
+
+    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+        """Prepare a client."""
+        await super().open(context, state)
+        self._mesh, self._app = context.client, context.app
+
+    async def _settled(self, record: Record, response: httpx.Response) -> str | None:
+        """Hand an answer to the source of its status; without one, as the sink ``http`` does."""
+        question = {
+            "payload": base64.b64encode(response.content).decode(),
+            "properties": {
+                **{name.lower(): value for name, value in response.headers.items()},
+                **{name.lower(): _text(value) for name, value in (record.event or {}).items()},
+            },
+            "key": record.key,
+        }
+        subject = names.call_subject(self._app, self._options["sink.id"], response.status_code)
+        try:
+            reply = await self._mesh.request(subject, orjson.dumps(question), timeout=_ANSWER_S)
+        except NoRespondersError:
+            return await super()._settled(record, response)
+        except (NatsError, TimeoutError, OSError) as error:
+            raise UnavailableError(f"the answer was not stored: {error}") from error
+        said = orjson.loads(reply.data)
+        if "away" in said:
+            raise UnavailableError(f"the answer was not stored: {said['away']}")
+        refused = said.get("refused")
+        return f"the answer {response.status_code} can't be read: {refused}" if refused else None
+
+
+class HttpCallResponse:
+    """See ``mesh.connect.contract.Server``."""
+
+    def __init__(self) -> None:
+        self.endpoint = ""
+        self._subscriptions: list[Subscription] = []
+
+    async def open(
+        self,
+        context: Context,
+        accept: Callable[[bytes, Mapping[str, str], str | None], Awaitable[int]],
+    ) -> None:
+        """Subscribe to the answers with the statuses of the options."""
+        takes = re.compile(str(context.options["http.status.code"]))
+
+        async def received(message: Msg) -> None:
+            given: dict[str, Any] = orjson.loads(message.data)
+            try:
+                payload = base64.b64decode(given["payload"])
+                await accept(payload, given["properties"], given["key"])
+                answer: dict[str, Any] = {}
+            except RefusedPayloadError as error:
+                answer = {"refused": str(error)}
+            except UnavailableError as error:
+                answer = {"away": str(error)}
+            await message.respond(orjson.dumps(answer))
+
+        sink = context.options["sink.id"]
+        for status in _STATUSES:
+            if takes.fullmatch(str(status)):
+                subject = names.call_subject(context.app, sink, status)
+                self._subscriptions.append(
+                    await context.client.subscribe(subject, queue=context.stream, cb=received)
+                )
+
+    async def close(self) -> None:
+        """Take no answer more."""
+        subscriptions, self._subscriptions = self._subscriptions, []
+        for one in subscriptions:
+            with contextlib.suppress(NatsError, OSError):
+                await one.unsubscribe()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()

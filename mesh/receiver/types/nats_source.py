@@ -1,0 +1,160 @@
+"""Source ``nats``: a JetStream stream by sequence, or core subjects.
+
+The position of a stream is the last sequence that was read, and when the stream was created: one
+that was created again is read from its beginning.  Core subjects have no position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from nats.errors import Error as NatsError
+
+from mesh.connect.contract import Batch, UnavailableError
+from mesh.receiver.channel_reader import ChannelReader
+from mesh.receiver.nats_server import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+    from mesh.connect.contract import Context
+
+#: Messages of a batch, and the longest wait for one, seconds.
+_MESSAGES_MAX: Final = 1000
+_WAIT_S: Final = 1.0
+_ANSWER_S: Final = 5.0
+#: Messages and bytes of core subjects that wait; NATS drops further ones.
+_WAITING_MAX: Final = 65_536
+_WAITING_BYTES: Final = 64 << 20
+
+
+class NatsSource:
+    """See ``mesh.connect.contract.Source``."""
+
+    def __init__(self) -> None:
+        self._client: Client | None = None
+        #: A connection of its own, which it closes.
+        self._own: Client | None = None
+        self._reader: ChannelReader | None = None
+        self._position: dict[str, Any] = {}
+
+    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+        """Continue the stream after the position, or subscribe."""
+        options = context.options
+        stream, subject = options.get("stream"), options.get("destination") or ">"
+        if not stream or options.get("server.urls"):
+            self._own = await connect(context, "source")
+        self._client = self._own or context.client
+        assert self._client is not None
+        try:
+            if stream:
+                await self._open_stream(str(stream), subject, dict(position or {}))
+            else:
+                await self._subscribe(subject, options.get("queue.group.name") or "")
+        except (NatsError, OSError, TimeoutError) as error:
+            raise UnavailableError(f"{error}" or type(error).__name__) from error
+
+    async def _open_stream(self, stream: str, subject: str, position: dict[str, Any]) -> None:
+        assert self._client is not None
+        info = await self._info(stream)
+        if position.get("created") != info["created"]:
+            position = {"sequence": 0, "created": info["created"]}
+        self._position = position
+        self._reader = ChannelReader(self._client, stream, subject, position["sequence"])
+
+    async def _info(self, stream: str) -> dict[str, Any]:
+        assert self._client is not None
+        answer = await self._client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=_ANSWER_S)
+        info: dict[str, Any] = orjson.loads(answer.data)
+        if "error" in info:
+            raise UnavailableError(f"stream {stream}: {info['error'].get('description')}")
+        return info
+
+    async def _subscribe(self, subject: str, queue: str) -> None:
+        assert self._client is not None
+        self._arrived: asyncio.Queue[Msg] = asyncio.Queue()
+
+        async def received(message: Msg) -> None:
+            await self._arrived.put(message)
+
+        await self._client.subscribe(
+            subject,
+            queue=queue,
+            cb=received,
+            pending_msgs_limit=_WAITING_MAX,
+            pending_bytes_limit=_WAITING_BYTES,
+        )
+        await self._client.flush(int(_ANSWER_S))
+
+    async def read(self) -> Batch | None:
+        """Messages that have arrived, with subject, sequence, time and headers as properties."""
+        assert self._client is not None
+        if self._client.is_closed:
+            raise UnavailableError("the connection was lost")
+        try:
+            return await (self._read_core() if self._reader is None else self._read_stream())
+        except (NatsError, OSError, TimeoutError) as error:
+            raise UnavailableError(f"{error}" or type(error).__name__) from error
+
+    async def _read_stream(self) -> Batch | None:
+        assert self._reader is not None
+        found = await self._reader.next(_MESSAGES_MAX, _WAIT_S)
+        if not found:
+            return None
+        self._position = {**self._position, "sequence": found[-1].sequence}
+        properties = [
+            _named(
+                one.headers,
+                subject=one.subject,
+                sequence=str(one.sequence),
+                sequencenumber=str(one.sequence),
+                timestamp=str(one.time_ms),
+            )
+            for one in found
+        ]
+        return Batch([one.data for one in found], self._position, properties)
+
+    async def _read_core(self) -> Batch | None:
+        found = []
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_WAIT_S):
+                found.append(await self._arrived.get())
+        while not self._arrived.empty() and len(found) < _MESSAGES_MAX:
+            found.append(self._arrived.get_nowait())
+        if not found:
+            return None
+        properties = [_named(one.headers, subject=one.subject) for one in found]
+        return Batch([one.data for one in found], {"core": True}, properties)
+
+    async def check(self, context: Context) -> Batch | None:
+        """The first messages; without a queue group, whose members would miss them."""
+        options = {**context.options, "queue.group.name": None}
+        try:
+            await self.open(replace(context, options=options), None)
+            return await self.read()
+        finally:
+            await self.close()
+
+    async def committed(self, position: Mapping[str, Any]) -> None:
+        """A stream keeps its messages, read or not."""
+
+    async def close(self) -> None:
+        """End the subscription, and the connection if it is the source's own."""
+        reader, self._reader = self._reader, None
+        own, self._own = self._own, None
+        if reader is not None:
+            await reader.close()
+        if own is not None:
+            with contextlib.suppress(NatsError, OSError, TimeoutError):
+                await own.close()
+
+
+def _named(headers: Mapping[str, str] | None, **own: str) -> dict[str, str]:
+    return {name.lower(): value for name, value in (headers or {}).items()} | own

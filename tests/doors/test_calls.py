@@ -1,0 +1,136 @@
+"""Requests that wait for an event, and answers that become events, on any worker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from mesh.receiver.http_server import HttpServers, Request, Response
+from mesh.testing.connectors import staged
+
+if TYPE_CHECKING:
+    from mesh.jetstream.server import NatsServer
+
+pytestmark = pytest.mark.nats
+
+SERVICE = """@App:name('Service')
+@source(type='{}', source.id='adder', receiver.url='http://127.0.0.1:0/add',
+        connection.timeout='{}',
+        @map(type='json', @attributes(id='trp:messageId', n='$.event.n')))
+define stream S (id string, n int);
+@sink(type='{}', source.id='adder', message.id='{{{{id}}}}', headers="'X-N:{{{{n}}}}'",
+      @map(type='json', @payload('{{{{n}}}}')))
+define stream T (id string, n int);
+from S select id, n insert into T;
+"""
+CALL = """@App:name('Call')
+@sink(type='{}', sink.id='c.*', publisher.url='{}', @map(type='json'))
+define stream T (k string, n int);
+@source(type='{}', sink.id='c.*', http.status.code='2[0-9]+',
+        @map(type='json', @attributes(k='trp:k', n='trp:n', got='$.got')))
+define stream S (k string, n string, got int);
+@source(type='{}', sink.id='c.*', http.status.code='404',
+        @map(type='text', regex.A='(.*)', @attributes(what='A[1]')))
+define stream Missing (what string);
+from S select k, n insert into U;
+from Missing select what insert into V;
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "sink"),
+    [("http-service", "http-service-response"), ("http-request", "http-response")],
+)
+def test_a_request_is_answered_with_the_event_of_its_id(
+    nats_server: NatsServer, source: str, sink: str
+) -> None:
+    async def scene() -> None:
+        text = SERVICE.format(source, "20000", sink)
+        async with staged(nats_server.url, text) as stage, httpx.AsyncClient() as client:
+            status = await stage.until_running(stage.start("receiver-S"))
+            await stage.until_running(stage.start("sink-T"))
+
+            async def post(n: int) -> httpx.Response:
+                return await client.post(status.doors[0].endpoint, json={"event": {"n": n}})
+
+            posting = [asyncio.create_task(post(n)) for n in range(3)]
+
+            async def stored() -> Any:
+                return len(await stage.events("S")) == 3
+
+            await stage.until("3 events", stored)
+            # The query group of a worker.
+            for event in reversed(await stage.events("S")):
+                await stage.publish("T", {**event, "n": event["n"] + 10})
+            answers = await asyncio.gather(*posting)
+            assert [(a.status_code, a.text, a.headers["x-n"]) for a in answers] == [
+                (200, str(n), str(n)) for n in (10, 11, 12)
+            ]
+            await stage.publish("T", {"id": "0123456789abcdef.1", "n": 1}, {"id": "*", "n": 2})
+
+            async def entries() -> Any:
+                return len(await stage.errors()) == 2
+
+            await stage.until("2 entries", entries)
+            late, wrong = await stage.errors()
+            assert late["reason"] == "no request waits for the answer"
+            assert wrong["reason"] == '"*" is no id of a request'
+            refused = await client.post(status.doors[0].endpoint, content=b"no JSON")
+            assert refused.status_code == 400
+
+    asyncio.run(scene())
+
+
+def test_a_request_without_an_answer_ends_in_time(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        text = SERVICE.format("http-service", "50", "http-service-response")
+        async with staged(nats_server.url, text) as stage, httpx.AsyncClient() as client:
+            status = await stage.until_running(stage.start("receiver-S"))
+            answer = await client.post(status.doors[0].endpoint, json={"event": {"n": 1}})
+            assert answer.status_code == 504
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("sink", "source"), [("http-call", "http-call-response"), ("http-request", "http-response")]
+)
+def test_answers_become_events_with_the_attributes_of_their_requests(
+    nats_server: NatsServer, sink: str, source: str
+) -> None:
+    async def scene() -> None:
+        servers = HttpServers()
+
+        async def answer(request: Request) -> Response:
+            n = int((await request.body(1000) or b"").rpartition(b":")[2].rstrip(b"}"))
+            if n == 3:
+                return Response(422, b"no")
+            return Response(404, b"nothing") if n == 2 else Response(201, b'{"got":%d}' % (n * 2))
+
+        port = await servers.open("127.0.0.1", 0, "/", answer)
+        try:
+            text = CALL.format(sink, f"http://127.0.0.1:{port}/", source, source)
+            async with staged(nats_server.url, text) as stage:
+                for group in ("receiver-S", "receiver-Missing"):
+                    await stage.until_running(stage.start(group))
+                stage.start("sink-T")
+                await stage.publish("T", *({"k": f"k{n}", "n": n} for n in (1, 2, 3, 4)))
+
+                async def whole() -> Any:
+                    return len(await stage.events("S")) == 2
+
+                await stage.until("2 answers", whole)
+                assert await stage.events("S") == [
+                    {"k": "k1", "n": "1", "got": 2},
+                    {"k": "k4", "n": "4", "got": 8},
+                ]
+                assert await stage.events("Missing") == [{"what": "nothing"}]
+                (entry,) = await stage.errors()
+                assert entry["reason"] == "answered 422: no"
+        finally:
+            await servers.close("127.0.0.1", port, "/")
+
+    asyncio.run(scene())

@@ -1,0 +1,179 @@
+"""Source and sink ``nats``: streams and subjects of other servers, properties, logins, order."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.connect.contract import Access
+from mesh.jetstream.connection import close, connect
+from mesh.plan.build import plan
+from mesh.settings import NatsSettings
+from mesh.testing.connectors import staged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+
+pytestmark = pytest.mark.nats
+
+APP = """@App:name('Nats')
+{}
+define stream S (k string, n int, subject string, of string);
+{}
+define stream T (k string, n int);
+from S select k, n insert into T;
+"""
+PATHS = "@attributes(k='k', n='n', subject='trp:subject', of='trp:{}')"
+
+
+def source(url: str, options: str, trp: str = "origin") -> str:
+    given = f"server.urls='{url}', " if url else ""
+    return f"@source(type='nats', {given}{options}, @map(type='json', {PATHS.format(trp)}))"
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[NatsServer]:
+    """A server of others, with a login."""
+    from mesh.jetstream import server
+
+    arguments = ["--user", "u", "--pass", "hunter2"]
+    running = server.start(tmp_path / "other", arguments=arguments)
+    yield running
+    running.stop()
+
+
+async def count(stage: Any, stream: str, number: int) -> bool:
+    return len(await stage.events(stream)) >= number
+
+
+def test_a_stream_gives_properties_and_continues_after_its_position(
+    nats_server: NatsServer,
+) -> None:
+    async def scene() -> None:
+        text = APP.format(source("", "stream='IN', destination='in.>'", "sequenceNumber"), "")
+        async with staged(nats_server.url, text) as stage:
+            await stage.js.add_stream(name="IN", subjects=["in.>", "x"])
+            await stage.js.publish("in.a", b'{"k":"a","n":1}')
+            await stage.js.publish("x", b'{"k":"x","n":9}')
+            first = stage.start("receiver-S")
+            await stage.until("1 event", lambda: count(stage, "S", 1))
+            await first.stop()
+            await stage.js.publish("in.b.c", b'{"k":"b","n":2}')
+            stage.start("receiver-S", epoch=2)
+            await stage.until("2 events", lambda: count(stage, "S", 2))
+            assert await stage.events("S") == [
+                {"k": "a", "n": 1, "subject": "in.a", "of": "1"},
+                {"k": "b", "n": 2, "subject": "in.b.c", "of": "3"},
+            ]
+
+    asyncio.run(scene())
+
+
+def test_a_stream_that_was_made_again_is_read_from_its_beginning(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        text = APP.format(source("", "stream='IN'"), "")
+        async with staged(nats_server.url, text) as stage:
+            await stage.js.add_stream(name="IN", subjects=["in"])
+            for number in (1, 2):
+                await stage.js.publish("in", b'{"k":"a","n":%d}' % number, headers={"Origin": "h"})
+            first = stage.start("receiver-S")
+            await stage.until("2 events", lambda: count(stage, "S", 2))
+            await first.stop()
+            await stage.js.delete_stream("IN")
+            await stage.js.add_stream(name="IN", subjects=["in"])
+            await stage.js.publish("in", b'{"k":"a","n":3}', headers={"Origin": "h"})
+            stage.start("receiver-S", epoch=2)
+            await stage.until("the third", lambda: count(stage, "S", 3))
+            assert [e["n"] for e in await stage.events("S")] == [1, 2, 3]
+            assert {e["of"] for e in await stage.events("S")} == {"h"}
+
+    asyncio.run(scene())
+
+
+def test_core_subjects_of_a_server_with_a_login_by_reference(
+    nats_server: NatsServer, other: NatsServer
+) -> None:
+    references = {"vault": {"username": "u", "password": "hunter2"}}
+
+    async def scene() -> None:
+        text = APP.format(source(other.url, "ref='vault', destination='in.*'"), "")
+        login = NatsSettings(url=other.url, user="u", password="hunter2")
+        client = await connect(login, "test")
+        try:
+            async with staged(nats_server.url, text, references=references) as stage:
+                await stage.until_running(stage.start("receiver-S"))
+                for n in (1, 2):
+                    payload = b'{"k":"a","n":%d}' % n
+                    await client.publish("in.a", payload, headers={"Origin": "h"})
+                await client.publish("in.a.b", b"{}")
+                await stage.until("2 events", lambda: count(stage, "S", 2))
+                last = {"k": "a", "n": 2, "subject": "in.a", "of": "h"}
+                assert (await stage.events("S"))[-1] == last
+                assert "hunter2" not in repr(stage.reports)
+            async with staged(nats_server.url, text, references={"vault": {}}) as stage:
+                stage.start("receiver-S")
+
+                def refused() -> bool:
+                    said = [f"{r.error}" for r in stage.reports]
+                    return any("Authorization" in one for one in said)
+
+                await stage.until("the reason", refused)
+        finally:
+            await close(client)
+
+    asyncio.run(scene())
+
+
+def test_many_events_leave_in_order(nats_server: NatsServer) -> None:
+    sink = (
+        f"@sink(type='nats', server.urls='{nats_server.url}', destination='out', "
+        "headers=\"'Key:{{k}}'\", @map(type='json', envelope='none'))"
+    )
+
+    async def scene() -> None:
+        async with staged(nats_server.url, APP.format("", sink)) as stage:
+            await stage.js.add_stream(name="OUT", subjects=["out"])
+            lines = [b'{"k":"k","n":%d}' % n for n in range(3000)]
+            await stage.js.publish("mesh.Nats.T", b"\n".join(lines))
+            stage.start("sink-T")
+
+            async def all_out() -> bool:
+                return bool((await stage.js.stream_info("OUT")).state.messages >= 3000)
+
+            await stage.until("all", all_out)
+            found = [(await stage.js.get_msg("OUT", n)) for n in (1, 1500, 3000)]
+            assert [one.data for one in found] == [lines[0], lines[1499], lines[2999]]
+            assert (found[0].headers or {})["Key"] == "k"
+
+    asyncio.run(scene())
+
+
+def test_a_file_of_the_node_is_named_by_a_reference_only(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        text = APP.format(source("nats://h:1", "creds='/etc/passwd', destination='a'"), "")
+        async with staged(nats_server.url, text, Access((str(tmp_path),))) as stage:
+            stage.start("receiver-S")
+            await stage.until(
+                "the reason", lambda: any("is not open" in (r.error or "") for r in stage.reports)
+            )
+
+    asyncio.run(scene())
+
+
+def test_a_stream_without_a_mapper_is_read_by_the_query_group_itself() -> None:
+    text = APP.replace(", subject string, of string", "")
+    native = plan(text.format("@source(type='nats', stream='IN')", "")).spec
+    assert [g.name for g in native.groups] == ["default"]
+    for given in ("stream='IN', @map(type='csv')", "destination='a'", "stream='I', ref='r'"):
+        spec = plan(text.format(f"@source(type='nats', {given})", "")).spec
+        assert [g.connectors for g in spec.groups] == [(), ("source nats",)]
+    two = "@source(type='nats', stream='A') @source(type='nats', stream='B')"
+    spec = plan(text.format(two, "")).spec
+    assert [g.name for g in spec.groups] == ["default", "receiver-S", "receiver-S-2"]

@@ -1,0 +1,158 @@
+"""TLS of sources and sinks: PEM and PKCS#12, client certificates; addresses that are not open."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    pkcs12,
+)
+
+from mesh.connect.contract import Access
+from mesh.errors import MeshError
+from mesh.receiver.access import access_of, check_egress
+from mesh.settings import ReceiverSettings
+from mesh.testing.connectors import staged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+
+APP = """@App:name('Tls')
+@source(type='http', receiver.url='https://127.0.0.1:0/in', ref='door'{}, @map(type='json'))
+define stream S (n int);
+define stream T (n int);
+from S select n insert into T;
+"""
+OUT = """@App:name('Out')
+define stream S (n int);
+@sink(type='http', publisher.url='{}', ref='door', @map(type='json')) define stream T (n int);
+from S select n insert into T;
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A certificate of 127.0.0.1 that is its own authority, as PEM and as PKCS#12."""
+    directory: Path = tmp_path_factory.mktemp("tls")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))
+        .not_valid_after(datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    found = {}
+    contents = {
+        "cert": made.public_bytes(Encoding.PEM),
+        "key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        "store": pkcs12.serialize_key_and_certificates(
+            b"x", key, made, [made], BestAvailableEncryption(b"pw")
+        ),
+    }
+    for kind, data in contents.items():
+        (directory / kind).write_bytes(data)
+        found[kind] = str(directory / kind)
+    return found
+
+
+@pytest.mark.nats
+def test_https_with_pem_and_with_a_store_in_both_directions(
+    nats_server: NatsServer, files: dict[str, str]
+) -> None:
+    pem = {"tls.ca": files["cert"], "tls.cert": files["cert"], "tls.key": files["key"]}
+    store = {"tls.ca": files["cert"], "tls.store": files["store"], "tls.store.password": "pw"}
+
+    async def scene(app: str, server_side: dict[str, str], client_side: dict[str, str]) -> None:
+        text = APP.replace("Tls", app).format(", ssl.verify.client='require'")
+        url = nats_server.url
+        async with staged(url, text, references={"door": server_side}) as stage:
+            status = await stage.until_running(stage.start("receiver-S"))
+            endpoint = status.doors[0].endpoint
+            assert endpoint.startswith("https://")
+            sending = OUT.replace("'Out'", f"'{app}Out'").format(endpoint)
+            unknown = ssl.create_default_context(cafile=files["cert"])
+            async with httpx.AsyncClient(verify=unknown) as client:
+                with pytest.raises(httpx.HTTPError):
+                    await client.post(endpoint, content=b'{"n":1}')
+            async with staged(url, sending, references={"door": client_side}) as out:
+                await out.publish("T", {"n": 1}, {"n": 2})
+                out.start("sink-T")
+
+                async def arrived() -> Any:
+                    return len(await stage.events("S")) == 2
+
+                await stage.until("2 events", arrived)
+                assert "pw" not in repr([r.doors for r in stage.reports + out.reports])
+
+    asyncio.run(scene("A", pem, store))
+    asyncio.run(scene("B", store, pem))
+
+
+@pytest.mark.nats
+def test_files_that_are_no_certificates_are_named_without_their_content(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad"
+    path.write_text("hunter2")
+    for options in ({"tls.cert": str(path)}, {"tls.store": str(path)}, {}):
+
+        async def scene(options: dict[str, str] = options) -> None:
+            async with staged(nats_server.url, APP.format(""), references={"door": options}) as one:
+                one.start("receiver-S")
+                await one.until("the reason", lambda: any(r.error for r in one.reports))
+                said = next(r.error for r in one.reports if r.error)
+                assert "hunter2" not in said
+                assert (str(path) in said) == bool(options)
+
+        asyncio.run(scene())
+
+
+def test_connections_go_to_open_addresses_only() -> None:
+    check_egress(Access(), "anything", 80)
+    access = access_of(ReceiverSettings(egress="api.example.org:443, *.in:8000-8010"))
+    for host, port in (("api.example.org", 443), ("a.in", 8005)):
+        check_egress(access, host, port)
+    for host, port in (("api.example.org", 80), ("a.in", 9000), ("in", 8000), ("x", 443)):
+        with pytest.raises(MeshError, match="may not connect"):
+            check_egress(access, host, port)
+
+
+@pytest.mark.nats
+def test_a_sink_with_a_closed_address_waits_with_the_reason(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        text = OUT.format("http://169.254.169.254/x")
+        access = Access(egress=("api.example.org:443",))
+        async with staged(nats_server.url, text, access, {"door": {}}) as stage:
+            stage.start("sink-T")
+
+            def said() -> bool:
+                doors = [d.error or "" for r in stage.reports for d in r.doors]
+                return any("may not connect to 169.254.169.254:80" in one for one in doors)
+
+            await stage.until("the reason", said)
+
+    asyncio.run(scene())
