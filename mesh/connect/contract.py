@@ -85,6 +85,8 @@ class Context:
     client: Any = None
     #: Name of a sink's destination, which is unique among apps and their incarnations.
     producer: str = ""
+    #: Names and types of the stream's attributes.
+    attributes: tuple[tuple[str, str], ...] = ()
     #: Of the instance: a sink that keeps its own position refuses writers of earlier epochs by it.
     epoch: int = 0
 
@@ -110,7 +112,7 @@ class Record(NamedTuple):
     payload: bytes
     #: Values of dynamic options for this record.
     options: Mapping[str, str] = MappingProxyType({})
-    #: Sequence of its message.  The last record of each write ends its message.
+    #: Sequence of its message, 0 for a replay.  The last record of each write ends its message.
     sequence: int = 0
     #: Values by attribute, for a sink with ``takes_events = True``.
     event: Mapping[str, Any] | None = None

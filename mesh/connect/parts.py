@@ -16,7 +16,7 @@ ON_ERROR: Final = Option(
 REF: Final = Option("ref", doc="Options from the node's own file; written ones take precedence.")
 SOURCE: Final = (REF,)
 SINK: Final = (ON_ERROR, REF)
-TLS_CA: Final = Option("tls.ca", doc="Path of the authority's PEM file.")
+TLS_CA: Final = Option("tls.ca", is_file=True, doc="Path of the authority's PEM file.")
 
 
 def ignored(*names: str) -> tuple[Option, ...]:

@@ -26,6 +26,7 @@ GROUP: Final = "mesh.connectors"
 OWN: Final[Mapping[str, str]] = {
     "mesh": "mesh.connect.builtin",
     "mesh-brokers": "mesh.connect.brokers",
+    "mesh-databases": "mesh.connect.databases",
     "mesh-maps": "mesh.connect.maps",
     "mesh-web": "mesh.connect.web",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -64,6 +65,12 @@ def check_egress(access: Access, host: str, port: int) -> None:
         detail=f"Open are: {', '.join(access.egress)}.",
         hint="Add it to the setting receiver.egress.",
     )
+
+
+def check_url(access: Access, url: str, port: int) -> None:
+    """Refuse a URL to which no connector may connect; ``port``: if it has none.  MESH-C132."""
+    parts = urlsplit(url)
+    check_egress(access, parts.hostname or "", parts.port or port)
 
 
 def _is_among(addresses: Iterable[str], host: str, port: int) -> bool:

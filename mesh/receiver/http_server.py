@@ -188,24 +188,6 @@ def _application(handlers: Mapping[str, Handler]) -> Any:
     return application
 
 
-def unpacked(body: bytes, limit: int) -> bytes | None:
-    """A gzip body of at most ``limit`` bytes once it is unpacked; None for a larger one.
-
-    Raises:
-        ValueError: it is no gzip, or not whole.
-    """
-    packed = zlib.decompressobj(wbits=31)
-    try:
-        found = packed.decompress(body, limit + 1)
-    except zlib.error as error:
-        raise ValueError("the body is no gzip") from error
-    if len(found) > limit:
-        return None
-    if not packed.eof:
-        raise ValueError("the gzip body is not whole")
-    return found
-
-
 async def _send_stream(
     answer: Response, stream: AsyncGenerator[bytes], receive: Any, send: Any
 ) -> None:
@@ -231,6 +213,24 @@ async def _send_stream(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await stream.aclose()
+
+
+def unpacked(body: bytes, limit: int) -> bytes | None:
+    """A gzip body of at most ``limit`` bytes once it is unpacked; None for a larger one.
+
+    Raises:
+        ValueError: it is no gzip, or not whole.
+    """
+    packed = zlib.decompressobj(wbits=31)
+    try:
+        found = packed.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise ValueError("the body is no gzip") from error
+    if len(found) > limit:
+        return None
+    if not packed.eof:
+        raise ValueError("the gzip body is not whole")
+    return found
 
 
 async def _body(receive: Any, limit: int) -> bytes | None:

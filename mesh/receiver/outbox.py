@@ -11,9 +11,8 @@ import asyncio
 import contextlib
 import logging
 import random
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,17 +25,16 @@ from mesh.mapping.contract import Refusal
 from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
 from mesh.receiver.channel_reader import ChannelReader
+from mesh.receiver.outbox_items import Destination, Item, items_of, portions
 from mesh.receiver.positions import Position, TakenOverError, initial
 from pyspark_nats.decode import decode_messages
-from pyspark_nats.encode import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nats.aio.client import Client
 
     from mesh.clock import Clock
-    from mesh.connect.contract import Context, Sink
     from mesh.control.retries import Retries
     from mesh.mapping.contract import SinkMapper
     from mesh.model.app import Channel
@@ -53,45 +51,10 @@ _EVENTS_MAX: Final = 2000
 _WAIT_S: Final = 1.0
 _STORE_S: Final = 0.5
 _RENEW_S: Final = 600.0
-#: Bytes of messages whose events are in memory together as records.
-_BYTES_MAX: Final = 512 << 10
-#: Options of a record without dynamic ones.
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 #: Failures that end with the next attempt.
 _FAILURES: Final = (UnavailableError, NatsError, TimeoutError, OSError, MeshError)
 #: Part of a delay that is random, so that several outboxes don't try at the same time.
 _JITTER: Final = 0.2
-
-
-@dataclass
-class Destination:
-    """One destination of a sink: where to, and which events."""
-
-    #: ``sink http 2``.
-    name: str
-    sink: Sink
-    context: Context
-    endpoint: str = ""
-    #: Rows of a batch that it gets; None for all.
-    choose: Callable[[pa.RecordBatch], Any] | None = None
-    #: Values of dynamic options for each row, by name.
-    dynamic: Mapping[str, Callable[[pa.RecordBatch], list[str]]] = field(default_factory=dict)
-
-
-class _Item(NamedTuple):
-    """A record with the place of its event."""
-
-    record: Record
-    message: Message
-    place: int
-    rows: pa.RecordBatch
-    row: int
-
-    @property
-    def event(self) -> bytes:
-        """The event as JSON."""
-        line: bytes = to_json(self.rows.slice(self.row, 1)).to_pylist()[0]
-        return line
 
 
 class Outbox:
@@ -193,7 +156,7 @@ class Outbox:
     async def _send(self, messages: Sequence[Message]) -> None:
         """Write the events of messages; the position advances with them."""
         kept = [m for m in messages if not any(low < m.sequence <= to for low, to in self._skips)]
-        for some in _portions(kept):
+        for some in portions(kept):
             await self._send_some(some)
         self._done = messages[-1].sequence
 
@@ -211,10 +174,10 @@ class Outbox:
                 await self._store()
             at = end
 
-    async def _items(self, messages: Sequence[Message]) -> list[_Item]:
+    async def _items(self, messages: Sequence[Message]) -> list[Item]:
         data = pa.array([m.data for m in messages], pa.binary())
         kinds = pa.array([m.content_type for m in messages], pa.string())
-        items: list[_Item] = []
+        items: list[Item] = []
         first = 0
         while first < len(messages):
             found = decode_messages(
@@ -230,50 +193,23 @@ class Outbox:
                 rows, message_of = rows.filter(pa.array(mask)), message_of[mask]
                 index_of = index_of[mask]
             own = [messages[first + int(n)] for n in message_of]
-            items += await self._kept(rows, self._mapped(rows, own, index_of))
+            items += await self._kept(
+                items_of(self._to, self._mapper, self._key_prefix, rows, own, index_of)
+            )
             first += found.taken
         return items
 
-    async def _kept(self, rows: pa.RecordBatch, items: list[_Item]) -> list[_Item]:
+    async def _kept(self, items: list[Item]) -> list[Item]:
         """The items that have a payload; events that the mapper refuses are recorded."""
         if not getattr(self._mapper, "may_refuse", False):
             return items
-        for at, item in enumerate(items):
+        for item in items:
             if isinstance(item.record.payload, Refusal):
-                data = to_json(rows.slice(at, 1))[0].as_py()
                 reason = item.record.payload.decode()
-                await self._record(item.message, item.place, reason, data, item)
+                await self._record(item.message, item.place, reason, item.event, item)
         return [item for item in items if not isinstance(item.record.payload, Refusal)]
 
-    def _mapped(self, rows: pa.RecordBatch, messages: Sequence[Message], index: Any) -> list[_Item]:
-        payloads = self._mapper.encode(rows)
-        names = list(self._to.dynamic)
-        columns = [values(rows) for values in self._to.dynamic.values()]
-        # Events of a plain sink share one mapping.
-        options = (
-            [dict(zip(names, own, strict=True)) for own in zip(*columns, strict=True)]
-            if names
-            else [_NONE] * len(payloads)
-        )
-        takes_events = getattr(self._to.sink, "takes_events", False)
-        events = rows.to_pylist() if takes_events else [None] * len(payloads)
-        prefix = self._key_prefix
-        return [
-            _Item(
-                Record(
-                    f"{prefix}/{message.sequence}.{place}", payload, own, message.sequence, event
-                ),
-                message,
-                place,
-                rows,
-                at,
-            )
-            for at, (payload, message, place, own, event) in enumerate(
-                zip(payloads, messages, index.tolist(), options, events, strict=True)
-            )
-        ]
-
-    async def _write(self, items: Sequence[_Item]) -> None:
+    async def _write(self, items: Sequence[Item]) -> None:
         """Write records until each is written or refused."""
         left = list(items)
         while left:
@@ -326,7 +262,10 @@ class Outbox:
                 # A sink that keeps its own position stays where it is.
                 at = max(0, self._done)
                 record = Record(key, replayed.payload, replayed.options, at)
-                (reason,) = await self._to.sink.write([record])
+                try:
+                    (reason,) = await self._to.sink.write([record])
+                except RefusedRecordsError as error:
+                    reason = error.reasons[0]
                 if self._to.sink.state is not None:
                     await self._store()
                 outcome.set_result(reason)
@@ -337,13 +276,13 @@ class Outbox:
                     outcome.set_exception(UnavailableError(str(error) or type(error).__name__))
                 raise
 
-    def _advance(self, left: Sequence[_Item]) -> None:
+    def _advance(self, left: Sequence[Item]) -> None:
         if left and self._to.sink.state is None:
             self._done = max(self._done, left[0].message.sequence - 1)
 
     async def _settle(
-        self, items: Sequence[_Item], outcomes: Mapping[int, str | None]
-    ) -> list[_Item]:
+        self, items: Sequence[Item], outcomes: Mapping[int, str | None]
+    ) -> list[Item]:
         """Record what was refused; the items without an outcome."""
         for at, reason in outcomes.items():
             if reason is None:
@@ -354,7 +293,7 @@ class Outbox:
         return [item for at, item in enumerate(items) if at not in outcomes]
 
     async def _record(
-        self, message: Message, index: int, reason: str, data: bytes, item: _Item | None = None
+        self, message: Message, index: int, reason: str, data: bytes, item: Item | None = None
     ) -> None:
         self.errors += 1
         app = self._channel.app
@@ -420,15 +359,3 @@ class Outbox:
         )
         if is_news:
             self._changed()
-
-
-def _portions(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """Successive messages of some bytes together; a larger one stands alone."""
-    first = size = 0
-    for at, message in enumerate(messages):
-        if at > first and size + len(message.data) > _BYTES_MAX:
-            yield messages[first:at]
-            first, size = at, 0
-        size += len(message.data)
-    if messages:
-        yield messages[first:]

@@ -10,7 +10,8 @@ from mesh.connect.contract import Context, UnavailableError
 from mesh.mapping.sinks import dynamic
 from mesh.receiver.distributing import RoundRobin, partitioned
 from mesh.receiver.instance import DoorInstance, Opened
-from mesh.receiver.outbox import Destination, Outbox
+from mesh.receiver.outbox import Outbox
+from mesh.receiver.outbox_items import Destination
 from mesh.receiver.positions import TakenOverError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 #: Options that are addresses; an instance shows the first that it has.
 _ADDRESSES: Final = (
     "publisher.url", "receiver.url", "file.uri", "dir.uri", "destination", "bootstrap.servers",
-    "url", "uri", "jdbc.url", "server.url", "bucket.name", "host",
+    "url", "uri", "jdbc.url", "server.url", "bucket.name", "host", "topic",
 )  # fmt: skip
 _LOGIN: Final = re.compile(r"//.*@")
 
@@ -126,9 +127,10 @@ class SinkInstance(DoorInstance):
             self.environment.access,
             opened.mapper.content_type,
             instance=own.instance,
-            producer=f"mesh-{own.app}-{own.app_incarnation}-{self.group.name}-{number}",
-            epoch=own.epoch,
             client=self.environment.client,
+            producer=f"mesh-{own.app}-{own.app_incarnation}-{self.group.name}-{number}",
+            attributes=tuple((a.name, str(a.type)) for a in opened.stream.attributes),
+            epoch=own.epoch,
         )
 
     def _destination(self, opened: Opened, name: str, sink: Any, context: Context) -> Destination:

@@ -9,6 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.databases import DatabaseServer
     from tests.support.kafka import Kafka
 
 
@@ -37,3 +38,21 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     with server(tmp_path_factory.mktemp("rabbitmq")) as uri:
         yield uri
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[DatabaseServer]:
+    """A real PostgreSQL."""
+    from tests.support import databases
+
+    with databases.postgresql() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[DatabaseServer]:
+    """A real MariaDB."""
+    from tests.support import databases
+
+    with databases.mariadb() as running:
+        yield running

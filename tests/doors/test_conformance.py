@@ -234,6 +234,6 @@ def test_every_exact_connector_of_the_host_is_tested() -> None:
         if spec.guarantee is Guarantee.EXACTLY_ONCE and spec.implementation
     }
     assert exact == {
-        *((Role.SOURCE, name) for name in ("file", "nats", "inMemory", "kafka")),
-        *((Role.SINK, name) for name in ("file", "kafka", "prometheus", "s3")),
+        *((Role.SOURCE, name) for name in ("file", "nats", "inMemory", "kafka", "cdc")),
+        *((Role.SINK, name) for name in ("file", "kafka", "prometheus", "s3", "rdbms")),
     }

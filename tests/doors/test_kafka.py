@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mesh.connect.contract import Access, Context, Record, UnavailableError
+from mesh.errors import MeshError
 from mesh.receiver.types.kafka import first_offsets, numbered, settings, without_repeats
+from mesh.receiver.types.kafka_sink import KafkaSink
 from mesh.testing.connectors import Scenario, Stage, conform
 from tests.support.doors import staged
 
@@ -175,14 +178,22 @@ def test_a_missing_topic_and_a_broker_that_is_away_are_waited_for(
 
 def test_settings_that_run_commands_are_refused_and_those_of_java_left_out() -> None:
     own = {"bootstrap.servers": "h:1"}
-    found = settings(
-        own | {"optional.configuration": [("max.poll.records", "1"), ("acks", "1")]}, {}
-    )
+
+    def given(*pairs: tuple[str, str], egress: tuple[str, ...] | None = None) -> dict[str, Any]:
+        options = own | {"optional.configuration": list(pairs)}
+        return settings(Context("a", "s", options, Access(egress=egress)), {})
+
+    found = given(("max.poll.records", "1"), ("acks", "1"))
     assert "max.poll.records" not in found
     assert found["acks"] == "1"
     for name in ("sasl.kerberos.kinit.cmd", "plugin.library.paths", "transactional.id"):
         with pytest.raises(ValueError, match=name):
-            settings(own | {"optional.configuration": [(name, "x")]}, {})
+            given((name, "x"))
+    with pytest.raises(MeshError, match="not open"):
+        given(("ssl.ca.location", "/etc/passwd"))
+    with pytest.raises(MeshError, match="may not connect to h:1"):
+        given(egress=("*:9092",))
+    assert given(egress=("h:1",))
 
 
 def test_numbers_and_offsets_as_options_write_them() -> None:
@@ -196,3 +207,24 @@ def test_numbers_and_offsets_as_options_write_them() -> None:
         None, b"y", b"z", b"plain",
     ]  # fmt: skip
     assert last == {"a": 5, "b": 0}
+
+
+def test_a_check_of_a_sink_does_not_fence_the_one_that_runs(kafka: Kafka) -> None:
+    kafka.create("checked")
+    options = {"bootstrap.servers": kafka.servers, "topic": "checked"}
+    context = Context("a", "s", options, producer="one", epoch=1)
+
+    async def scene() -> None:
+        sink = KafkaSink()
+        try:
+            await sink.open(context, None)
+            await KafkaSink().check(context)
+            await sink.write([Record("k", b"x", sequence=4)])
+            missing = Context("a", "s", options | {"topic": "nowhere"})
+            with pytest.raises(UnavailableError, match="nowhere"):
+                await KafkaSink().check(missing)
+        finally:
+            await sink.close()
+
+    asyncio.run(scene())
+    assert [payload for _, _, payload in kafka.records("checked")] == [b"x"]

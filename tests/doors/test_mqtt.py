@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import aiomqtt
 import pytest
 
-from mesh.receiver.types.mqtt import client_of
+from mesh.connect.contract import Context
+from mesh.receiver.types.mqtt import MqttSink, MqttSource, client_of
 from tests.support.doors import staged
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def app(name: str, url: str) -> str:
 
 
 def client(url: str, **more: Any) -> aiomqtt.Client:
-    return client_of({"url": url}, more.pop("name", "test"), **more)
+    return client_of(Context("a", "s", {"url": url}), more.pop("name", "test"), **more)
 
 
 async def numbers(stage: Stage) -> list[int]:
@@ -118,4 +119,18 @@ def test_payloads_are_published_with_their_key_and_what_can_not_be_is_recorded(
 
 def test_a_broker_that_is_away_is_waited_for_and_another_kind_of_url_refused() -> None:
     with pytest.raises(ValueError, match="tcp://host"):
-        client_of({"url": "http://h"}, "x")
+        client_of(Context("a", "s", {"url": "http://h"}), "x")
+
+
+def test_a_check_leaves_the_client_that_runs_connected(mosquitto: str) -> None:
+    async def scene() -> None:
+        context = Context("a", "s", {"url": mosquitto, "client.id": "one", "topic": "t"})
+        async with client(mosquitto, name="one") as running:
+            await running.subscribe("t", qos=1)
+            await MqttSource().check(context)
+            await MqttSink().check(context)
+            await running.publish("t", b"x", qos=1)
+            message = await asyncio.wait_for(anext(aiter(running.messages)), 10)
+            assert message.payload == b"x"
+
+    asyncio.run(scene())

@@ -103,6 +103,7 @@ def postgresql() -> Iterator[DatabaseServer]:
         command = [
             *as_user, str(_POSTGRESQL / "postgres"), "-D", str(data), "-p", str(port), "-k",
             str(directory), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off",
+            "-c", "wal_level=logical",
         ]  # fmt: skip
 
         def ask() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.connect.contract import UnavailableError
 from mesh.connect.extras import library
 from mesh.errors import MeshError
-from mesh.receiver.access import path_of
+from mesh.receiver.access import check_egress, path_of
 from mesh.receiver.types.listeners import origins_of
 
 if TYPE_CHECKING:
@@ -69,6 +69,18 @@ class EmailSink:
         """Check the library; the first message connects."""
         library("aiosmtplib", "email")
         self._context = context
+        check_egress(context.access, str(context.options["host"]), int(context.options["port"]))
+
+    async def check(self, context: Context) -> None:
+        """Log in."""
+        smtp = library("aiosmtplib", "email")
+        await self.open(context, None)
+        try:
+            await self._connected()
+        except (smtp.SMTPException, OSError, TimeoutError) as error:
+            raise UnavailableError(str(error) or type(error).__name__) from error
+        finally:
+            await self.close()
 
     async def _connected(self) -> Any:
         smtp = library("aiosmtplib", "email")

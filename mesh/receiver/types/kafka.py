@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.receiver.access import check_url, path_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from mesh.connect.contract import Context
 
 #: Settings that this project decides on, or that load code, run commands or read files.
 _CLOSED: Final = (
@@ -22,12 +26,16 @@ _JAVA: Final = (
 )  # fmt: skip
 
 
-def settings(options: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def settings(context: Context, own: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a client: brokers, those of ``optional.configuration``, then ``own``.
 
     Raises:
         ValueError: ``optional.configuration`` has a setting that an app may not give.
+        MeshError: MESH-C132 for brokers or files that are not open to connectors.
     """
+    options = context.options
+    for address in words(options["bootstrap.servers"]):
+        check_url(context.access, f"//{address.rpartition('://')[2]}", 9092)
     found: dict[str, Any] = {
         "bootstrap.servers": options["bootstrap.servers"],
         "socket.timeout.ms": 5000,
@@ -37,6 +45,8 @@ def settings(options: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, An
     for name, value in options.get("optional.configuration") or ():
         if name in _CLOSED:
             raise ValueError(f'optional.configuration can\'t have the setting "{name}"')
+        if name.endswith(".location"):
+            path_of(context.access, value)
         if name not in _JAVA:
             found[name] = value
     return found | dict(own)

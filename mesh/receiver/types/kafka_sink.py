@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.connect.contract import RefusedRecordsError, UnavailableError
 from mesh.connect.extras import library
 from mesh.receiver.types.kafka import reason_of, settings
+from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,8 +50,7 @@ class KafkaSink:
         self._prefix = context.options.get("sequence.id") or ""
         self._place = self._kafka.TopicPartition("mesh-positions", _PARTITION)
         name = context.producer or f"mesh-{context.instance}"
-        producing = {**_USUAL, **settings(
-            context.options,
+        producing = {**_USUAL, **settings(context,
             {
                 "client.id": context.instance,
                 "transactional.id": name,
@@ -60,7 +60,7 @@ class KafkaSink:
             },
         )}  # fmt: skip
         own = {"client.id": context.instance, "group.id": name, "enable.auto.commit": False}
-        reading = settings(context.options, own)
+        reading = settings(context, own)
         try:
             self._producer = self._kafka.Producer(producing)
             self._group = self._kafka.Consumer(
@@ -69,9 +69,24 @@ class KafkaSink:
         except self._kafka.KafkaException as error:
             raise ValueError(f"the client refuses its settings: {reason_of(error)}") from error
         try:
-            await _in_thread(self._begin)
+            await in_thread(self._begin)
         except self._kafka.KafkaException as error:
             raise UnavailableError(reason_of(error)) from error
+
+    async def check(self, context: Context) -> None:
+        """Look for the topic; ``open`` would fence the producer that is running."""
+        self._kafka = library("confluent_kafka", "kafka")
+        admin = library("confluent_kafka.admin", "kafka").AdminClient(
+            settings(context, {"client.id": context.instance})
+        )
+        topic = str(context.options["topic"])
+        try:
+            # A question for one topic may create it.
+            found = await in_thread(admin.list_topics, timeout=_CALL_S)
+        except self._kafka.KafkaException as error:
+            raise UnavailableError(reason_of(error)) from error
+        if "{{" not in topic and topic not in found.topics:
+            raise UnavailableError(f'there is no topic "{topic}"')
 
     def _begin(self) -> None:
         assert self._producer is not None
@@ -87,7 +102,7 @@ class KafkaSink:
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Write all records in one transaction, or none."""
         try:
-            await _in_thread(self._transact, records)
+            await in_thread(self._transact, records)
         except self._kafka.KafkaException as error:
             # Whether it was committed is not known: the host opens the sink again and asks.
             raise ConnectionResetError(reason_of(error)) from error
@@ -98,11 +113,13 @@ class KafkaSink:
         assert self._group is not None
         self._failed.clear()
         number = self._number + (len(records) if self._prefix else 0)
+        # A replay is of an earlier event, and the position stays.
+        sequence = max(records[-1].sequence, self.position or 0)
         self._producer.begin_transaction()
         try:
             self._produce(records)
             place = self._kafka.TopicPartition(
-                self._place.topic, _PARTITION, records[-1].sequence,
+                self._place.topic, _PARTITION, sequence,
                 metadata=f"{self._epoch}:{number}",
             )  # fmt: skip
             self._producer.flush(_CALL_S)
@@ -111,7 +128,7 @@ class KafkaSink:
                     [place], self._group.consumer_group_metadata(), _CALL_S
                 )
                 self._producer.commit_transaction(_CALL_S)
-                self._number, self.position = number, records[-1].sequence
+                self._number, self.position = number, sequence
                 return
         except self._kafka.KafkaException as error:
             # One in which a record has failed can be aborted; all others are for `write`.
@@ -194,17 +211,6 @@ class KafkaSink:
                 await asyncio.to_thread(producer.flush, 0)
         if group is not None:
             await asyncio.to_thread(group.close)
-
-
-async def _in_thread(call: Any, *arguments: Any) -> None:
-    """A call that waits for a broker; it ends before a cancelled caller continues."""
-    task = asyncio.create_task(asyncio.to_thread(call, *arguments))
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        with contextlib.suppress(Exception):
-            await task
-        raise
 
 
 class _Refused(Exception):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.extras import library
 from mesh.receiver.types.kafka import first_offsets, reason_of, settings, without_repeats, words
+from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
@@ -96,7 +97,7 @@ class KafkaSource:
             "enable.auto.offset.store": False,
             "auto.offset.reset": "earliest",
         }
-        given = settings(options, own)
+        given = settings(context, own)
         given.setdefault("isolation.level", "read_committed")
         try:
             self._consumer = self._kafka.Consumer(given)
@@ -104,16 +105,9 @@ class KafkaSource:
             raise ValueError(f"the client refuses its settings: {reason_of(error)}") from error
         await self._in_thread(self._assign)
 
-    async def _in_thread(self, call: Any, *arguments: Any) -> Any:
-        """A call that waits for a broker; it ends before a cancelled caller continues."""
-        task = asyncio.create_task(asyncio.to_thread(call, *arguments))
+    async def _in_thread(self, call: Callable[[], T]) -> T:
         try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            # The consumer must not be closed while a thread uses it.
-            with contextlib.suppress(Exception):
-                await task
-            raise
+            return await in_thread(call)
         except self._kafka.KafkaException as error:
             raise UnavailableError(reason_of(error)) from error
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.extras import library
+from mesh.receiver.access import check_url
 from mesh.receiver.types.arrivals import Arrivals
 
 if TYPE_CHECKING:
@@ -31,16 +32,19 @@ _IN_FLIGHT: Final = 200
 _PORTS: Final = {"tcp": 1883, "mqtt": 1883, "ssl": 8883, "mqtts": 8883, "tls": 8883}
 
 
-def client_of(options: Mapping[str, Any], name: str, **more: Any) -> Client:
+def client_of(context: Context, name: str, **more: Any) -> Client:
     """A client of the broker in ``url``, not connected.
 
     Raises:
         ValueError: the URL is of another kind.
+        MeshError: MESH-C132 for a broker that is not open to connectors.
     """
     mqtt = library("aiomqtt", "mqtt")
+    options = context.options
     parts = urlsplit(str(options["url"]))
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ValueError('option "url" is tcp://host:1883 or ssl://host:8883')
+    check_url(context.access, str(options["url"]), _PORTS[parts.scheme])
     secure = None
     if _PORTS[parts.scheme] == 8883:
         secure = ssl.create_default_context(cafile=options.get("tls.ca"))
@@ -64,6 +68,13 @@ async def _entered(client: Client) -> None:
         await client.__aenter__()
     except (mqtt.MqttError, OSError) as error:
         raise UnavailableError(str(error) or type(error).__name__) from error
+
+
+async def _check(context: Context) -> None:
+    """Log in under another name: the broker ends the connection of an earlier client of one."""
+    client = client_of(context, f"mesh-check-{secrets.token_hex(4)}")
+    await _entered(client)
+    await _left(client)
 
 
 async def _left(client: Client | None) -> None:
@@ -90,7 +101,7 @@ class MqttSource:
         service = int(options.get("quality.of.service") or 0)
         is_clean = options.get("clean.session")
         client = client_of(
-            options,
+            context,
             options.get("client.id") or f"mesh-{context.app}-{context.stream}",
             clean_session=service == 0 if is_clean is None else bool(is_clean),
         )
@@ -104,6 +115,10 @@ class MqttSource:
                 await client.subscribe(topic.strip(), qos=service)
         except (mqtt.MqttError, OSError) as error:
             raise UnavailableError(str(error) or type(error).__name__) from error
+
+    async def check(self, context: Context) -> None:
+        """Log in, and leave sessions alone."""
+        await _check(context)
 
     async def _read(self, client: Client) -> None:
         mqtt = library("aiomqtt", "mqtt")
@@ -162,7 +177,7 @@ class MqttSink:
         self._options = context.options
         self._is_5 = self._options.get("mqtt.version") != "3.1.1"
         client = client_of(
-            context.options,
+            context,
             context.options.get("client.id") or f"mesh-{context.instance}",
             protocol=mqtt.ProtocolVersion.V5 if self._is_5 else mqtt.ProtocolVersion.V311,
             max_inflight_messages=_IN_FLIGHT,
@@ -170,6 +185,10 @@ class MqttSink:
         client.pending_calls_threshold = 10 * _TOGETHER
         await _entered(client)
         self._client = client
+
+    async def check(self, context: Context) -> None:
+        """Log in, and leave sessions alone."""
+        await _check(context)
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Publish in order; with a quality of service, wait for the acknowledgements."""

@@ -12,7 +12,7 @@ import orjson
 
 from mesh.connect.contract import RefusedRecordsError, UnavailableError
 from mesh.errors import MeshError
-from mesh.receiver.access import check_listen
+from mesh.receiver.access import check_listen, check_url
 from mesh.receiver.http_server import SERVERS, Response
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class PrometheusSink:
         self.state = {"totals": self._metric.totals}
         self._push = ""
         if str(options["publish.mode"]).lower() == "pushgateway":
+            check_url(context.access, str(options["push.url"]), 80)
             pairs = [("job", options["job"]), *(options.get("grouping.key") or ())]
             path = "/".join(quote(text, safe="") for pair in pairs for text in pair)
             self._push = f"{str(options['push.url']).rstrip('/')}/metrics/{path}"

@@ -7,24 +7,31 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mesh.connect.contract import UnavailableError
 from mesh.connect.extras import library
+from mesh.receiver.access import check_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
 
+    from mesh.connect.contract import Context
+
 T = TypeVar("T")
 #: Timeout of calls, seconds.
 CALL_S: Final = 10.0
 
 
-async def connect(options: Mapping[str, Any], name: str) -> AbstractConnection:
+async def connect(context: Context) -> AbstractConnection:
     """A connection that is not made again by itself: the host does that.
 
     Raises:
+        MeshError: MESH-C132 for a server that is not open to connectors.
         UnavailableError: the server can't be reached, or refuses the login.
     """
     pika = library("aio_pika", "rabbitmq")
+    options = context.options
+    uri = str(options["uri"])
+    check_url(context.access, uri, 5671 if uri.startswith("amqps") else 5672)
     secure = None
     if options.get("tls.ca"):
         secure = ssl.create_default_context(cafile=options["tls.ca"])
@@ -32,7 +39,7 @@ async def connect(options: Mapping[str, Any], name: str) -> AbstractConnection:
     async def call() -> AbstractConnection:
         found: AbstractConnection = await pika.connect(
             options["uri"], timeout=CALL_S, ssl_context=secure,
-            client_properties={"connection_name": name},
+            client_properties={"connection_name": f"mesh {context.instance}"},
         )  # fmt: skip
         return found
 

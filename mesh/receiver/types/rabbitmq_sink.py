@@ -30,10 +30,10 @@ class RabbitSink:
 
     async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
         """Connect; exchanges are declared when they are written to."""
-        self._options, self._name = context.options, f"mesh {context.instance}"
+        self._options = context.options
         self._type = context.options.get("content.type") or context.content_type
         self._exchanges: dict[tuple[str, ...], AbstractExchange] = {}
-        self._connection = await connect(self._options, self._name)
+        self._connection = await connect(context)
         await guarded(self._make_channel)
 
     async def _make_channel(self) -> None:

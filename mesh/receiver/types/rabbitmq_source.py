@@ -43,9 +43,14 @@ class RabbitSource:
         self._known: dict[str, None] = dict.fromkeys(stored.get("known") or ())
         self._salt = secrets.token_hex(4)
         self._arrived: Arrivals[AbstractIncomingMessage] = Arrivals()
-        self._connection = await connect(options, f"mesh {context.instance}")
+        self._connection = await connect(context)
         name = options.get("queue.name") or f"{context.app}.{context.stream}"
         await guarded(lambda: self._subscribe(options, name))
+
+    async def check(self, context: Context) -> None:
+        """Log in; ``open`` would declare what is missing, and take messages away from others."""
+        connection = await connect(context)
+        await guarded(lambda: asyncio.wait_for(connection.close(), CALL_S))
 
     async def _subscribe(self, options: Mapping[str, Any], name: str) -> None:
         assert self._connection is not None

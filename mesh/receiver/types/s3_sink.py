@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect.contract import UnavailableError
 from mesh.connect.extras import library
+from mesh.receiver.access import check_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,6 +46,8 @@ class S3Sink:
             connect_timeout=_CALL_S, read_timeout=_CALL_S, max_pool_connections=_AT_ONCE
         )
         options = self._options = context.options
+        host = f"https://s3.{options.get('aws.region')}.amazonaws.com"
+        check_url(context.access, str(options.get("endpoint") or host), 443)
         self._type = options.get("content.type") or context.content_type
         self._client = await self._exits.enter_async_context(
             session.create_client(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.extras import library
+from mesh.receiver.access import check_url
 from mesh.receiver.types.arrivals import Arrivals
 from mesh.receiver.types.listeners import origins_of
 
@@ -38,6 +39,7 @@ class WebSocketSource:
         errors = library("websockets.exceptions", "websocket")
         options = context.options
         url = str(options["url"])
+        check_url(context.access, url, 443 if url.startswith("wss:") else 80)
         secure = None
         if url.startswith("wss:"):
             secure = ssl.create_default_context(cafile=options.get("tls.ca"))

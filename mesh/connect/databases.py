@@ -1,0 +1,62 @@
+"""Declarations of databases: the sink ``rdbms`` and the source ``cdc``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mesh.connect.parts import SINK, SOURCE, ignored, required, secret
+from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
+
+_DOC: Final = "jdbc:postgresql://host/name, jdbc:mysql://host/name or jdbc:sqlite:file."
+_LOGIN: Final = (Option("username", doc="User of the login."), secret("password", "Password."))
+
+SPECS: Final = (
+    Spec(
+        "rdbms",
+        Role.SINK,
+        "Inserts each event into a table; the position is in the transaction of the rows.",
+        (
+            Option("jdbc.url", is_required=True, is_secret=True, doc=_DOC),
+            *_LOGIN,
+            Option("table.name", doc="The table; the name of the stream by default."),
+            Option("field.length", doc="Characters of texts in a new table: a:100,b:20."),
+            *ignored("jdbc.driver.name", "pool.properties", "use.collation"),
+            *SINK,
+        ),
+        "mesh.receiver.types.rdbms_sink:RdbmsSink",
+        Guarantee.EXACTLY_ONCE,
+        "The table mesh_marker has the position. The mapper is keyvalue or none.",
+        extra="rdbms",
+        library="sqlalchemy",
+    ),
+    Spec(
+        "cdc",
+        Role.SOURCE,
+        "Reads the changes of a table.",
+        (
+            Option("url", is_required=True, is_secret=True, doc=_DOC),
+            *_LOGIN,
+            required("table.name", "The table."),
+            Option("operation", doc="insert, update and delete, comma-separated; for listening."),
+            Option(
+                "mode",
+                default="listening",
+                choices=("listening", "polling"),
+                doc="listening: PostgreSQL's logical replication. polling: any database.",
+            ),
+            Option("polling.column", doc="Column whose values grow, for polling."),
+            Option("polling.interval", Kind.DURATION, "1 sec", doc="Interval of a look."),
+            *ignored(
+                "jdbc.driver.name", "pool.properties", "connector.properties",
+                "database.server.id", "database.server.name", "plugin.name",
+            ),
+            *SOURCE,
+        ),
+        "mesh.receiver.types.cdc_source:CdcSource",
+        Guarantee.EXACTLY_ONCE,
+        "Polling misses rows that become visible after one with a larger value, and deletes.",
+        ("operation",),
+        extra="rdbms",
+        library="sqlalchemy",
+    ),
+)  # fmt: skip

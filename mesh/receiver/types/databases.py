@@ -1,0 +1,62 @@
+"""Connections of sources and sinks to databases, and their errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.connect.contract import UnavailableError
+from mesh.connect.extras import library
+from mesh.model.stored import Backend
+from mesh.plan.jdbc import database_of
+from mesh.receiver.access import check_egress, path_of
+from mesh.store.engine import engine_of
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from mesh.connect.contract import Context
+    from mesh.model.stored import Database
+
+_PORTS: Final = {Backend.POSTGRESQL: 5432, Backend.MYSQL: 3306}
+
+
+def opened(context: Context, url: str) -> tuple[Database, sa.Connection]:
+    """A connection to a database.
+
+    Raises:
+        MeshError: the URL can't be read, its file is not open to connectors, or the client
+            libraries are not installed; DBAPIError of SQLAlchemy: it does not answer.
+    """
+    options = context.options
+    database = database_of(url, options.get("username"), options.get("password"))
+    if database.backend is Backend.SQLITE:
+        database = replace(database, database=path_of(context.access, database.database))
+    else:
+        port = database.port or _PORTS[database.backend]
+        check_egress(context.access, database.host or "localhost", port)
+    return database, engine_of(database).connect()
+
+
+def reason_of(error: Any) -> str:
+    """The first line of a driver's error, without statements and values."""
+    lines = str(getattr(error, "orig", None) or error).strip().splitlines()
+    return lines[0].strip() if lines else type(error).__name__
+
+
+def check(context: Context, url: str, table: str = "") -> None:
+    """Log in to a database, and look for a table.
+
+    Raises:
+        UnavailableError: it does not answer, or has no such table; MeshError as ``opened``.
+    """
+    sa = library("sqlalchemy", "rdbms")
+    try:
+        _, connection = opened(context, url)
+        with connection:
+            connection.execute(sa.text("select 1"))
+            space, _, name = table.rpartition(".")
+            if table and not sa.inspect(connection).has_table(name, schema=space or None):
+                raise UnavailableError(f'there is no table "{table}"')
+    except sa.exc.DBAPIError as error:
+        raise UnavailableError(reason_of(error)) from None

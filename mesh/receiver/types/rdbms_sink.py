@@ -1,0 +1,198 @@
+"""Sink ``rdbms``: rows and position in one transaction.
+
+The table ``mesh_marker`` has a row for each sink: the epoch of the last writer and the sequence of
+the last event.  A writer changes it only while no later epoch has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from mesh.connect.contract import RefusedRecordsError, UnavailableError
+from mesh.connect.extras import library
+from mesh.model.stored import STRING_LENGTH, Merge, StoredColumn, StoredTable
+from mesh.model.types import AttributeType
+from mesh.receiver.types.databases import check, opened, reason_of
+from mesh.receiver.types.threads import in_thread
+from mesh.store.schema import create_tables, marker_table, sql_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import sqlalchemy
+
+    from mesh.connect.contract import Context, Record
+    from mesh.model.stored import Database
+
+
+def lengths_of(text: str | None) -> dict[str, int]:
+    """``a:100,b:20`` by attribute.
+
+    Raises:
+        ValueError: it has another form.
+    """
+    found = {}
+    for word in (text or "").split(","):
+        name, colon, length = word.strip().partition(":")
+        if word.strip() and (not colon or not length.strip().isdecimal()):
+            raise ValueError('option "field.length" is a list such as a:100,b:20')
+        if word.strip():
+            found[name.strip()] = int(length)
+    return found
+
+
+class RdbmsSink:
+    """See ``mesh.connect.contract.Sink``."""
+
+    state: Mapping[str, Any] | None = None
+
+    def __init__(self) -> None:
+        self.position: int | None = None
+        self._connection: sqlalchemy.Connection | None = None
+
+    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+        """Create what is missing, take the row of the marker table, and read the position."""
+        self._sa = library("sqlalchemy", "rdbms")
+        self._context = context
+        try:
+            await in_thread(self._open)
+        except self._sa.exc.DBAPIError as error:
+            raise UnavailableError(reason_of(error)) from None
+
+    async def check(self, context: Context) -> None:
+        """Log in; ``open`` would create what is missing."""
+        await in_thread(check, context, str(context.options["jdbc.url"]))
+
+    def _open(self) -> None:
+        options = self._context.options
+        database, connection = opened(self._context, str(options["jdbc.url"]))
+        self._connection = connection
+        name = options.get("table.name") or self._context.stream
+        with connection.begin():
+            is_there = self._sa.inspect(connection).has_table(name)
+        metadata = self._sa.MetaData()
+        self._marker = marker_table(metadata, database.backend)
+        if not is_there:
+            self._define(name, metadata, database, lengths_of(options.get("field.length")))
+        create_tables(connection, metadata, database)
+        with connection.begin():
+            self._table = self._sa.Table(name, self._sa.MetaData(), autoload_with=connection)
+        self._columns = set(self._table.columns.keys())
+        self.position = self._taken(connection)
+
+    def _define(
+        self, name: str, metadata: Any, database: Database, lengths: Mapping[str, int]
+    ) -> None:
+        columns = tuple(
+            StoredColumn(one, AttributeType(kind), Merge.LATEST, lengths.get(one, STRING_LENGTH))
+            for one, kind in self._context.attributes
+        )
+        sql_table(StoredTable(name, columns, ""), metadata, database.backend)
+
+    def _taken(self, connection: sqlalchemy.Connection) -> int | None:
+        marker, own = self._marker, self._context
+        mine = marker.c.producer == own.producer
+        with connection.begin():
+            row = connection.execute(
+                self._sa.select(marker.c.epoch, marker.c.position).where(mine).with_for_update()
+            ).one_or_none()
+            if row is None:
+                connection.execute(
+                    marker.insert().values(producer=own.producer, epoch=own.epoch, position=-1)
+                )
+                return None
+            if row.epoch > own.epoch:
+                raise UnavailableError(f"epoch {row.epoch} has taken over")
+            connection.execute(marker.update().where(mine).values(epoch=own.epoch))
+            return int(row.position) if row.position >= 0 else None
+
+    async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
+        """Insert the rows, all or none."""
+        rows: list[dict[str, Any]] = []
+        reasons: dict[int, str] = {}
+        for at, record in enumerate(records):
+            row = self._row(record.payload)
+            if isinstance(row, str):
+                reasons[at] = row
+            else:
+                rows.append(row)
+        if reasons:
+            raise RefusedRecordsError(reasons)
+        # A replay is of an earlier event, and the position stays.
+        sequence = max(records[-1].sequence, self.position or 0)
+        try:
+            found = await in_thread(self._insert, rows, sequence)
+        except self._sa.exc.DBAPIError as error:
+            # Whether it was committed is not known: the host opens the sink again and asks.
+            raise ConnectionResetError(reason_of(error)) from None
+        if found:
+            raise RefusedRecordsError(found)
+        return [None] * len(records)
+
+    def _row(self, payload: bytes) -> dict[str, Any] | str:
+        try:
+            row = orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            row = None
+        if not isinstance(row, dict):
+            return "the payload is no map: use the mapper keyvalue"
+        unknown = next((name for name in row if name not in self._columns), None)
+        return row if unknown is None else f'the table has no column "{unknown}"'
+
+    def _insert(self, rows: list[dict[str, Any]], sequence: int) -> dict[int, str]:
+        """Insert rows with the position; the reasons of rows that the database refuses."""
+        assert self._connection is not None
+        refusals = (self._sa.exc.IntegrityError, self._sa.exc.DataError)
+        try:
+            with self._connection.begin():
+                self._connection.execute(self._table.insert(), rows)
+                self._move(sequence)
+        except (*refusals, self._sa.exc.StatementError) as error:
+            is_answer = isinstance(error, refusals) or not isinstance(
+                error, self._sa.exc.DBAPIError
+            )
+            if not is_answer:
+                raise
+            found = self._refused(rows)
+            if found:
+                return found
+            raise
+        self.position = sequence
+        return {}
+
+    def _move(self, sequence: int) -> None:
+        assert self._connection is not None
+        marker, own = self._marker, self._context
+        moved = self._connection.execute(
+            marker.update()
+            .where(marker.c.producer == own.producer, marker.c.epoch <= own.epoch)
+            .values(epoch=own.epoch, position=sequence)
+        )
+        if moved.rowcount != 1:
+            raise ConnectionResetError("a later epoch has taken over")
+
+    def _refused(self, rows: Sequence[dict[str, Any]]) -> dict[int, str]:
+        """Try rows one by one, and undo all of it; the reasons of those that fail."""
+        assert self._connection is not None
+        found: dict[int, str] = {}
+        with self._connection.begin() as whole:
+            for at, row in enumerate(rows):
+                try:
+                    with self._connection.begin_nested():
+                        self._connection.execute(self._table.insert(), row)
+                except self._sa.exc.StatementError as error:
+                    if getattr(error, "connection_invalidated", False):
+                        raise
+                    found[at] = reason_of(error)
+            whole.rollback()
+        return found
+
+    async def close(self) -> None:
+        """Disconnect."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                await in_thread(connection.close)
