@@ -185,7 +185,9 @@ class WorkerSettings:
     takes_queries: bool = setting(True, "Accept all other groups.")
     probe_host: str = setting("127.0.0.1", "Address that the worker's probes listen on.")
     probe_port: int = setting(
-        0, "Port of the worker's probes, /health/live and /health/ready; 0 for none.", most=65535
+        0,
+        "Port of the worker's probes (/health/live, /health/ready) and /metrics; 0 for none.",
+        most=65535,
     )
     spark: bool = setting(
         True,
