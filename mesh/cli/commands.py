@@ -26,6 +26,7 @@ from mesh.cli import (
     testing,
     texts,
     top,
+    trace,
 )
 from mesh.cli.output import show_error
 from mesh.errors import MeshError
@@ -112,6 +113,7 @@ PARTS = (
     debug,
     nodes,
     top,
+    trace,
 )
 for part in PARTS:
     part.add_to(app)
