@@ -299,6 +299,18 @@ class SparkSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceSettings:
+    """Traces of managers by OpenTelemetry."""
+
+    endpoint: str = setting(
+        "", "OTLP/HTTP URL for traces, like 'http://collector:4318/v1/traces'; empty for none."
+    )
+    sample_ratio: float = setting(
+        1.0, "Part of the traces that begin here which is sent, 0 to 1.", most=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogSettings:
     """Logs of every mesh process."""
 
@@ -319,6 +331,7 @@ class Settings:
     queries: QuerySettings = field(default_factory=QuerySettings)
     functions: FunctionSettings = field(default_factory=FunctionSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
+    traces: TraceSettings = field(default_factory=TraceSettings)
     log: LogSettings = field(default_factory=LogSettings)
 
 

@@ -76,7 +76,7 @@ ORDERS: Final = {"cordon": "cordoned", "uncordon": "open", "drain": "draining"}
 def make_app(service: Service, access: Access) -> Starlette:
     """The ASGI application over ``service``, for the users of ``access``."""
     routes = Routes(service)
-    return Starlette(
+    made = Starlette(
         routes=[
             *Monitoring(service).routes(),
             *Originals(service).routes(),
@@ -106,6 +106,8 @@ def make_app(service: Service, access: Access) -> Starlette:
             Exception: _fail,
         },
     )
+    made.state.service = service
+    return made
 
 
 class Routes:
