@@ -20,6 +20,7 @@ from mesh.cli import (
     explain,
     failed,
     init,
+    nats_config,
     nodes,
     plans,
     query,
@@ -114,6 +115,7 @@ PARTS = (
     nodes,
     top,
     trace,
+    nats_config,
 )
 for part in PARTS:
     part.add_to(app)
