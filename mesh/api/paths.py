@@ -7,6 +7,7 @@ a path with another name matches no route, and its response is 404.
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Histogram
@@ -72,6 +73,7 @@ def route(path: str, endpoint: Callable[[Request], Awaitable[Response]], method:
     checked = path.replace("{app}", "{app:app_name}").replace("{id}", "{id:entry_id}")
     seconds = REQUEST_SECONDS.labels(method, path)
 
+    @wraps(endpoint)
     async def timed(request: Request) -> Response:
         span = request.app.state.service.span(
             f"{method} {path}",
