@@ -203,7 +203,9 @@ class WorkerSettings:
     takes_queries: bool = setting(True, "Accept all other groups.")
     probe_host: str = setting("127.0.0.1", "Address that the worker's probes listen on.")
     probe_port: int = setting(
-        0, "Port of the worker's probes, /health/live and /health/ready; 0 for none.", most=65535
+        0,
+        "Port of the worker's probes (/health/live, /health/ready) and /metrics; 0 for none.",
+        most=65535,
     )
     spark: bool = setting(
         True,
@@ -363,6 +365,18 @@ class SparkSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceSettings:
+    """Traces of managers by OpenTelemetry."""
+
+    endpoint: str = setting(
+        "", "OTLP/HTTP URL for traces, like 'http://collector:4318/v1/traces'; empty for none."
+    )
+    sample_ratio: float = setting(
+        1.0, "Part of the traces that begin here which is sent, 0 to 1.", most=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogSettings:
     """Logs of every mesh process."""
 
@@ -386,6 +400,7 @@ class Settings:
     stores: StoreSettings = field(default_factory=StoreSettings)
     functions: FunctionSettings = field(default_factory=FunctionSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
+    traces: TraceSettings = field(default_factory=TraceSettings)
     log: LogSettings = field(default_factory=LogSettings)
 
 

@@ -7,6 +7,7 @@ a path with another name matches no route, and its response is 404.
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Histogram
@@ -66,13 +67,23 @@ register_url_convertor("entry_id", EntryId())
 def route(path: str, endpoint: Callable[[Request], Awaitable[Response]], method: str) -> Route:
     """A route whose ``{app}`` and ``{id}`` match nothing but names of apps and numbers.
 
-    The time of its requests is counted in ``REQUEST_SECONDS``.
+    The time of its requests is counted in ``REQUEST_SECONDS``, and each has a span if traces are
+    on.  ``state.service`` of the application makes the spans.
     """
     checked = path.replace("{app}", "{app:app_name}").replace("{id}", "{id:entry_id}")
     seconds = REQUEST_SECONDS.labels(method, path)
 
+    @wraps(endpoint)
     async def timed(request: Request) -> Response:
-        with seconds.time():
+        span = request.app.state.service.span(
+            f"{method} {path}",
+            request.headers,
+            http_request_method=method,
+            http_route=path,
+            mesh_app=request.path_params.get("app"),
+            enduser_id=request.scope.get("mesh.user") or None,
+        )
+        with seconds.time(), span:
             return await endpoint(request)
 
     return Route(checked, timed, methods=[method])

@@ -84,7 +84,7 @@ def make_app(service: Service, access: Access) -> Starlette:
     """The ASGI application over ``service``, for the users of ``access``."""
     service = cast("Service", VisibleService(service))
     routes = Routes(service)
-    return Starlette(
+    made = Starlette(
         routes=[
             *Monitoring(service).routes(),
             *Originals(service).routes(),
@@ -118,6 +118,8 @@ def make_app(service: Service, access: Access) -> Starlette:
             Exception: _fail,
         },
     )
+    made.state.service = service
+    return made
 
 
 class Routes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
@@ -259,6 +260,12 @@ class Service(Protocol):
 
     async def flows(self) -> Mapping[str, Any]:
         """The present flow of each app, by name: rates, backlog, duration of a batch."""
+        ...
+
+    def span(
+        self, name: str, headers: Mapping[str, str], **attributes: Any
+    ) -> AbstractContextManager[None]:
+        """A span around the body, in the trace that the headers of a request name."""
         ...
 
     def now_ms(self) -> int:

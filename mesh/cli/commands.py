@@ -31,6 +31,7 @@ from mesh.cli import (
     testing,
     texts,
     top,
+    trace,
 )
 from mesh.cli.output import show_error
 from mesh.errors import MeshError
@@ -118,6 +119,7 @@ PARTS = (
     debug,
     nodes,
     dashboard,
+    trace,
     nats_config,
     top,
     accounts,

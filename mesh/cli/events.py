@@ -68,7 +68,7 @@ def publish(
     if output is Output.JSON:
         show_json({"app": app, "stream": stream, "events": sent})
     else:
-        typer.echo(f"{sent} events published to {_subject(app, stream)}")
+        typer.echo(f"{sent} events published to {subject_of(app, stream)}")
 
 
 @takes_cluster_and_nats
@@ -121,7 +121,8 @@ def _schema(at: Context, app: str, stream: str) -> dict[str, str]:
     return streams[stream]
 
 
-def _subject(app: str, stream: str) -> str:
+def subject_of(app: str, stream: str) -> str:
+    """The subject of a stream; MESH-U121 for names that can't be."""
     from mesh.model import names
 
     if not names.is_app_name(app) or not stream.isidentifier():
@@ -136,9 +137,9 @@ async def _publish(at: Context, app: str, stream: str, events: Iterator[bytes], 
     from mesh.cli import wire
     from mesh.model.names import EVENT_TIME_HEADER
 
-    subject = _subject(app, stream)
+    subject = subject_of(app, stream)
     sent = 0
-    async with wire.connected(_checked(at)) as client:
+    async with wire.connected(checked(at)) as client:
         js = client.jetstream(publish_async_max_pending=_WINDOW)
         pending: set[asyncio.Future[Any]] = set()
         try:
@@ -173,7 +174,8 @@ def _time(data: bytes, name: str) -> str:
         ) from error
 
 
-def _checked(at: Context) -> Context:
+def checked(at: Context) -> Context:
+    """The context, if it names NATS; otherwise MESH-U111."""
     if not at.nats:
         raise MeshError(
             "MESH-U111",
@@ -190,9 +192,9 @@ async def _tap(
 
     from mesh.cli import wire
 
-    subject = _subject(app, stream)
+    subject = subject_of(app, stream)
     left = count or sys.maxsize
-    async with wire.connected(_checked(at)) as client:
+    async with wire.connected(checked(at)) as client:
         messages: asyncio.Queue[Msg] = asyncio.Queue()
         js = client.jetstream()
         for js_stream, own in await wire.holders(client, app, stream):

@@ -52,6 +52,7 @@ from mesh.logs import fields
 from mesh.manager.folder import AppsFolder
 from mesh.manager.service import ManagerService
 from mesh.manager.supervision import supervised
+from mesh.manager.tracing import Tracer, open_tracer
 from mesh.model import codec, names
 from mesh.model.cluster import NodeRecord, Role
 from mesh.signals import signalled
@@ -89,6 +90,8 @@ class Manager:
     pieces: BlobStore
     #: ``host:port`` of the API, once it listens.
     address: str = ""
+    #: Spans of the leader's actions.
+    tracer: Tracer = field(default_factory=Tracer)
     incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
     state: ManagerState = field(init=False)
 
@@ -202,7 +205,8 @@ class Manager:
         if not self.state.may_write(self.view.snapshot()):
             return ActionRefused(Refusal.LAPSED)
         try:
-            await apply.apply(action, self.client, self.view, lease_revision)
+            with self.tracer.span(type(action).__name__, mesh_target=target_of(action)):
+                await apply.apply(action, self.client, self.view, lease_revision)
         except kv.RevisionConflict as conflict:
             log.info("decision is obsolete", extra=fields(conflict=conflict))
             await self.view.check(names.CONTROL_BUCKET, names.LEASE_KEY)
@@ -277,9 +281,14 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         ends.push_async_callback(journal.stop)
         reading = connector_options(settings.nats)
         pieces = open_blob_store(client.jetstream(), settings.state.store, reading)
+        tracer = open_tracer(settings.traces, name)
+        # A collector that does not answer costs a few seconds, in another thread.
+        ends.push_async_callback(asyncio.to_thread, tracer.close)
         manager = Manager(name, settings, client, deleting, view, clock, journal, pieces)
+        manager.tracer = tracer
         ends.push_async_callback(manager.resign)
         service = ManagerService(client, view, settings, clock, name=name, notes=journal)
+        service.tracer = tracer
         ends.push_async_callback(service.queries.stop)
         await service.queries.start()
         copies = Copies(client, journal, lambda: manager.leads)

@@ -28,6 +28,7 @@ from mesh.manager.planning import Planner
 from mesh.manager.queries import Queries
 from mesh.manager.streams import Streams
 from mesh.manager.telemetry import Telemetry
+from mesh.manager.tracing import Tracer
 from mesh.manager.waiting import Bound, until
 from mesh.model import names
 from mesh.model.begin import EARLIEST
@@ -35,7 +36,8 @@ from mesh.model.cluster import Admission, AppRecord, NodeOrder
 from mesh.plan.scale import scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
+    from contextlib import AbstractContextManager
 
     from nats.aio.client import Client
 
@@ -102,6 +104,7 @@ class ManagerService:
             client, view, self._desired, settings, clock, self._note, planner
         )
         self.streams = Streams(client, self._desired.spec)
+        self.tracer = Tracer()
         self.telemetry = Telemetry(view, clock, settings.manager)
         self.queries = Queries(client, view, self._desired, settings, clock)
         self.events = Events(client, self._desired.spec, self._take, clock.wall_ms)
@@ -241,6 +244,12 @@ class ManagerService:
         for placed in self._view.snapshot().assignments:
             members.setdefault(placed.value.app, []).append(placed.value.instance)
         return self.telemetry.flows(members)
+
+    def span(
+        self, name: str, headers: Mapping[str, str], **attributes: Any
+    ) -> AbstractContextManager[None]:
+        """A span of the API around the body, if traces are on."""
+        return self.tracer.span(name, headers, **attributes)
 
     def now_ms(self) -> int:
         """The wall clock, milliseconds since 1970."""

@@ -46,6 +46,7 @@ from mesh.control.agent_events import (
 from mesh.control.agent_phases import Membership, SessionPhase
 from mesh.control.agent_state import AgentState
 from mesh.control.journal import JournalEntry
+from mesh.control.readiness import worker_reasons
 from mesh.control.standby import Hold, Release
 from mesh.control.worker_reconcile import Start, Stop
 from mesh.errors import MeshError
@@ -58,7 +59,9 @@ from mesh.model import codec, names
 from mesh.model.cluster import InstanceStatus, NodeRecord, Role, StandbyStatus
 from mesh.signals import end
 from mesh.worker.child import SessionProcess
+from mesh.worker.metrics import Placed, WorkerValues
 from mesh.worker.protocol import (
+    Figures,
     HoldState,
     Ready,
     ReleaseState,
@@ -70,7 +73,7 @@ from mesh.worker.protocol import (
 from mesh.worker.questions import Questions
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Mapping
 
     from nats.aio.client import Client
 
@@ -99,6 +102,8 @@ class Agent:
     #: Tasks of instructions that are not performed at once.
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _error: MeshError | None = None
+    #: Of the session's JVM and Spark, as reported last.
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         worker = self.settings.worker
@@ -150,6 +155,22 @@ class Agent:
             self._handle(await self._next_event())
         if self._error is not None:
             raise self._error
+
+    def metrics(self) -> WorkerValues:
+        """Input of this worker's metrics."""
+        apps = {a.value.spec.name: a.value.statistics for a in self.view.snapshot().apps}
+        return WorkerValues(
+            self.id,
+            not worker_reasons(self.state),
+            [
+                Placed(one.app, one.group, one.instance, one.epoch, apps[one.app])
+                for one in self.state.running.values()
+                if one.app in apps
+            ],
+            self.session.instances(),
+            self.session.pid,
+            self.figures,
+        )
 
     def hand_over(self) -> None:
         """Request that the instances move away; ``run`` ends then, or if no worker accepts them."""
@@ -268,6 +289,9 @@ class Agent:
                     self._events.put_nowait(InstanceReported(status))
                 case StandbyReport(holds):
                     self._begin(self._write_held(holds))
+                case Figures(values):
+                    self.figures = values
+        self.figures = {}
         self._events.put_nowait(SessionEnded())
 
     async def _start_session(self) -> None:

@@ -1,4 +1,4 @@
-"""Probes of a worker over HTTP: ``/health/live`` and ``/health/ready``, for containers.
+"""Probes and metrics of a worker over HTTP: ``/health/live``, ``/health/ready``, ``/metrics``.
 
 The agent's process answers, so a hanging Spark session does not end a live worker.  There is no
 framework: a probe is one request line, one answer, and the end of the connection.
@@ -16,12 +16,14 @@ import orjson
 
 from mesh.control.readiness import worker_reasons
 from mesh.errors import MeshError
+from mesh.worker import metrics
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from mesh.control.agent_state import AgentState
     from mesh.settings import WorkerSettings
+    from mesh.worker.metrics import WorkerValues
 
 #: Bytes of a request's head, and the time that it may take.
 _HEAD_MAX: Final = 8192
@@ -33,6 +35,8 @@ class Probes:
 
     def __init__(self) -> None:
         self.state: AgentState | None = None
+        #: Input of the worker's metrics; None until the agent exists.
+        self.metrics: Callable[[], WorkerValues] | None = None
 
     def answer(self, request_line: str) -> tuple[HTTPStatus, dict[str, Any]]:
         """Status and values for a request line like ``GET /health/ready HTTP/1.1``."""
@@ -52,17 +56,25 @@ class Probes:
             return HTTPStatus.SERVICE_UNAVAILABLE, unready
         return HTTPStatus.OK, {"status": "ready", "reasons": []}
 
+    async def _answered(self, line: str) -> tuple[HTTPStatus, str, bytes]:
+        """Status, type and body for a request line."""
+        if line.startswith(("GET /metrics ", "GET /metrics?")) and self.metrics is not None:
+            # It looks at files and processes.
+            body = await asyncio.to_thread(metrics.exposition, self.metrics())
+            return HTTPStatus.OK, metrics.CONTENT_TYPE, body
+        status, values = self.answer(line)
+        return status, "application/json", orjson.dumps(values) + b"\n"
+
     async def respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request, and close the connection."""
         try:
             async with asyncio.timeout(_HEAD_S):
                 head = await reader.readuntil(b"\r\n\r\n")
                 line = head.partition(b"\r\n")[0].decode("ascii", "replace")
-                status, values = self.answer(line)
-                body = orjson.dumps(values) + b"\n"
+                status, kind, body = await self._answered(line)
                 writer.write(
                     f"HTTP/1.1 {status.value} {status.phrase}\r\n"
-                    f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+                    f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
                     "Connection: close\r\n\r\n".encode()
                     + body
                 )

@@ -6,6 +6,7 @@ standard output (its logs go to standard error).  End of file on standard input 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -87,12 +88,22 @@ class StandbyReport:
     status: StandbyStatus
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Figures of the session's JVM and of Spark, for the worker's metrics."""
+
+    values: Mapping[str, float]
+
+
 Command = StartInstance | StopInstance | HoldState | ReleaseState
-Reply = Ready | Report | StandbyReport
+Reply = Ready | Report | StandbyReport | Figures
 
 _KINDS: dict[str, type[Command | Reply]] = {
     kind.__name__: kind
-    for kind in (StartInstance, StopInstance, HoldState, ReleaseState, Ready, Report, StandbyReport)
+    for kind in (
+        *(StartInstance, StopInstance, HoldState, ReleaseState),
+        *(Ready, Report, StandbyReport, Figures),
+    )
 }
 
 

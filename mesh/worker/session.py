@@ -28,6 +28,8 @@ from mesh.logs import fields
 from mesh.model import codec
 from mesh.model.app import GroupKind, GroupMode
 from mesh.model.cluster import Assignment
+from mesh.signals import end
+from mesh.spark import jvm_figures
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query.instance import DedicatedInstance
 from mesh.spark.instance_context import InstanceContext, InstanceOptions
@@ -36,6 +38,7 @@ from mesh.spark.shared_query.instance import SharedInstance
 from mesh.worker import session_start, state_directory
 from mesh.worker.protocol import (
     CONFIG_VARIABLE,
+    Figures,
     HoldState,
     Ready,
     ReleaseState,
@@ -68,6 +71,8 @@ _HAS_FUNCTIONS: Final = re.compile(r"\bdefine\s+function\b", re.IGNORECASE)
 #: Largest number of the event loop's threads, created on demand: one for each instance that ends,
 #: and more.
 _THREADS: Final = 256
+#: Interval of figures of the JVM, seconds.
+_FIGURES_S: Final = 5.0
 
 
 class Session:
@@ -299,6 +304,17 @@ def instance_options(config: SessionConfig) -> InstanceOptions:
     )
 
 
+async def _report_figures(spark: SparkSession, replies: Replies) -> None:
+    """Report figures of the JVM and of Spark, without end."""
+    while True:
+        try:
+            replies.send(Figures(await asyncio.to_thread(jvm_figures.figures, spark)))
+        # Metrics are missing then, and nothing else.
+        except Exception as error:
+            log.debug("figures not read", extra=fields(error=error))
+        await asyncio.sleep(_FIGURES_S)
+
+
 async def run(config: SessionConfig, replies: Replies) -> None:
     """Start Spark, report that it is ready, and carry out commands until standard input ends."""
     clock = SystemClock()
@@ -337,8 +353,15 @@ async def run(config: SessionConfig, replies: Replies) -> None:
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
         )
+        # Without the port they have no reader.
+        reporting = (
+            [tasks.create_task(_report_figures(spark, replies))]
+            if settings.worker.probe_port
+            else []
+        )
         while line := await reader.readline():
             await session.handle(line)
+        await end(reporting)
         await session.stop_all()
     await close(client)
     spark_session.stop(spark)

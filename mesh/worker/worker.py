@@ -66,7 +66,7 @@ async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[a
 
     questions = Questions(client, name, settings, clock, session.instances, app_text)
     agent = Agent(name, settings, client, view, clock, session, journal, questions)
-    served.state = agent.state
+    served.state, served.metrics = agent.state, agent.metrics
     try:
         await agent.claim()
     except MeshError:

@@ -21,7 +21,7 @@ import json, os, pathlib, sys
 import psutil
 from mesh import java
 from mesh.settings import SparkSettings
-from mesh.spark import session
+from mesh.spark import jvm_figures, session
 os.environ["JAVA_HOME"] = str(java.java_home())
 spark = session.start(SparkSettings(ui=True), "test", pathlib.Path(sys.argv[1]))
 listening = [
@@ -37,6 +37,7 @@ for name in ("nats", "password", "credentials", "tasks"):
 shown = spark._jsparkSession.sessionState().conf().redactOptions(jvm.PythonUtils.toScalaMap(given))
 kill = spark.sparkContext.getConf().get("spark.ui.killEnabled")
 found = {"url": spark.sparkContext.uiWebUrl, "listening": listening, "shown": shown.toString()}
+found["figures"] = jvm_figures.figures(spark)
 session.stop(spark)
 print(json.dumps({**found, "kill": kill}))
 """
@@ -57,3 +58,8 @@ def test_it_listens_on_this_machine_only_and_shows_no_secrets(tmp_path: Path) ->
     for secret in ("nats", "password", "credentials"):
         assert f"value of {secret}" not in found["shown"]
     assert "value of tasks" in found["shown"]
+    # For the worker's metrics.
+    figures = found["figures"]
+    assert 0 < figures["heap_used"] < figures["heap_max"]
+    assert figures["threads"] > 5
+    assert (figures["queries"], figures["stages"]) == (0, 0)

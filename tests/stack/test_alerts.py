@@ -9,6 +9,8 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,12 +20,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from mesh.api.metrics import ClusterValues, Own, exposition
 from mesh.api.paths import REQUEST_SECONDS
 from mesh.manager.prometheus import EXPRESSIONS
+from mesh.model.cluster import StatisticsLevel
 from mesh.model.histogram import BATCH_BOUNDS_S
+from mesh.worker import metrics as worker
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 RULES = ROOT / "conf" / "prometheus" / "rules.yml"
 GRAFANA = ROOT / "conf" / "grafana" / "mesh.json"
@@ -80,7 +83,21 @@ def _selector(labels: Mapping[str, str]) -> str:
 
 
 def known_names() -> set[str]:
-    return {one.partition("{")[0] for one in series_of(scrape("m1", True))}
+    text = scrape("m1", True) + scrape_worker()
+    return {one.partition("{")[0] for one in series_of(text)}
+
+
+def scrape_worker() -> str:
+    figures = dict.fromkeys(
+        ("heap_used", "heap_max", "threads", "queries", "stages", "gc_s", "gc_count"), 1.0
+    )
+    placed = [worker.Placed("Shop", "g", "Shop-g-1", 5, StatisticsLevel.DETAIL)]
+    with TemporaryDirectory() as directory:
+        state = Path(directory, "Shop-g-1", "5-0", "0")
+        state.mkdir(parents=True)
+        (state / "tables%2FSeen%2Frows.arrow").write_bytes(b"x" * 100)
+        found = worker.WorkerValues("w1", True, placed, Path(directory), None, figures)
+        return worker.exposition(found).decode()
 
 
 def test_a_follower_reports_itself_and_nothing_of_the_cluster() -> None:
@@ -133,10 +150,12 @@ def test_the_page_lists_every_alert_and_every_metric() -> None:
 
 
 @needs_promtool
-@pytest.mark.parametrize("leads", [True, False])
-def test_promtool_accepts_a_scrape(leads: bool) -> None:
+@pytest.mark.parametrize(
+    "text", [scrape("m1", True), scrape("m2", False), scrape_worker()], ids=("m1", "m2", "w1")
+)
+def test_promtool_accepts_a_scrape(text: str) -> None:
     said = subprocess.run(
-        ["promtool", "check", "metrics"], input=scrape("m1", leads), capture_output=True, text=True
+        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True
     )
     # Of the client library: "_created" beside histograms and counters.
     ours = [line for line in (said.stdout + said.stderr).splitlines() if "_created" not in line]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -168,6 +168,7 @@ class FakeService:
     reasons: tuple[str, ...] = ()
     paused: set[str] = field(default_factory=set)
     levels: dict[str, str] = field(default_factory=dict)
+    spans: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     queries: FakeQueries = field(default_factory=FakeQueries)
 
     async def deploy(self, text: str, *, by: str, begin: StartPosition) -> Done:
@@ -207,6 +208,12 @@ class FakeService:
 
     async def flows(self) -> dict[str, Flow]:
         return {name: Flow(messages=2.5) for name in self.texts}
+
+    def span(
+        self, name: str, headers: Mapping[str, str], **attributes: Any
+    ) -> AbstractContextManager[None]:
+        self.spans.append((name, headers.get("traceparent", ""), attributes))
+        return nullcontext()
 
     def now_ms(self) -> int:
         return 1_000_000

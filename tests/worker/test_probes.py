@@ -41,6 +41,11 @@ def test_a_worker_is_ready_when_the_cluster_counts_on_it_and_not_without_nats(
             await status(200)
             assert (await client.get("/health/live")).json() == {"status": "up"}
             assert (await client.get("/other")).status_code == 404
+            told = await client.get("/metrics")
+            assert told.headers["content-type"].startswith("text/plain")
+            assert 'mesh_worker_info{version="' in told.text
+            assert "mesh_worker_ready 1.0" in told.text
+            assert 'mesh_worker_memory_bytes{kind="agent"}' in told.text
             assert (await client.post("/health/ready")).status_code == 405
             cluster.nats.process.send_signal(signal.SIGSTOP)
             try:

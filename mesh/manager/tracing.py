@@ -1,0 +1,101 @@
+"""Spans of a manager by OpenTelemetry, sent by OTLP over HTTP; off by default.
+
+    request with traceparent ──▶ span of the call ──┐
+    decision of the leader ────▶ span of the action ├──▶ queue ──▶ collector (traces.endpoint)
+
+Without ``traces.endpoint`` nothing of OpenTelemetry is imported, and a span is a null context.  The
+collector is never waited for: spans that it does not take are dropped.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+import mesh
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from mesh.settings import TraceSettings
+
+#: Time limit of a request to the collector, and of the last one when the manager ends, seconds.
+EXPORT_S: Final = 3.0
+
+
+class Tracer:
+    """Makes no spans; the base of the one that does."""
+
+    def span(
+        self, name: str, parent: Mapping[str, str] | None = None, **attributes: Any
+    ) -> AbstractContextManager[None]:
+        """A span around the body; an error of the body marks it as failed.
+
+        Args:
+            name: of the span, without values of users.
+            parent: headers with a ``traceparent``, if the span belongs to another trace.
+            attributes: with ``_`` in the place of ``.``; None for an unknown one.
+        """
+        return nullcontext()
+
+    def close(self) -> None:
+        """Send what is queued, in ``EXPORT_S``."""
+
+
+class OtlpTracer(Tracer):
+    """Sends spans to a collector."""
+
+    def __init__(self, settings: TraceSettings, name: str) -> None:
+        """A tracer of process ``name``; MESH-C115 without the packages of the extra."""
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+            from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+            from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+        except ImportError as error:
+            raise MeshError(
+                "MESH-C115",
+                "traces.endpoint is set, and OpenTelemetry is not installed",
+                detail=f"{error}.",
+                hint="pip install 'nats-event-mesh[traces]', or leave traces.endpoint empty.",
+            ) from error
+        resource = Resource.create(
+            {
+                "service.name": "mesh-manager",
+                "service.instance.id": name,
+                "service.version": mesh.__version__,
+            }
+        )
+        sampler = ParentBased(TraceIdRatioBased(settings.sample_ratio))
+        self._provider = TracerProvider(resource=resource, sampler=sampler, shutdown_on_exit=False)
+        exporter = OTLPSpanExporter(endpoint=settings.endpoint, timeout=EXPORT_S)
+        self._provider.add_span_processor(
+            BatchSpanProcessor(exporter, export_timeout_millis=EXPORT_S * 1000)
+        )
+        self._tracer = self._provider.get_tracer("mesh")
+        self._propagator = TraceContextTextMapPropagator()
+
+    @contextmanager
+    def span(
+        self, name: str, parent: Mapping[str, str] | None = None, **attributes: Any
+    ) -> Iterator[None]:
+        """See ``Tracer.span``."""
+        context = self._propagator.extract(dict(parent)) if parent is not None else None
+        known = {
+            key.replace("_", "."): value for key, value in attributes.items() if value is not None
+        }
+        with self._tracer.start_as_current_span(name, context, attributes=known):
+            yield
+
+    def close(self) -> None:
+        """See ``Tracer.close``."""
+        self._provider.shutdown()
+
+
+def open_tracer(settings: TraceSettings, name: str) -> Tracer:
+    """The tracer that the settings ask for."""
+    return OtlpTracer(settings, name) if settings.endpoint else Tracer()

@@ -1,0 +1,124 @@
+"""One view of the cluster: REST, metrics, ``mesh top`` and the overview never contradict."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+
+from mesh.api.server import ApiServer, listen
+from mesh.cli.client import Client
+from mesh.cli.context import Context
+from mesh.cli.top import screen
+from mesh.clock import SystemClock
+from mesh.jetstream import kv
+from mesh.manager.service import ManagerService
+from mesh.model import codec, names
+from mesh.model.cluster import InstanceState, InstanceStatus
+from mesh.settings import NatsSettings, Settings
+from tests.support.agents import look
+from tests.support.api import OPEN
+
+if TYPE_CHECKING:
+    from tests.support.agents import Cluster, Eye
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
+
+
+def test_the_same_cluster_is_the_same_everywhere(cluster: Cluster) -> None:
+    async def scene(eye: Eye) -> None:
+        cluster.manager("m1")
+        cluster.worker("w1")
+        await eye.deploy_on("w1")
+        await report(eye)
+        settings = Settings(nats=NatsSettings(url=cluster.nats.url))
+        service = ManagerService(eye.client, eye.view, settings, SystemClock(), name="m1")
+        service.telemetry.sample()
+        api = ApiServer(service, OPEN, listen(OPEN))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(api.run)
+            try:
+                await compare(api.url)
+            finally:
+                api.stop()
+
+    look(cluster, scene)
+
+
+async def report(eye: Eye) -> None:
+    """Have one instance fail, with counters, in the place of its worker."""
+    (placed,) = [one for one in eye.assigned() if one.instance == "Two-one-1"]
+    status = InstanceStatus(
+        placed.instance, placed.app, placed.worker, placed.epoch, InstanceState.RETRYING, 1000,
+        error="broken", restarts=3, messages_in=120, rows_out=60, errors=4, behind=5000,
+    )  # fmt: skip
+    key = names.status_key(placed.instance)
+    js = eye.client.jetstream()
+    await kv.put(js, names.STATUS_BUCKET, key, codec.encode(status))
+    await eye.until("status", lambda: eye.states()[placed.instance][0] == "retrying")
+
+
+async def compare(url: str) -> None:
+    async with httpx.AsyncClient(base_url=url) as http:
+
+        async def get(path: str) -> Any:
+            return (await http.get(path)).json()
+
+        overview = await get("/overview")
+        (app,) = overview["apps"]
+        (detailed,) = await get("/siddhi-apps?details=true")
+        (counted,) = await get("/siddhi-apps/statistics")
+        status = await get("/siddhi-apps/Two/status")
+        children = await get("/managers/siddhi-apps/Two")
+        nodes = await get("/nodes")
+        text = (await http.get("/metrics")).text
+    with Client(Context(server=url)) as client:
+        assert (await asyncio.to_thread(client.overview))["apps"] == [app]
+    assert (app["state"], app["reason"]) == ("failing", "Two-one-1: broken")
+    for other in (detailed, counted, status):
+        assert other["state"] == app["state"]
+    assert detailed["reason"] == status["reason"] == app["reason"]
+    for key in ("messages_in", "rows_out", "errors", "behind", "restarts"):
+        assert counted[key] == app[key] == sum(one[key] for one in status["instances"])
+    assert counted["running"] == app["running"]
+    assert {one["instance"]: one["state"] for one in children} == {
+        one["instance"]: one["state"] for one in status["instances"]
+    }
+    sums = sums_of(text)
+    assert sums["mesh_instance_messages_total"] == app["messages_in"] == 120
+    assert sums["mesh_instance_rows_total"] == app["rows_out"]
+    assert sums["mesh_instance_errors_total"] == app["errors"]
+    assert sums["mesh_instance_restarts_total"] == app["restarts"]
+    assert sums["mesh_instance_backlog_messages"] == app["behind"] == 5000
+    assert sums["mesh_instance_running"] == app["running"]
+    assert 'mesh_app_state{app="Two",state="failing"} 1.0' in text
+    assert sums["mesh_node_up"] == sum(one["presence"] == "alive" for one in nodes)
+    assert {one["id"] for one in overview["nodes"]} == {one["id"] for one in nodes}
+    assert overview["leader"] == "m1"
+    assert 'mesh_leader{manager="m1"} 1.0' in text
+    lines = drawn(overview)
+    assert "app Two fails" in lines
+    (row,) = [line for line in lines.splitlines() if line.split()[:2] == ["Two", "failing"]]
+    for value in (f"{app['running']} of {app['instances']}", "5,000", "Two-one-1: broken"):
+        assert value in row
+
+
+def sums_of(text: str) -> dict[str, float]:
+    """The sum of all samples of each name."""
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name] = found.get(sample.name, 0.0) + sample.value
+    return found
+
+
+def drawn(overview: dict[str, Any]) -> str:
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(screen(overview, None))
+    return captured.get()
