@@ -105,9 +105,7 @@ async def _records(apps: int, workers: int, url: str) -> AsyncIterator[Client]:
 
 def _cluster(apps: int, workers: int) -> list[tuple[str, str, Any]]:
     """Bucket, key and record of everything."""
-    made: list[tuple[str, str, Any]] = []
-    for number in range(workers):
-        made.append(_node(f"w{number}", 1))
+    made = [_node(f"w{number}", 1) for number in range(workers)]
     spec = plan(_TEXT.format(name="App")).spec
     for number in range(apps):
         name = f"App{number}"
