@@ -46,14 +46,18 @@ class Browser:
 
     async def send(self, page: str, to: str = "", **values: Any) -> httpx.Response:
         """Send a form of ``page`` with its token."""
-        text = (await self.client.get(page, headers={"Accept": "text/html"})).text
-        (token,) = set(re.findall(r'name="token" value="([^"]+)"', text))
+        shown = await self.client.get(page, headers={"Accept": "text/html"})
+        assert shown.status_code == 200, shown.text
+        (token,) = set(re.findall(r'name="token" value="([^"]+)"', shown.text))
         return await self.client.post(to or page.partition("?")[0], data={"token": token, **values})
 
 
 def test_forms_do_what_rest_does(nats_server: NatsServer) -> None:
     async def scene() -> None:
-        async with site(nats_server) as at, httpx.AsyncClient(base_url=at.url) as client:
+        async with (
+            site(nats_server) as at,
+            httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+        ):
             at.start_worker("w1")
             at.start_worker("w2")
             await at.service.deploy(APP)
@@ -131,7 +135,10 @@ def test_a_user_sees_and_does_what_the_permissions_allow(
     given: dict[str, Any] = {"anonymous": False, "users_file": str(tmp_path / "users")}
 
     async def scene() -> None:
-        async with site(nats_server, **given) as at, httpx.AsyncClient(base_url=at.url) as client:
+        async with (
+            site(nats_server, **given) as at,
+            httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+        ):
             await at.service.deploy(APP)
             await client.post("/login", data={"user": "eye", "password": "secret"})
             page = await client.get("/", headers={"Accept": "text/html"})
