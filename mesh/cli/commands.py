@@ -21,6 +21,7 @@ from mesh.cli import (
     explain,
     failed,
     init,
+    nats_config,
     nodes,
     plans,
     query,
@@ -114,6 +115,7 @@ PARTS = (
     nodes,
     dashboard,
     top,
+    nats_config,
 )
 for part in PARTS:
     part.add_to(app)
