@@ -88,5 +88,7 @@
   };
   document.addEventListener("renewed", (event) => plot(event.detail));
   window.addEventListener("load", () => plot(document));
+  // After a filter has changed the page and its address, the stream is of the new address.
+  document.addEventListener("htmx:afterSettle", () => { leave(); follow(); plot(document); });
   follow();
 })();
