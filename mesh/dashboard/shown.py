@@ -59,6 +59,11 @@ def duration(seconds: float | None) -> str:
     return f"{whole}\u202fs"
 
 
+def percent(share: float | None) -> str:
+    """A ratio in percent."""
+    return NOTHING if share is None else f"{share * 100:.0f}%"
+
+
 def clock(ms: float | None) -> str:
     """Milliseconds since 1970 as a time of day in UTC."""
     if not ms:

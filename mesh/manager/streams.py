@@ -164,7 +164,7 @@ class Streams:
             return []
         last = info["state"]["last_seq"]
         # Every batch of an app ends with a marker.
-        first = max(info["state"]["first_seq"], last - 2 * count + 1)
+        first = max(1, info["state"]["first_seq"], last - 2 * count + 1)
         found = await asyncio.gather(*(self._get(stream, n) for n in range(first, last + 1)))
         marker = f"{names.ROOT}._marker."
         events = [m for m in found if m is not None and not (m.subject or "").startswith(marker)]

@@ -61,6 +61,8 @@ PAGES = {
     "query": "/query?app=Shop",
     "deploy": "/deploy",
 }
+#: Pages that the default tier looks at on a wide screen as well.
+WIDE = ("overview", "app", "errors-app", "edit", "nodes")
 HOSTILE = '{"item":"<script>window.hacked=1</script>\u202e\u0007","price":1.0,"region":"x"}'
 IMAGES = ROOT / "docs" / "images"
 
@@ -122,9 +124,9 @@ async def look(
     return told
 
 
-async def _all_pages(browser: Browser, at: Site, rewrite: bool) -> None:
+async def _all_pages(browser: Browser, at: Site, is_whole: bool, rewrite: bool) -> None:
     told: list[str] = []
-    # Axe looks at the narrow, dark pages; with --rewrite at the wide, light ones as well.
+    # Every narrow page in the dark; of the wide ones in the light those of a layout of their own.
     for width, theme in ((375, "dark"), (1440, "light")):
         scheme: Any = theme
         context = await browser.new_context(
@@ -132,7 +134,9 @@ async def _all_pages(browser: Browser, at: Site, rewrite: bool) -> None:
         )
         page = await context.new_page()
         for name, path in PAGES.items():
-            is_axe = rewrite or width == 375
+            if not is_whole and width != 375 and name not in WIDE:
+                continue
+            is_axe = is_whole or width == 375
             shot = None
             if rewrite and (width == 1440 or name in ("overview", "app")):
                 shot = IMAGES / f"dashboard-{name}{'-phone' if width == 375 else ''}.png"
@@ -192,6 +196,13 @@ async def _open_page(browser: Browser, at: Site) -> None:
     assert await page.get_by_text("worker worker-3 is gone").count() == 1
     await page.evaluate(hidden.replace("true,", "false,") + event)
     await page.get_by_text("worker worker-3 is gone").wait_for(state="detached", timeout=15_000)
+    # A filter applies while it is typed, and stays in the URL; the page stays live.
+    await page.locator("#q").fill("Sho")
+    await page.wait_for_url("**/?q=Sho&state=")
+    await page.locator("#live_apps tbody tr").nth(1).wait_for(state="detached")
+    assert await page.evaluate("document.activeElement.id") == "q"
+    await at.kill_worker("worker-2")
+    await page.get_by_text("worker worker-2 is gone").wait_for(timeout=15_000)
     # The keyboard leads everywhere: first to the content, then along the pages.
     await page.goto(at.url)
     await page.keyboard.press("Tab")
@@ -201,13 +212,14 @@ async def _open_page(browser: Browser, at: Site) -> None:
     await page.close()
 
 
-def test_every_page_in_a_browser(nats_server: NatsServer, rewrite: bool) -> None:
+@pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.extended)])
+def test_every_page_in_a_browser(nats_server: NatsServer, is_whole: bool, rewrite: bool) -> None:
     chromium()
 
     async def scene() -> None:
         async with site(nats_server) as at, browsing() as browser:
             await shop(at)
-            await _all_pages(browser, at, rewrite)
+            await _all_pages(browser, at, is_whole, rewrite)
             await _without_javascript(browser, at)
             await _open_page(browser, at)
 

@@ -97,12 +97,14 @@ class Site:
             await asyncio.sleep(BEAT_S)
 
     async def _report(self, one: Assignment, beat: int) -> None:
-        state = InstanceState.STOPPED if one.stop else InstanceState.RUNNING
+        is_over = one.stop or one.until is not None
+        state = InstanceState.STOPPED if is_over else InstanceState.RUNNING
         status = InstanceStatus(
             one.instance, one.app, one.worker, one.epoch, state, SystemClock().wall_ms(),
             messages_in=beat * 120, rows_out=beat * 40, behind=3, batch_ms_p50=12.5,
+            settled=is_over, position=dict(one.until or {}),
         )  # fmt: skip
-        if not one.stop:
+        if not is_over:
             status = replace(status, **self.states.get(one.instance, {}))
         await self._put(names.STATUS_BUCKET, names.status_key(one.instance), status)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.dashboard.charts import SPANS, charts_of
 from mesh.dashboard.graph import cells_of, groups_of
 from mesh.dashboard.guard import form_of, session_of
 from mesh.dashboard.pages.errors import PAGE as ERRORS_SHOWN
@@ -56,7 +57,10 @@ async def _of_tab(board: Board, seen: Seen, request: Request, tab: str) -> dict[
             channels = await channels_of(board, name)
             groups = groups_of(seen.app(name), seen)
             cells = cells_of(drawing, name, groups, {c.subject: c for c in channels})
-            return {"drawing": drawing, "cells": cells, "channels": channels}
+            span = request.query_params.get("span", "15")
+            charts = await charts_of(board, "app", name, span)
+            found = {"drawing": drawing, "cells": cells, "channels": channels}
+            return {**found, "charts": charts, "span": span, "spans": tuple(SPANS)}
         case "instances":
             group = request.query_params.get("group", "")
             chosen = [i for i in seen.app(name).instances if group in ("", i.group)]

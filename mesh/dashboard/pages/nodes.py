@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mesh.dashboard.charts import SPANS, charts_of
 from mesh.dashboard.guard import form_of, session_of
 from mesh.dashboard.rendering import View
 from mesh.errors import MeshError
@@ -43,7 +44,10 @@ async def one(board: Board, request: Request) -> View:
     instances = [
         (app.app, i) for app in seen.apps.values() for i in app.instances if i.worker == name
     ]
-    return View("node.html", {"seen": seen, "nodes": nodes, "instances": instances})
+    span = request.query_params.get("span", "15")
+    charts = await charts_of(board, "node", f"{nodes[0].role}/{name}", span)
+    values = {"seen": seen, "nodes": nodes, "instances": instances}
+    return View("node.html", {**values, "charts": charts, "span": span, "spans": tuple(SPANS)})
 
 
 async def act(frame: Frame, request: Request) -> Response:

@@ -53,7 +53,7 @@ async def ask(frame: Frame, request: Request) -> Response:
 
 
 async def _around(board: Board, app: str) -> dict[str, Any]:
-    """What the chosen app has that can be asked."""
+    """Tables, windows and aggregations of the chosen app."""
     around: dict[str, Any] = {"stored": [], "error": None, "answer": None}
     if app in (await board.see()).apps:
         found = await board.service.plan_view(app, "elements")

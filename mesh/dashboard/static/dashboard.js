@@ -67,5 +67,28 @@
     const field = document.querySelector("input[type=search]");
     if (field) { event.preventDefault(); field.focus(); }
   });
+  // Lines that can be read at a point; without this they are the server's drawing.
+  const day = (at) => new Date(at * 1000).toISOString().slice(11, 19);
+  const plot = (root) => {
+    if (typeof uPlot === "undefined") return;
+    for (const place of root.querySelectorAll("[data-chart]")) {
+      const width = place.clientWidth;
+      if (!width) continue;
+      const style = getComputedStyle(document.documentElement);
+      const soft = style.getPropertyValue("--soft").trim();
+      const axis = { stroke: soft, grid: { stroke: style.getPropertyValue("--line").trim(), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+      place.replaceChildren();
+      new uPlot({
+        width, height: 120, cursor: { y: false, points: { size: 6 } }, legend: { live: true },
+        axes: [{ ...axis, size: 22, values: (self, times) => times.map((at) => day(at).slice(0, 5)) }, { ...axis, size: 50 }],
+        scales: { y: { range: (self, low, high) => [0, Math.max(high, 1)] } },
+        series: [{ label: "at", value: (self, at) => (at ? day(at) : "") }, { label: place.dataset.name, stroke: style.getPropertyValue("--busy").trim(), width: 1.5, points: { show: false } }],
+      }, JSON.parse(place.dataset.chart), place);
+    }
+  };
+  document.addEventListener("renewed", (event) => plot(event.detail));
+  window.addEventListener("load", () => plot(document));
+  // After a filter has changed the page and its address, the stream is of the new address.
+  document.addEventListener("htmx:afterSettle", () => { leave(); follow(); plot(document); });
   follow();
 })();
