@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-#: What the subjects of markers begin with, unless the sink's ``markerPrefix`` says else.
+#: Beginning of the subjects of markers, unless the sink's ``markerPrefix`` says else.
 PREFIX: Final = "mesh._marker"
 
 
