@@ -20,7 +20,7 @@ from anyio import CapacityLimiter
 
 from mesh.bounded_process import BoundedProcess
 from mesh.bounds import Bound
-from mesh.errors import MeshError, not_supported
+from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.logs import fields
 from mesh.manager.desired_state import unreachable
@@ -139,16 +139,17 @@ class Queries:
                 for index, instance in enumerate(group.instances, start=1)
                 for number in group.partitions_of(index)
             ]
-            if len(parts) > 1 and not plan.is_divisible:
-                raise not_supported(
-                    f"on-demand queries with aggregates, 'group by', 'order by', 'limit' or "
-                    f"'offset' of the {len(parts)} parts of group \"{group.name}\"",
-                    hint="Ask for the rows, or set parallel='1' and partitions='1' for the group.",
-                )
             found, missing = await self._gather(record, parts, query, at_least or {}, deadline_s)
             if missing and not partial:
                 raise _missing(missing)
-            records: bytes = await self._compute(deadline_s, "records_of", [d for _, d in found])
+            data = [rows for _, rows in found]
+            if len(parts) == 1:
+                records: bytes = await self._compute(deadline_s, "records_of", data)
+            else:
+                rows_max = self._limits.rows_max
+                records = await self._compute(
+                    deadline_s, "merged_records", record.spec.text, query, data, rows_max
+                )
             positions = {s: n for reached, _ in found for s, n in reached.items()}
             return QueryAnswer(records, plan.columns, positions, tuple(missing))
 
@@ -183,7 +184,9 @@ class Queries:
         }
         answers = await asyncio.gather(
             *(
-                self._part(placed.get(instance), number, query, at_least, deadline_s)
+                self._part(
+                    placed.get(instance), number, query, at_least, deadline_s, len(parts) > 1
+                )
                 for instance, number in parts
             ),
             return_exceptions=True,
@@ -206,6 +209,7 @@ class Queries:
         query: str,
         at_least: Mapping[str, int],
         deadline_s: float,
+        is_divided: bool,
     ) -> tuple[Mapping[str, int], bytes]:
         """Positions and rows of one virtual partition of an instance."""
         if assignment is None:
@@ -214,8 +218,9 @@ class Queries:
         # The worker's refusal, if any, has to arrive in time.
         limit_s = _WORKERS_SHARE * left_s
         question = Question(
-            assignment.app, query, assignment.instance, assignment.epoch, number, limit_s, at_least
-        )
+            assignment.app, query, assignment.instance, assignment.epoch, number, limit_s,
+            at_least, is_divided,
+        )  # fmt: skip
         subject = names.question_subject(assignment.worker)
         try:
             async with asyncio.timeout(left_s):

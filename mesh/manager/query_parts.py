@@ -14,14 +14,17 @@ import pyarrow.ipc
 from mesh.errors import not_supported
 from mesh.functions.objects import from_binary, python_value
 from mesh.language.parser import parse, parse_on_demand_query
+from mesh.model.question import too_many_rows
 from mesh.model.types import AttributeType
+from mesh.operators.divided import divide
+from mesh.operators.merged import merge
 from mesh.plan.bind import bind, bind_on_demand
-from mesh.plan.bound import Answer, has_aggregate
+from mesh.plan.bound import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from mesh.plan.bound import BoundApp, BoundOnDemandQuery
+    from mesh.plan.bound import BoundApp
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,6 @@ class QueryPlan:
     #: can be in it.
     group: str | None
     columns: tuple[tuple[str, str], ...]
-    #: Whether the rows of several parts are together those of the whole.
-    is_divisible: bool
 
 
 @lru_cache(maxsize=64)
@@ -67,13 +68,7 @@ def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -
     columns = tuple(
         (o.name, (o.expression.type or AttributeType.OBJECT).value) for o in asked.outputs
     )
-    return QueryPlan(home, columns, _is_divisible(asked))
-
-
-def _is_divisible(query: BoundOnDemandQuery) -> bool:
-    if query.group_by or query.order_by or query.limit is not None or query.offset is not None:
-        return False
-    return not any(has_aggregate(output.expression) for output in query.outputs)
+    return QueryPlan(home, columns)
 
 
 def _home(name: str, groups: tuple[tuple[str, str], ...]) -> str | None:
@@ -82,19 +77,38 @@ def _home(name: str, groups: tuple[tuple[str, str], ...]) -> str | None:
 
 
 def records_of(answers: Sequence[bytes]) -> bytes:
-    """The rows of a query's parts as a JSON list of lists.
+    """The rows of Arrow IPC streams as a JSON list of lists."""
+    return _records([batch for data in answers for batch in pa.ipc.open_stream(data)])
 
-    A table or a window is in one partition of one instance, so its answer is that of its only part.
-    Each group of an aggregation is in one partition.
+
+def merged_records(app_text: str, query: str, answers: Sequence[bytes], rows_max: int) -> bytes:
+    """The answer to a query as a JSON list of lists, from the answers of several parts.
+
+    A table or a window is in one partition of one instance; an aggregation may be in several.
 
     Args:
-        answers: Arrow IPC streams.
+        app_text: of the app.
+        query: as written.
+        answers: Arrow IPC streams, those of ``divide(query).part``.
+        rows_max: the most rows of an answer.
+
+    Raises:
+        MeshError: MESH-O110, an expression fails on a row; MESH-A413, there are too many rows;
+            MESH-P900, see ``divide``.
     """
+    asked = bind_on_demand(parse_on_demand_query(query), _bound(app_text))
+    parts = [batch for data in answers for batch in pa.ipc.open_stream(data)]
+    found = merge(divide(asked), parts)
+    if found.num_rows > rows_max:
+        raise too_many_rows(found.num_rows, rows_max)
+    return _records(found.to_batches())
+
+
+def _records(batches: Iterable[pa.RecordBatch]) -> bytes:
     rows: list[Any] = []
-    for data in answers:
-        for batch in pa.ipc.open_stream(data):
-            columns = [_values(column) for column in batch.columns]
-            rows += map(list, zip(*columns, strict=True))
+    for batch in batches:
+        columns = [_values(column) for column in batch.columns]
+        rows += map(list, zip(*columns, strict=True))
     return orjson.dumps(rows, default=str)
 
 

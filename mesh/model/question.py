@@ -42,6 +42,8 @@ class Question:
     limit_s: float
     #: By JetStream stream: the sequence that the answer has to include.
     at_least: Mapping[str, int] = field(default_factory=dict)
+    #: Whether the answer is one of several that the manager merges; see ``operators.divided``.
+    is_divided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class AnswerTask:
     at_least: Mapping[str, int]
     rows_max: int
     bytes_max: int
+    is_divided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,16 @@ def error_of(values: Mapping[str, Any]) -> MeshError:
         detail=values.get("detail"),
         hint=values.get("hint"),
         position=Position(**at) if at else None,
+    )
+
+
+def too_many_rows(count: int, rows_max: int) -> MeshError:
+    """MESH-A413 for an answer of too many rows."""
+    return MeshError(
+        "MESH-A413",
+        f"the answer has {count} rows",
+        detail=f"queries.rows_max allows {rows_max}.",
+        hint="Ask for less with 'on', 'limit' and 'offset', or for aggregates.",
     )
 
 

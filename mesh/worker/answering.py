@@ -19,8 +19,9 @@ import pyarrow.ipc
 
 from mesh.errors import MeshError
 from mesh.language.parser import parse, parse_on_demand_query
-from mesh.model.question import Answer, AnswerTask
+from mesh.model.question import Answer, AnswerTask, too_many_rows
 from mesh.operators.base import State
+from mesh.operators.divided import divide
 from mesh.operators.executor import Executor
 from mesh.operators.failures import FAILED
 from mesh.operators.on_demand import answer
@@ -57,6 +58,8 @@ def answer_task(task: AnswerTask) -> Answer | None:
             )
     app = bound(task.app_text)
     query = bind_on_demand(parse_on_demand_query(task.query), app)
+    if task.is_divided:
+        query = divide(query).part
     for _ in range(_ATTEMPTS):
         try:
             local, manifest = _newest(task)
@@ -147,13 +150,8 @@ def _stores(
 
 
 def _encoded(rows: pa.RecordBatch, task: AnswerTask) -> bytes:
-    if rows.num_rows > task.rows_max:
-        raise MeshError(
-            "MESH-A413",
-            f"the answer has {rows.num_rows} rows",
-            detail=f"queries.rows_max allows {task.rows_max}.",
-            hint="Ask for less with 'on', 'limit' and 'offset', or for aggregates.",
-        )
+    if rows.num_rows > task.rows_max and not task.is_divided:
+        raise too_many_rows(rows.num_rows, task.rows_max)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_batch(rows)

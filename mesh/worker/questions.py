@@ -180,6 +180,7 @@ class Questions:
             question.at_least,
             limits.rows_max,
             limits.bytes_max,
+            question.is_divided,
         )
 
 

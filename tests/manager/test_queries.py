@@ -157,10 +157,41 @@ def test_an_aggregation_is_asked(nats_server: NatsServer, tmp_path: Path) -> Non
         # Each of several parts has some of the groups.
         group = replace(at.shop.spec.groups[0], parallel=2)
         at.shop.spec = replace(at.shop.spec, groups=(group,))
-        assert (await at.refused(f"{PER_DAY} sum(total) as n")).code == "MESH-P900"
         assert (await at.refused(f"{PER_DAY} item, total")).code == "MESH-A503"
 
     played(story, nats_server, tmp_path, text=TOTALS)
+
+
+def test_parts_are_merged(nats_server: NatsServer, tmp_path: Path) -> None:
+    """Aggregates, groups, order and limits are those of all parts together."""
+
+    async def story(at: Scene) -> None:
+        other = StoredShop(tmp_path, text=TOTALS, name="Shop-default-2")
+        spec = at.shop.spec
+        at.shop.spec = replace(spec, groups=(replace(spec.groups[0], parallel=2),))
+        at.records.assignments = (at.shop.assignment, other.assignment)
+        at.questions.began(other.assignment, at.shop.spec.groups[0])
+        at.shop.order(("pen", 1.5, 1), ("ink", 9.0, 2), ("pen", 2.5, 3))
+        other.order(("cap", 1.5, 10), ("cup", 9.0, 1), ("cap", 2.5, 10))
+        at.shop.store()
+        other.store()
+        assert await at.rows(f"{PER_DAY} sum(total) as n, avg(total) as a, count() as c") == [
+            [27, 6.75, 4]
+        ]
+        assert await at.rows(f"{PER_DAY} item, total order by total desc limit 2") == [
+            ["cap", 20], ["pen", 4],
+        ]  # fmt: skip
+        assert await at.rows(f"{PER_DAY} total order by total offset 3") == [[20]]
+        assert sorted(await at.rows(f"{PER_DAY} str:length(item) as n, max(total) as m")) == [
+            [3, 20]
+        ]
+        assert (await at.refused(f"{PER_DAY} item")).code == "MESH-A413"
+        assert (await at.refused(f"{PER_DAY} and(total > 1L) as n")).code == "MESH-P900"
+        at.records.assignments = (at.shop.assignment,)
+        partial = await at.queries.ask("Shop", f"{PER_DAY} sum(total) as n", partial=True)
+        assert (partial.records, partial.missing) == (b"[[6]]", ("Shop-default-2",))
+
+    played(story, nats_server, tmp_path, QuerySettings(rows_max=3), text=TOTALS)
 
 
 def test_a_position_is_waited_for(nats_server: NatsServer, tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ class StoredShop:
     directory: Path
     epoch: int = 7
     text: str = APP
+    name: str = INSTANCE
     count: int = 0
     executor: Executor = field(init=False)
     group: GroupSpec = field(init=False)
@@ -52,7 +53,7 @@ class StoredShop:
         (self.group,) = self.spec.groups
         outputs = dict.fromkeys(c.stream.name for c in self.group.outputs)
         self.executor = Executor(bind_group(self.group), [*outputs, FAILED])
-        self.local = LocalState(self.directory / INSTANCE / f"{self.epoch}-1" / "0")
+        self.local = LocalState(self.directory / self.name / f"{self.epoch}-1" / "0")
 
     def order(self, *orders: tuple[str, float, int]) -> None:
         items, prices, numbers = zip(*orders, strict=True)
@@ -71,7 +72,7 @@ class StoredShop:
 
     @property
     def assignment(self) -> Assignment:
-        return Assignment(INSTANCE, "Shop", "default", 1, "inc", "w1", self.epoch, 1)
+        return Assignment(self.name, "Shop", "default", 1, "inc", "w1", self.epoch, 1)
 
 
 @dataclass
