@@ -1,4 +1,4 @@
-"""First step of the development stack: passwords, the API's certificate and users, a context.
+"""First step of the development stack: passwords, certificates, the API's users, a context.
 
     stack_init.py SECRETS HOST_FOLDER
 
@@ -27,9 +27,11 @@ SERVICE_UID = 10001
 NATS_USERS = ("manager", "worker", "dev")
 API_USERS = ("dev", "prometheus")
 HOSTS = ("localhost", "127.0.0.1", "::1", "m1", "m2")
+NATS_HOSTS = ("localhost", "127.0.0.1", "::1", "n1", "n2", "n3")
 NATS_CONF = """
 listen: 0.0.0.0:4222
 http: 0.0.0.0:8222
+tls {{ cert_file: /run/mesh/nats.crt, key_file: /run/mesh/nats.key, timeout: 5 }}
 jetstream {{ store_dir: /data }}
 cluster {{
   name: mesh-dev, listen: 0.0.0.0:6222, no_advertise: true
@@ -41,11 +43,16 @@ accounts {{
     users: [
       {{ user: manager, password: "{manager}" }}
       {{ user: worker, password: "{worker}", permissions: {{ publish: {{ deny: [
-          "$KV.mesh_apps.>", "$KV.mesh_backups.>", "$KV.mesh_control.lease",
+          "$KV.mesh_apps.>", "$KV.mesh_backups.>", "$KV.mesh_users.>", "$KV.mesh_secrets.>",
+          "mesh._audit.>", "$KV.mesh_control.lease",
           "$KV.mesh_control.assignment.>", "$KV.mesh_control.form.>",
           "$KV.mesh_control.standby.>", "$KV.mesh_control.node.manager.>",
           "$JS.API.STREAM.DELETE.KV_mesh_apps", "$JS.API.STREAM.PURGE.KV_mesh_apps",
-          "$JS.API.STREAM.DELETE.KV_mesh_control", "$JS.API.STREAM.PURGE.KV_mesh_control"
+          "$JS.API.STREAM.DELETE.KV_mesh_control", "$JS.API.STREAM.PURGE.KV_mesh_control",
+          "$JS.API.STREAM.*.KV_mesh_users", "$JS.API.STREAM.*.KV_mesh_secrets",
+          "$JS.API.STREAM.MSG.GET.KV_mesh_users", "$JS.API.STREAM.MSG.GET.KV_mesh_secrets",
+          "$JS.API.DIRECT.GET.KV_mesh_users.>", "$JS.API.DIRECT.GET.KV_mesh_secrets.>",
+          "$JS.API.CONSUMER.*.KV_mesh_users.>", "$JS.API.CONSUMER.*.KV_mesh_secrets.>"
       ] }} }} }}
       # The developer on the host: may publish and read everything.
       {{ user: dev, password: "{dev}" }}
@@ -59,6 +66,7 @@ nats:
   url: nats://n1:4222,nats://n2:4222,nats://n3:4222
   user: {}
   password: "{}"
+  tls_ca: /run/mesh/nats.crt
 channels:
   replicas: 3
 manager:
@@ -76,8 +84,13 @@ def main(volume: Path, host: Path) -> None:
     _private(volume / "nats.conf", NATS_CONF.format(**passwords["nats"]))
     for name in ("manager", "worker"):
         _private(volume / f"{name}.yaml", SETTINGS.format(name, passwords["nats"][name]))
-    if not (volume / "api.crt").exists():
-        self_signed(volume, SystemClock().wall_ms(), HOSTS)
+    for name, hosts in (("api", HOSTS), ("nats", NATS_HOSTS)):
+        if not (volume / f"{name}.crt").exists():
+            made = self_signed(volume / "made", SystemClock().wall_ms(), hosts)
+            for path, kind in zip(made, ("crt", "key"), strict=True):
+                path.rename(volume / f"{name}.{kind}")
+    if (volume / "made").exists():
+        (volume / "made").rmdir()
     # Managers that run read this file: a second start leaves it alone.
     if not (volume / "users").exists():
         monitor = frozenset({Permission.VIEW, Permission.MONITOR})
@@ -99,7 +112,8 @@ def _write_host(volume: Path, host: Path, passwords: dict[str, dict[str, str]]) 
     shown = Path(os.environ["MESH_STACK_FOLDER"])
     ports = (os.environ["MESH_NATS_PORTS"]).split(",")
     api = os.environ["MESH_API_PORT"]
-    shutil.copyfile(volume / "api.crt", host / "api.crt")
+    for name in ("api.crt", "nats.crt"):
+        shutil.copyfile(volume / name, host / name)
     found = context.Context(
         server=f"https://localhost:{api}",
         user="dev",
@@ -108,10 +122,11 @@ def _write_host(volume: Path, host: Path, passwords: dict[str, dict[str, str]]) 
         nats=",".join(f"nats://127.0.0.1:{port}" for port in ports),
         nats_user="dev",
         nats_password=passwords["nats"]["dev"],
+        nats_tls_ca=str(shown / "nats.crt"),
     )
     context.write(found, host / "context.json")
-    url = f"nats://dev:{passwords['nats']['dev']}@127.0.0.1:{ports[0]}"
-    _private(host / "nats.env", f"NATS_URL={url}\n")
+    url = f"tls://dev:{passwords['nats']['dev']}@127.0.0.1:{ports[0]}"
+    _private(host / "nats.env", f"NATS_URL={url}\nNATS_CA={shown / 'nats.crt'}\n")
     curl = f'user = "dev:{passwords["api"]["dev"]}"\ncacert = "{shown / "api.crt"}"\n'
     _private(host / "curl.cfg", curl)
     uid, gid = (int(os.environ[name]) for name in ("MESH_HOST_UID", "MESH_HOST_GID"))

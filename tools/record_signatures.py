@@ -24,7 +24,7 @@ from tools.signatures import ARROW, STREAM, RecordedCall, kind_of, read_cases
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: How a file's calls become apps, by the file's name.
+#: Ways in which a file's calls become apps, by the file's name.
 _APPS: Final = {
     "scalars": "from S select {call} as r insert into Out;",
     "aggregators": "from S select {call} as r insert into Out;",

@@ -33,7 +33,7 @@ OUTPUTS: Final = ("AvgTempStream", "AlertStream", "HighTempStream")
 #: The group with state, which emits the first of the output streams for every event.
 STATEFUL: Final = "group-1"
 STEADY_RATE: Final = 200
-STEADY_EVENTS: Final = 1600
+STEADY_EVENTS: Final = 1000
 HINTS: Final = (
     "mesh init shop; cd shop; mesh dev --watch     an app of your own, deployed when you save it",
     "mesh demo --keep                              this cluster, until Ctrl-C",
@@ -86,7 +86,11 @@ class Demo:
         await wait_until_up(cluster)
         self.view.say(f"Manager is up after {self.elapsed_s():.1f} s; Spark sessions are starting.")
         with Client(cluster.context) as client:
-            await self._until_ready(client, cluster.plan.workers)
+            # The data is read while the sessions start.
+            _, self.events = await asyncio.gather(
+                self._until_ready(client, cluster.plan.workers),
+                asyncio.to_thread(events_of, self.rows),
+            )
             self.view.say(
                 f"{cluster.plan.workers} workers are ready after {self.elapsed_s():.1f} s."
             )
@@ -98,17 +102,16 @@ class Demo:
                     await self._listen(js, stream)
                 await self._tell_running(client, done, deployed_s)
                 await self._play(cluster, client, js)
-                status = await self._until_complete(client)
-                expected = await asyncio.to_thread(expected_rows, text, self.rows)
+                # The whole output is computed here while the last of it arrives.
+                status, expected = await asyncio.gather(
+                    self._until_complete(client),
+                    asyncio.to_thread(expected_rows, text, self.rows),
+                )
         self.view.close()
         self._sum_up(status, expected)
 
     async def _play(self, cluster: LocalCluster, client: Client, js: JetStreamContext) -> None:
         """Publish the year: some of it steadily, most as a burst, the end while a worker dies."""
-        # Imported late: it reads a table of 26,115 rows.
-        from mesh.testing import weather
-
-        self.events = list(weather.load().events())[: self.rows]
         steady, burst = parts_of(len(self.events))
         self.view.say(f"Steady: {steady:,} events at {STEADY_RATE}/s.")
         await self._publish_steadily(js, 0, steady)
@@ -278,6 +281,14 @@ def parts_of(events: int) -> tuple[int, int]:
     """The ends of the steady part and of the burst; the rest is for the loss of a worker."""
     steady = min(STEADY_EVENTS, events // 3)
     return steady, events - steady
+
+
+def events_of(count: int) -> list[tuple[int, dict[str, Any]]]:
+    """The first ``count`` events: times in ms since 1970, and values."""
+    # Imported late: it reads a table of 26,115 rows.
+    from mesh.testing import weather
+
+    return list(weather.load().events())[:count]
 
 
 def expected_rows(text: str, count: int) -> dict[str, Counter[bytes]]:

@@ -25,7 +25,7 @@ class Tally:
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=5))
     #: Broker's time of the output minus that of the input that caused it, ms.
     latency_ms: list[float] = field(default_factory=list)
-    #: How often each row was received.
+    #: Number of times that each row was received.
     rows: Counter[bytes] = field(default_factory=Counter)
 
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _ADVISORIES: Final = "$JS.EVENT.ADVISORY.STREAM"
 #: Time to gather elections: the new leaders of a lost server's streams are announced one by one.
 GATHER_S: Final = 1.0
-#: How the names of the mesh's own buckets begin, as streams.
+#: Beginnings of the names of the mesh's own buckets, as streams.
 _BUCKETS: Final = (f"KV_{names.ROOT}_", f"OBJ_{names.ROOT}_")
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mesh.model.cluster import AppRecord
 
 _WHOLE: Final = "backup.json"
-#: How often a snapshot is read again when a newer one has replaced it meanwhile.
+#: Most reads of a snapshot that a newer one replaces meanwhile.
 _TRIES: Final = 20
 
 

@@ -34,7 +34,7 @@ UNREACHABLE = (NatsError, JetStreamError, TimeoutError, OSError)
 #: Callbacks by connection: lost (False), restored (True).
 _listeners: WeakKeyDictionary[Client, list[Callable[[bool], None]]] = WeakKeyDictionary()
 
-#: How long it waits between attempts to connect again, seconds.
+#: Time between attempts to connect again, seconds.
 RECONNECT_S: Final = 0.2
 #: Timeout of closing a connection, which hangs if the server is gone.
 CLOSE_S = 3.0

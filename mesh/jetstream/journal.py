@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How long entries are kept, and how many for each app.
+#: Retention of entries, and their greatest number for each app.
 MAX_AGE_S: Final = 30 * 86_400
 ENTRIES_MAX: Final = 20_000
-#: How many entries of an app, and of the cluster, a reader gets.
+#: Most entries of an app, and of the cluster, that a reader gets.
 READ_MAX: Final = 2000
-#: How many entries wait for a server that is away; the oldest are lost first.
+#: Most entries that wait for a server that is away; the oldest are lost first.
 WAITING_MAX: Final = 10_000
 #: Time for a process that ends to store its queued entries.
 FLUSH_S: Final = 1.0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Server
 
-#: How long a server may say nothing while there are others, seconds.
+#: Time for which a server may be silent while there are others, seconds.
 HURRY_S: Final = 1.0
 
 

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from mesh.model.begin import StartPosition
     from mesh.settings import Settings
 
-#: How long a deploy waits for the removal of an app of the same name.
+#: Time that a deploy waits for the removal of an app of the same name.
 UNDEPLOY_S: Final = 15.0
-#: How long the removal of a failed deploy is retried while others write the record.
+#: Time for which the removal of a failed deploy is retried while others write the record.
 GIVE_UP_S: Final = 2.0
 #: Reason why an app does not run yet.
 MAKING: Final = "its channels are being made"

@@ -36,7 +36,7 @@ class ReplayResult:
     app: str
     #: Of the entries replayed, or discarded.
     ids: tuple[int, ...]
-    #: How many entries are left.
+    #: Number of entries that are left.
     left: int
 
 

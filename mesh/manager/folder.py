@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 SUFFIX: Final = ".siddhi"
 #: Period of polls without a notification, and of retries of failed calls.
 LOOK_MS: Final = 2000
-#: How long a file must be left alone: editors write one in several steps.
+#: Time for which a file must be left alone: editors write one in several steps.
 SETTLE_MS: Final = 200
 #: Largest file, as large as a text that the API takes.
 TEXT_BYTES_MAX: Final = 1_000_000

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from mesh.model.cluster import StatisticsLevel
     from mesh.settings import Settings
 
-#: How long the write of an order or a width is retried while others write the same key.
+#: Time for which a write of an order or a width is retried while others write the key.
 RETRY_S: Final = 5.0
 #: Requests that wait for an app to run, or for the entries of a story.
 WAITS_MAX: Final = 64

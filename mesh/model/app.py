@@ -162,7 +162,7 @@ class GroupSpec:
     mode: GroupMode = GroupMode.REAL_TIME
     #: The edit of the app at which its output positions began again; 0 for the first text.
     edit: int = 0
-    #: How many times its state was reset.
+    #: Number of resets of its state.
     resets: int = 0
     #: By JetStream stream: the last sequence that it skips, since the events were stored before it
     #: began to read the stream.  Other streams are read from the beginning.

@@ -62,7 +62,7 @@ class NodeRecord:
     #: A worker is ready when its Spark session is warm.
     ready: bool = False
     metrics: NodeMetrics = field(default_factory=NodeMetrics)
-    #: How long its session has been starting, seconds by its own clock; 0 when it is ready.
+    #: Time for which its session has been starting, seconds by its own clock; 0: it is ready.
     starting_s: float = 0.0
     #: Set until its process has had a warm session.  Instances of an earlier process are placed
     #: elsewhere, since that is quicker than the start of a session.
@@ -158,7 +158,7 @@ class AppRecord:
     held: str = ""
     #: Messages that its groups skip in the channels between them.
     skips: tuple[Skip, ...] = ()
-    #: How often its text was changed.
+    #: Number of changes of its text.
     edits: int = 0
     #: Channels and groups of earlier texts; the leader removes them when nothing uses them.
     retired: Retired | None = None

@@ -69,7 +69,7 @@ class _Ends:
     schema: StreamSchema
     writers: tuple[Group, ...]
     receiver: Receiver | None
-    #: How groups that don't write it read it, with their names.
+    #: Ways in which groups that don't write it read it, with their names.
     outside: tuple[tuple[str, InputPartitioning], ...]
 
     #: Whether clients may publish to it: it is no inner matter of the app.

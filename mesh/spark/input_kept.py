@@ -16,6 +16,7 @@ from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.sink import markers
+from pyspark_nats.sink.marker import PREFIX
 from pyspark_nats.sink.producer_state import CLOCKS_MS
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from mesh.spark.instance_io import InstanceIO
 
-_PREFIX: Final = "mesh._marker"
 _HINT: Final = (
     'Events that were stored since would be skipped. "mesh restore --no-replay", or undeploy and '
     "deploy, to continue."
@@ -51,7 +51,7 @@ def check(io: InstanceIO, starts: Mapping[str, Mapping[str, int]], nats: Mapping
         for partition in range(channel.partitions)
     }
     with Connection(connection_options(nats)) as connection:
-        asked = [(pair[0], markers.subject(_PREFIX, *pair)) for pair in inputs]
+        asked = [(pair[0], markers.subject(PREFIX, *pair)) for pair in inputs]
         found = connection.retry_while_unavailable(
             "reading markers", lambda: jetstream.last_messages(connection, asked)
         )

@@ -26,18 +26,18 @@ _SESSION_S: Final = 180
 _JVM_S: Final = 90
 
 
-def make() -> Path | None:
+def make() -> Path | str:
     """Run a session and its warm-up, and have its JVM write the archive as it exits.
 
     Returns:
-        The archive's path; None when this Java can't write one.
+        The archive's path; or the reason why there is none.
     """
     # The archive extends that of Java's own classes, which some installations of Java lack, for
     # one the wheel's.  Creating that one needs a second and a writable installation.
     if not _java("-Xshare:on", "-version") and not (
         _java("-Xshare:dump") and _java("-Xshare:on", "-version")
     ):
-        return None
+        return "this Java has no archive of its own classes and cannot write one"
     path = class_archive.default_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     with scratch.directory("prepare") as directory:
@@ -45,24 +45,35 @@ def make() -> Path | None:
         config = SessionConfig(
             "archive", str(directory / "state"), Settings(nats=NatsSettings(url=nats.url))
         )
+        said = directory / "session.log"
         try:
-            subprocess.run(
-                [sys.executable, "-m", "mesh.worker.session"],
-                # An empty input: the session ends as soon as it is ready.
-                input=b"",
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env={
-                    **os.environ,
-                    class_archive.WRITE_VARIABLE: "1",
-                    CONFIG_VARIABLE: codec.encode(config).decode(),
-                },
-                timeout=_SESSION_S,
-                check=False,
-            )
+            # A file, as Java outlives the session, and would hold a pipe open.
+            with said.open("wb") as log:
+                ended = subprocess.run(
+                    [sys.executable, "-m", "mesh.worker.session"],
+                    # An empty input: the session ends as soon as it is ready.
+                    input=b"",
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    env={
+                        **os.environ,
+                        class_archive.WRITE_VARIABLE: "1",
+                        CONFIG_VARIABLE: codec.encode(config).decode(),
+                    },
+                    timeout=_SESSION_S,
+                    check=False,
+                )
+        except subprocess.TimeoutExpired:
+            return f"a session was not ready after {_SESSION_S} s; is the machine busy?"
         finally:
             nats.stop()
-    return path if _finished(class_archive.unfinished(path), path) else None
+        written = class_archive.unfinished(path)
+        if ended.returncode and not written.exists():
+            lines = said.read_text("utf-8", errors="replace").strip().splitlines()
+            return f"a session ended with {ended.returncode}: {(lines or ['no message'])[-1]}"
+    if not _finished(written, path):
+        return f"Java had not written it {_JVM_S} s after the session; is the machine busy?"
+    return path
 
 
 def _java(*arguments: str) -> bool:
@@ -90,4 +101,5 @@ if __name__ == "__main__":
     precompile.compile_loops()
     sys.stdout.write(f"native loops: compiled in {time.monotonic() - started_s:.0f} s\n")
     made = make()
-    sys.stdout.write(f"class archive: {made or 'not made, this Java cannot write one'}\n")
+    told = made if isinstance(made, Path) else f"not made: {made}"
+    sys.stdout.write(f"class archive: {told}\n")

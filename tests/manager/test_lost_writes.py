@@ -111,13 +111,13 @@ def test_a_manager_leads_again_after_nats_lost_writes(
                 while service.record("Two") is not None:
                     with contextlib.suppress(MeshError):
                         await service.undeploy("Two")
-                    await asyncio.sleep(0.05)
+                    await manager.view.changed(manager.view.version, 0.05)
             restart(nats_server, copy)
             await until(manager, lambda: service.record("Two") is not None)
             before = revision(manager)
             assert before < early + 10
             await until(manager, lambda: revision(manager) > before and manager.leads)
-            assert await _answers(lambda: service.scale("Two", "one", 1))
+            assert await _answers(manager, lambda: service.scale("Two", "one", 1))
             async with asyncio.timeout(20):
                 while not any("has lost writes" in e.text for e in await service.story("Two")):
                     await manager.journal.stored()
@@ -125,13 +125,13 @@ def test_a_manager_leads_again_after_nats_lost_writes(
     asyncio.run(run())
 
 
-async def _answers(call: Callable[[], Any]) -> Any:
+async def _answers(manager: Manager, call: Callable[[], Any]) -> Any:
     """The answer of a call, which may fail while connections come back."""
     async with asyncio.timeout(20):
         while True:
             with contextlib.suppress(MeshError):
                 return await call()
-            await asyncio.sleep(0.1)
+            await manager.view.changed(manager.view.version, 0.1)
 
 
 @pytest.mark.nats

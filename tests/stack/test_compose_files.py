@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
+import socket
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from mesh.cli import context
+from mesh.jetstream import server
+from mesh.jetstream.connection import close, connect
+from mesh.model import names
 from mesh.settings import Settings, load
 from tests.support.paths import ROOT
 
@@ -100,14 +106,62 @@ def test_variables_of_services_are_settings(tmp_path: Path) -> None:
     assert settings.nats.password == "secret"
 
 
-def test_the_accounts_are_those_of_the_page() -> None:
+def test_a_worker_of_the_stack_writes_no_record_of_managers() -> None:
     from compose import stack_init
 
-    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    found = re.search(r"publish: \{+ deny: \[([^\]]*)\]", stack_init.NATS_CONF)
+    assert found is not None
+    denied = set(re.findall(r'"([^"]+)"', found[1]))
+    buckets = (names.APPS_BUCKET, names.BACKUPS_BUCKET, "mesh_users", "mesh_secrets")
+    assert {f"$KV.{bucket}.>" for bucket in buckets} <= denied
+    assert {"$KV.mesh_control.lease", "mesh._audit.>"} <= denied
 
-    def denied(text: str) -> list[str]:
-        found = re.search(r"publish: \{+ deny: \[([^\]]*)\]", text)
-        assert found is not None
-        return re.findall(r'"([^"]+)"', found[1])
 
-    assert denied(stack_init.NATS_CONF) == denied(page)
+def test_the_first_step_makes_a_nats_with_tls_that_its_context_reaches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.getuid():
+        pytest.skip("it gives files to other users: needs root")
+    from compose import stack_init
+
+    volume, host = tmp_path / "volume", tmp_path / "host"
+    volume.mkdir()
+    host.mkdir()
+    ports = server.free_port(), server.free_port()
+    monkeypatch.setenv("MESH_STACK_FOLDER", str(host))
+    monkeypatch.setenv("MESH_NATS_PORTS", str(ports[0]))
+    monkeypatch.setenv("MESH_API_PORT", "1")
+    monkeypatch.setenv("MESH_HOST_UID", "0")
+    monkeypatch.setenv("MESH_HOST_GID", "0")
+    stack_init.main(volume, host)
+    made = {path.name: path.read_bytes() for path in volume.iterdir()}
+    stack_init.main(volume, host)
+    assert {path.name: path.read_bytes() for path in volume.iterdir()} == made
+    assert {"api.crt", "api.key", "nats.crt", "nats.key"} <= made.keys()
+    assert not (volume / "nats.key").stat().st_mode & 0o077
+
+    # One server, with the paths and the ports of this test.
+    text = re.sub(r"(?s)\ncluster \{.*?\n\}", "", made["nats.conf"].decode())
+    text = text.replace("/run/mesh", str(volume)).replace("jetstream { store_dir: /data }", "")
+    text = text.replace("0.0.0.0:4222", f"127.0.0.1:{ports[0]}")
+    text = text.replace("0.0.0.0:8222", f"127.0.0.1:{ports[1]}")
+    (tmp_path / "nats.conf").write_text(text)
+    found = context.find({}, host / "context.json").nats_settings
+
+    async def play() -> None:
+        client = await connect(found, "test")
+        try:
+            assert await client.jetstream().streams_info() == []
+        finally:
+            await close(client)
+
+    running = server.start(
+        tmp_path / "nats", port=ports[0], arguments=["-c", str(tmp_path / "nats.conf")]
+    )
+    try:
+        asyncio.run(play())
+        # A client without TLS is refused.
+        with socket.create_connection(("127.0.0.1", ports[0]), timeout=10) as plain:
+            assert b'"tls_required":true' in plain.recv(4096)
+    finally:
+        running.stop()

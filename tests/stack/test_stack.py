@@ -7,13 +7,16 @@ images is the variable `MESH_IMAGE_BASE`, as for `make images`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import time
+import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,7 +156,12 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 async def publish(stack: Stack, first: int, count: int, kills: dict[int, str]) -> list[str]:
     """Publish numbers, each once although a server dies; kill a service at some of them."""
     subject = names.subject("Counted", "Numbers")
-    client = await nats.connect(stack.nats_urls, max_reconnect_attempts=-1, reconnect_time_wait=0.2)
+    client = await nats.connect(
+        stack.nats_urls,
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=0.2,
+        tls=ssl.create_default_context(cafile=stack.folder / ".mesh" / "stack" / "nats.crt"),
+    )
     killed = []
     try:
         js = client.jetstream(timeout=2)
@@ -227,6 +235,82 @@ def test_it_is_used_from_the_host_and_exact_over_kills_and_over_down_and_up(stac
     stack.compose("up", "-d")
     asyncio.run(publish(stack, 2000, 500, {}))
     assert_exact(stack, 2500)
+
+
+#: The images of the profiles, from Debian's packages, where no registry has them.
+LOCAL = {
+    "PROMETHEUS": """FROM {base}
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus
+RUN install -d -o 65534 /prometheus
+WORKDIR /prometheus
+USER 65534
+ENTRYPOINT ["prometheus", "--config.file=/etc/prometheus/prometheus.yml"]
+""",
+    "POSTGRES": """FROM {base}
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql-15
+ENV PATH=/usr/lib/postgresql/15/bin:$PATH
+RUN install -d -o postgres /var/lib/postgresql/data
+USER postgres
+CMD ["sh", "-c", "cd /var/lib/postgresql/data && (test -s PG_VERSION || initdb -D . \
+ -U $POSTGRES_USER --pwfile=$POSTGRES_PASSWORD_FILE --auth-host=scram-sha-256 \
+ --auth-local=trust && echo host all all all scram-sha-256 >> pg_hba.conf) \
+ && exec postgres -D . -c listen_addresses=*"]
+""",
+}
+OFFICIAL = {"PROMETHEUS": "prom/prometheus:v2.53.0", "POSTGRES": "postgres:15"}
+
+
+def local_image(name: str) -> str:
+    """An image of a profile: the official one if the engine has it, else one of Debian's."""
+    if not docker("image", "inspect", OFFICIAL[name]).returncode:
+        return OFFICIAL[name]
+    base = os.environ.get("MESH_IMAGE_BASE", DEFAULT_BASE)
+    tag = f"mesh-test-{name.lower()}"
+    said = subprocess.run(
+        ["docker", "build", "--network", "host", "-t", tag, "-"],
+        input=LOCAL[name].format(base=base), capture_output=True, text=True, timeout=600,
+        check=False,
+    )  # fmt: skip
+    if said.returncode:
+        pytest.skip(f"neither {OFFICIAL[name]} nor packages of Debian: {said.stderr[-200:]}")
+    return tag
+
+
+def test_the_profiles_have_a_database_and_metrics_of_the_whole_cluster(tmp_path: Path) -> None:
+    stack = Stack(tmp_path, f"meshtest{os.getpid()}p")
+    port = free_port()
+    stack.environment |= {f"MESH_{name}_IMAGE": local_image(name) for name in LOCAL}
+    stack.environment |= {"COMPOSE_PROFILES": "store,metrics", "MESH_PROMETHEUS_PORT": str(port)}
+
+    def asked(query: str) -> list[Any]:
+        url = f"http://127.0.0.1:{port}/api/v1/{query}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            data = json.load(answer)["data"]
+        return list(data.get("result") or data.get("groups") or ())
+
+    try:
+        # With what they depend on: the servers and one manager.
+        stack.compose("up", "-d", "prometheus", "postgres")
+        deadline_s = time.monotonic() + OUT_S
+        # A scrape is every 5 s.
+        while True:
+            with contextlib.suppress(OSError):
+                if [one["metric"]["node"] for one in asked("query?query=mesh_node_alive==1")]:
+                    break
+            assert time.monotonic() < deadline_s, "Prometheus has no nodes"
+            time.sleep(0.5)
+        assert [node["id"] for node in stack.values("nodes")] == ["m1"]
+        (rules,) = asked("rules")
+        assert len(rules["rules"]) >= 6
+        sql = "select current_user, 6 * 7"
+        shell = (
+            f'PGPASSWORD="$(cat $POSTGRES_PASSWORD_FILE)" '
+            f'psql -h "$(hostname)" -U mesh -d postgres -Atc "{sql}"'
+        )
+        said = docker("exec", stack.container("postgres"), "sh", "-c", shell)
+        assert said.stdout == "mesh|42\n", said.stderr
+    finally:
+        stack.compose("down", "-v", "--timeout", "5")
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: How the call of an aggregator begins.
+#: Beginning of the call of an aggregator.
 AGGREGATE: Final = (
     r"(?:sum|avg|count|min|max|stdDev|distinctCount|minForever|maxForever"
     r"|`?and`?|`?or`?|unionSet)\("

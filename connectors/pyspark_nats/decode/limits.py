@@ -29,8 +29,8 @@ class MessageLimits:
     events_max: int = 1_000_000
     #: Most bytes of the payload, and of its rows in Arrow's layout.
     bytes_max: int = 64 << 20
-    #: How far an event's own time may be after the time at which the server stored the message; no
-    #: time is refused if this is None.
+    #: Most time by which an event's own time is after that at which the server stored the message;
+    #: no time is refused if this is None.
     event_time_ahead_ms: int | None = None
 
     @property

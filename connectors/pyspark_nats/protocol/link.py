@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pyspark_nats.protocol.connection_options import ConnectionOptions
     from pyspark_nats.protocol.servers import Server
 
-#: How long a handshake may take.
+#: Most time of a handshake.
 _HANDSHAKE_S: Final = 5.0
-#: How long a server may be silent while there are others: a lost machine refuses no connection, and
+#: Most silence of a server while there are others: a lost machine refuses no connection, and
 #: each new connection would wait for it.
 _HURRY_S: Final = 1.0
-#: How long a server may read nothing, or pause in the middle of a message.
+#: Most time for which a server reads nothing, or pauses in the middle of a message.
 _STALL_S: Final = 10.0
 #: Bytes per receive while much is expected; also spare room for data beyond that.
 _GATHER_BYTES: Final = 256 << 10

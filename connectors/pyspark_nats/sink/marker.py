@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
+
+#: Beginning of the subjects of markers, unless the sink's ``markerPrefix`` says else.
+PREFIX: Final = "mesh._marker"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_nats.errors import RefusedError, StaleWriterError
 from pyspark_nats.protocol import connection_options, frames, jetstream
 from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.sink.marker import NONE, BatchRecord, Marker
+from pyspark_nats.sink.marker import NONE, PREFIX, BatchRecord, Marker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,7 +127,7 @@ def positions(
     given: Mapping[str, str],
     wanted: Sequence[tuple[str, str]],
     *,
-    prefix: str = "mesh._marker",
+    prefix: str = PREFIX,
 ) -> dict[tuple[str, str], Marker]:
     """The markers of producers, read over a connection of its own.
 
@@ -151,7 +151,7 @@ def fenced(
     wanted: Sequence[tuple[str, str]],
     epoch: int,
     *,
-    prefix: str = "mesh._marker",
+    prefix: str = PREFIX,
 ) -> dict[tuple[str, str], Marker]:
     """The markers of producers, fenced against writers of an epoch below ``epoch``.
 

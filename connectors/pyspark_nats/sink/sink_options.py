@@ -9,6 +9,7 @@ from pyspark_nats.encode import templates
 from pyspark_nats.errors import OptionError
 from pyspark_nats.options import OptionReader
 from pyspark_nats.protocol import connection_options
+from pyspark_nats.sink.marker import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +84,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         rows_per_message=rows,
         guarantee=read.one_of("deliveryGuarantee", GUARANTEES, EXACTLY_ONCE),
         epoch=read.integer("epoch", 0, least=0),
-        marker_prefix=_token_path(read.text("markerPrefix", "mesh._marker"), "markerPrefix"),
+        marker_prefix=_token_path(read.text("markerPrefix", PREFIX), "markerPrefix"),
         producer=_token(read.text("producer"), "producer"),
         event_time_header=read.text("eventTimeHeader", "Mesh-Timestamp"),
         is_recut=read.flag("asyncProgressTrackingEnabled", default=False),

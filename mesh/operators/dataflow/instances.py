@@ -30,7 +30,7 @@ class Instances:
         self._numbers: Longs = np.zeros(0, dtype=np.int64)
         #: The number of the next instance.
         self.next = 0
-        #: How often codes were renumbered.
+        #: Number of times that codes were renumbered.
         self.generation = 0
 
     def codes(self, texts: pa.Array[Any]) -> Longs:

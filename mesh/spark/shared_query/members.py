@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _BYTES_MAX: Final = 8 << 20
-#: How long a task waits for one stream to answer, seconds: other members wait as long.
+#: Time that a task waits for one stream to answer, seconds: other members wait as long.
 _PATIENCE_S: Final = "10"
 
 #: Position of a part: ``{js_stream: {"sequence": n, "time_ms": t, "created_ms": c}}``.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mesh.spark.shared_query.work import WorkItem
     from pyspark_nats.source.ranges import StreamRange
 
-#: How long to wait for a server that is unavailable, seconds.
+#: Time to wait for a server that is unavailable, seconds.
 _SERVER_S: Final = 20.0
 #: The server's time of a message, in rows for groups with state and without.
 _TIME_COLUMNS: Final = ("time_ms", "_timestamp_ms")
