@@ -11,9 +11,9 @@ import asyncio
 import contextlib
 import logging
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +25,9 @@ from mesh.logs import fields
 from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
 from mesh.receiver.channel_reader import ChannelReader
+from mesh.receiver.destination import Item
 from mesh.receiver.positions import Position, TakenOverError, initial
 from pyspark_nats.decode import decode_messages
-from pyspark_nats.encode import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.clock import Clock
-    from mesh.connect.contract import Context, Sink
     from mesh.control.retries import Retries
     from mesh.mapping.contract import SinkMapper
     from mesh.model.app import Channel
     from mesh.receiver.channel_reader import Message
+    from mesh.receiver.destination import Destination
     from mesh.receiver.positions import PositionStore
     from mesh.receiver.replaying import Replayed
 
@@ -60,37 +60,6 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _FAILURES: Final = (UnavailableError, NatsError, TimeoutError, OSError, MeshError)
 #: Part of a delay that is random, so that several outboxes don't try at the same time.
 _JITTER: Final = 0.2
-
-
-@dataclass
-class Destination:
-    """One destination of a sink: where to, and which events."""
-
-    #: ``sink http 2``.
-    name: str
-    sink: Sink
-    context: Context
-    endpoint: str = ""
-    #: Rows of a batch that it gets; None for all.
-    choose: Callable[[pa.RecordBatch], Any] | None = None
-    #: Values of dynamic options for each row, by name.
-    dynamic: Mapping[str, Callable[[pa.RecordBatch], list[str]]] = field(default_factory=dict)
-
-
-class _Item(NamedTuple):
-    """A record with the place of its event."""
-
-    record: Record
-    message: Message
-    place: int
-    rows: pa.RecordBatch
-    row: int
-
-    @property
-    def event(self) -> bytes:
-        """The event as JSON."""
-        line: bytes = to_json(self.rows.slice(self.row, 1)).to_pylist()[0]
-        return line
 
 
 class Outbox:
@@ -210,10 +179,10 @@ class Outbox:
                 await self._store()
             at = end
 
-    async def _items(self, messages: Sequence[Message]) -> list[_Item]:
+    async def _items(self, messages: Sequence[Message]) -> list[Item]:
         data = pa.array([m.data for m in messages], pa.binary())
         kinds = pa.array([m.content_type for m in messages], pa.string())
-        items: list[_Item] = []
+        items: list[Item] = []
         first = 0
         while first < len(messages):
             found = decode_messages(
@@ -232,7 +201,7 @@ class Outbox:
             first += found.taken
         return items
 
-    def _mapped(self, rows: pa.RecordBatch, messages: Sequence[Message], index: Any) -> list[_Item]:
+    def _mapped(self, rows: pa.RecordBatch, messages: Sequence[Message], index: Any) -> list[Item]:
         payloads = self._mapper.encode(rows)
         names = list(self._to.dynamic)
         columns = [values(rows) for values in self._to.dynamic.values()]
@@ -246,7 +215,7 @@ class Outbox:
         events = rows.to_pylist() if takes_events else [None] * len(payloads)
         prefix = self._key_prefix
         return [
-            _Item(
+            Item(
                 Record(
                     f"{prefix}/{message.sequence}.{place}", payload, own, message.sequence, event
                 ),
@@ -260,7 +229,7 @@ class Outbox:
             )
         ]
 
-    async def _write(self, items: Sequence[_Item]) -> None:
+    async def _write(self, items: Sequence[Item]) -> None:
         """Write records until each is written or refused."""
         left = list(items)
         while left:
@@ -324,13 +293,13 @@ class Outbox:
                     outcome.set_exception(UnavailableError(str(error) or type(error).__name__))
                 raise
 
-    def _advance(self, left: Sequence[_Item]) -> None:
+    def _advance(self, left: Sequence[Item]) -> None:
         if left and self._to.sink.state is None:
             self._done = max(self._done, left[0].message.sequence - 1)
 
     async def _settle(
-        self, items: Sequence[_Item], outcomes: Mapping[int, str | None]
-    ) -> list[_Item]:
+        self, items: Sequence[Item], outcomes: Mapping[int, str | None]
+    ) -> list[Item]:
         """Record what was refused; the items without an outcome."""
         for at, reason in outcomes.items():
             if reason is None:
@@ -341,7 +310,7 @@ class Outbox:
         return [item for at, item in enumerate(items) if at not in outcomes]
 
     async def _record(
-        self, message: Message, index: int, reason: str, data: bytes, item: _Item | None = None
+        self, message: Message, index: int, reason: str, data: bytes, item: Item | None = None
     ) -> None:
         self.errors += 1
         app = self._channel.app

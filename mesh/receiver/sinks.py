@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect.contract import Context, UnavailableError
 from mesh.mapping.sinks import dynamic
+from mesh.receiver.destination import Destination
 from mesh.receiver.distributing import RoundRobin, partitioned
 from mesh.receiver.instance import DoorInstance, Opened
-from mesh.receiver.outbox import Destination, Outbox
+from mesh.receiver.outbox import Outbox
 from mesh.receiver.positions import TakenOverError
 
 if TYPE_CHECKING:
