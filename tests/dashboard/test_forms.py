@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from mesh.api import users
-from mesh.api.permissions import Permission
+from mesh.model.access import Permission
 from mesh.dashboard.charts import chart
 from mesh.dashboard.shown import number
 from mesh.dashboard.source import lines_of

@@ -120,8 +120,8 @@ def _extension_table() -> str:
         others = [f"`{kind.name}`" for kind in kinds.values() if kind.origin is not Origin.ENGINE]
         runs = [f"`{kind.name}`" for kind in kinds.values() if kind.runs]
         one, two, three = (", ".join(names) or "none" for names in (engine, others, runs))
-        text = f"**{role}**: of the engine: {one}; of extensions: {two}; runs: {three}"
-        items.append(bullet(text))
+        text = f"**{role}**: of the engine: {one}; of extensions: {two}"
+        items += [bullet(text), bullet(f"runs: {three}", "  ")]
     return _list("Kinds that annotations name", items)
 
 
