@@ -41,7 +41,13 @@ from S select id, k, 0.5 as v, true as ok insert into T;
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(params=[*Backend])
+@pytest.fixture(
+    params=[
+        Backend.SQLITE,
+        Backend.POSTGRESQL,
+        pytest.param(Backend.MYSQL, marks=pytest.mark.extended),
+    ]
+)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> TestDatabase:
     """A new database of each kind."""
     servers = {Backend.POSTGRESQL: "postgresql", Backend.MYSQL: "mariadb"}
@@ -201,10 +207,10 @@ def test_rows_of_a_table_are_polled_exactly_once(nats_server: NatsServer, tmp_pa
 
 
 def test_more_rows_than_a_read_has_with_equal_times(
-    nats_server: NatsServer, mariadb: DatabaseServer, tmp_path: Path
+    nats_server: NatsServer, postgresql: DatabaseServer, tmp_path: Path
 ) -> None:
-    database = databases.new_database(mariadb, tmp_path, f"door{next(_numbers)}")
-    execute(database, "create table Many (id bigint, k varchar(9), at datetime(6))")
+    database = databases.new_database(postgresql, tmp_path, f"door{next(_numbers)}")
+    execute(database, 'create table "Many" (id bigint, k varchar(9), at timestamp)')
     text = app("Many", source=source(database, "Many", "mode='polling', polling.column='at'"))
 
     async def scene() -> None:
@@ -212,7 +218,7 @@ def test_more_rows_than_a_read_has_with_equal_times(
             instance = stage.start("receiver-S")
             await stage.until_running(instance)
             values = ", ".join(f"({n}, 'x', '2026-01-01 00:00:0{n // 1500}')" for n in range(4500))
-            await asyncio.to_thread(execute, database, f"insert into Many values {values}")
+            await asyncio.to_thread(execute, database, f'insert into "Many" values {values}')
 
             async def all_there() -> bool:
                 return len(await stage.events("S")) >= 4500

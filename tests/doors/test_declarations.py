@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from mesh.cli.commands import app
 from mesh.connect import registry
+from mesh.connect.extras import library
 from mesh.connect.spec import Kind, Role, Spec, value_of
 from mesh.errors import MeshError
 from mesh.language.parser import parse
@@ -140,3 +141,16 @@ def test_the_command_lists_connectors_and_options() -> None:
     assert "#### sink `file`" in runner.invoke(app, ["connectors", "-o", "markdown"]).output
     unknown = runner.invoke(app, ["connectors", "htp"])
     assert unknown.exit_code == 1
+
+
+def test_a_connector_without_its_library_is_not_offered_and_names_its_extra() -> None:
+    absent = Spec("x", Role.SINK, "Doc.", extra="kafka", library="no_such_library")
+    assert not absent.is_installed()
+    kafka = registry.find(Role.SINK, "kafka")
+    assert kafka is not None
+    assert kafka.is_installed()
+    assert "sink kafka" in registry.transports()
+    with pytest.raises(MeshError) as raised:
+        library("no_such_library", "kafka")
+    assert raised.value.code == "MESH-C134"
+    assert "nats-event-mesh[kafka]" in (raised.value.hint or "")
