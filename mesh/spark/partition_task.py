@@ -64,11 +64,6 @@ class Partition:
     #: Writers of its tables in databases; None without such tables.
     stores: StoreOutput | None = None
 
-    @property
-    def has_committed(self) -> bool:
-        """Whether the last run has written to a database."""
-        return self.stores is not None and self.stores.has_committed
-
     def close(self) -> None:
         """Close connections to databases."""
         if self.stores is not None:
@@ -215,6 +210,8 @@ class PartitionRun:
                 detail=f"Partition {self._number}, {position.offsets}.",
                 hint="The instance restarts from its last shared snapshot by itself.",
             )
+        elif partition.stores is not None:
+            partition.stores.begin(partition.executor)
         self._partition = partition
         return partition
 

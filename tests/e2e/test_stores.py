@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
 
-QUERY = f"from TradeAggregation within {TEN_MS}L, {TEN_MS + 3_600_000}L per 'hours' select symbol, total"
+QUERY = (
+    f"from TradeAggregation within {TEN_MS}L, {TEN_MS + 3_600_000}L per 'hours' "
+    "select symbol, total"
+)
 STREAM = "mesh-TradeApp-TradeStream"
 
 

@@ -122,7 +122,7 @@ def arm(step: str, store: TestDatabase) -> None:
             die()
 
     StoreOutput.commit = commit  # type: ignore[method-assign]
-    partition_task.PartitionTask.kept = keep  # type: ignore[method-assign]
+    partition_task.PartitionTask.kept = keep  # type: ignore[assignment,method-assign]
 
 
 def attempt(directory: Path, store: TestDatabase, step: str, deadly: int) -> int:
@@ -131,7 +131,7 @@ def attempt(directory: Path, store: TestDatabase, step: str, deadly: int) -> int
     if not child:
         try:
             # The rows of the last durations go through COPY.
-            writer.COPY_ROWS = 2
+            vars(writer)["COPY_ROWS"] = 2
             play(
                 node_of(directory, store),
                 lambda number: arm(step, store) if number == deadly else None,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mesh.model.stored import StoreOptions
     from mesh.operators.aggregations.dictionary import KeyNumbers
     from mesh.operators.aggregations.layout import Layout
-    from mesh.plan.bound import BoundAggregation, BoundApp
+    from mesh.plan.bound import BoundAggregation
 
 TIME: Final = "AGG_TIMESTAMP"
 SHARD: Final = "SHARD_ID"
@@ -189,9 +189,9 @@ def channels_of(tables: Iterable[str]) -> tuple[str, ...]:
     return tuple(channel(name) for name in tables for channel in (rows_channel, purge_channel))
 
 
-def channels_in(app: BoundApp) -> tuple[str, ...]:
-    """The channels of all tables of an app's aggregations."""
-    found = ((one, stored_in(one)) for one in app.aggregations)
+def channels_in(aggregations: Iterable[BoundAggregation]) -> tuple[str, ...]:
+    """The channels of all tables of aggregations; none of those without ``@store``."""
+    found = ((one, stored_in(one)) for one in aggregations)
     names = (table_names(one, store).values() for one, store in found if store is not None)
     return channels_of(name for own in names for name in own)
 
