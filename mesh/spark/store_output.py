@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from mesh.errors import MeshError
 from mesh.logs import fields
 from mesh.model.stored import changes_channel, is_stored, rows_channel
 from mesh.operators.base import concat
@@ -44,6 +45,9 @@ class StoreOutput:
             targets: the stored tables of the partition's operators.
             producer: the name in markers.
             epoch: of the assignment.
+
+        Raises:
+            MeshError: MESH-S143 .. S145.
         """
         self._rows: dict[StoreWriter, list[StoredRows]] = {}
         self._kept: dict[StoreWriter, list[StoredTable]] = {}
@@ -51,6 +55,12 @@ class StoreOutput:
         self._writer_of: dict[str, StoreWriter] = {}
         #: Whether the last ``commit`` had rows to write.
         self.has_committed = False
+        if any(target.own is not None and not target.own[1] for target in targets):
+            raise MeshError(
+                "MESH-S144",
+                "an aggregation has @PartitionById, and this mesh no shard_id",
+                hint="Set stores.shard_id on all nodes, another for each mesh.",
+            )
         by_database: dict[Database, list[StoreTarget]] = {}
         for target in targets:
             by_database.setdefault(database(target.options), []).append(target)

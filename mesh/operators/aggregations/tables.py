@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from mesh.errors import MeshError
 from mesh.functions.vectors import from_arrow
 from mesh.language.syntax import TimeUnit, find
 from mesh.model.stored import (
@@ -202,20 +201,12 @@ def tables_of(definition: BoundAggregation, layout: Layout, shard: str) -> Aggre
     Args:
         definition: of the aggregation.
         layout: of its base values.
-        shard: the name of this mesh among those that write the tables; empty for none.
-
-    Raises:
-        MeshError: MESH-S144, ``@PartitionById`` needs such a name.
+        shard: the name of this mesh among those that write the tables; empty for none, which is
+            enough for readers.
     """
     options = stored_in(definition)
     if options is None:
         return None
-    if is_sharded(definition) and not shard:
-        raise MeshError(
-            "MESH-S144",
-            f'aggregation "{definition.schema.name}" has @PartitionById, and this mesh no shard_id',
-            hint="Set stores.shard_id on all managers and workers, another for each mesh.",
-        )
     return AggregationTables(definition, layout, options, shard if is_sharded(definition) else None)
 
 
