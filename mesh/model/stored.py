@@ -21,6 +21,9 @@ STRING_LENGTH: Final = 254
 #: Channels of a group's dataflow that lead to a database; no stream can have such a name.
 _ROWS: Final = "@rows "
 _PURGE: Final = "@purge "
+_CHANGES: Final = "@changes "
+#: Column of ``changes_channel``: whether the row was deleted.
+DELETED: Final = "@deleted"
 
 
 class Backend(StrEnum):
@@ -60,8 +63,8 @@ class StoredTable:
 
     name: str
     columns: tuple[StoredColumn, ...]
-    #: The key column with the time that ``purge_channel`` refers to.
-    time: str
+    #: The key column with the time that ``purge_channel`` refers to; empty for none.
+    time: str = ""
     #: Column lists of ``@Index``.
     indexes: tuple[tuple[str, ...], ...] = ()
 
@@ -122,12 +125,13 @@ class StoreTarget:
     """Tables of one definition, and their store.
 
     ``own``: column and value that tell rows of this mesh from those of others; None: there are no
-    others.
+    others.  ``is_kept``: whether the state has all rows, and begins with those of the database.
     """
 
     options: StoreOptions
     tables: tuple[StoredTable, ...]
     own: tuple[str, str] | None = None
+    is_kept: bool = False
 
 
 def rows_channel(table: str) -> str:
@@ -140,9 +144,19 @@ def purge_channel(table: str) -> str:
     return f"{_PURGE}{table}"
 
 
+def changes_channel(table: str) -> str:
+    """The channel of changes of a table: rows as they are then, and deleted ones (``DELETED``)."""
+    return f"{_CHANGES}{table}"
+
+
 def is_stored(channel: str) -> bool:
     """Whether the rows of a channel go to a database."""
-    return channel.startswith((_ROWS, _PURGE))
+    return channel.startswith((_ROWS, _PURGE, _CHANGES))
+
+
+def changes_schema(table: StoredTable) -> pa.Schema:
+    """Rows of ``changes_channel``."""
+    return table.arrow.append(pa.field(DELETED, AttributeType.BOOL.arrow))
 
 
 def purge_schema() -> pa.Schema:

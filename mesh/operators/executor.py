@@ -45,6 +45,7 @@ from mesh.operators.gaps import PERIODS_FIRST, ROWS_MAX, Gap
 from mesh.operators.on_demand import answer
 from mesh.operators.table_changes import TableChanges
 from mesh.operators.tables import Tables
+from mesh.operators.tables.written import WrittenTable, change_channels
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -146,7 +147,7 @@ class Executor:
         self._schemas = {stream.name: stream.arrow for stream in app.streams}
         self._outputs = [stream.name for stream in app.streams if stream.name in outputs]
         self._outputs += [FAILED] if FAILED in outputs else []
-        self._outputs += channels_in(app)
+        self._outputs += [*channels_in(app.aggregations), *change_channels(app)]
         tables = Tables()
         windows: dict[str, NamedWindowNode] = {}
         scripts = compile_scripts(app.scripts)
@@ -490,7 +491,15 @@ class Executor:
     def stores(self) -> list[StoreTarget]:
         """The tables in databases that rows are returned for."""
         nodes = (node.work for node in self._nodes if isinstance(node.work, AggregationNode))
-        return [work.cells.tables.target for work in nodes if work.cells.tables is not None]
+        found = [work.cells.tables.target for work in nodes if work.cells.tables is not None]
+        written = (one for one in self._tables.values() if isinstance(one, WrittenTable))
+        return found + [table.target for table in written]
+
+    def fill(self, table: str, rows: pa.RecordBatch) -> None:
+        """Give a table in a store the rows of its database, before any event."""
+        for one in self._tables.values():
+            if isinstance(one, WrittenTable) and one.stored.name == table:
+                one.fill(rows)
 
     @property
     def places(self) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 Queries, aggregations and whole partitions with the same ``@dist(execGroup='g', parallel='n')`` are
 a group; those without share the group ``default``, of one instance.  A table or a named window
-belongs to one group, of one instance; a table in a store is available to all groups.  An
+belongs to one group, of one instance, also a table in a store.  An
 aggregation without ``execGroup`` is in the group of the elements that join it, or in its own.
 """
 
@@ -143,7 +143,8 @@ def split_app(app: App, bound: BoundApp) -> tuple[Group, ...]:
     groups = _with_faults(
         [_group(name, said[name], tuple(parts)) for name, parts in members.items()]
     )
-    _refuse_scattered(groups, _in_memory(bound))
+    stored = {table.schema.name for table in bound.tables if find(table.annotations, "store")}
+    _refuse_scattered(groups, frozenset(stored))
     _refuse_far_aggregations(groups, bound)
     for group in groups:
         _refuse_loops(group)
@@ -215,13 +216,6 @@ def _refuse_two(
         )
 
 
-def _in_memory(bound: BoundApp) -> frozenset[str]:
-    """The tables that one group keeps for itself; those of a store are shared by all."""
-    return frozenset(
-        table.schema.name for table in bound.tables if find(table.annotations, "store") is None
-    )
-
-
 def _with_faults(groups: Sequence[Group]) -> tuple[Group, ...]:
     """Add to each group the fault streams that it writes."""
     read = dict.fromkeys(fault for group in groups for fault in group.uses.faults)
@@ -257,13 +251,13 @@ def _refuse_inner_dist(query: Query) -> None:
             )
 
 
-def _refuse_scattered(groups: tuple[Group, ...], in_memory: frozenset[str]) -> None:
+def _refuse_scattered(groups: tuple[Group, ...], stored: frozenset[str]) -> None:
     """Refuse tables and named windows in two groups, or in a group of several instances."""
     home: dict[str, Group] = {}
     for group in groups:
         for element in group.elements:
             uses = element.uses
-            kept = [("table", n) for n in uses.tables if n in in_memory]
+            kept = [("table", n) for n in uses.tables]
             kept += [("window", n) for n in uses.windows]
             kept += [("aggregation", n) for n in uses.aggregations]
             for kind, name in kept:
@@ -272,7 +266,9 @@ def _refuse_scattered(groups: tuple[Group, ...], in_memory: frozenset[str]) -> N
                     raise MeshError(
                         "MESH-P217",
                         f'{kind} "{name}" is used in groups "{other.name}" and "{group.name}"',
-                        detail="It is kept in memory, by one of them.",
+                        detail="One of them keeps it, and writes it to its store."
+                        if name in stored
+                        else "It is kept in memory, by one of them.",
                         hint="Put the elements that use it into one group.",
                         position=element.tree.position,
                     )

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import MeshError, not_supported
 from mesh.language.syntax import find
 from mesh.model.stored import StoreOptions
+from mesh.model.types import AttributeType
 from mesh.plan.jdbc import database_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from mesh.language.syntax import Annotation
-    from mesh.plan.bound import BoundAggregation
+    from mesh.plan.bound import BoundAggregation, BoundTable
 
 _RDBMS: Final = "rdbms"
 #: Options that are taken, most of them without an effect: each database is used as it has to be.
@@ -79,6 +80,27 @@ def stored_in(aggregation: BoundAggregation) -> StoreOptions | None:
     names = [column.name for column in aggregation.group_by]
     names += [output.name for output in aggregation.outputs]
     return store_of(aggregation.annotations, names)
+
+
+def stored_table_of(table: BoundTable) -> StoreOptions | None:
+    """The store of a table; None without one.
+
+    Raises:
+        MeshError: see ``store_of``; MESH-P900 for a table without a primary key, or with objects.
+    """
+    store = store_of(table.annotations, table.schema.names)
+    if store is None:
+        return None
+    position = find(table.annotations, "store").position  # type: ignore[union-attr]
+    if not table.primary_key:
+        raise not_supported(
+            "a table in a store without a primary key",
+            position,
+            hint="Add @PrimaryKey: changes of rows are written by it.",
+        )
+    if any(attribute.type is AttributeType.OBJECT for attribute in table.schema.attributes):
+        raise not_supported("an object of a table in a store", position)
+    return store
 
 
 def _database(annotation: Annotation) -> StoreOptions:

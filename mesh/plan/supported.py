@@ -45,6 +45,7 @@ from mesh.plan.bound import (
 )
 from mesh.plan.doors import check_door, door_of
 from mesh.plan.patterns import check_pattern
+from mesh.plan.stores import stored_table_of
 
 if TYPE_CHECKING:
     from mesh.errors import Position
@@ -109,9 +110,7 @@ def check_supported(app: BoundApp) -> None:
 
 def _check_definitions(app: BoundApp) -> None:
     for table in app.tables:
-        for annotation in table.annotations:
-            if annotation.name.lower() == "store":
-                raise not_supported("tables in a store (@store)", annotation.position)
+        stored_table_of(table)
     for window in app.windows:
         _check_window(window.window)
     plays_back = find(app.annotations, "app:playback") is not None

@@ -33,11 +33,6 @@ class Partition:
     #: Writers of its tables in databases; None without such tables.
     stores: StoreOutput | None = None
 
-    @property
-    def has_committed(self) -> bool:
-        """Whether the last run has written to a database."""
-        return self.stores is not None and self.stores.has_committed
-
     def close(self) -> None:
         """Close connections to databases."""
         if self.stores is not None:

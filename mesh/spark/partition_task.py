@@ -181,6 +181,8 @@ class PartitionRun:
                 detail=f"Partition {self._number}, {position.offsets}.",
                 hint="The instance restarts from its last shared snapshot by itself.",
             )
+        elif partition.stores is not None:
+            partition.stores.begin(partition.executor)
         self._partition = partition
         return partition
 

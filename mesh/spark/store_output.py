@@ -9,13 +9,16 @@ Rows that no database takes leave as failed events, with the positions that they
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
-from mesh.model.stored import is_stored, rows_channel
+from mesh.errors import MeshError
+from mesh.logs import fields
+from mesh.model.stored import changes_channel, is_stored, rows_channel
 from mesh.operators.base import concat
 from mesh.operators.executor import OutputRun
 from mesh.operators.failures import FAILED
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from mesh.model.stored import Database, StoredTable, StoreTarget
     from mesh.operators.executor import Executor
 
+log = logging.getLogger(__name__)
+
 
 class StoreOutput:
     """The writers of one partition, and the rows of its present run."""
@@ -40,22 +45,36 @@ class StoreOutput:
             targets: the stored tables of the partition's operators.
             producer: the name in markers.
             epoch: of the assignment.
+
+        Raises:
+            MeshError: MESH-S143 .. S145.
         """
         self._rows: dict[StoreWriter, list[StoredRows]] = {}
+        self._kept: dict[StoreWriter, list[StoredTable]] = {}
         self._tables: dict[str, StoredTable] = {}
         self._writer_of: dict[str, StoreWriter] = {}
         #: Whether the last ``commit`` had rows to write.
         self.has_committed = False
+        if any(target.own is not None and not target.own[1] for target in targets):
+            raise MeshError(
+                "MESH-S144",
+                "an aggregation has @PartitionById, and this mesh no shard_id",
+                hint="Set stores.shard_id on all nodes, another for each mesh.",
+            )
         by_database: dict[Database, list[StoreTarget]] = {}
         for target in targets:
             by_database.setdefault(database(target.options), []).append(target)
         for where, own in by_database.items():
             tables = [table for target in own for table in target.tables]
             columns = {t.name: target.own for target in own for t in target.tables if target.own}
-            writer = StoreWriter(where, producer, epoch, tables, columns)
+            kept = [table for target in own if target.is_kept for table in target.tables]
+            names = [table.name for table in kept]
+            writer = StoreWriter(where, producer, epoch, tables, columns, names)
             self._rows[writer] = []
+            self._kept[writer] = kept
             for table in tables:
                 self._tables[rows_channel(table.name)] = table
+                self._tables[changes_channel(table.name)] = table
                 self._writer_of[table.name] = writer
 
     @classmethod
@@ -63,6 +82,30 @@ class StoreOutput:
         """The writers of an executor's tables; None without tables."""
         targets = executor.stores
         return cls(targets, executor.producer, epoch) if targets else None
+
+    def begin(self, executor: Executor) -> None:
+        """Give tables that begin without a state the rows of their database.
+
+        If changes of an earlier life without a snapshot are among them, and others were there
+        before, the replay applies its changes to these rows again.
+
+        Raises:
+            MeshError: see ``commit``.
+        """
+        for writer, tables in self._kept.items():
+            if not tables:
+                continue
+            writer.open()
+            if writer.position and not writer.initial:
+                # All rows come from the events that follow.
+                continue
+            if writer.position:
+                log.warning(
+                    "a table begins with rows that later events may have changed already",
+                    extra=fields(tables=", ".join(table.name for table in tables)),
+                )
+            for table in tables:
+                executor.fill(table.name, writer.rows(table))
 
     def take(self, runs: Sequence[OutputRun]) -> list[OutputRun]:
         """Keep the rows for tables until ``commit``, and return the others."""

@@ -41,9 +41,13 @@ def refused(rows: pa.RecordBatch, table: StoredTable) -> dict[int, str]:
     """By row, why no database takes it: a text is too long, or has a character of code 0."""
     found: dict[int, str] = {}
     for column in table.columns:
+        values = rows.column(column.name)
+        # Keys without a value are only those of groups.
+        if column.merge is Merge.KEY and not table.time:
+            for row in np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)).tolist():
+                found.setdefault(row, f'"{column.name}" of the primary key is null')
         if column.type is not AttributeType.STRING:
             continue
-        values = rows.column(column.name)
         lengths = _compute.fill_null(_compute.utf8_length(values), 0).to_numpy()
         for row in np.flatnonzero(lengths > column.length).tolist():
             length = int(lengths[row])
@@ -113,7 +117,7 @@ def to_arrow(found: Sequence[Any], table: StoredTable) -> pa.RecordBatch:
     arrays: list[pa.Array[Any]] = []
     for column, given in zip(table.columns, columns, strict=True):
         listed: list[Any] = list(given)
-        if column.merge is Merge.KEY and column.type is not AttributeType.STRING:
+        if table.time and column.merge is Merge.KEY and column.type is not AttributeType.STRING:
             null = _NULL_KEYS[column.type]
             listed = [None if value == null else value for value in listed]
         if column.type is AttributeType.BOOL:

@@ -22,15 +22,21 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.errors import MeshError
-from mesh.model.stored import Backend, purge_channel, rows_channel
+from mesh.model.stored import (
+    DELETED,
+    Backend,
+    changes_channel,
+    purge_channel,
+    rows_channel,
+)
 from mesh.store import copying
 from mesh.store.engine import engine_of, told
 from mesh.store.merging import merge_rows
-from mesh.store.rows import merged, values
+from mesh.store.rows import merged, to_arrow, values
 from mesh.store.schema import create_tables, marker_table, sql_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import sqlalchemy as sa
 
@@ -62,6 +68,7 @@ class StoreWriter:
         epoch: int,
         tables: Sequence[StoredTable],
         own: Mapping[str, tuple[str, str]] | None = None,
+        kept: Collection[str] = (),
     ) -> None:
         """A writer without a connection.
 
@@ -71,6 +78,7 @@ class StoreWriter:
             epoch: of the writer: an older one can't write any more after the first ``open``.
             tables: those that it writes; they are created.
             own: by table, column and value of the rows that are purged; other tables: all.
+            kept: the tables of which the state has all rows, see ``initial``.
         """
         import sqlalchemy as sa
 
@@ -82,7 +90,11 @@ class StoreWriter:
         self._tables = {rows_channel(t.name): t for t in tables}
         self._purged = {purge_channel(t.name): t for t in tables}
         self._targets = {t.name: sql_table(t, self._metadata, backend) for t in tables}
+        self._changed = {changes_channel(t.name): t for t in tables}
+        self._kept = tuple(kept)
         self._connection: sa.Connection | None = None
+        #: Rows that were in ``kept`` tables when the producer wrote its marker first.
+        self.initial = 0
         #: Of the last rows that are in the database.
         self.position = 0
 
@@ -137,6 +149,21 @@ class StoreWriter:
             raise
         self.position = last
 
+    def rows(self, table: StoredTable) -> pa.RecordBatch:
+        """All rows of a table.
+
+        Raises:
+            MeshError: see ``open``.
+        """
+        import sqlalchemy as sa
+
+        self.open()
+        assert self._connection is not None, "opened above"
+        target = self._targets[table.name]
+        chosen = sa.select(*(target.c[column.name] for column in table.columns))
+        with told(self._database, "when a table is read"), self._connection.begin():
+            return to_arrow(self._connection.execute(chosen).all(), table)
+
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
@@ -153,11 +180,25 @@ class StoreWriter:
         if found is None:
             new = {"producer": self._producer, "epoch": self._epoch, "position": 0}
             connection.execute(marker.insert().values(**new))
+            if self._kept:
+                counts = (
+                    sa.select(sa.func.count()).select_from(self._targets[t]) for t in self._kept
+                )
+                self.initial = sum(connection.execute(count).scalar_one() for count in counts)
+                first = {**new, "producer": self._first, "position": self.initial}
+                connection.execute(marker.insert().values(**first))
             return 0
         if found.epoch > self._epoch:
             raise self._overtaken(found.epoch)
         connection.execute(marker.update().where(own).values(epoch=self._epoch))
+        initial = sa.select(marker.c.position).where(marker.c.producer == self._first)
+        self.initial = int(connection.execute(initial).scalar_one_or_none() or 0)
         return int(found.position)
+
+    @property
+    def _first(self) -> str:
+        """The row of the marker table that has ``initial``."""
+        return f"{self._producer} initial"
 
     def _move(self, connection: sa.Connection, position: int) -> None:
         marker = self._marker
@@ -188,10 +229,35 @@ class StoreWriter:
             before_ms: Any = batch.rows.column(0)[-1].as_py()
             self._purge(connection, purged, before_ms)
             return
-        table = self._tables[batch.channel]
+        changed = self._changed.get(batch.channel)
+        if changed is not None:
+            self._change(connection, changed, batch.rows)
+            return
+        self._merge(connection, self._tables[batch.channel], batch.rows)
+
+    def _change(self, connection: sa.Connection, table: StoredTable, rows: pa.RecordBatch) -> None:
+        """Bring the rows of a table to the last state of each in ``rows``."""
+        import sqlalchemy as sa
+
+        names = [column.name for column in table.keys]
+        keys = list(zip(*(rows.column(name).to_pylist() for name in names), strict=True))
+        last = {key: row for row, key in enumerate(keys)}
+        is_gone = rows.column(DELETED).to_pylist()
+        gone = [key for key, row in last.items() if is_gone[row]]
+        if gone:
+            target = self._targets[table.name]
+            bound = (target.c[n] == sa.bindparam(f"key{at}") for at, n in enumerate(names))
+            listed = [{f"key{at}": part for at, part in enumerate(key)} for key in gone]
+            connection.execute(target.delete().where(*bound), listed)
+        there = pa.array([row for row in last.values() if not is_gone[row]], pa.int64())
+        if len(there):
+            plain = rows.select([column.name for column in table.columns])
+            self._merge(connection, table, plain.take(there))
+
+    def _merge(self, connection: sa.Connection, table: StoredTable, given: pa.RecordBatch) -> None:
         target = self._targets[table.name]
         backend = self._database.backend
-        rows = merged(batch.rows, table)
+        rows = merged(given, table)
         if backend is Backend.POSTGRESQL and rows.num_rows >= COPY_ROWS:
             copying.merge(connection, table, target, rows)
             return

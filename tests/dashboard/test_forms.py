@@ -14,12 +14,12 @@ import orjson
 import pytest
 
 from mesh.api import users
-from mesh.model.access import Permission
 from mesh.dashboard.charts import chart
 from mesh.dashboard.shown import number
 from mesh.dashboard.source import lines_of
 from mesh.errors import MeshError, Position
 from mesh.model import names
+from mesh.model.access import SETS
 from tests.support.dashboard import site
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ async def _events(at: Any, browser: Browser) -> None:
 def test_a_user_sees_and_does_what_the_permissions_allow(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    users.add(tmp_path / "users", "eye", "secret", frozenset({Permission.VIEW}))
+    users.add(tmp_path / "users", "eye", "secret", SETS["view"])
     given: dict[str, Any] = {"anonymous": False, "users_file": str(tmp_path / "users")}
 
     async def scene() -> None:

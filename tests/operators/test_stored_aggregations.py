@@ -12,12 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.model.stored import rows_channel
 from mesh.operators.aggregations.find import find
 from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.executor import Executor, Mode
 from mesh.plan.bind import bind
+from mesh.spark.store_output import StoreOutput
 from mesh.store.rows import merged, to_arrow
 from tests.support.recorder import EVENT, Log, Recorder, Step, log_of, run_in_pieces, stored
 
@@ -169,6 +171,6 @@ def test_a_state_of_a_store_has_no_closed_cells() -> None:
 def test_a_mesh_without_a_name_can_t_share_tables() -> None:
     text = APPS["by arrival"].replace(STORE, f"{STORE}@PartitionById ")
     app = bind(parse("define stream S (k int, v double, s string); " + text))
-    with pytest.raises(Exception, match="MESH-S144"):
-        Executor(app, ())
+    with pytest.raises(MeshError, match="MESH-S144"):
+        StoreOutput.of(Executor(app, ()), 1)
     assert Executor(app, (), shard="n1").stores[0].own == ("SHARD_ID", "n1")

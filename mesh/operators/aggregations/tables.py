@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from mesh.errors import MeshError
 from mesh.functions.vectors import from_arrow
 from mesh.language.syntax import TimeUnit, find
 from mesh.model.stored import (
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from mesh.model.stored import StoreOptions
     from mesh.operators.aggregations.dictionary import KeyNumbers
     from mesh.operators.aggregations.layout import Layout
-    from mesh.plan.bound import BoundAggregation, BoundApp
+    from mesh.plan.bound import BoundAggregation
 
 TIME: Final = "AGG_TIMESTAMP"
 SHARD: Final = "SHARD_ID"
@@ -189,9 +188,9 @@ def channels_of(tables: Iterable[str]) -> tuple[str, ...]:
     return tuple(channel(name) for name in tables for channel in (rows_channel, purge_channel))
 
 
-def channels_in(app: BoundApp) -> tuple[str, ...]:
-    """The channels of all tables of an app's aggregations."""
-    found = ((one, stored_in(one)) for one in app.aggregations)
+def channels_in(aggregations: Iterable[BoundAggregation]) -> tuple[str, ...]:
+    """The channels of all tables of aggregations; none of those without ``@store``."""
+    found = ((one, stored_in(one)) for one in aggregations)
     names = (table_names(one, store).values() for one, store in found if store is not None)
     return channels_of(name for own in names for name in own)
 
@@ -202,20 +201,12 @@ def tables_of(definition: BoundAggregation, layout: Layout, shard: str) -> Aggre
     Args:
         definition: of the aggregation.
         layout: of its base values.
-        shard: the name of this mesh among those that write the tables; empty for none.
-
-    Raises:
-        MeshError: MESH-S144, ``@PartitionById`` needs such a name.
+        shard: the name of this mesh among those that write the tables; empty for none, which is
+            enough for readers.
     """
     options = stored_in(definition)
     if options is None:
         return None
-    if is_sharded(definition) and not shard:
-        raise MeshError(
-            "MESH-S144",
-            f'aggregation "{definition.schema.name}" has @PartitionById, and this mesh no shard_id',
-            hint="Set stores.shard_id on all managers and workers, another for each mesh.",
-        )
     return AggregationTables(definition, layout, options, shard if is_sharded(definition) else None)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mesh.language.parser import parse_expression
 from mesh.language.syntax import Literal, find
 from mesh.operators.aggregations.settings import zone_of
-from mesh.operators.aggregations.tables import channels_of, table_names
+from mesh.operators.aggregations.tables import channels_in
 from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.dataflow.bulk import BulkDataflow
 from mesh.operators.dataflow.cycles import collapse_cycles
@@ -41,7 +41,6 @@ from mesh.plan.bound import (
     walk,
 )
 from mesh.plan.dependencies import expressions, handler_expressions
-from mesh.plan.stores import stored_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -167,12 +166,11 @@ class DataflowBuilder:
 
         reads = _asked(handler_expressions(definition.input.handlers))
         own = f"aggregation-{name}"
-        store = stored_in(definition)
-        tables = () if store is None else table_names(definition, store).values()
+        tables = channels_in((definition,))
         return DataflowNode(
             own,
             (stream,),
-            (*((f"!{stream}",) if fault is not None else ()), FAILED, *channels_of(tables)),
+            (*((f"!{stream}",) if fault is not None else ()), FAILED, *tables),
             make,
             accesses=(
                 StateAccess(_aggregation(name), own, True),
@@ -185,13 +183,14 @@ class DataflowBuilder:
             f"{inside}{stream}": stream for stream, kind in query.inputs if kind not in _KEPT
         }
         channel, leaves = self._channel(query, inside)
+        written = (channel,) if channel else self.tables.channels(query.target.name)
         accesses = _accesses(name, query, inside)
         reads = dict.fromkeys(channels.values())
         faults = tuple(f"!{s}" for s in reads if s in self._faults)
         return DataflowNode(
             name,
             tuple(channels),
-            (*((channel,) if channel else ()), *faults, FAILED),
+            (*written, *faults, FAILED),
             lambda timer: QueryNode(
                 query,
                 make_query(query, timer, is_partitioned=bool(inside)),

@@ -93,6 +93,11 @@ class QueryNode:
             made = made.where(made.kind != RESET)
         outcome = table.perform(made)
         result: Outputs = []
+        changes = table.changes(made)
+        if changes is not None:
+            channel, events = changes
+            whole = np.full(len(events), WHOLE, dtype=np.int64)
+            result.append((channel, replace(events, instance=whole)))
         streams = ", ".join(self._streams)
         for reasons, is_failed in ((outcome.refused, False), (outcome.failed, True)):
             if not reasons:

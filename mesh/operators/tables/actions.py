@@ -18,6 +18,7 @@ from mesh.operators.base import RESET
 from mesh.operators.expressions import compile_expression
 from mesh.operators.frame import Frame
 from mesh.operators.tables.conditions import Condition, RowFrame
+from mesh.operators.tables.written import WrittenTable
 from mesh.operators.total_order import instance_chunk_begins
 from mesh.plan.bound import Column, Delete, Insert, Update
 from mesh.plan.bound.expressions import OUTPUT_STEP
@@ -78,10 +79,20 @@ class TableAction:
             return self._delete(frame, events)
         return self._update(frame, events)
 
+    def changes(self, events: EventBatch) -> tuple[str, EventBatch] | None:
+        """The changes of a table in a store by ``perform``, with their channel; None for none."""
+        table = self._table
+        made = table.take_changes() if isinstance(table, WrittenTable) else None
+        if made is None:
+            return None
+        assert isinstance(table, WrittenTable), "asked above"
+        causes, rows = made
+        return table.channel, events.at(causes).with_rows(rows)
+
     def _delete(self, frame: Frame, events: EventBatch) -> Outcome:
         assert self._condition is not None
         outcome = Outcome()
-        for row in _rows(events, outcome):
+        for row in self._rows(events, outcome):
             slots = self._condition.find(frame, row)
             if row in frame.failures:
                 outcome.failed[row] = frame.failures[row]
@@ -100,7 +111,7 @@ class TableAction:
         own = self._inserted(frame, events.rows) if action.inserts else []
         if whole and self._table.put_all(own, frame.length):
             return Outcome(changed=frame.length)
-        for row in _rows(events, outcome):
+        for row in self._rows(events, outcome):
             at, changed = np.array([row]), 1
             if whole:
                 refused = self._table.put([vector.take(at) for vector in own])
@@ -121,6 +132,17 @@ class TableAction:
             elif row not in outcome.failed:
                 outcome.changed += changed
         return outcome
+
+    def _rows(self, events: EventBatch, outcome: Outcome) -> Iterator[int]:
+        """As ``_rows``; a table in a store learns which row causes its changes."""
+        table = self._table
+        if not isinstance(table, WrittenTable):
+            yield from _rows(events, outcome)
+            return
+        for row in _rows(events, outcome):
+            table.cause = row
+            yield row
+        table.cause = None
 
     def _change(self, slots: Longs, frame: Frame, row: int, outcome: Outcome) -> str | None:
         """Apply the assignments to the rows at ``slots``; without assignments, all outputs.

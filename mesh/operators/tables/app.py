@@ -5,35 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.operators.base import State, namespaced, restore_subset
-from mesh.operators.environment import Environment, current, using
-from mesh.operators.tables.conditions import Condition
-from mesh.operators.tables.store import Table
+from mesh.operators.environment import current
+from mesh.operators.tables.app_table import AppTable
+from mesh.operators.tables.written import WrittenTable
+from mesh.plan.stores import stored_table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mesh.functions.vectors import Mask
-    from mesh.operators.frame import Frame
-    from mesh.plan.bound import BoundExpression, BoundTable
-
-
-class AppTable(Table):
-    """A table as ``x in T`` uses it."""
-
-    def __init__(self, definition: BoundTable, environment: Environment) -> None:
-        super().__init__(definition.schema, definition.primary_key, definition.indexes)
-        self._environment = environment
-        #: By identity: the same expression is evaluated for each event.
-        self._conditions: dict[int, tuple[BoundExpression, Condition]] = {}
-
-    def contains(self, condition: BoundExpression, frame: Frame) -> Mask:
-        """bool[n], the rows of ``frame`` for which ``condition`` holds for a row of the table."""
-        known = self._conditions.get(id(condition))
-        if known is None:
-            with using(self._environment):
-                known = condition, Condition(condition, self)
-            self._conditions[id(condition)] = known
-        return known[1].any(frame)
+    from mesh.plan.bound import BoundTable
 
 
 class Tables(dict[str, AppTable]):
@@ -41,8 +21,21 @@ class Tables(dict[str, AppTable]):
 
     def define(self, definitions: Iterable[BoundTable]) -> None:
         """Make the tables; inside of ``using``, so that their conditions find functions."""
+        # It needs this module.
+        from mesh.operators.tables.written import WrittenTable
+
         for definition in definitions:
-            self[definition.schema.name] = AppTable(definition, current())
+            store = stored_table_of(definition)
+            self[definition.schema.name] = (
+                AppTable(definition, current())
+                if store is None
+                else WrittenTable(definition, current(), store)
+            )
+
+    def channels(self, name: str) -> tuple[str, ...]:
+        """The channel of a table's changes, if it is in a store."""
+        table = self.get(name)
+        return (table.channel,) if isinstance(table, WrittenTable) else ()
 
     def snapshot(self) -> State:
         """The rows of all tables."""

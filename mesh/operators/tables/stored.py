@@ -15,7 +15,7 @@ import pyarrow.compute
 from mesh.functions.vectors import from_arrow
 from mesh.model.types import AttributeType
 from mesh.operators.base import concat
-from mesh.operators.tables.app import AppTable
+from mesh.operators.tables.app_table import AppTable
 from mesh.operators.tables.order import places_of_texts
 
 if TYPE_CHECKING:

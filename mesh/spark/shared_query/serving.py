@@ -55,7 +55,7 @@ class _Served:
         self.runs += 1
         self.took_ms += took_ms
         self.behind, self.ends, self.live = item.behind, item.ends, run.live
-        if run.live is not None and run.live.partition.has_committed:
+        if run.has_committed:
             # Questions need a state that is not older than the rows in the database.
             self.due_s = 0.0
 

@@ -83,6 +83,12 @@ class PartRun:
         """Time of the next timer in the state; None without one."""
         return self.live.partition.wakeup_ms() if self.live is not None else None
 
+    @property
+    def has_committed(self) -> bool:
+        """Whether the run has written to a database."""
+        stores = None if self.live is None else self.live.partition.stores
+        return stores is not None and stores.has_committed
+
 
 def run(item: WorkItem) -> PartRun:
     """Run a work item: read its ranges, compute, and publish the output.
