@@ -34,7 +34,7 @@ up down logs images: export MESH_HOST_UID := $(shell id -u)
 up down logs images: export MESH_HOST_GID := $(shell id -g)
 up down logs images: export COMPOSE_PROFILES := $(PROFILES)
 
-.PHONY: dist images up down logs
+.PHONY: dist images up down logs vendor
 .PHONY: help demo test test-all lint lock conf docs clean bench-ask bench-connector bench-doors bench-flow bench-language bench-mesh bench-operators chaos fuzz
 
 help:
@@ -50,7 +50,7 @@ help:
 	@echo 'make images  build its images; BASE=IMAGE and PIP_INDEX_URL=URL choose the base and the package index'
 	@echo 'make bench-ask         aggregations beside the engine, and on-demand reads; ORACLE=PROGRAM, CHECK=1, ONLY=reads'
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
-	@echo 'make bench-doors       rates of sources, sinks and mappers'
+	@echo 'make bench-doors       rates of sources, sinks and mappers; CHECK=1 to fail on a missed target'
 	@echo 'make bench-flow        latency and rates of events through a mesh, beside plain Python; CHECK=1, ONLY=latency,rates,footprint'
 	@echo 'make bench-language    how fast SiddhiQL is read, bound and laid out; CHECK=1 to fail on a missed target'
 	@echo 'make bench-mesh        what idle apps cost, how soon apps are deployed, scaled and taken over; CHECK=1, ONLY=idle,deciding,scaling,busy,failover; ARGS=--servers=3'
@@ -59,6 +59,7 @@ help:
 	@echo 'make fuzz    random messages, hostile and good, through the decoder and the whole path; FUZZ_MINUTES=10'
 	@echo 'make conf    write conf/mesh.yaml again from the settings in the code'
 	@echo 'make docs    write docs/errors.md and what else is made from the code and the tests again'
+	@echo 'make vendor  copy the pinned files of the dashboard from npm again (needs npm)'
 	@echo 'make lock    resolve requirements.lock again (needs uv)'
 	@echo 'make clean   remove the virtual environment, caches and the data of mesh dev'
 	@echo 'PYTHON=python3.12 make ...   chooses the Python that makes the virtual environment'
@@ -89,7 +90,7 @@ bench-connector: $(STAMP)
 	@$(BIN)/python -m bench.connector $(if $(CHECK),--check) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 bench-doors: $(STAMP)
-	@$(BIN)/python -m bench.doors
+	@$(BIN)/python -m bench.doors $(if $(CHECK),--check) $(ARGS)
 
 bench-flow: $(STAMP)
 	@$(BIN)/python -m bench.flow $(if $(CHECK),--check) $(if $(ONLY),--only $(ONLY)) $(ARGS)
@@ -136,6 +137,9 @@ conf: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m tools.docgen
+
+vendor: $(STAMP)
+	$(BIN)/python -m tools.vendor
 
 lock:
 	@command -v uv >/dev/null || { echo 'make lock needs uv: https://docs.astral.sh/uv/' >&2; exit 1; }

@@ -73,6 +73,16 @@ class NatsSettings:
     tls_ca: str = setting(
         "", "Path of the certificate authority's PEM file, empty for the system's."
     )
+    nkey_seed_file: str = setting("", "Path of a file with the seed of an nkey, empty for none.")
+    tls_cert: str = setting("", "Path of the client certificate's PEM file, empty for none.")
+    tls_key: str = setting("", "Path of the client certificate's key.")
+    tls_first: bool = setting(
+        False, "Begin with the TLS handshake; the servers need handshake_first."
+    )
+    inbox_prefix: str = setting(
+        "", "Prefix of the subjects of answers, within _INBOX.; empty for _INBOX."
+    )
+    js_domain: str = setting("", "JetStream domain, empty for that of the servers.")
     connect_timeout_s: float = setting(
         5.0, "Time limit of one connection attempt, seconds.", is_positive=True
     )
@@ -133,6 +143,15 @@ class ManagerSettings:
     )
     plan_timeout_s: float = setting(
         30.0, "Time limit of the plan of a deployed text, seconds.", is_positive=True
+    )
+    history_bytes_max: int = setting(
+        64_000_000,
+        "Memory for the history of apps, groups and nodes, bytes; beyond it there is less than an "
+        "hour.",
+        least=1_000_000,
+    )
+    prometheus_url: str = setting(
+        "", "URL of a Prometheus that scrapes the managers, for longer histories; empty for none."
     )
     lease_ttl_s: float = setting(
         1.5, "Validity of the leader's lease without renewal, seconds.", is_positive=True
@@ -343,13 +362,33 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
         known_fields = {f.name: f for f in fields(current)}
         checked = {n: _check(f"{section}.{n}", v, known_fields[n]) for n, v in values.items()}
         settings = replace(settings, **{section: replace(current, **checked)})
-    if settings.nats.creds and (settings.nats.user or settings.nats.password):
+    _check_login(settings.nats)
+    return settings
+
+
+def _check_login(nats: NatsSettings) -> None:
+    """Refuse settings that give two logins, or half a one: MESH-U104."""
+    given = {
+        "nats.creds": nats.creds,
+        "nats.nkey_seed_file": nats.nkey_seed_file,
+        "nats.user": nats.user or nats.password,
+    }
+    logins = [name for name, value in given.items() if value]
+    if len(logins) > 1:
         raise MeshError(
             "MESH-U104",
-            "settings nats.creds and nats.user contradict each other",
-            hint="Set one login: a credentials file, or user and password.",
+            f"settings {logins[0]} and {logins[1]} contradict each other",
+            hint="Set one login: a credentials file, an nkey, or user and password.",
         )
-    return settings
+    if bool(nats.tls_cert) != bool(nats.tls_key):
+        raise MeshError("MESH-U104", "settings nats.tls_cert and nats.tls_key go together")
+    if nats.inbox_prefix and not f"{nats.inbox_prefix}.".startswith("_INBOX."):
+        raise MeshError(
+            "MESH-U104",
+            f'setting nats.inbox_prefix is "{nats.inbox_prefix}", which is not within _INBOX.',
+            detail="Answers to questions of the mesh go to inboxes only.",
+            hint='Choose a subject like "_INBOX.manager".',
+        )
 
 
 _KINDS: dict[type, str] = {

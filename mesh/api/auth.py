@@ -22,15 +22,17 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from mesh.api.permissions import needed
-from mesh.api.users import parse_basic
+from mesh.api.permissions import ALL, Permission, needed
+from mesh.api.users import Credentials, parse_basic
 from mesh.errors import MeshError
 from mesh.logs import fields
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from mesh.api.users import Credentials, Users
+    from mesh.api.users import Users
     from mesh.settings import ManagerSettings
 
 log = logging.getLogger(__name__)
@@ -63,6 +65,45 @@ class Access:
     )
     #: Number of checks that wait or run, by address.
     pending: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are no users."""
+        return self.users is None
+
+    def reason_against(self, headers: Mapping[str, str]) -> str | None:
+        """The reason to refuse a request by its headers; None if there is none."""
+        origin = headers.get("origin")
+        if origin is not None and _netloc(origin) != headers.get("host"):
+            return f"request comes from a page of {origin}"
+        host = _hostname(headers.get("host", ""))
+        return None if self.users is not None or is_loopback(host) else _elsewhere(host)
+
+    async def sign_in(self, user: str, password: str, address: str) -> bool | None:
+        """Whether name and password match; None if too many checks wait already."""
+        given = Credentials(user, password)
+        if self.users is None or self.users.is_verified(given):
+            return True
+        return await self.check(self.users, given, address)
+
+    def permissions(self, user: str) -> frozenset[Permission]:
+        """The permissions of a user, as the file is now; none for an unknown one."""
+        if self.users is None:
+            return ALL
+        self.users.refresh()
+        return self.users.may(user)
+
+    async def check(self, users: Users, given: Credentials, address: str) -> bool | None:
+        """Whether name and password match; None if too many checks wait already."""
+        if self.pending.total() >= _PENDING_MAX or self.pending[address] >= _PENDING_OF_ADDRESS_MAX:
+            return None
+        self.pending[address] += 1
+        try:
+            return await anyio.to_thread.run_sync(users.check, given, limiter=self.limiter)
+        finally:
+            self.pending[address] -= 1
+            if not self.pending[address]:
+                del self.pending[address]
 
 
 def is_loopback(host: str) -> bool:
@@ -126,20 +167,19 @@ class Guard:
         await self._app(scope, receive, send)
 
     async def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        origin = headers.get("origin")
-        if origin is not None and _netloc(origin) != headers.get("host"):
-            return _answer(403, f"request comes from a page of {origin}")
+        reason = self._access.reason_against(headers)
+        if reason is not None:
+            return _answer(403, reason)
         users = self._access.users
         if users is None:
-            host = _hostname(headers.get("host", ""))
-            return None if is_loopback(host) else _answer(403, f'host "{host}" is not this machine')
+            return None
         given = parse_basic(headers.get("authorization", ""))
         if given is None:
             return _answer(401, "user and password are missing")
         address = (scope.get("client") or ("",))[0]
         try:
             # Known users are answered without a turn, also while others try passwords.
-            fits = users.is_verified(given) or await self._check(users, given, address)
+            fits = users.is_verified(given) or await self._access.check(users, given, address)
         except MeshError as error:
             return _answer(500, error.message)
         if fits is None:
@@ -154,19 +194,9 @@ class Guard:
             return _answer(403, f'user "{given.user}" lacks the permission "{wanted}"')
         return None
 
-    async def _check(self, users: Users, given: Credentials, address: str) -> bool | None:
-        """Whether name and password match; None if too many checks wait already."""
-        pending = self._access.pending
-        if pending.total() >= _PENDING_MAX or pending[address] >= _PENDING_OF_ADDRESS_MAX:
-            return None
-        pending[address] += 1
-        try:
-            limiter = self._access.limiter
-            return await anyio.to_thread.run_sync(users.check, given, limiter=limiter)
-        finally:
-            pending[address] -= 1
-            if not pending[address]:
-                del pending[address]
+
+def _elsewhere(host: str) -> str:
+    return f'host "{host}" is not this machine'
 
 
 def _logged(name: str) -> str:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
-_STATES: Final = ("waiting", "starting", "running", "failing", "undeploying")
+_STATES: Final = (
+    "waiting", "starting", "running", "failing", "restoring", "rescaling", "paused", "undeploying",
+)  # fmt: skip
 _OF_INSTANCE: Final = ("app", "group", "instance", "worker")
 #: Name, help text, and key in an instance's values.
 _COUNTERS: Final = (

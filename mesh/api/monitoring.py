@@ -12,6 +12,8 @@ GET /resourceClusterWorkers                     the number of workers
 GET /resourceClusterWorkers/clusteredWorkerNodeDetails   which
 GET /nodes                                      managers and workers
 GET /metrics                                    Prometheus
+GET /overview                                   all in a row each, the worst first, with rates
+GET /history                                    ?app=A&group=g or ?node=w1: the last hour
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from starlette.responses import Response
 
 from mesh.api.metrics import CONTENT_TYPE, exposition, statistics
 from mesh.api.paths import route
-from mesh.api.responses import Json, parameter, values_of
+from mesh.api.responses import Json, number, parameter, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
     from mesh.api.service import Service
 
+#: Longest time of a history, seconds.
+HISTORY_S_MAX: Final = 31 * 86_400
 #: Forms of a plan, and the media types of pictures.
 PLAN_FORMS: Final = {"json": None, "svg": "image/svg+xml", "dot": "text/vnd.graphviz"}
 
@@ -58,6 +62,8 @@ class Monitoring:
             "/resourceClusterWorkers/clusteredWorkerNodeDetails": self.workers,
             "/nodes": self.nodes,
             "/metrics": self.metrics,
+            "/overview": self.overview,
+            "/history": self.history,
         }
         return [route(path, method, "GET") for path, method in found.items()]
 
@@ -122,6 +128,18 @@ class Monitoring:
             ]
         )
 
+    async def overview(self, request: Request) -> Response:
+        """Problems, apps and nodes, the worst first, with the present rates of apps."""
+        found = values_of(await self._service.overview())
+        return Json({**found, "flows": await self._service.flows()})
+
+    async def history(self, request: Request) -> Response:
+        """The history of an app, a group or a node."""
+        kind, name = _history_key(request)
+        seconds = max(1, int(number(request, "seconds", 3600, HISTORY_S_MAX)))
+        step_s = max(1, int(number(request, "step", 1, HISTORY_S_MAX)))
+        return Json(await self._service.history(kind, name, seconds, step_s))
+
     async def metrics(self, request: Request) -> Response:
         """Everything in Prometheus' text format."""
         apps = _values(await self._service.apps())
@@ -131,6 +149,16 @@ class Monitoring:
     async def _workers(self) -> list[dict[str, Any]]:
         nodes = _values(await self._service.nodes())
         return [n for n in nodes if n["role"] == "worker" and n["presence"] != "gone"]
+
+
+def _history_key(request: Request) -> tuple[str, str]:
+    """Kind and name in a history: of parameters ``app`` and ``group``, or of ``node``."""
+    app, group, node = (request.query_params.get(name) for name in ("app", "group", "node"))
+    if app:
+        return ("group", f"{app}/{group}") if group else ("app", app)
+    if node:
+        return "node", node if "/" in node else f"worker/{node}"
+    raise parameter("app", "", "the name of an app; or node that of a node")
 
 
 def _values(found: Iterable[Any]) -> list[dict[str, Any]]:

@@ -25,7 +25,10 @@ class Permission(StrEnum):
 
 ALL: Final = frozenset(Permission)
 #: First parts of paths that show the cluster rather than one app.
-_OF_THE_CLUSTER: Final = ("nodes", "managers", "metrics", "resourceClusterWorkers")
+_OF_THE_CLUSTER: Final = (
+    *("nodes", "managers", "metrics", "resourceClusterWorkers"),
+    *("overview", "history", "statistics", "system-details"),
+)
 _OF_APPS: Final = ("siddhi-apps", "siddhi-apps-execution")
 
 

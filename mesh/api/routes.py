@@ -9,6 +9,9 @@
     GET    /siddhi-apps/{app}/status    ?wait=running&timeout=30 answers when it runs, or in time
     GET    /siddhi-apps/{app}/story     what happened to it and why, also after it was undeployed
     GET    /siddhi-apps/{app}/errors    ?limit=100, the last events that could not be read
+    POST   /siddhi-apps/plan            the plan and the changes of a text, which is not deployed
+    PUT    /siddhi-apps/{app}           pauses an app that runs, resumes one that is paused;
+                                        ?active=true or false says which
     POST   /siddhi-apps/{app}/scale     ?group=g&parallel=4, the status; 422 where it can't be
     DELETE /siddhi-apps/{app}           200
     POST   /nodes/{node}/cordon         it gets nothing new; /uncordon ends that, /drain empties it
@@ -37,7 +40,7 @@ from mesh.api.monitoring import Monitoring
 from mesh.api.paths import route
 from mesh.api.queries import QueryRoutes
 from mesh.api.responses import Json, body, number, parameter, values_of
-from mesh.errors import MeshError
+from mesh.errors import MeshError, MeshErrors
 from mesh.logs import fields
 from mesh.model.begin import parse_start_position
 
@@ -83,7 +86,9 @@ def make_app(service: Service, access: Access) -> Starlette:
             route("/siddhi-apps", routes.apps, "GET"),
             route("/siddhi-apps", routes.deploy, "POST"),
             route("/siddhi-apps", routes.update, "PUT"),
+            route("/siddhi-apps/plan", routes.preview, "POST"),
             route("/siddhi-apps/{app}", routes.app, "GET"),
+            route("/siddhi-apps/{app}", routes.switch, "PUT"),
             route("/siddhi-apps/{app}", routes.undeploy, "DELETE"),
             route("/siddhi-apps/{app}/status", routes.status, "GET"),
             route("/siddhi-apps/{app}/scale", routes.scale, "POST"),
@@ -132,6 +137,24 @@ class Routes:
         )
         status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
         return Json(done, status, headers={"Location": f"/siddhi-apps/{done.app}"})
+
+    async def preview(self, request: Request) -> Response:
+        """The plan of the text of the body, and the changes to the app of its name."""
+        text, reset = await _text(request), request.query_params.getlist("reset")
+        return Json(await self._service.preview(text, reset=reset))
+
+    async def switch(self, request: Request) -> Response:
+        """Pause an app, or resume it if it is paused."""
+        name, by = request.path_params["app"], request.scope.get("mesh.user", "")
+        active = request.query_params.get("active")
+        if active is None:
+            state = values_of(await self._service.status(name)).get("state")
+            active = "true" if state == "paused" else "false"
+        if active not in ("true", "false"):
+            raise parameter("active", active, "true or false")
+        if active == "true":
+            return Json(_with_status(await self._service.resume(name, by=by)))
+        return Json(_with_status(await self._service.pause(name, by=by)))
 
     async def scale(self, request: Request) -> Response:
         """Have another number of instances of a group."""
@@ -261,7 +284,10 @@ async def _refuse(request: Request, error: Exception) -> Response:
         log.warning("request failed", extra=fields(path=request.url.path, error=str(error)))
     soon = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
     headers = {"Retry-After": "1"} if status in soon else None
-    return Json(error.to_dict(), status, headers=headers)
+    values = error.to_dict()
+    if isinstance(error, MeshErrors):
+        values["errors"] = [one.to_dict() for one in error.errors]
+    return Json(values, status, headers=headers)
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:

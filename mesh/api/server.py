@@ -22,7 +22,9 @@ from mesh.logs import fields
 from mesh.signals import end
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from starlette.types import ASGIApp
 
     from mesh.api.service import Service
     from mesh.settings import ManagerSettings
@@ -94,7 +96,14 @@ class _Server(uvicorn.Server):
 class ApiServer:
     """The API of one manager; ``run`` serves until ``stop`` or cancellation."""
 
-    def __init__(self, service: Service, settings: ManagerSettings, listener: Listener) -> None:
+    def __init__(
+        self,
+        service: Service,
+        settings: ManagerSettings,
+        listener: Listener,
+        front: Callable[[ASGIApp, Access], ASGIApp] | None = None,
+    ) -> None:
+        """Serve nothing yet; ``front`` adds pages to the API, for the same users."""
         self._listener = listener
         users = None
         if not settings.anonymous:
@@ -106,8 +115,10 @@ class ApiServer:
                     f'users file "{settings.users_file}" names no user',
                     hint=f"Add one: mesh user add NAME --file {settings.users_file}",
                 )
+        access = Access(users)
+        app: ASGIApp = make_app(service, access)
         config = uvicorn.Config(
-            make_app(service, Access(users)),
+            app if front is None else front(app, access),
             lifespan="off",
             ws="none",
             log_config=None,

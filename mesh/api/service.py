@@ -205,6 +205,21 @@ class Service(Protocol):
         """
         ...
 
+    async def preview(self, text: str, *, reset: Sequence[str]) -> Any:
+        """The effect of deploying ``text`` now; nothing is written.
+
+        MESH-L* and MESH-P* for faults of the text; another refusal is a part of the answer.
+        """
+        ...
+
+    async def pause(self, app: str, *, by: str) -> Any:
+        """Stop an app's instances, and keep all else; the app's status."""
+        ...
+
+    async def resume(self, app: str, *, by: str) -> Any:
+        """Continue a paused app; the app's status."""
+        ...
+
     async def scale(self, app: str, group: str, parallel: int, *, by: str) -> Any:
         """Have as many instances of a group; the app's status.
 
@@ -218,6 +233,21 @@ class Service(Protocol):
 
     async def apps(self) -> Sequence[Any]:
         """All apps with their states."""
+        ...
+
+    async def overview(self) -> Any:
+        """The whole cluster, what needs a person first."""
+        ...
+
+    async def flows(self) -> Mapping[str, Any]:
+        """The present flow of each app, by name: rates, backlog, duration of a batch."""
+        ...
+
+    async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Any:
+        """The last seconds of an ``app``, a ``group`` or a ``node``, in steps.
+
+        MESH-A404 without a history, MESH-A422 for a longer time than is kept.
+        """
         ...
 
     async def app(self, app: str) -> AppSpec:

@@ -36,7 +36,7 @@ _SILENT_S = 1.5
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (deploy, scale, undeploy, status):
+    for command in (deploy, scale, pause, resume, undeploy, status):
         app.command(rich_help_panel=_PANEL)(command)
     app.command("apps", rich_help_panel=_PANEL)(list_apps)
 
@@ -220,6 +220,47 @@ def scale(
             f'app "{app}" is {found["state"]} after {seconds:.1f} s, '
             f'group "{group}" has {count} instances{reason}'
         )
+    if timeout > 0 and found["state"] != "running":
+        raise typer.Exit(1)
+
+
+@takes_cluster
+def pause(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
+    """Stop an app's instances; its channels, states and positions stay until `mesh resume`.
+
+    Example: `mesh pause Temperature`
+    """
+    with Client(at) as client:
+        found = client.switch(app, active=False)
+    if output is Output.JSON:
+        show_json(found)
+    else:
+        typer.echo(f'app "{app}" is {found["state"]}: {found["reason"]}')
+
+
+@takes_cluster
+def resume(
+    app: AppArgument,
+    timeout: Annotated[
+        float, typer.Option(help="Time to wait until it runs, seconds; 0 doesn't wait.")
+    ] = 60.0,
+    *,
+    at: Context,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Continue a paused app where it stopped, and wait until it runs.
+
+    Example: `mesh resume Temperature`
+    """
+    with Client(at) as client:
+        found = client.switch(app, active=True)
+        if timeout > 0:
+            found = client.wait_running(app, timeout)
+    if output is Output.JSON:
+        show_json(found)
+    else:
+        reason = f": {found['reason']}" if found.get("reason") else ""
+        typer.echo(f'app "{app}" is {found["state"]}{reason}')
     if timeout > 0 and found["state"] != "running":
         raise typer.Exit(1)
 

@@ -87,6 +87,11 @@ class Client:
         wanted = {"group": group, "parallel": str(parallel)}
         return cast("dict[str, Any]", self._ask("POST", _path(app, "/scale"), params=wanted))
 
+    def switch(self, app: str, *, active: bool) -> dict[str, Any]:
+        """Pause an app, or resume it; returns the app's status."""
+        wanted = {"active": "true" if active else "false"}
+        return cast("dict[str, Any]", self._ask("PUT", _path(app), params=wanted))
+
     def undeploy(self, app: str) -> dict[str, Any]:
         """Remove an app."""
         return cast("dict[str, Any]", self._ask("DELETE", _path(app)))
@@ -169,6 +174,10 @@ class Client:
     def nodes(self) -> list[dict[str, Any]]:
         """Managers and workers."""
         return cast("list[dict[str, Any]]", self._ask("GET", "/nodes"))
+
+    def overview(self) -> dict[str, Any]:
+        """Problems, apps, nodes and flows, the worst first."""
+        return cast("dict[str, Any]", self._ask("GET", "/overview"))
 
     def story(self, app: str) -> list[dict[str, Any]]:
         """The journal entries of an app."""

@@ -20,11 +20,13 @@ from mesh.cli import (
     explain,
     failed,
     init,
+    nats_config,
     nodes,
     plans,
     query,
     testing,
     texts,
+    top,
 )
 from mesh.cli.output import show_error
 from mesh.errors import MeshError
@@ -110,6 +112,8 @@ PARTS = (
     cluster,
     debug,
     nodes,
+    top,
+    nats_config,
 )
 for part in PARTS:
     part.add_to(app)

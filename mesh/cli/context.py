@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -24,6 +24,11 @@ from mesh.settings import NatsSettings
 
 #: What says who the user is; it belongs to the server of its source.
 _WHO: Final = ("user", "password", "ca", "insecure")
+#: The settings of NATS that say who connects, and how.
+_NATS: Final = (
+    "user", "password", "creds", "nkey_seed_file", "tls_ca", "tls_cert", "tls_key", "tls_first",
+    "inbox_prefix", "js_domain",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +50,18 @@ class Context:
     #: Paths of a credentials file, and of the certificate authority.
     nats_creds: str = ""
     nats_tls_ca: str = ""
+    nats_nkey_seed_file: str = ""
+    nats_tls_cert: str = ""
+    nats_tls_key: str = ""
+    nats_tls_first: bool = False
+    nats_inbox_prefix: str = ""
+    nats_js_domain: str = ""
 
     @property
     def nats_settings(self) -> NatsSettings:
         """The settings of a connection to NATS."""
-        return NatsSettings(
-            url=self.nats,
-            user=self.nats_user,
-            password=self.nats_password,
-            creds=self.nats_creds,
-            tls_ca=self.nats_tls_ca,
-        )
-
-    @property
-    def nats_url(self) -> str:
-        """The URL of NATS with user and password, for any client."""
-        if not self.nats_user:
-            return self.nats
-        login = f"{quote(self.nats_user, safe='')}:{quote(self.nats_password, safe='')}"
-        return self.nats.replace("//", f"//{login}@")
+        given = {name: getattr(self, f"nats_{name}") for name in _NATS}
+        return NatsSettings(url=self.nats, **given)
 
 
 def config_path() -> Path:
@@ -96,13 +94,7 @@ def find(given: dict[str, Any], file: Path | None = None) -> Context:
         base = replace(base, **{name: getattr(Context(), name) for name in _WHO})
     if values.get("nats", base.nats) != base.nats:
         nats = settings.load().nats
-        base = replace(
-            base,
-            nats_user=nats.user,
-            nats_password=nats.password,
-            nats_creds=nats.creds,
-            nats_tls_ca=nats.tls_ca,
-        )
+        base = replace(base, **{f"nats_{name}": getattr(nats, name) for name in _NATS})
     return replace(base, **values)
 
 

@@ -66,10 +66,14 @@ def dev(
 
 
 async def _run(plan: LocalPlan, folder: Path | None) -> None:
+    from mesh.cli.local_nats import PUBLISHER, READER
+
     async with running(plan, typer.echo) as cluster:
         at = cluster.context
         typer.echo(f"data and logs  {cluster.plan.directory.absolute()}")
-        typer.echo(f"NATS           {at.nats_url}")
+        for who in (PUBLISHER, READER):
+            url = cluster.keys.url(who, at.nats)
+            typer.echo(f"{f'NATS {who}':<15}{url}")
         typer.echo(f"REST API       {at.server}  (certificate {at.ca})")
         typer.echo(f"user           {at.user}  password {at.password}")
         await wait_until_up(cluster)

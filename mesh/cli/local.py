@@ -8,7 +8,6 @@ itself whether its parent is still there (``watch_parent``).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import logging
 import os
@@ -22,21 +21,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mesh.cli import local_nats
+from mesh.cli.nats_config import write_private
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream import server
-from mesh.settings import Settings, to_yaml
+from mesh.model.nats_roles import Role, inbox
+from mesh.settings import NatsSettings, Settings, to_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import BinaryIO
 
     from mesh.cli.context import Context
+    from mesh.cli.local_nats import LocalKeys
 
 log = logging.getLogger(__name__)
 
-#: The user of NATS for all clients of the cluster.
-_NATS_USER = "dev"
 _PARENT_VARIABLE = "MESH_PARENT_PID"
 #: A child that ends sooner than this after its start is not started again.
 _RESTART_AFTER_S = 5.0
@@ -77,6 +78,7 @@ class LocalCluster:
     context: Context
     children: list[Child]
     lock: BinaryIO
+    keys: LocalKeys
     #: Called for each child that ended unexpectedly.
     on_loss: Callable[[str], None] = field(default=log.warning)
 
@@ -138,21 +140,25 @@ def start(plan: LocalPlan) -> LocalCluster:
     directory = plan.directory.absolute()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = _lock(directory)
-    nats_password = secrets.token_urlsafe(24)
-    nats = _start_nats(directory, plan.nats_port, nats_password)
+    keys = local_nats.make(directory / "nats")
+    nats = server.start(
+        directory / "nats", port=plan.nats_port, arguments=["-c", str(keys.configuration)]
+    )
     started: list[Child] = []
     try:
-        settings = _settings(plan, nats.url, nats_password, directory)
+        settings = _settings(plan, nats.url, directory)
         config = directory / "mesh.yaml"
-        _write_private(config, to_yaml(settings))
+        write_private(config, to_yaml(settings))
         # A cold Spark session needs 7 to 14 s, so the workers start first.
         for number in range(1, plan.workers + 1):
             name = f"worker-{number}"
-            started.append(_mesh(name, ["worker", "--id", name], config, directory))
+            command = ["worker", "--id", name]
+            started.append(_mesh(name, command, config, directory, keys.login(Role.WORKER)))
         password = secrets.token_urlsafe(12)
         users.add(Path(settings.manager.users_file), "dev", password)
         self_signed(directory, SystemClock().wall_ms())
-        started.append(_mesh("manager", ["manager", "--id", "manager-1"], config, directory))
+        command = ["manager", "--id", "manager-1"]
+        started.append(_mesh("manager", command, config, directory, keys.login(Role.MANAGER)))
     except BaseException:
         _stop([child.process for child in started])
         nats.stop()
@@ -163,10 +169,11 @@ def start(plan: LocalPlan) -> LocalCluster:
         password=password,
         ca=settings.manager.tls_cert,
         nats=nats.url,
-        nats_user=_NATS_USER,
-        nats_password=nats_password,
+        nats_user=Role.OPERATOR,
+        nats_password=keys.passwords[Role.OPERATOR],
+        nats_inbox_prefix=inbox(Role.OPERATOR),
     )
-    return LocalCluster(plan, nats, made, started, lock)
+    return LocalCluster(plan, nats, made, started, lock, keys)
 
 
 def watch_parent() -> None:
@@ -183,23 +190,15 @@ def watch_parent() -> None:
     threading.Thread(target=look, name="watch-parent", daemon=True).start()
 
 
-def _start_nats(directory: Path, port: int, password: str) -> server.NatsServer:
-    """Start NATS for one user: any client may deploy code, and other users of the machine connect.
-
-    The password is in a file, as arguments of a process can be read by all users.
-    """
-    (directory / "nats").mkdir(exist_ok=True, mode=0o700)
-    config = directory / "nats" / "nats.conf"
-    _write_private(config, f'authorization {{ user: "{_NATS_USER}", password: "{password}" }}\n')
-    return server.start(directory / "nats", port=port, arguments=["-c", str(config)])
-
-
-def _settings(plan: LocalPlan, nats_url: str, nats_password: str, directory: Path) -> Settings:
+def _settings(plan: LocalPlan, nats_url: str, directory: Path) -> Settings:
     given = plan.settings
     return replace(
         given,
-        nats=replace(
-            given.nats, url=nats_url, user=_NATS_USER, password=nats_password, creds="", tls_ca=""
+        # The login of each process is in its environment.
+        nats=NatsSettings(
+            nats_url,
+            connect_timeout_s=given.nats.connect_timeout_s,
+            ping_interval_s=given.nats.ping_interval_s,
         ),
         manager=replace(
             given.manager,
@@ -213,11 +212,14 @@ def _settings(plan: LocalPlan, nats_url: str, nats_password: str, directory: Pat
     )
 
 
-def _mesh(name: str, arguments: list[str], config: Path, directory: Path) -> Child:
+def _mesh(
+    name: str, arguments: list[str], config: Path, directory: Path, login: dict[str, str]
+) -> Child:
     # The file includes the environment's values; the children must not read them twice.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
     environment[_PARENT_VARIABLE] = str(os.getpid())
     environment["MESH_WORKER_STATE_DIR"] = str(directory / "state")
+    environment |= login
     command = [sys.executable, "-m", "mesh.cli", *arguments, "--config", str(config)]
     return _start_child(name, command, environment, directory / f"{name}.log")
 
@@ -272,14 +274,6 @@ def in_use(directory: Path) -> bool:
     except MeshError:
         return True
     return False
-
-
-def _write_private(path: Path, text: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
 
 
 def _code(code: int) -> str:

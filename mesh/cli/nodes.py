@@ -14,6 +14,9 @@ from mesh.cli.options import ConfigOption  # noqa: TC001 - typer reads the annot
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from starlette.types import ASGIApp
+
+    from mesh.api.auth import Access
     from mesh.manager import ManagerService
     from mesh.settings import Settings
 
@@ -111,13 +114,20 @@ def _prepare(config: Path | None) -> Settings:
 
 async def _manage(settings: Settings) -> None:
     from mesh.api.server import ApiServer, listen
+    from mesh.clock import SystemClock
+    from mesh.dashboard.server import Front, make_pages
     from mesh.manager import run
 
     # Invalid settings are refused before anything is written to NATS.
     listener = listen(settings.manager)
 
     async def serve(service: ManagerService, announce: Callable[[str], None]) -> None:
-        api = ApiServer(service, settings.manager, listener)
+        clock = SystemClock()
+
+        def front(app: ASGIApp, access: Access) -> ASGIApp:
+            return Front(app, make_pages(service, access, clock))
+
+        api = ApiServer(service, settings.manager, listener, front)
         announce(listener.address)
         await api.run()
 

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from mesh.connect.parts import SINK, SOURCE
+from mesh.connect.parts import ignored as _ignored
+from mesh.connect.parts import secret as _secret
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
-#: Of every sink.
-ON_ERROR: Final = Option(
-    "on.error",
-    default="WAIT",
-    choices=("WAIT", "LOG", "STORE"),
-    doc="WAIT: this sink waits and tries again. LOG: drops the events. STORE: error stream.",
-)
-REF: Final = Option("ref", doc="Options from the node's own file; written ones take precedence.")
-_COMMON: Final = (REF,)
-_SINK: Final = (ON_ERROR, REF)
-
-
-def _ignored(*names: str) -> tuple[Option, ...]:
-    """Options that steer the engine's own threads and pools."""
-    return tuple(Option(name, is_ignored=True, doc="No effect here.") for name in names)
-
-
-def _secret(name: str, doc: str) -> Option:
-    return Option(name, is_secret=True, doc=doc)
-
+_COMMON: Final = SOURCE
+_SINK: Final = SINK
 
 _HTTP_SOURCE: Final = Spec(
     "http",

@@ -8,7 +8,8 @@ replaced instances, maps payloads, distributes events and records those that are
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,6 +31,17 @@ class UnavailableError(Exception):
         super().__init__(reason)
         self.retry_after_s = retry_after_s
         self.outcomes = dict(outcomes or {})
+
+
+class RefusedRecordsError(Exception):
+    """A sink has written nothing, because it refuses some records; the host leaves those out.
+
+    ``reasons`` has the reason of each refused record by its index.
+    """
+
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        super().__init__(next(iter(reasons.values())))
+        self.reasons = dict(reasons)
 
 
 class RefusedPayloadError(Exception):
@@ -64,6 +76,10 @@ class Context:
     content_type: str = ""
     #: Name of the instance, for connections and logs.
     instance: str = ""
+    #: Name of a sink's destination, which is unique among apps and their incarnations.
+    producer: str = ""
+    #: Of the instance: a sink that keeps its own position refuses writers of earlier epochs by it.
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +91,20 @@ class Batch:
     position: Mapping[str, Any]
     #: Transport properties of each payload by lower-case name; None for none.
     properties: Sequence[Mapping[str, str]] | None = None
+    #: Name of each payload, the same in every read of it; None if batches are always cut alike.
+    names: Sequence[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One payload for a sink."""
 
     #: Stable over replays, restarts and moves; unique in the mesh.
     key: str
     payload: bytes
     #: Values of dynamic options for this record.
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = MappingProxyType({})
+    #: Sequence of its message.  The last record of each write ends its message.
+    sequence: int = 0
 
 
 class Source(Protocol):
@@ -129,7 +148,12 @@ class Server(Protocol):
 
 
 class Sink(Protocol):
-    """A sink."""
+    """A sink.
+
+    One that stores its position itself, in the transaction of the records, has the attribute
+    ``position``: after ``open`` the ``sequence`` of the last record that is stored under
+    ``Context.producer``, None for none.  The host begins after it.
+    """
 
     #: JSON values that the host stores with the position after each ``write``; None for a sink
     #: that needs none.  ``open`` gets them back, and undoes everything that was written later.
@@ -144,6 +168,7 @@ class Sink(Protocol):
 
         Raises:
             UnavailableError: it can't be used now; with the outcomes so far.
+            RefusedRecordsError: nothing was written; the host leaves the refused ones out.
         """
         ...
 

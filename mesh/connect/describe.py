@@ -96,6 +96,11 @@ def _section(spec: Spec) -> str:
             "",
             textwrap.fill(f"Delivery: {spec.guarantee}. {spec.condition}".rstrip(), _WIDTH),
         ]
+    if spec.extra:
+        lines += [
+            "",
+            f"Needs the extra `{spec.extra}`: `pip install 'nats-event-mesh[{spec.extra}]'`.",
+        ]
     table = list(rows(spec))
     lines += [""] if table else []
     for name, kind, default, doc in table:

@@ -23,7 +23,11 @@ log = logging.getLogger(__name__)
 
 GROUP: Final = "mesh.connectors"
 #: The entry points of this project; a test compares them with ``pyproject.toml``.
-OWN: Final[Mapping[str, str]] = {"mesh": "mesh.connect.builtin", "mesh-maps": "mesh.connect.maps"}
+OWN: Final[Mapping[str, str]] = {
+    "mesh": "mesh.connect.builtin",
+    "mesh-brokers": "mesh.connect.brokers",
+    "mesh-maps": "mesh.connect.maps",
+}
 
 
 @cache
@@ -66,6 +70,12 @@ def of_role(role: Role) -> dict[str, Spec]:
 
 
 def transports() -> tuple[str, ...]:
-    """``role name`` of each source and sink; a worker's heartbeat has them."""
+    """``role name`` of each source and sink whose library is installed, for the heartbeat."""
     kinds = (Role.SOURCE, Role.SINK)
-    return tuple(sorted(f"{role} {name}" for role, name in specs() if role in kinds))
+    return tuple(
+        sorted(
+            f"{role} {name}"
+            for (role, name), spec in specs().items()
+            if role in kinds and spec.is_installed()
+        )
+    )

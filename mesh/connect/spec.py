@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -170,6 +171,12 @@ class Spec:
     address: str = ""
     #: Extra of the installation with its client library, as in ``nats-event-mesh[kafka]``.
     extra: str = ""
+    #: Module of that client library; empty for none.
+    library: str = ""
+
+    def is_installed(self) -> bool:
+        """Whether the client library is installed here; it is not imported."""
+        return not self.library or importlib.util.find_spec(self.library) is not None
 
     def option(self, name: str) -> Option | None:
         """The option of this name or alias, compared without case as in annotations."""

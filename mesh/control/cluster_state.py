@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mesh.control.candidates import candidates, ready
@@ -81,6 +81,8 @@ class ClusterState:
     standing_by: Mapping[str, str]
     #: Apps of which nothing is to run, with why.
     held_apps: Mapping[str, str]
+    #: Paused apps, with their incarnations.
+    paused_apps: Mapping[str, str] = field(default_factory=dict)
 
     def is_over(self, assignment: Assignment) -> bool:
         """Whether no instance runs for ``assignment`` any more, or its writes are ignored.
@@ -115,6 +117,10 @@ class ClusterState:
         epochs = (assignment.epoch, assignment.placed_epoch)
         return status.position if status.epoch in epochs else None
 
+    def is_paused(self, assignment: Assignment) -> bool:
+        """Whether ``assignment`` is of a paused app: it stays, stopped, until that is resumed."""
+        return self.paused_apps.get(assignment.app) == assignment.app_incarnation
+
     def is_ours(self, assignment: Assignment) -> bool:
         """Whether ``assignment`` is of a desired app, not of an earlier one of the same name."""
         wanted = self.wanted.get(assignment.instance)
@@ -146,6 +152,11 @@ def cluster_state_of(snapshot: ClusterSnapshot, settings: Settings) -> ClusterSt
         held={h.value.instance: h.value for h in snapshot.held},
         standing_by=_standing_by(snapshot, wanted),
         held_apps={a.value.spec.name: a.value.held for a in snapshot.apps if a.value.held},
+        paused_apps={
+            a.value.spec.name: a.value.incarnation
+            for a in snapshot.apps
+            if a.value.paused and not (a.value.deleting or a.value.held)
+        },
     )
     changes = _changes(known)
     current = {}
@@ -239,7 +250,7 @@ def _wanted(
     apps = sorted(snapshot.apps, key=lambda a: (a.value.deployed_at_ms, a.value.spec.name))
     found = {}
     for app in apps:
-        if app.value.deleting or app.value.held:
+        if app.value.deleting or app.value.held or app.value.paused:
             continue
         for desired in app.value.spec.groups:
             form = forms[desired.app, desired.name]

@@ -14,6 +14,8 @@ from mesh.control.group_revisions import describe_change
 from mesh.model.cluster import InstanceState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from mesh.control.cluster_state import ClusterState
     from mesh.control.standby import StandbyView
     from mesh.model.app import GroupSpec
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
 UNPLACED: Final = "unplaced"
 #: it has one, and its worker has not answered;
 ASSIGNED: Final = "assigned"
-#: it is leaving the one it has.
+#: it is leaving the one it has;
 STOPPING: Final = "stopping"
+#: its app is paused, and it has stopped.
+PAUSED: Final = "paused"
 
 
 class AppState(StrEnum):
@@ -42,6 +46,8 @@ class AppState(StrEnum):
     RESTORING = "restoring"
     #: A group stops, to continue as more or fewer instances, or with another text.
     RESCALING = "rescaling"
+    #: Its instances are stopped until it is resumed.
+    PAUSED = "paused"
     #: It was undeployed and is being removed.
     UNDEPLOYING = "undeploying"
 
@@ -92,6 +98,12 @@ class AppStatus:
     cure: str | None = None
 
 
+def app_statuses(found: ClusterState, apps: Iterable[AppRecord]) -> list[AppStatus]:
+    """The states of several apps; arguments as for ``app_status``."""
+    standing_by = standby.views(found)
+    return [_status(found, app, standing_by) for app in apps]
+
+
 def app_status(found: ClusterState, app: AppRecord) -> AppStatus:
     """The state of ``app``.
 
@@ -99,7 +111,12 @@ def app_status(found: ClusterState, app: AppRecord) -> AppStatus:
         found: the cluster as any manager sees it.
         app: the app's desired state.
     """
-    standing_by = standby.views(found)
+    return _status(found, app, standby.views(found))
+
+
+def _status(
+    found: ClusterState, app: AppRecord, standing_by: Mapping[str, StandbyView]
+) -> AppStatus:
     views = tuple(
         _with_standby(_view(group.name, name, app, found), standing_by.get(name))
         for group in app.spec.groups
@@ -119,6 +136,11 @@ def app_status(found: ClusterState, app: AppRecord) -> AppStatus:
             views,
             "if the restore was interrupted, run 'mesh restore' again",
         )
+    if app.paused:
+        stopping = ", ".join(view.instance for view in views if view.state == STOPPING)
+        waits = f"{stopping} to stop; " if stopping else ""
+        reason = f"{waits}'mesh resume {name}' continues it"
+        return AppStatus(name, AppState.PAUSED, reason, views)
     unplaced = next((view for view in views if view.state == UNPLACED), None)
     if unplaced is not None:
         reason = f"{unplaced.instance}: {unplaced.reason}"
@@ -186,6 +208,9 @@ def _view(group: str, instance: str, app: AppRecord, found: ClusterState) -> Ins
         return InstanceView(
             instance, group, assignment.worker, assignment.epoch, STOPPING, reason=reason
         )
+    if app.paused:
+        worker = assignment.worker if assignment is not None else None
+        return InstanceView(instance, group, worker, None, PAUSED)
     if assignment is None or waiting is not None:
         return _unplaced(group, instance, app, found)
     if assignment.stop:

@@ -130,6 +130,10 @@ def _unwanted(found: ClusterState, lease_revision: int) -> Iterator[Action]:
     for name, assignment in found.assignments.items():
         if found.is_ours(assignment):
             continue
+        if found.is_paused(assignment):
+            if not assignment.stop:
+                yield _withdraw(assignment, None, lease_revision, f"app {assignment.app} is paused")
+            continue
         held = found.held_apps.get(assignment.app)
         cause = held or f"app {assignment.app} no longer wants it"
         if found.is_over(assignment):
@@ -247,7 +251,7 @@ def _moving(found: ClusterState, snapshot: ClusterSnapshot) -> int:
     count = 0
     for seen in snapshot.assignments:
         assignment = seen.value
-        if snapshot.now_s - seen.seen_at_s >= MOVE_S:
+        if snapshot.now_s - seen.seen_at_s >= MOVE_S or found.is_paused(assignment):
             continue
         status = found.statuses.get(assignment.instance)
         runs = (

@@ -175,9 +175,8 @@ class JetStreamBlobStore:
         found: list[str] = []
         while True:
             query = orjson.dumps({"subjects_filter": wanted, "offset": len(found)})
-            info = await self._js._api_request(
-                f"$JS.API.STREAM.INFO.OBJ_{names.STATE_BUCKET}", query, timeout=_LIST_S
-            )
+            call = f"{self._js._prefix}.STREAM.INFO.OBJ_{names.STATE_BUCKET}"
+            info = await self._js._api_request(call, query, timeout=_LIST_S)
             some = info["state"].get("subjects") or {}
             found += some
             if not some or len(found) >= info.get("total", 0):

@@ -20,7 +20,7 @@ from nats.js.errors import (
 
 from mesh.errors import MeshError
 from mesh.jetstream import journal, snapshots
-from mesh.jetstream.connection import RECONNECT_S
+from mesh.jetstream.connection import RECONNECT_S, api_subject
 from mesh.logs import fields
 from mesh.model import names
 
@@ -104,8 +104,8 @@ async def forbid_rollups(client: Client, specs: Iterable[AppSpec]) -> None:
         async for config in _configs(client):
             if config["name"] in ours and config.get("allow_rollup_hdrs"):
                 config["allow_rollup_hdrs"] = False
-                call = f"$JS.API.STREAM.UPDATE.{config['name']}", orjson.dumps(config)
-                reply = await client.request(*call, timeout=_CREATE_S)
+                call = api_subject(client, f"STREAM.UPDATE.{config['name']}")
+                reply = await client.request(call, orjson.dumps(config), timeout=_CREATE_S)
                 error = orjson.loads(reply.data).get("error")
                 log.info(
                     "stream allows no rollups any more",
@@ -120,7 +120,7 @@ async def _configs(client: Client) -> AsyncIterator[dict[str, Any]]:
     offset, total = 0, 1
     while offset < total:
         query = orjson.dumps({"offset": offset})
-        reply = await client.request("$JS.API.STREAM.LIST", query, timeout=_CREATE_S)
+        reply = await client.request(api_subject(client, "STREAM.LIST"), query, timeout=_CREATE_S)
         answer = orjson.loads(reply.data)
         found = answer.get("streams") or []
         for info in found:
@@ -205,7 +205,7 @@ def _covers(pattern: str, subject: str) -> bool:
 
 async def _create(client: Client, config: dict[str, Any]) -> None:
     # nats-py's StreamConfig has no field for atomic batches yet.
-    call = f"$JS.API.STREAM.CREATE.{config['name']}", orjson.dumps(config)
+    call = api_subject(client, f"STREAM.CREATE.{config['name']}"), orjson.dumps(config)
     for last in (False,) * (_CREATE_TIMES - 1) + (True,):
         try:
             reply = await client.request(*call, timeout=_CREATE_S)

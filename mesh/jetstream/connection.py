@@ -7,6 +7,7 @@ import contextlib
 import logging
 import re
 import ssl
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,8 @@ from mesh.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from nats.js import JetStreamContext
 
     from mesh.settings import NatsSettings
 
@@ -44,6 +47,14 @@ class TlsClient(Client):
     """
 
     demands_tls = False
+    #: The JetStream domain, empty for that of the servers.
+    js_domain = ""
+
+    def jetstream(self, **options: Any) -> JetStreamContext:
+        """The JetStream of the client's domain."""
+        if self.js_domain:
+            options = {"domain": self.js_domain, **options}
+        return super().jetstream(**options)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """Take what the server says of itself; the client's CONNECT follows."""
@@ -68,22 +79,40 @@ def listen(client: Client, changed: Callable[[bool], None]) -> None:
 
 
 def login(settings: NatsSettings) -> dict[str, Any]:
-    """Options of the client for user, credentials and TLS."""
+    """Options of the client for its login and TLS; OSError for a file that can't be read."""
     options: dict[str, Any] = {}
     if settings.user:
         options |= {"user": settings.user, "password": settings.password}
     if settings.creds:
         options["user_credentials"] = settings.creds
-    if settings.tls_ca:
-        options["tls"] = ssl.create_default_context(cafile=settings.tls_ca)
+    if settings.nkey_seed_file:
+        # The client itself takes a file without a line end only.
+        seed = Path(settings.nkey_seed_file).read_text(encoding="utf-8")
+        options["nkeys_seed_str"] = seed.strip()
+    if settings.inbox_prefix:
+        options["inbox_prefix"] = settings.inbox_prefix
+    if settings.tls_ca or settings.tls_cert or settings.tls_first:
+        options["tls"] = ssl.create_default_context(cafile=settings.tls_ca or None)
+    if settings.tls_cert:
+        options["tls"].load_cert_chain(settings.tls_cert, settings.tls_key)
+    if settings.tls_first:
+        options["tls_handshake_first"] = True
     return options
 
 
+def api_subject(client: Client, call: str) -> str:
+    """The subject of a call of the JetStream API in the client's domain."""
+    domain = getattr(client, "js_domain", "")
+    return f"$JS.{domain}.API.{call}" if domain else f"$JS.API.{call}"
+
+
 def new_client(settings: NatsSettings) -> Client:
-    """A client that is not connected; it demands TLS for a ``tls://`` URL or an authority."""
+    """A client that is not connected; a ``tls://`` URL or an option of TLS demands TLS."""
     client = TlsClient()
     urls = servers_of(settings)
-    client.demands_tls = bool(settings.tls_ca) or any(url.startswith("tls://") for url in urls)
+    wants_tls = settings.tls_ca or settings.tls_cert or settings.tls_first
+    client.demands_tls = bool(wants_tls) or any(url.startswith("tls://") for url in urls)
+    client.js_domain = settings.js_domain
     return client
 
 
@@ -169,8 +198,8 @@ async def connect(settings: NatsSettings, name: str, *, keeps_requests: bool = T
     }
     if not keeps_requests:
         options["pending_size"] = 0
-    options |= login(settings)
     try:
+        options |= login(settings)
         # Endless attempts are for later: the first connection fails within the time given.
         await client.connect(**{**options, "max_reconnect_attempts": 1})
     except (OSError, NatsError, TimeoutError) as error:
@@ -188,6 +217,12 @@ def connector_options(nats: NatsSettings) -> dict[str, str]:
         "user": nats.user,
         "password": nats.password,
         "credentials": nats.creds,
+        "nkeySeedFile": nats.nkey_seed_file,
         "tlsCa": nats.tls_ca,
+        "tlsCert": nats.tls_cert,
+        "tlsKey": nats.tls_key,
+        "tlsFirst": "true" if nats.tls_first else "",
+        "inboxPrefix": nats.inbox_prefix,
+        "jsDomain": nats.js_domain,
     }
     return {name: value for name, value in options.items() if value}

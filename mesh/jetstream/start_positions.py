@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 from nats.js.errors import NotFoundError
 
+from mesh.jetstream.connection import api_subject
 from mesh.model.begin import StartPositionKind
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ async def _before(client: Client, stream: str, time_ms: int, last: int) -> int:
     moment = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
     wanted = {"start_time": moment.replace("+00:00", "Z"), "next_by_subj": ">"}
     reply = await client.request(
-        f"$JS.API.STREAM.MSG.GET.{stream}", orjson.dumps(wanted), timeout=_TIMEOUT_S
+        api_subject(client, f"STREAM.MSG.GET.{stream}"), orjson.dumps(wanted), timeout=_TIMEOUT_S
     )
     answer = orjson.loads(reply.data)
     return int(answer["message"]["seq"]) - 1 if "message" in answer else last

@@ -11,6 +11,7 @@ from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.errors import NotFoundError
 
 from mesh.control.restoring import StreamState
+from mesh.jetstream.connection import api_subject
 from mesh.model import names
 from mesh.model.backup import StreamCut
 
@@ -69,13 +70,14 @@ async def _markers(client: Client, js_stream: str) -> tuple[int, dict[str, str]]
         github.com/nats-io/nats-architecture-and-design, ADR-31, "multi last".
     """
     prefix = f"{names.marker_subject(js_stream)}."
+    direct_get = api_subject(client, f"DIRECT.GET.{js_stream}")
     while True:
         answers: asyncio.Queue[Msg] = asyncio.Queue()
         inbox = client.new_inbox()
         subscription = await client.subscribe(inbox, cb=answers.put)
         try:
             request = json.dumps({"multi_last": [f"{prefix}>"], "batch": 1024}).encode()
-            await client.publish(f"$JS.API.DIRECT.GET.{js_stream}", request, reply=inbox)
+            await client.publish(direct_get, request, reply=inbox)
             found: dict[str, str] = {}
             pending = -1
             while True:

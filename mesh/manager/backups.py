@@ -250,6 +250,7 @@ class Backups:
             deployed_by=by or before.deployed_by,
             deleting=False,
             held="",
+            paused=False,
             skips=restoring.skips(backup, states) if replay else (),
             # Channels and groups that a later edit has added.
             retired=still_retired(
@@ -288,6 +289,7 @@ class Backups:
             deployed_by=by,
             deleting=False,
             held="",
+            paused=False,
             skips=(),
             retired=None,
         )

@@ -58,6 +58,21 @@ class Deployed:
     changes: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The effect of a text, as it would be if it were deployed now."""
+
+    app: str
+    #: Whether no app of this name is deployed.
+    is_new: bool
+    #: As ``mesh plan --output json`` prints it.
+    plan: dict[str, Any]
+    #: As ``mesh diff --output json`` prints them; None for a new app.
+    changes: dict[str, Any] | None
+    #: The error with which the deploy would be refused; None if it would not be.
+    refused: dict[str, Any] | None
+
+
 class Deployments:
     """Deploys, replaces and edits apps.
 
@@ -97,6 +112,24 @@ class Deployments:
                 name is deployed that has another plan.
         """
         return await self._deploy(await self._planner.plan(text), by, begin)
+
+    async def preview(self, text: str, reset: Collection[str] = ()) -> Preview:
+        """Plan ``text`` and compare it with the app of its name; nothing is written.
+
+        Args:
+            text: SiddhiQL.
+            reset: groups that would discard their state.
+
+        Raises:
+            MeshError: MESH-L*, MESH-P* for faults of the text.
+        """
+        spec = await self._planner.plan(text)
+        record = self._desired.record(spec.name)
+        if record is None or record.deleting or record.making:
+            made = await self._planner.preview(None, spec, {}, ())
+            return Preview(spec.name, True, *made)
+        made = await self._planner.preview(record.spec, spec, record.scaled, reset)
+        return Preview(spec.name, False, *made)
 
     async def _deploy(self, spec: AppSpec, by: str, begin: StartPosition) -> Deployed:
         known = await self._known(spec.name)
@@ -252,6 +285,8 @@ class Deployments:
                 f'app "{name}" is being restored',
                 hint="Deploy it again when it runs.",
             )
+        if before.paused:
+            raise paused_error(name)
         number = before.edits + 1
         spec, made = await self._planner.edit(before.spec, spec, before.scaled, number, reset)
         conflict = MeshError(
@@ -301,6 +336,15 @@ class Deployments:
         if added.channels:
             with contextlib.suppress(MeshError):
                 await self._desired.change(names.app_key(spec.name), cleared, GIVE_UP_S)
+
+
+def paused_error(app: str) -> MeshError:
+    """The refusal of a change of an app that is paused."""
+    return MeshError(
+        "MESH-A409",
+        f'app "{app}" is paused',
+        hint=f"'mesh resume {app}' continues it; change it then.",
+    )
 
 
 def retired_by(failed: AppRecord, spec: AppSpec, before: Retired | None) -> Retired | None:

@@ -285,6 +285,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         ends.push_async_callback(advisories.stop)
         await advisories.start()
         works = {"heartbeats": manager.beat, "leadership": manager.lead, "sweeps": manager.sweep}
+        works["history"] = service.telemetry.run
         if settings.manager.apps_dir:
             path, variables = Path(settings.manager.apps_dir), settings.manager.apps_variables
             folder = AppsFolder(path, service, journal.note, name, variables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,11 @@ def node_views(snapshot: ClusterSnapshot, settings: Settings) -> list[NodeView]:
     worker = settings.worker
     leader = election.leader_of(snapshot, settings.manager.lease_ttl_s)
     seen = sorted(snapshot.nodes, key=lambda n: (n.value.role, n.value.id))
+    paused = {a.value.spec.name for a in snapshot.apps if a.value.paused}
+    # A paused app's assignments stay where they were stopped.
+    placed = Counter(
+        a.value.worker for a in snapshot.assignments if not (a.value.stop and a.value.app in paused)
+    )
     workers = {host.name: host for host in candidates(snapshot, settings)}
     return [
         NodeView(
@@ -59,7 +65,7 @@ def node_views(snapshot: ClusterSnapshot, settings: Settings) -> list[NodeView]:
             ready=node.value.ready,
             address=node.value.address,
             pid=node.value.pid,
-            instances=sum(a.value.worker == node.value.id for a in snapshot.assignments),
+            instances=placed[node.value.id],
             cpu_percent=node.value.metrics.cpu_percent,
             memory_bytes=node.value.metrics.memory_bytes,
             process_cpu_percent=node.value.metrics.process_cpu_percent,

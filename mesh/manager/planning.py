@@ -20,8 +20,9 @@ from mesh.plan.app_elements import elements
 from mesh.plan.bind import bind
 from mesh.plan.build import AppPlan, plan
 from mesh.plan.changes import changes_between
-from mesh.plan.edits import Edit, edit_app
+from mesh.plan.edits import Edit, edit_app, obstacles
 from mesh.plan.explain import to_values
+from mesh.plan.explain_changes import changes_to_values
 from mesh.plan.groups import app_name
 from mesh.plan.picture import to_dot, to_svg
 from mesh.plan.rename import renamed
@@ -57,6 +58,10 @@ def plan_process() -> BoundedProcess:
 
 #: Of this Python process, so that it is started once.
 _PROCESS: Final = plan_process()
+
+
+#: Values of a plan; of the changes, None for a new app; of the refusal, None without one.
+Previewed = tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any] | None]
 
 
 class Process(Protocol):
@@ -113,6 +118,16 @@ class Planner:
         """The plan with the numbers of instances of ``before``, and ``edit_app`` of it."""
         reset = tuple(reset)
         return await self._run(None, edit_of, before, text, dict(scaled), number, reset)
+
+    async def preview(
+        self,
+        before: AppSpec | None,
+        text: AppSpec,
+        scaled: Mapping[str, int],
+        reset: Collection[str],
+    ) -> Previewed:
+        """The plan of a text, its changes to ``before``, and the error that would refuse them."""
+        return await self._run(None, preview_of, before, text, dict(scaled), tuple(reset))
 
     async def renamed(self, spec: AppSpec, other: str) -> AppSpec:
         """The plan under another name; see ``mesh.plan.rename``."""
@@ -193,3 +208,21 @@ def edit_of(
     """See ``Planner.edit``."""
     spec = as_scaled(text, scaled)
     return spec, edit_app(before, spec, number, reset)
+
+
+def preview_of(
+    before: AppSpec | None, text: AppSpec, scaled: Mapping[str, int], reset: Collection[str]
+) -> Previewed:
+    """See ``Planner.preview``."""
+    spec = as_scaled(text, scaled)
+    values = to_values(AppPlan(bind(parse(spec.text)), spec))
+    if before is None:
+        return values, None, None
+    found = changes_between(before, spec, reset=reset)
+    changes = changes_to_values(found, tuple(obstacles(before, spec, found)))
+    try:
+        if reset or not found.is_same:
+            edit_app(before, spec, 1, reset)
+    except MeshError as error:
+        return values, changes, error.to_dict()
+    return values, changes, None

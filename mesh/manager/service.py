@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.control import election
 from mesh.control.cluster_state import cluster_state_of
 from mesh.control.journal import JournalEntry, story
-from mesh.control.lifecycle import AppState, AppStatus, app_status
+from mesh.control.lifecycle import AppState, AppStatus, app_status, app_statuses
 from mesh.control.readiness import manager_reasons
 from mesh.errors import MeshError
 from mesh.jetstream import journal
 from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import connector_options
 from mesh.manager.backups import Backups
-from mesh.manager.deployments import UNDEPLOY_S, Deployments
+from mesh.manager.deployments import UNDEPLOY_S, Deployments, paused_error
 from mesh.manager.desired_state import DesiredState, refusals
 from mesh.manager.events import Events
 from mesh.manager.nodes import NodeView, node_views
+from mesh.manager.overview import Overview, overview
 from mesh.manager.planning import Planner
 from mesh.manager.queries import Queries
+from mesh.manager.telemetry import Telemetry
 from mesh.manager.waiting import Bound, until
 from mesh.model import names
 from mesh.model.begin import EARLIEST
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
     from mesh.control.cluster_state import ClusterState
     from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
-    from mesh.manager.deployments import Deployed
+    from mesh.manager.deployments import Deployed, Preview
+    from mesh.manager.rates import Flow
+    from mesh.manager.telemetry import Past
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
     from mesh.settings import Settings
@@ -95,6 +99,7 @@ class ManagerService:
         self._deployments = Deployments(
             client, view, self._desired, settings, clock, self._note, planner
         )
+        self.telemetry = Telemetry(view, clock, settings.manager)
         self.queries = Queries(client, view, self._desired, settings, clock)
         self.events = Events(self._js, self._desired.spec, self._take, clock.wall_ms)
         pieces = open_blob_store(self._js, settings.state.store, connector_options(settings.nats))
@@ -119,6 +124,43 @@ class ManagerService:
         return await self._deployments.update(
             text, undeploy=self.undeploy, by=by, replace=replace, reset=reset, begin=begin
         )
+
+    async def preview(self, text: str, *, reset: Collection[str] = ()) -> Preview:
+        """See ``Deployments.preview``."""
+        return await self._deployments.preview(text, reset)
+
+    async def pause(self, app: str, *, by: str = "") -> AppStatus:
+        """Stop the instances of an app; its channels, states and positions stay.
+
+        Raises:
+            MeshError: MESH-A404; MESH-A409 while it is undeployed, restored or changing.
+        """
+        await self._set_paused(app, True, by)
+        return self._status(app)
+
+    async def resume(self, app: str, *, by: str = "") -> AppStatus:
+        """Continue a paused app where it stopped; errors as ``pause``."""
+        await self._set_paused(app, False, by)
+        return self._status(app)
+
+    async def _set_paused(self, app: str, paused: bool, by: str) -> None:
+        def wanted() -> AppRecord | None:
+            record = self._desired.get(app).value
+            if record.deleting:
+                raise MeshError("MESH-A409", f'app "{app}" is still being undeployed')
+            if record.held:
+                raise MeshError("MESH-A409", f'app "{app}" does not run now: {record.held}')
+            # A group that changes its revision stops and starts instances itself.
+            if paused and any(name == app for name, _ in self._surveyed().changes):
+                raise MeshError(
+                    "MESH-A409",
+                    f'app "{app}" is changing',
+                    hint="'mesh status' shows what it waits for.  Pause it when it runs.",
+                )
+            return None if record.paused == paused else replace(record, paused=paused)
+
+        if at_ms := await self._desired.change(names.app_key(app), wanted, RETRY_S):
+            self._note(f"{'paused' if paused else 'resumed'} app {app}", at_ms, by, app=app)
 
     def unready_reasons(self) -> tuple[str, ...]:
         """Reasons why this manager can't serve now; none if it is ready."""
@@ -157,6 +199,8 @@ class ManagerService:
                 raise MeshError("MESH-A409", f'app "{app}" is still being undeployed')
             if record.held:
                 raise MeshError("MESH-A409", f'app "{app}" does not run now: {record.held}')
+            if record.paused:
+                raise paused_error(app)
             spec = scaled(record.spec, group, parallel)
             made = replace(record, spec=spec, scaled={**record.scaled, group: parallel})
             return None if made == record else made
@@ -171,7 +215,23 @@ class ManagerService:
         snapshot = self._view.snapshot()
         found = cluster_state_of(snapshot, self._settings)
         records = sorted((a.value for a in snapshot.apps), key=lambda record: record.spec.name)
-        return [app_status(found, record) for record in records]
+        return app_statuses(found, records)
+
+    async def overview(self) -> Overview:
+        """The whole cluster, what needs a person first."""
+        leader = (await self.leadership()).leader
+        return overview(await self.apps(), await self.nodes(), leader, self.unready_reasons())
+
+    async def flows(self) -> dict[str, Flow]:
+        """The present flow of each app, by name."""
+        members: dict[str, list[str]] = {}
+        for placed in self._view.snapshot().assignments:
+            members.setdefault(placed.value.app, []).append(placed.value.instance)
+        return self.telemetry.flows(members)
+
+    async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
+        """See ``Telemetry.past``."""
+        return await self.telemetry.past(kind, name, seconds, step_s)
 
     async def app(self, app: str) -> AppSpec:
         """The plan of an app; MESH-A404 if it is not deployed."""

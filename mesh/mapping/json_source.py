@@ -6,6 +6,7 @@ Events are objects by attribute name, alone, in an array or one a line; each may
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.mapping.events import of_values
+from mesh.mapping.texts import value_of
 from pyspark_nats.arrow import kernels, rows_at
 from pyspark_nats.decode import decode_messages
 from pyspark_nats.decode.result import DecodeResult, assembled, part
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 _EVENT: Final = "event"
 _ENVELOPE: Final = r'^\s*(\[\s*)?\{\s*"event"\s*:\s*\{'
+_ENVELOPE_OF: Final = re.compile(_ENVELOPE.encode()).match
+#: Payloads up to which Python's expression is faster: Arrow compiles its own for each batch.
+_FEW: Final = 500
 
 
 class PlainSource:
@@ -69,10 +74,11 @@ class JsonSource(PlainSource):
         data = pa.array(payloads, pa.binary())
         if _EVENT in self._schema.names:
             return self._plain(data, self._schema)
-        is_inside = kernels.match_substring_regex(data, _ENVELOPE)
-        if not kernels.any(is_inside).as_py():
+        flags = _enveloped(payloads, data)
+        if not flags.any():
             return self._plain(data, self._schema)
-        flags = is_inside.to_numpy(zero_copy_only=False)
+        if flags.all():
+            return self._unwrapped(data, self._schema)
         parts, errors = [], []
         for mask, decode in ((~flags, self._plain), (flags, self._unwrapped)):
             at = np.flatnonzero(mask)
@@ -101,6 +107,14 @@ class JsonSource(PlainSource):
         return assembled([part(rows, message, index)], schema, errors, len(data))
 
 
+def _enveloped(payloads: Sequence[bytes], data: Any) -> Any:
+    """Whether each payload begins as an envelope, as flags."""
+    if len(payloads) <= _FEW:
+        return np.fromiter((_ENVELOPE_OF(p) is not None for p in payloads), bool, len(payloads))
+    found: Any = kernels.match_substring_regex(data, _ENVELOPE)
+    return found.to_numpy(zero_copy_only=False)
+
+
 class JsonPathSource:
     """The custom mapping: a JSON path or a transport property for each attribute."""
 
@@ -109,11 +123,15 @@ class JsonPathSource:
     ) -> None:
         self._schema, self._missing = schema, missing
         self._enclosing = parse(_rooted(enclosing))
-        self._paths: list[tuple[str, Path | str, bool]] = []
+        self._paths: list[tuple[str, Path, bool]] = []
+        self._properties: list[tuple[str, str, Any]] = []
         for field in schema:
             text = paths[field.name]
-            path = text[4:].lower() if text.startswith("trp:") else parse(_rooted(text))
-            self._paths.append((field.name, path, pa.types.is_string(field.type)))
+            if text.startswith("trp:"):
+                self._properties.append((field.name, text[4:].lower(), field.type))
+            else:
+                is_text = pa.types.is_string(field.type)
+                self._paths.append((field.name, parse(_rooted(text)), is_text))
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
@@ -137,11 +155,10 @@ class JsonPathSource:
 
     def _event(self, document: Any, properties: Mapping[str, str]) -> dict[str, Any]:
         event: dict[str, Any] = {}
+        for name, key, kind in self._properties:
+            if key in properties:
+                event[name] = value_of(properties[key], kind)
         for name, path, is_text in self._paths:
-            if isinstance(path, str):
-                if path in properties:
-                    event[name] = properties[path]
-                continue
             try:
                 value = path.read(document)
             except PathNotFoundError:

@@ -130,6 +130,17 @@ class Retired:
     removing: bool = False
 
 
+class StatisticsLevel(StrEnum):
+    """Metrics of an app."""
+
+    #: None, and no history.
+    OFF = "OFF"
+    #: Of its instances.
+    BASIC = "BASIC"
+    #: Also of its queries, windows and tables.
+    DETAIL = "DETAIL"
+
+
 @dataclass(frozen=True, slots=True)
 class AppRecord:
     """Desired state of one app."""
@@ -156,6 +167,10 @@ class AppRecord:
     scaled: Mapping[str, int] = field(default_factory=dict, hash=False)
     #: A manager is making its channels; ``held`` is set as well.
     making: bool = False
+    #: Its instances are stopped until it is resumed; channels, states and positions stay.
+    paused: bool = False
+    #: Its metrics.
+    statistics: StatisticsLevel = StatisticsLevel.BASIC
 
 
 @dataclass(frozen=True, slots=True)

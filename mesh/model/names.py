@@ -22,6 +22,14 @@ SNAPSHOTS_BUCKET: Final = "mesh_snapshots"
 #: Key-value bucket with a description of each backup; their contents are beside the snapshots.
 BACKUPS_BUCKET: Final = "mesh_backups"
 
+#: Key-value bucket of users, roles and tokens; managers alone read it.
+USERS_BUCKET: Final = "mesh_users"
+#: Key-value bucket of encrypted secrets.
+SECRETS_BUCKET: Final = "mesh_secrets"
+#: JetStream stream of who asked the API for what.
+AUDIT_STREAM: Final = "mesh_audit"
+AUDIT_SUBJECT: Final = f"{ROOT}._audit"
+
 #: JetStream stream of decisions and their causes.
 JOURNAL_STREAM: Final = "mesh_journal"
 

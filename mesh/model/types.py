@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    import pyarrow as pa
 
 
 class AttributeType(StrEnum):
@@ -35,21 +35,27 @@ class AttributeType(StrEnum):
     @property
     def arrow(self) -> pa.DataType:
         """The Arrow type of a column of it."""
-        return _ARROW[self]
+        return _arrow_types()[self]
 
 
 #: From narrow to wide: arithmetic yields the wider of its operands.
 NUMERIC = (AttributeType.INT, AttributeType.LONG, AttributeType.FLOAT, AttributeType.DOUBLE)
 
-_ARROW: dict[AttributeType, pa.DataType] = {
-    AttributeType.STRING: pa.string(),
-    AttributeType.INT: pa.int32(),
-    AttributeType.LONG: pa.int64(),
-    AttributeType.FLOAT: pa.float32(),
-    AttributeType.DOUBLE: pa.float64(),
-    AttributeType.BOOL: pa.bool_(),
-    AttributeType.OBJECT: pa.binary(),
-}
+
+@cache
+def _arrow_types() -> Mapping[AttributeType, pa.DataType]:
+    # Imported when it is needed: an idle connector host does without, and needs half the memory.
+    import pyarrow as pa
+
+    return {
+        AttributeType.STRING: pa.string(),
+        AttributeType.INT: pa.int32(),
+        AttributeType.LONG: pa.int64(),
+        AttributeType.FLOAT: pa.float32(),
+        AttributeType.DOUBLE: pa.float64(),
+        AttributeType.BOOL: pa.bool_(),
+        AttributeType.OBJECT: pa.binary(),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +96,6 @@ def _arrow_schema(attributes: tuple[Attribute, ...]) -> pa.Schema:
 
 def arrow_schema(attributes: Iterable[Attribute]) -> pa.Schema:
     """The Arrow schema of ``attributes``, all fields nullable."""
+    import pyarrow as pa
+
     return pa.schema([pa.field(a.name, a.type.arrow) for a in attributes])

@@ -13,6 +13,7 @@ import orjson
 from nats.errors import Error as NatsError
 
 from mesh.clock import SystemClock
+from mesh.jetstream.connection import api_subject
 from pyspark_nats.protocol import jetstream
 
 if TYPE_CHECKING:
@@ -139,7 +140,8 @@ class ChannelReader:
             "mem_storage": True,
             "num_replicas": 1,
         }
-        call = f"$JS.API.CONSUMER.CREATE.{self._js_stream}.{name}.{self._subject}"
+        wanted = f"CONSUMER.CREATE.{self._js_stream}.{name}.{self._subject}"
+        call = api_subject(self._client, wanted)
         query = orjson.dumps({"stream_name": self._js_stream, "config": config})
         answer = orjson.loads((await self._client.request(call, query, timeout=_ANSWER_S)).data)
         if "error" in answer:
@@ -160,7 +162,7 @@ class ChannelReader:
         expires_ns = int(_EXPIRES_S * 1e9)
         query = {"batch": _MESSAGES, "max_bytes": bytes_max, "expires": expires_ns}
         await self._client.publish(
-            f"$JS.API.CONSUMER.MSG.NEXT.{self._js_stream}.{self._name}",
+            api_subject(self._client, f"CONSUMER.MSG.NEXT.{self._js_stream}.{self._name}"),
             orjson.dumps(query),
             reply=self._inbox,
         )

@@ -1,7 +1,8 @@
-"""Connector host: ``python -m mesh.receiver.host``, a child of the agent beside the session.
+"""Connector host: ``python -m mesh.receiver``, a child of the agent beside the session.
 
 It reads commands from standard input and writes reports to standard output, as the session does
-(``mesh.worker.protocol``).  Its instances are tasks of one event loop; it has no Spark.
+(``mesh.worker.protocol``).  Its instances are tasks of one event loop; it has no Spark.  Arrow and
+what instances need otherwise is imported for the first of them.
 """
 
 from __future__ import annotations
@@ -14,16 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from mesh import logs
 from mesh.clock import SystemClock
-from mesh.connect import registry
-from mesh.connect.spec import Role
 from mesh.control.retries import Retries
 from mesh.jetstream.connection import close, connect
 from mesh.logs import fields
 from mesh.model import codec
 from mesh.receiver.access import access_of, references_of
-from mesh.receiver.instance import Environment
-from mesh.receiver.sinks import SinkInstance
-from mesh.receiver.sources import PullInstance, ServerInstance
+from mesh.receiver.environment import Environment
+from mesh.receiver.imports import import_arrow
 from mesh.worker.protocol import (
     CONFIG_VARIABLE,
     Ready,
@@ -68,6 +66,11 @@ def environment_of(
 
 def instance_of(environment: Environment, group: GroupSpec, assignment: Assignment) -> DoorInstance:
     """The instance of a group with one source or sink."""
+    from mesh.connect import registry
+    from mesh.connect.spec import Role
+    from mesh.receiver.sinks import SinkInstance
+    from mesh.receiver.sources import PullInstance, ServerInstance
+
     if group.inputs:
         return SinkInstance(environment, group, assignment)
     role, _, name = group.connectors[0].partition(" ")
@@ -100,15 +103,19 @@ class Host:
         async def run() -> None:
             if before is not None:
                 await asyncio.wait([before])
-            found = act(*arguments)
-            if asyncio.iscoroutine(found):
-                await found
+            try:
+                found = act(*arguments)
+                if asyncio.iscoroutine(found):
+                    await found
+            except Exception as error:
+                log.exception("a command failed", extra=fields(instance=name, error=error))
 
         self._last[name] = asyncio.create_task(run())
 
     async def _start(self, group: GroupSpec, assignment: Assignment) -> None:
         await self._stop(assignment.instance, assignment.epoch - 1)
         if assignment.instance not in self._running:
+            import_arrow()
             instance = instance_of(self._environment, group, assignment)
             self._running[assignment.instance] = instance
             instance.start()
@@ -154,7 +161,3 @@ def main() -> None:
     # Lines of a request each are of no use to an operator.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     asyncio.run(run(config, Replies()))
-
-
-if __name__ == "__main__":
-    main()

@@ -18,40 +18,20 @@ from mesh.plan.doors import door_of, make_mapper
 from mesh.receiver.positions import PositionStore, TakenOverError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from nats.aio.client import Client
-
-    from mesh.clock import Clock
-    from mesh.connect.contract import Access
     from mesh.connect.spec import Spec
-    from mesh.control.retries import Retries
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import Assignment, DoorStatus
     from mesh.model.types import StreamSchema
     from mesh.plan.doors import Door
+    from mesh.receiver.environment import Environment
 
 log = logging.getLogger(__name__)
 
 #: Interval of reports; time for a write under way when the instance stops, seconds.
 _REPORT_S: Final = 1.0
 _STOP_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """Environment that the instances of a host share."""
-
-    client: Client
-    clock: Clock
-    worker: str
-    access: Access
-    #: Reads the options by name of reference; MESH-C131 where that fails.
-    references: Callable[[], Mapping[str, Mapping[str, str]]]
-    retries: Callable[[], Retries]
-    report: Callable[[InstanceStatus], None]
-    #: Makes the source or sink of a declaration.
-    make: Callable[[Spec], Any] = lambda spec: spec.load()()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,14 @@ import contextlib
 import logging
 import random
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from nats.errors import Error as NatsError
 
-from mesh.connect.contract import Record, UnavailableError
+from mesh.connect.contract import Record, RefusedRecordsError, UnavailableError
 from mesh.errors import MeshError
 from mesh.logs import fields
 from mesh.model import error_entry, names
@@ -28,7 +29,7 @@ from mesh.receiver.positions import Position, TakenOverError, initial
 from pyspark_nats.decode import decode_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from nats.aio.client import Client
 
@@ -49,6 +50,10 @@ _EVENTS_MAX: Final = 2000
 _WAIT_S: Final = 1.0
 _STORE_S: Final = 0.5
 _RENEW_S: Final = 600.0
+#: Bytes of messages whose events are in memory together as records.
+_BYTES_MAX: Final = 512 << 10
+#: Options of a record without dynamic ones.
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 #: Failures that end with the next attempt.
 _FAILURES: Final = (UnavailableError, NatsError, TimeoutError, OSError, MeshError)
 #: Part of a delay that is random, so that several outboxes don't try at the same time.
@@ -70,13 +75,12 @@ class Destination:
     dynamic: Mapping[str, Callable[[pa.RecordBatch], list[str]]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(NamedTuple):
     """A record with the place of its event."""
 
     record: Record
     message: Message
-    index: int
+    place: int
 
 
 class Outbox:
@@ -154,6 +158,8 @@ class Outbox:
         self._done = self._stored.number
         sink = self._to.sink
         await sink.open(self._to.context, self._stored.values or None)
+        # A sink that stores its position with the records may be ahead of ours.
+        self._done = max(self._done, getattr(sink, "position", None) or 0)
         if sink.state is not None or self._done != self._stored.number:
             await self._store()
         reader = self._reader = ChannelReader(
@@ -174,7 +180,12 @@ class Outbox:
     async def _send(self, messages: Sequence[Message]) -> None:
         """Write the events of messages; the position advances with them."""
         kept = [m for m in messages if not any(low < m.sequence <= to for low, to in self._skips)]
-        items = await self._items(kept)
+        for some in _portions(kept):
+            await self._send_some(some)
+        self._done = messages[-1].sequence
+
+    async def _send_some(self, messages: Sequence[Message]) -> None:
+        items = await self._items(messages)
         at = 0
         while at < len(items):
             end = min(at + _EVENTS_MAX, len(items))
@@ -186,7 +197,6 @@ class Outbox:
             if self._to.sink.state is not None:
                 await self._store()
             at = end
-        self._done = messages[-1].sequence
 
     async def _items(self, messages: Sequence[Message]) -> list[_Item]:
         data = pa.array([m.data for m in messages], pa.binary())
@@ -212,19 +222,23 @@ class Outbox:
 
     def _mapped(self, rows: pa.RecordBatch, messages: Sequence[Message], index: Any) -> list[_Item]:
         payloads = self._mapper.encode(rows)
-        dynamic = {name: values(rows) for name, values in self._to.dynamic.items()}
+        names = list(self._to.dynamic)
+        columns = [values(rows) for values in self._to.dynamic.values()]
+        # Events of a plain sink share one mapping.
+        options = (
+            [dict(zip(names, own, strict=True)) for own in zip(*columns, strict=True)]
+            if names
+            else [_NONE] * len(payloads)
+        )
+        prefix = self._key_prefix
         return [
             _Item(
-                Record(
-                    f"{self._key_prefix}/{message.sequence}.{place}",
-                    payload,
-                    {name: values[at] for name, values in dynamic.items()},
-                ),
+                Record(f"{prefix}/{message.sequence}.{place}", payload, own, message.sequence),
                 message,
                 place,
             )
-            for at, (payload, message, place) in enumerate(
-                zip(payloads, messages, index.tolist(), strict=True)
+            for payload, message, place, own in zip(
+                payloads, messages, index.tolist(), options, strict=True
             )
         ]
 
@@ -234,10 +248,15 @@ class Outbox:
         while left:
             try:
                 outcomes = await self._to.sink.write([item.record for item in left])
-                await self._settle(left, dict(enumerate(outcomes)))
+                if any(outcomes):
+                    await self._settle(left, dict(enumerate(outcomes)))
+                else:
+                    self.rows_out += len(left)
                 left = []
                 self._attempts = 0
                 self._retries = self._retries.running(self._clock.monotonic_s())
+            except RefusedRecordsError as error:
+                left = await self._settle(left, error.reasons)
             except UnavailableError as error:
                 left = await self._settle(left, error.outcomes)
                 self._attempts = 1 if error.outcomes else self._attempts + 1
@@ -268,7 +287,7 @@ class Outbox:
                 continue
             item = items[at]
             await self._record(
-                item.message, item.index, reason, item.record.payload, item.record.key
+                item.message, item.place, reason, item.record.payload, item.record.key
             )
         return [item for at, item in enumerate(items) if at not in outcomes]
 
@@ -333,3 +352,15 @@ class Outbox:
         )
         if is_news:
             self._changed()
+
+
+def _portions(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """Successive messages of some bytes together; a larger one stands alone."""
+    first = size = 0
+    for at, message in enumerate(messages):
+        if at > first and size + len(message.data) > _BYTES_MAX:
+            yield messages[first:at]
+            first, size = at, 0
+        size += len(message.data)
+    if messages:
+        yield messages[first:]

@@ -87,8 +87,8 @@ class SinkInstance(DoorInstance):
     def _destinations(self, opened: Opened) -> list[Destination]:
         door = opened.door
         contexts = [
-            self._context(opened, opened.values(self.environment, options))
-            for options in door.destinations or ({},)
+            self._context(opened, opened.values(self.environment, options), number)
+            for number, options in enumerate(door.destinations or ({},), 1)
         ]
         sinks = [self.environment.make(opened.spec) for _ in contexts]
         name = door.connector
@@ -110,14 +110,17 @@ class SinkInstance(DoorInstance):
             found_all.append(one)
         return found_all
 
-    def _context(self, opened: Opened, values: dict[str, Any]) -> Context:
+    def _context(self, opened: Opened, values: dict[str, Any], number: int) -> Context:
+        own = self.assignment
         return Context(
             self.group.app,
             opened.stream.name,
             values,
             self.environment.access,
             opened.mapper.content_type,
-            self.assignment.instance,
+            own.instance,
+            f"mesh-{own.app}-{own.app_incarnation}-{self.group.name}-{number}",
+            own.epoch,
         )
 
     def _destination(self, opened: Opened, name: str, sink: Any, context: Context) -> Destination:

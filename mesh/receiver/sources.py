@@ -17,11 +17,12 @@ from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
 from mesh.receiver.instance import DoorInstance, Opened
 from mesh.receiver.positions import BATCH_MAX, initial
+from mesh.receiver.publisher import Publisher
 from mesh.receiver.sinks import endpoint_of
 from pyspark_nats.encode import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -34,7 +35,6 @@ _HEAD_ROOM: Final = 4096
 #: Bytes of events in a message: many events a message cost the broker little.
 _MESSAGE_BYTES: Final = 256 << 10
 _RENEW_S: Final = 600.0
-_ACK_S: Final = 5.0
 #: Requests whose bodies are mapped together.
 _TOGETHER: Final = 512
 
@@ -123,7 +123,8 @@ class PullInstance(_SourceInstance):
         """Store the events of a batch with its position, and record what can't be read."""
         number = at.number + 1
         for message, index, reason in found.errors:
-            await self._record(number, message, index, reason, batch.payloads[message])
+            name = batch.names[message] if batch.names is not None else f"{number}.{message}"
+            await self._record(name, index, reason, batch.payloads[message])
         payloads = list(lines_of(found.rows, min(_MESSAGE_BYTES, self._room)))
         if max(map(len, payloads), default=0) > self._room:
             raise UnavailableError(
@@ -137,9 +138,7 @@ class PullInstance(_SourceInstance):
         self._events += found.rows.num_rows
         return after
 
-    async def _record(
-        self, number: int, message: int, index: int, reason: str, payload: bytes
-    ) -> None:
+    async def _record(self, name: str, index: int, reason: str, payload: bytes) -> None:
         self._bad += 1
         (channel,) = self.group.outputs
         entry = error_entry.of_unreadable(
@@ -147,7 +146,7 @@ class PullInstance(_SourceInstance):
             self.group.name, reason, payload, door=self.group.connectors[0],
         )  # fmt: skip
         own = self.assignment
-        key = f"{own.app}/{own.app_incarnation}/{self.group.name}/{number}.{message}.{index}"
+        key = f"{own.app}/{own.app_incarnation}/{self.group.name}/{name}.{index}"
         await self.environment.client.jetstream().publish(
             names.error_subject(own.app), entry, headers={"Nats-Msg-Id": key}
         )
@@ -158,22 +157,34 @@ class _Request:
     payload: bytes
     properties: Mapping[str, str]
     key: str | None
-    answer: asyncio.Future[bytes]
+    #: The number of its events, once they are stored.
+    answer: asyncio.Future[int]
+
+    def refuse(self, error: Exception) -> None:
+        """Answer with an error, unless the request has ended."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
 
 
 class ServerInstance(_SourceInstance):
-    """A source to which others send: it answers when the broker has stored the events."""
+    """A source to which others send: it answers when the broker has stored the events.
+
+    Requests that arrive together are mapped together.  Those without a key share a message, since
+    a message costs the broker more than its events; one with a key has a message of its own.
+    """
 
     async def _run(self) -> None:
         opened, context = self._opened()
         (channel,) = self.group.outputs
         self._subject = channel.subject()
         self._requests: asyncio.Queue[_Request] = asyncio.Queue()
-        self._in_flight = 0
-        self._in_flight_max = int(context.options.get("max.concurrent") or 256)
+        self._waiting: set[_Request] = set()
+        self._waiting_max = int(context.options.get("max.concurrent") or 256)
+        self._publisher = Publisher(self.environment.client)
         server = self.environment.make(opened.spec)
         mapping = asyncio.create_task(self._map(opened))
         try:
+            await self._publisher.open()
             await server.open(context, self._accept)
             self._endpoint = getattr(server, "endpoint", "") or self._endpoint
             self._running()
@@ -181,48 +192,35 @@ class ServerInstance(_SourceInstance):
             await asyncio.wait([stopping, mapping], return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
         finally:
-            await server.close()
-            mapping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await mapping
+            if mapping.done():
+                # The task that would answer them has ended.
+                for request in self._waiting:
+                    request.refuse(UnavailableError("the source has failed", retry_after_s=1.0))
+            try:
+                await server.close()
+            finally:
+                mapping.cancel()
+                await self._publisher.close()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await mapping
 
     async def _accept(self, payload: bytes, properties: Mapping[str, str], key: str | None) -> int:
         """See ``Server``."""
-        if self._in_flight >= self._in_flight_max:
+        if len(self._waiting) >= self._waiting_max:
             raise UnavailableError("too many requests wait for the broker", retry_after_s=1.0)
-        self._in_flight += 1
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        request = _Request(payload, properties, key, answer)
+        self._waiting.add(request)
         try:
-            answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-            self._requests.put_nowait(_Request(payload, properties, key, answer))
-            message = await answer
-            if len(message) > self._room:
-                reason = f"the events need {len(message)} bytes, more than {self._room}"
-                raise RefusedPayloadError(reason, is_too_large=True)
-            if message:
-                await self._store(message, key)
-            count = message.count(b"\n") + 1 if message else 0
+            self._requests.put_nowait(request)
+            count = await answer
             self._events += count
             return count
         finally:
-            self._in_flight -= 1
-
-    async def _store(self, message: bytes, key: str | None) -> None:
-        headers = {"Content-Type": "application/json"}
-        if key is not None:
-            parts = (self.group.app, self.group.name, key)
-            digest = hashlib.sha256("\0".join(parts).encode(errors="surrogateescape"))
-            headers["Nats-Msg-Id"] = digest.hexdigest()
-        try:
-            await self.environment.client.jetstream().publish(
-                self._subject, message, headers=headers, timeout=_ACK_S
-            )
-            self._reason = None
-        except (NatsError, JetStreamError, TimeoutError, OSError) as error:
-            self._reason = f"the broker has not stored the events: {error}"
-            raise UnavailableError(self._reason, retry_after_s=1.0) from error
+            self._waiting.discard(request)
 
     async def _map(self, opened: Opened) -> None:
-        """Map the bodies of requests, those that have arrived meanwhile together."""
+        """Map and send the bodies of requests, those that have arrived meanwhile together."""
         while True:
             some = [await self._requests.get()]
             while not self._requests.empty() and len(some) < _TOGETHER:
@@ -234,11 +232,80 @@ class ServerInstance(_SourceInstance):
             self._bad += len(refused)
             lines = to_json(found.rows).to_pylist() if found.rows.num_rows else []
             bounds = np.searchsorted(found.message, np.arange(len(some) + 1))
+            parts: list[_Part] = []
             for number, request in enumerate(some):
-                if request.answer.done():
-                    continue
+                own = lines[bounds[number] : bounds[number + 1]]
+                size = sum(map(len, own)) + len(own)
                 if number in refused:
-                    request.answer.set_exception(refused[number])
-                else:
-                    own = lines[bounds[number] : bounds[number + 1]]
-                    request.answer.set_result(b"\n".join(own))
+                    request.refuse(refused[number])
+                elif size > self._room:
+                    reason = f"the events need {size} bytes, more than {self._room}"
+                    request.refuse(RefusedPayloadError(reason, is_too_large=True))
+                elif own:
+                    parts.append(_Part(request, own, size))
+                elif not request.answer.done():
+                    request.answer.set_result(0)
+            for message in messages_of(parts, min(_MESSAGE_BYTES, self._room)):
+                await self._send(message)
+
+    async def _send(self, parts: Sequence[_Part]) -> None:
+        """Publish the events of some requests in one message; its ack answers all of them."""
+        headers = {"Content-Type": "application/json"}
+        key = parts[0].request.key
+        if key is not None:
+            own = (self.group.app, self.group.name, key)
+            digest = hashlib.sha256("\0".join(own).encode(errors="surrogateescape"))
+            headers["Nats-Msg-Id"] = digest.hexdigest()
+        message = b"\n".join(line for part in parts for line in part.lines)
+
+        def stored(ack: asyncio.Future[int]) -> None:
+            if ack.cancelled():
+                return
+            error = ack.exception()
+            if error is not None:
+                self._failed(parts, error)
+                return
+            self._reason = None
+            for part in parts:
+                if not part.request.answer.done():
+                    part.request.answer.set_result(len(part.lines))
+
+        try:
+            ack = await self._publisher.send(self._subject, message, headers)
+        except (NatsError, JetStreamError, TimeoutError, OSError) as error:
+            self._failed(parts, error)
+        else:
+            ack.add_done_callback(stored)
+
+    def _failed(self, parts: Sequence[_Part], error: BaseException) -> None:
+        said = str(error) or type(error).__name__
+        self._reason = f"the broker has not stored the events: {said}"
+        for part in parts:
+            part.request.refuse(UnavailableError(self._reason, retry_after_s=1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A request whose events are to be stored."""
+
+    request: _Request
+    lines: Sequence[bytes]
+    size: int
+
+
+def messages_of(parts: Iterable[_Part], bytes_max: int) -> Iterator[list[_Part]]:
+    """The requests of each message, in order: together without keys, up to ``bytes_max``."""
+    some: list[_Part] = []
+    size = 0
+    for part in parts:
+        is_alone = part.request.key is not None
+        if some and (is_alone or size + part.size > bytes_max):
+            yield some
+            some, size = [], 0
+        if is_alone:
+            yield [part]
+        else:
+            some.append(part)
+            size += part.size
+    if some:
+        yield some

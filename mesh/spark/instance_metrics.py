@@ -7,12 +7,10 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mesh.model.cluster import InstanceStatus
+from mesh.model.cluster import InstanceState, InstanceStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from mesh.model.cluster import InstanceState
+    from mesh.control.instance_lifecycle import InstanceLifecycle
     from mesh.spark.instance_context import InstanceContext
 
 #: The end of the messages of ``StaleWriterError`` and MESH-S110.
@@ -34,8 +32,8 @@ class InstanceMetrics:
         self._assignment = context.io.assignment
         self._worker = context.options.worker
         self._clock = context.clock
-        self._report = context.report
         self._batch_ms: list[float] = []
+        #: Failures of the instance's other queries.
         self.restarts = 0
         self.messages_in = 0
         self.rows_out = 0
@@ -56,58 +54,37 @@ class InstanceMetrics:
         self.restarts += status.restarts
         self.count(status.messages_in, status.rows_out, status.errors, None)
 
-    def with_counts(self, status: InstanceStatus) -> InstanceStatus:
+    def with_counts(self, status: InstanceStatus, failures: int) -> InstanceStatus:
         """A status of the instance's other query, with the counts of this one added."""
         return replace(
             status,
-            restarts=status.restarts + self.restarts,
+            restarts=status.restarts + self.restarts + failures,
             messages_in=status.messages_in + self.messages_in,
             rows_out=status.rows_out + self.rows_out,
             errors=status.errors + self.errors,
         )
 
-    def status(
-        self,
-        state: InstanceState,
-        error: str | None,
-        settled: Mapping[str, int] | None,
-        rest_s: float | None = None,
-    ) -> InstanceStatus:
-        """The present status.
-
-        Args:
-            state: the present state.
-            error: the last error, if still relevant.
-            settled: the drained position by JetStream stream; None if not drained.
-            rest_s: the pause from now on, seconds; None without one.
-        """
+    def status(self, life: InstanceLifecycle) -> InstanceStatus:
+        """The present status."""
         at_ms = self._clock.wall_ms()
+        # The error of an earlier run is over.
+        error = None if life.state is InstanceState.RUNNING else life.error
         return InstanceStatus(
             instance=self._assignment.instance,
             app=self._assignment.app,
             worker=self._worker,
             epoch=self._assignment.epoch,
-            state=state,
+            state=life.state,
             at_ms=at_ms,
             error=error,
-            restarts=self.restarts,
+            restarts=self.restarts + life.failures,
             messages_in=self.messages_in,
             rows_out=self.rows_out,
             errors=self.errors,
             behind=self.behind,
             batch_ms_p50=statistics.median(self._batch_ms) if self._batch_ms else None,
-            settled=settled is not None,
-            position=settled or {},
-            retry_at_ms=None if rest_s is None else at_ms + round(rest_s * 1000),
+            settled=life.settled is not None,
+            position=life.settled or {},
+            retry_at_ms=None if life.rest_s is None else at_ms + round(life.rest_s * 1000),
             newer_epoch=newer_epoch(error),
         )
-
-    def report(
-        self,
-        state: InstanceState,
-        error: str | None,
-        settled: Mapping[str, int] | None,
-        rest_s: float | None = None,
-    ) -> None:
-        """Report it; arguments as for ``status``."""
-        self._report(self.status(state, error, settled, rest_s))

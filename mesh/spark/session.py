@@ -156,9 +156,12 @@ def slot_count(master: str) -> int:
 
 
 def _with_threads(master: str) -> str:
-    """A local master with twice as many threads: slots occupy one half, queries need the other."""
+    """A local master with more threads: slots occupy some all the time, queries need the others.
+
+    One more slot is for functions of users.
+    """
     threads = _threads(master)
-    return master if threads is None else _LOCAL.sub(f"local[{2 * threads}", master)
+    return master if threads is None else _LOCAL.sub(f"local[{2 * threads + 1}", master)
 
 
 def _threads(master: str) -> int | None:

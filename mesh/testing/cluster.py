@@ -12,6 +12,7 @@ from mesh.clock import SystemClock
 from mesh.control.lifecycle import AppState, AppStatus
 from mesh.jetstream import server
 from mesh.manager.service import ManagerService
+from mesh.model.nats_roles import Role, inbox
 from mesh.settings import ChannelSettings, NatsSettings, Settings
 from mesh.testing.processes import Processes
 
@@ -64,7 +65,11 @@ class MeshCluster(Processes):
     def _user(self, role: str) -> dict[str, str]:
         if role not in self._passwords:
             return {}
-        return {"MESH_NATS_USER": role, "MESH_NATS_PASSWORD": self._passwords[role]}
+        return {
+            "MESH_NATS_USER": role,
+            "MESH_NATS_PASSWORD": self._passwords[role],
+            "MESH_NATS_INBOX_PREFIX": inbox(Role(role)),
+        }
 
     def start_worker(self, name: str, **environment: str) -> None:
         """Start a worker, with these variables as well; it is ready some seconds later."""

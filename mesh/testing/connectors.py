@@ -28,8 +28,8 @@ from mesh.jetstream.connection import close, connect
 from mesh.model import names
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.plan.build import plan
+from mesh.receiver.environment import Environment
 from mesh.receiver.host import instance_of
-from mesh.receiver.instance import Environment
 from mesh.settings import ChannelSettings, NatsSettings
 
 if TYPE_CHECKING:

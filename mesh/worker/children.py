@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Module of the host, which is not imported here: it is above this package.
-HOST: Final = "mesh.receiver.host"
+HOST: Final = "mesh.receiver"
 _RETRY_S: Final = 0.5
 _RETRY_MAX_S: Final = 10.0
 

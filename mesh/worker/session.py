@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -61,6 +62,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Definitions of functions in a group's text, also in a comment: those only cost a slot.
+_HAS_FUNCTIONS: Final = re.compile(r"\bdefine\s+function\b", re.IGNORECASE)
+
 #: Largest number of the event loop's threads, created on demand: one for each instance that ends,
 #: and more.
 _THREADS: Final = 256
@@ -80,6 +84,7 @@ class Session:
         shared_query: SharedQuery | None,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task,
     ) -> None:
+        self._scratch = directory
         self._directory = directory / state_directory.INSTANCES
         self._spawn = spawn
         self._spark = spark
@@ -89,7 +94,10 @@ class Session:
         self._replies = replies
         self._instances: dict[str, DedicatedInstance | SharedInstance | Ticker] = {}
         self._options = options
+        #: None if each instance has a query of its own.
         self._shared_query = shared_query
+        #: For instances with functions of users; started with the first of them.
+        self._script_query: SharedQuery | None = None
         #: Tasks that stop an instance, with its name.
         self._ending: dict[asyncio.Task[None], str] = {}
         #: The last task that starts an instance, by its name, with the epoch.
@@ -140,8 +148,9 @@ class Session:
         self._instances.clear()
         for name in list(self._mirrors):
             await self._release(name)
-        if self._shared_query is not None:
-            await asyncio.to_thread(self._shared_query.stop)
+        for query in (self._script_query, self._shared_query):
+            if query is not None:
+                await asyncio.to_thread(query.stop)
 
     async def _begin(
         self,
@@ -226,9 +235,22 @@ class Session:
             self._replies.send(Report(status))
 
         context = InstanceContext(io, self._options, directory, store, report, SystemClock())
-        if self._shared_query is not None and io.group.mode is GroupMode.REAL_TIME:
-            return SharedInstance(self._shared_query, context)
+        query = self._query_of(io.group)
+        if query is not None:
+            return SharedInstance(query, context)
         return DedicatedInstance(self._spark, context)
+
+    def _query_of(self, group: GroupSpec) -> SharedQuery | None:
+        """The query that runs a group's instances together with others; None for one of its own."""
+        if self._shared_query is None or group.mode is not GroupMode.REAL_TIME:
+            return None
+        if not _HAS_FUNCTIONS.search(group.text):
+            return self._shared_query
+        if self._script_query is None:
+            self._script_query = session_start.start_script_query(
+                self._spark, self._options, self._scratch
+            )
+        return self._script_query
 
     async def _stop(self, name: str, epoch: int, *, settle: bool = False) -> None:
         running = self._instances.get(name)

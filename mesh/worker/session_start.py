@@ -14,6 +14,7 @@ from mesh.operators import native
 from mesh.spark import session as spark_session
 from mesh.spark import warmup
 from mesh.spark.shared_query.query import SharedQuery
+from mesh.spark.shared_query.source import ScriptQuerySource, SharedQuerySource
 from mesh.worker import warmup_channels
 
 if TYPE_CHECKING:
@@ -33,13 +34,36 @@ def start_shared_query(
     spark: SparkSession, config: SessionConfig, options: InstanceOptions, directory: Path
 ) -> SharedQuery:
     """Start the query that instances share."""
+    slot_count = spark_session.slot_count(config.settings.spark.master)
+    return _start(spark, options, directory / "shared-query", slot_count, SharedQuerySource)
+
+
+def start_script_query(
+    spark: SparkSession, options: InstanceOptions, directory: Path
+) -> SharedQuery:
+    """Start the query that instances with functions of users share.
+
+    Such a function may hang, crash its process or fill its memory, and only others of its kind
+    wait for it then.
+    """
+    return _start(spark, options, directory / "script-query", 1, ScriptQuerySource)
+
+
+def _start(
+    spark: SparkSession,
+    options: InstanceOptions,
+    directory: Path,
+    slot_count: int,
+    source: type[SharedQuerySource],
+) -> SharedQuery:
     shared_query = SharedQuery(
         spark,
-        directory / "shared-query",
+        directory,
         SystemClock(),
         nats=options.nats,
-        slot_count=spark_session.slot_count(config.settings.spark.master),
+        slot_count=slot_count,
         retry_s=options.retry_s,
+        source=source,
     )
     shared_query.start()
     return shared_query

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
-from mesh.jetstream.connection import UNREACHABLE
+from mesh.jetstream.connection import UNREACHABLE, api_subject
 from mesh.logs import fields
 from mesh.model import names
 
@@ -84,7 +84,9 @@ async def _stream_names(client: Client) -> list[str]:
 
 
 async def _ask(client: Client, call: str, values: dict[str, Any]) -> dict[str, Any]:
-    reply = await client.request(f"$JS.API.{call}", orjson.dumps(values), timeout=_TIMEOUT_S)
+    reply = await client.request(
+        api_subject(client, call), orjson.dumps(values), timeout=_TIMEOUT_S
+    )
     answer: dict[str, Any] = orjson.loads(reply.data)
     return answer
 

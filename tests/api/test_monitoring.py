@@ -190,6 +190,23 @@ def test_workers_are_counted_that_are_there() -> None:
     assert (worker["id"], worker["labels"]) == ("w1", ["gpu=true"])
 
 
+def test_the_overview_has_flows_and_the_history_a_key() -> None:
+    found = ask("/overview", service=FakeService(texts={"Shop": TEXT})).json()
+    assert (found["leader"], found["flows"]["Shop"]["messages"]) == ("m1", 2.5)
+    past = ask("/history?app=Shop&seconds=60&step=30").json()
+    assert (past["of"], past["step_s"], past["values"]) == (
+        "app Shop",
+        30,
+        {"messages": [None, 2.5]},
+    )
+    for path in ("", "?app=Shop&seconds=-1", "?app=Shop&step=1e99"):
+        assert ask(f"/history{path}").status_code == 400
+    for path in ("app=Nothing", "app=Shop&group=one", "node=w1"):
+        told = ask(f"/history?{path}")
+        assert told.status_code == 404
+    assert told.json()["message"] == 'node "worker/w1" has no history'
+
+
 def test_metrics_are_read_by_prometheus() -> None:
     answer = ask("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh.cli import context, local, wire
+from mesh.cli import context, local_nats, wire
 from mesh.cli.context import Context
 from mesh.errors import MeshError
+from mesh.jetstream import server
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
@@ -119,10 +120,18 @@ def test_a_context_file_is_removed_only_by_who_wrote_it(alone: Path) -> None:
 
 
 @pytest.mark.nats
-def test_nats_of_mesh_dev_takes_its_user_only(tmp_path: Path) -> None:
-    nats = local._start_nats(tmp_path, 0, "p-ass_word1")
-    assert stat.S_IMODE((tmp_path / "nats" / "nats.conf").stat().st_mode) == 0o600
-    right = Context(nats=nats.url, nats_user="dev", nats_password="p-ass_word1")
+def test_nats_of_mesh_dev_takes_its_users_only(tmp_path: Path) -> None:
+    keys = local_nats.make(tmp_path / "nats")
+    nats = server.start(tmp_path / "nats", arguments=["-c", str(keys.configuration)])
+    for path in (keys.configuration, *keys.seeds.values()):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    passwords = keys.passwords
+    right = Context(
+        nats=nats.url,
+        nats_user="operator",
+        nats_password=passwords["operator"],
+        nats_inbox_prefix="_INBOX.operator",
+    )
 
     async def connect(at: Context) -> None:
         async with wire.connected(at) as client:
@@ -130,10 +139,11 @@ def test_nats_of_mesh_dev_takes_its_user_only(tmp_path: Path) -> None:
 
     try:
         # Other users of the machine see the arguments.
-        assert "p-ass_word1" not in str(nats.process.args)
+        assert not any(password in str(nats.process.args) for password in passwords.values())
         asyncio.run(connect(right))
-        # The URL that it prints is enough for any client.
-        asyncio.run(connect(Context(nats=right.nats_url)))
+        # The URLs that it prints are enough for any client.
+        for name in (local_nats.PUBLISHER, local_nats.READER):
+            asyncio.run(connect(Context(nats=keys.url(name, nats.url))))
         for wrong in (replace(right, nats_user=""), replace(right, nats_password="x")):
             detail = ""
             # The server closes the connection, and that may overtake what it says before.

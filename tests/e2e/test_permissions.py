@@ -1,4 +1,4 @@
-"""A whole mesh in the accounts of docs/operations.md: managers, workers and their sessions."""
+"""A whole mesh in the accounts of ``mesh nats-config``: managers, workers and their sessions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mesh.jetstream.watch import ClusterView
 from mesh.operators import precompile
 from mesh.settings import NatsSettings
 from mesh.testing.cluster import MeshCluster, Outside
-from tests.support.permissions import PASSWORDS, write_accounts
+from tests.support.permissions import PASSWORDS, inbox_of, write_accounts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,14 +30,16 @@ select item, count() as price group by item insert into DearOrders;"""
 
 
 @pytest.mark.extended
-def test_a_mesh_runs_in_the_documented_accounts(tmp_path: Path) -> None:
+def test_a_mesh_runs_in_accounts_of_least_privilege(tmp_path: Path) -> None:
     # A worker would do so before it is ready, for which the test doesn't wait so long.
     precompile.compile_once()
     arguments = write_accounts(tmp_path / "accounts.conf")
     cluster = MeshCluster(tmp_path, workers=1, arguments=arguments, passwords=PASSWORDS)
 
     async def scene() -> None:
-        manager = NatsSettings(cluster.nats.url, "manager", PASSWORDS["manager"])
+        manager = NatsSettings(
+            cluster.nats.url, "manager", PASSWORDS["manager"], inbox_prefix=inbox_of("manager")
+        )
         client = await connect(manager, "test")
         view = ClusterView(client, SystemClock())
         await view.start()

@@ -11,6 +11,7 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.jetstream import connection
+from mesh.jetstream.accounts import new_key
 from mesh.jetstream.blob_store import JETSTREAM, open_blob_store
 from mesh.jetstream.snapshots import ensure_buckets
 from mesh.settings import NatsSettings
@@ -58,6 +59,59 @@ def test_an_authority_of_our_own_holds_for_all(serve: Serve, tmp_path: Path, sch
     url = serve(f'tls {{ cert_file: "{pair.cert}", key_file: "{pair.key}" }}').url
     settings = NatsSettings(url=url.replace("nats", scheme), tls_ca=str(authority.cert))
     use(settings, tmp_path / "piece")
+
+
+def test_an_nkey_with_inboxes_of_its_own_holds_for_all(serve: Serve, tmp_path: Path) -> None:
+    seed, public = new_key()
+    path = tmp_path / "ann.nk"
+    # As `nk -gen user` writes it, with a line end.
+    path.write_text(f"{seed}\n")
+    may = '{ publish: ">", subscribe: ["_INBOX.ann.>"] }'
+    url = serve(f"authorization {{ users: [ {{ nkey: {public}, permissions: {may} }} ] }}").url
+    settings = NatsSettings(url=url, nkey_seed_file=str(path), inbox_prefix="_INBOX.ann")
+    use(settings, tmp_path / "piece")
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_client_certificate_holds_for_all(serve: Serve, tmp_path: Path, first: bool) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("server", hosts=("127.0.0.1",))
+    own = authority.issue("ann")
+    url = serve(
+        f'tls {{ cert_file: "{pair.cert}", key_file: "{pair.key}", ca_file: "{authority.cert}",'
+        # With "auto" the server waits for a handshake, and then begins by itself.
+        f" verify: true, handshake_first: {'auto' if first else 'false'} }}"
+    ).url
+    settings = NatsSettings(
+        url=url,
+        tls_ca=str(authority.cert),
+        tls_cert=str(own.cert),
+        tls_key=str(own.key),
+        tls_first=first,
+    )
+    use(settings, tmp_path / "piece")
+    with pytest.raises(MeshError, match="N110"):
+        asyncio.run(_connected(replace(settings, tls_cert="", tls_key="")))
+
+
+def test_the_api_of_a_domain_is_asked(serve: Serve, tmp_path: Path) -> None:
+    user = 'publish: { deny: "$JS.API.>" }'
+    url = serve(
+        "jetstream { domain: hub }\n"
+        f"authorization {{ user: ann, password: pw, permissions: {{ {user} }} }}"
+    ).url
+    settings = NatsSettings(url=url, user="ann", password="pw", js_domain="hub")
+    use(settings, tmp_path / "piece")
+
+
+def test_a_file_of_the_login_that_is_missing_is_told_of() -> None:
+    for settings in (
+        NatsSettings(nkey_seed_file="/none/x.nk"),
+        NatsSettings(tls_ca="/none/ca.pem"),
+    ):
+        with pytest.raises(MeshError, match="N110") as error:
+            asyncio.run(_connected(settings))
+        assert "No such file" in str(error.value.detail)
 
 
 def test_a_server_that_only_offers_tls_is_used_with_it(serve: Serve, tmp_path: Path) -> None:

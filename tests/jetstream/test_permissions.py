@@ -1,4 +1,4 @@
-"""The accounts of docs/operations.md: each user may do its part, and nothing else."""
+"""The accounts of ``mesh nats-config``: each user may do its part, and nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 from tests.support.agents import Cluster
-from tests.support.permissions import PASSWORDS, SHOP, write_accounts
+from tests.support.permissions import PASSWORDS, SHOP, inbox_of, write_accounts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -48,7 +48,7 @@ FOREIGN = (
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[NatsServer]:
-    """A server with the accounts of the page."""
+    """A server with these accounts."""
     made = server.start(tmp_path / "nats", arguments=write_accounts(tmp_path / "accounts.conf"))
     yield made
     made.stop()
@@ -92,6 +92,7 @@ class User:
 async def user(nats_server: NatsServer, name: str) -> AsyncIterator[User]:
     violations = Violations()
     options: dict[str, Any] = {"user": name, "password": PASSWORDS[name]}
+    options["inbox_prefix"] = inbox_of(name)
     options["error_cb"] = violations.note
     client = await nats.connect(nats_server.url, max_reconnect_attempts=1, **options)
     try:
@@ -102,7 +103,12 @@ async def user(nats_server: NatsServer, name: str) -> AsyncIterator[User]:
 
 def manager_of(nats_server: NatsServer) -> Settings:
     return Settings(
-        nats=NatsSettings(url=nats_server.url, user="manager", password=PASSWORDS["manager"]),
+        nats=NatsSettings(
+            url=nats_server.url,
+            user="manager",
+            password=PASSWORDS["manager"],
+            inbox_prefix=inbox_of("manager"),
+        ),
         manager=ManagerSettings(id="m1"),
     )
 
@@ -111,7 +117,7 @@ def test_clients_may_publish_subscribe_and_read_what_they_are_for(guarded: NatsS
     event = orjson.dumps({"item": "lamp", "price": 120.0})
 
     def read() -> int:
-        given = {"servers": guarded.url, "user": "audit", "password": PASSWORDS["audit"]}
+        given = {"servers": guarded.url, "user": "board", "password": PASSWORDS["board"]}
         options = connection_options({**given, "timeoutS": "20", "jsApiPrefix": "MESH.API"})
         with Connection(options) as connection:
             name = "mesh-Shop-DearOrders"
@@ -125,7 +131,6 @@ def test_clients_may_publish_subscribe_and_read_what_they_are_for(guarded: NatsS
             running(manager_of(guarded)) as (manager, service),
             user(guarded, "till") as till,
             user(guarded, "board") as board,
-            user(guarded, "audit") as audit,
             user(guarded, "desk") as desk,
             user(guarded, "worker") as worker,
         ):
@@ -142,23 +147,23 @@ def test_clients_may_publish_subscribe_and_read_what_they_are_for(guarded: NatsS
                     count += 1
             assert (await seen.next_msg(20)).data == event
             assert await asyncio.to_thread(read) == count
-            inbox = audit.client.new_inbox()
-            stored = await audit.client.subscribe(inbox)
+            inbox = board.client.new_inbox()
+            stored = await board.client.subscribe(inbox)
             wanted = orjson.dumps({"seq": 1, "batch": 10})
             subject = "MESH.API.DIRECT.GET.mesh-Shop-DearOrders"
-            await audit.client.publish(subject, wanted, reply=inbox)
+            await board.client.publish(subject, wanted, reply=inbox)
             assert (await stored.next_msg(20)).data == event
             # The app has no table; that a manager says so is an answer.
             answer = await desk.client.request("mesh.Shop._query", b"from Prices", timeout=30)
             assert orjson.loads(answer.data)["code"] == "MESH-L217"
-            assert not any(one.violations.count for one in (till, board, audit, desk, worker))
+            assert not any(one.violations.count for one in (till, board, desk, worker))
 
             assert await desk.is_refused(ORDERS)
             assert await till.is_refused("mesh.Shop._query")
-            for one in (till, board, audit, desk):
-                for subject in (*FOREIGN, *({DEAR} if one is not board else {ORDERS})):
+            for one in (till, board, desk):
+                for subject in (*FOREIGN, DEAR, *({ORDERS} if one is board else ())):
                     assert await one.is_refused(subject), subject
-            for one in (till, audit):
+            for one in (till, board):
                 before = one.violations.count
                 await one.client.subscribe("mesh.>")
                 assert await one.violations.grow(before)
@@ -193,7 +198,9 @@ def test_managers_and_agents_do_their_work(guarded: NatsServer, tmp_path: Path) 
 
     async def scene(cluster: Cluster) -> None:
         async with running(manager_of(guarded)) as (manager, service):
-            cluster.worker("w1", MESH_NATS_USER="worker", MESH_NATS_PASSWORD=PASSWORDS["worker"])
+            login = {"USER": "worker", "PASSWORD": PASSWORDS["worker"]}
+            login["INBOX_PREFIX"] = inbox_of("worker")
+            cluster.worker("w1", **{f"MESH_NATS_{name}": value for name, value in login.items()})
             await service.deploy(SHOP)
             status = await service.wait_running("Shop", 60)
             assert status.state == "running", cluster.logs()

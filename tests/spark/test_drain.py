@@ -66,12 +66,12 @@ def test_one_goes_on_until_nothing_is_out_behind_it(hand: Hand, group: str) -> N
     hand.until(WORK, group)
     # As after a kill: nothing was shared, and what was put out is ahead of where it begins.
     app.by_group[group].on_query_failed("killed", is_suspect=False)
-    hand.pool.submit(int).result()
+    hand.until_idle()
     # It reads one message before it is requested to end.
     key = "0" if group == "sums" else "mesh-A-Numbers"
     hand.rows_first = 1
     hand.until(WORK, group)
-    assert app.by_group[group]._parts.starts()[0][key]["mesh-A-Numbers"]["sequence"] == 1
+    assert app.by_group[group]._snapshots.starts()[0][key]["mesh-A-Numbers"]["sequence"] == 1
     app.stores[group].last = 2
     settle(hand, app, group)
     assert app.statuses[group].position == {"mesh-A-Numbers": 2}
@@ -158,7 +158,7 @@ def test_one_that_can_not_settle_says_so(hand: Hand) -> None:
     hand.publish("A", 2, 3)
     hand.until(WORK, "large")
     app.by_group["large"].on_query_failed("killed", is_suspect=False)
-    hand.pool.submit(int).result()
+    hand.until_idle()
     hand.rows_first = 1
     hand.until(WORK, "large")
     # There is nothing more, according to the store.

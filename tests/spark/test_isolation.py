@@ -122,7 +122,7 @@ def test_a_slow_part_gets_less_the_next_time(
     hand.until(WORK, "sums")
     hand.publish("A", *range(4, 11))
     hand.until(WORK, "sums")
-    (at,) = app.by_group["sums"]._parts.starts()[0].values()
+    (at,) = app.by_group["sums"]._snapshots.starts()[0].values()
     assert at["mesh-A-Numbers"]["sequence"] == 5
     monkeypatch.setattr(pacing, "FAIR_MS", 1000.0)
     while len(hand.rows("A", "Sums")) < 10:

@@ -12,9 +12,9 @@ from mesh.errors import MeshError
 from mesh.model.cluster import Assignment
 from mesh.operators.base import State
 from mesh.plan.build import plan
-from mesh.spark.dedicated_query.instance import start_offsets
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import MANIFESTS_KEPT, LocalState, Manifest, Position
+from mesh.spark.start_offsets import start_offsets
 
 if TYPE_CHECKING:
     from pathlib import Path

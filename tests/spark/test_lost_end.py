@@ -82,10 +82,10 @@ def test_a_dedicated_query_compares_the_newest_message_at_its_start(
             position, {}, Executor(bind_group(context.io.group), []).snapshot()
         )
     assert dedicated._share(ends, run, None) is not None
-    starts, restored = dedicated._restore(tmp_path / "again")
-    assert restored == {0}
+    restored = dedicated._restore(tmp_path / "again")
+    assert restored.restored == {0}
     again = offsets.Watch(
-        source_options({**given, "startingOffsets": json.dumps(starts)}), hand.broker
+        source_options({**given, "startingOffsets": json.dumps(restored.offsets)}), hand.broker
     )
     hand.publish("A", 3)
     if is_other:

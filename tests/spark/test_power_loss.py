@@ -92,6 +92,7 @@ def test_events_whose_output_is_published_are_not_skipped_silently(
     later = Instances(hand, "A", stores, epoch=2)
     large = later.by_group["large"]
     large.start()
+    hand.until_idle()
     while later.statuses["large"].state is not InstanceState.RETRYING:
         hand.step(0.05)
     error = str(later.statuses["large"].error)

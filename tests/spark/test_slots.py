@@ -137,7 +137,7 @@ class Mesh:
             assert self.changed.wait_for(lambda: wanted(self.told[group]), 30)
 
     def runs(self, group: str) -> None:
-        self.until(group, lambda told: told[-1].state is InstanceState.RUNNING)
+        self.until(group, lambda told: bool(told) and told[-1].state is InstanceState.RUNNING)
 
     def publish(self, stream: str, *events: dict[str, Any]) -> None:
         calls = [(f"mesh.A.{stream}", json.dumps(event).encode()) for event in events]
@@ -222,12 +222,12 @@ def test_a_failure_in_one_slot_is_one_failure_of_the_instance(
     # Half of the partitions are another instance's.
     mesh.publish("Keyed", *({"k": f"k{n}", "n": n} for n in range(10)))
     mesh.publish("Numbers", {"n": 1})
-    mesh.until("keyed", lambda told: told[-1].state is InstanceState.RETRYING)
+    mesh.until("keyed", lambda told: bool(told) and told[-1].state is InstanceState.RETRYING)
     assert "KeyError" in str(mesh.told["keyed"][-1].error)
     assert mesh.rows("Sums", 1) == [[1]]
     assert mesh.told["sums"][-1].restarts == 0
     wrong.clear()
-    mesh.until("keyed", lambda told: told[-1].state is InstanceState.RUNNING)
+    mesh.until("keyed", lambda told: bool(told) and told[-1].state is InstanceState.RUNNING)
     totals = mesh.rows("Totals", 1)
     assert all(f"k{n}" == k for k, n in totals)
     assert len(shared.runs) == 1

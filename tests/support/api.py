@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from mesh.api.server import ApiServer, listen
-from mesh.errors import MeshError, Position
+from mesh.errors import MeshError, MeshErrors, Position
+from mesh.manager.overview import Overview, overview
 from mesh.manager.planning import view_of
+from mesh.manager.rates import Flow
 from mesh.manager.service import Leadership
+from mesh.manager.telemetry import Past
 from mesh.model.app import AppSpec, Channel
 from mesh.model.backup import BackupRecord, Restored
 from mesh.model.types import Attribute, AttributeType, StreamSchema
@@ -156,6 +159,7 @@ class FakeService:
     begins: list[str] = field(default_factory=list)
     backups: FakeBackups = field(default_factory=FakeBackups)
     reasons: tuple[str, ...] = ()
+    paused: set[str] = field(default_factory=set)
     queries: FakeQueries = field(default_factory=FakeQueries)
 
     async def deploy(self, text: str, *, by: str, begin: StartPosition) -> Done:
@@ -190,6 +194,17 @@ class FakeService:
     async def apps(self) -> list[Done]:
         return [Done(name, False) for name in self.texts]
 
+    async def overview(self) -> Overview:
+        return overview((), (), "m1")
+
+    async def flows(self) -> dict[str, Flow]:
+        return {name: Flow(messages=2.5) for name in self.texts}
+
+    async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
+        if name != "Shop":
+            raise MeshError("MESH-A404", f'{kind} "{name}" has no history')
+        return Past(f"{kind} {name}", 0, step_s, {"messages": [None, 2.5]}, "memory")
+
     async def app(self, app: str) -> AppSpec:
         schema = StreamSchema("Orders", (Attribute("item", AttributeType.STRING),))
         return AppSpec(app, self._text(app), (Channel(app, schema),), ())
@@ -199,7 +214,8 @@ class FakeService:
 
     async def status(self, app: str) -> dict[str, str]:
         self._text(app)
-        return {"app": app, "state": "running" if self.runs.is_set() else "waiting"}
+        state = "paused" if app in self.paused else "running" if self.runs.is_set() else "waiting"
+        return {"app": app, "state": state}
 
     async def wait_running(self, app: str, timeout_s: float) -> dict[str, str]:
         self.waited_s = timeout_s
@@ -216,6 +232,20 @@ class FakeService:
     async def story(self, app: str) -> list[dict[str, str]]:
         self._text(app)
         return [{"text": f"deployed app {app}"}]
+
+    async def preview(self, text: str, *, reset: Sequence[str]) -> dict[str, Any]:
+        if text.startswith("!"):
+            raise MeshErrors([MeshError("MESH-L100", "no app"), MeshError("MESH-L101", "nor one")])
+        return {"app": "Shop", "is_new": "Shop" not in self.texts, "reset": list(reset)}
+
+    async def pause(self, app: str, *, by: str) -> dict[str, str]:
+        self._text(app)
+        self.paused.add(app)
+        return await self.status(app)
+
+    async def resume(self, app: str, *, by: str) -> dict[str, str]:
+        self.paused.discard(app)
+        return await self.status(app)
 
     async def scale(self, app: str, group: str, parallel: int, *, by: str) -> dict[str, str]:
         self._text(app)

@@ -97,7 +97,7 @@ class Groups:
     async def share(self, *groups: str) -> None:
         for group in groups:
             self.instances[group].tick(SystemClock().monotonic_s())
-        await asyncio.to_thread(self.hand.pool.submit(int).result)
+        await asyncio.to_thread(self.hand.until_idle)
 
     async def stop(self) -> None:
         for one in self.instances.values():

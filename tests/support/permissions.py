@@ -1,31 +1,40 @@
-"""The accounts of docs/operations.md, for a server of the tests."""
+"""A server with the accounts of ``mesh nats-config``, with passwords for the tests."""
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Final
 
-from tests.support.paths import ROOT
+from mesh.jetstream.accounts import NatsUser, accounts
+from mesh.model.nats_roles import Client, Grant, Role, inbox
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-USERS: Final = ("manager", "worker", "till", "board", "audit", "desk")
-#: By user.
-PASSWORDS: Final = {user: f"of-{user}" for user in USERS}
-#: The app that the page exports streams of.
+#: The app that clients have streams of.
 SHOP: Final = """@App:name('Shop') define stream Orders (item string, price double);
 from Orders[price > 100.0] select item, price insert into DearOrders;"""
+_READS: Final = (Grant("Shop", "DearOrders"),)
+#: By name: a role of the mesh, or what a client has.
+USERS: Final[dict[str, Role | Client]] = {
+    **{role: role for role in Role},
+    "till": Client(publish=(Grant("Shop", "Orders"),)),
+    "board": Client(read=_READS),
+    "desk": Client(query=("Shop",)),
+    "publisher": Client(publish=(Grant("*", "*"),)),
+    "reader": Client(read=(Grant("*", "*"),), query=("*",)),
+}
+#: By user.
+PASSWORDS: Final = {user: f"of-{user}" for user in USERS}
 
 
 def write_accounts(path: Path) -> list[str]:
-    """Write the page's ``accounts.conf``; returns the server's arguments for it."""
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    start = page.index("    accounts {")
-    text = textwrap.dedent(page[start : page.index("\n\n- ", start)])
-    for user, password in PASSWORDS.items():
-        variable = f"${user.upper()}_PASSWORD"
-        assert variable in text
-        text = text.replace(variable, password)
-    path.write_text(text)
+    """Write ``accounts.conf``; returns the server's arguments for it."""
+    users = [NatsUser(name, of, password=PASSWORDS[name]) for name, of in USERS.items()]
+    path.write_text(accounts(users))
     return ["-c", str(path)]
+
+
+def inbox_of(name: str) -> str:
+    """The prefix of a user's inboxes."""
+    of = USERS[name]
+    return inbox(of) if isinstance(of, Role) else "_INBOX"

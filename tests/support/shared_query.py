@@ -106,9 +106,14 @@ class Hand:
     def release(self, member: Member) -> None:
         self.commands.append(lambda: self.serving.remove(member.file_name))
 
+    def until_idle(self) -> None:
+        """Wait for the jobs of the instances, and for those that these jobs submit."""
+        for _ in range(5):
+            self.pool.submit(int).result()
+
     def step(self, wait_s: float = 5.0) -> list[tuple[str, str]]:
         """Run the next round; kind and instance of each outcome."""
-        self.pool.submit(int).result()
+        self.until_idle()
         commands, self.commands = self.commands, []
         for command in commands:
             command()
@@ -117,7 +122,7 @@ class Hand:
         for outcome in told:
             name = members.file_name(outcome.instance, outcome.generation)
             self.listeners[name].on_outcome(outcome)
-        self.pool.submit(int).result()
+        self.until_idle()
         return [(outcome.kind, outcome.instance.split("-")[1]) for outcome in told]
 
     def _admit(self, listener: Any, member: Member) -> None:

@@ -1,4 +1,6 @@
-"""Instance with a dedicated query: the query is started, monitored and restarted.
+"""An instance with a dedicated query: the query is started, watched and restarted.
+
+``InstanceLifecycle`` decides; a thread performs its instructions and watches the query.
 
 Everything that Spark keeps on disk for the query is scratch.  A start, whether the first, after a
 failure, or on another worker, restores the last uploaded snapshot.  It reads the log from the
@@ -11,18 +13,21 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from dataclasses import replace
+from collections import deque
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from mesh.control import instance_events as events
+from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
 from mesh.logs import fields
-from mesh.model.cluster import InstanceState
 from mesh.spark import drain, input_kept, snapshot_migration
 from mesh.spark.dedicated_query import query
+from mesh.spark.instance_failures import is_nats_timeout, is_replaced, reason_of
 from mesh.spark.instance_metrics import InstanceMetrics
 from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
-from pyspark_nats.errors import UnavailableError
+from mesh.spark.start_offsets import start_offsets, with_newest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,8 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from mesh.control.instance_events import Event, Instruction
     from mesh.spark.instance_context import InstanceContext
-    from mesh.spark.instance_io import InstanceIO
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +48,27 @@ LOOK_STARTING_S = 0.03
 LOOK_HALTING_S = 0.02
 #: Longest interval between two reports.
 REPORT_S = 1.0
-#: Part of the sink's refusal of a stale writer, unchanged by Spark's wrapping.
-FENCED = "PYSPARK-NATS-FENCED"
+
+
+@dataclass(slots=True)
+class _Run:
+    """A start of the query, from a snapshot."""
+
+    directory: Path
+    offsets: dict[str, dict[str, int]] | None = None
+    restored: frozenset[int] = frozenset()
+    query: StreamingQuery | None = None
+    is_up: bool = False
+    #: The ``haltPath`` of each source.
+    halts: Sequence[Path] = ()
+    halt: drain.Drain | None = None
+    #: The positions at which all sources have halted.
+    halted: drain.Places | None = None
+    seen_batch: tuple[int, str] | None = None
+    shared: Position | None = None
+    #: Monotonic, seconds.
+    reported_at_s: float = 0.0
+    shared_at_s: float = 0.0
 
 
 class DedicatedInstance:
@@ -53,28 +77,34 @@ class DedicatedInstance:
     def __init__(self, session: SparkSession, context: InstanceContext) -> None:
         self.io = context.io
         self._session = session
+        self._given = context
         self._options = context.options
-        self._directory = context.directory
         self._store = context.store
         self._clock = context.clock
-        self._tally = InstanceMetrics(context)
-        self._retries = context.options.retries()
-        self._stopping = threading.Event()
-        #: Set when the instance is to stop without draining.
-        self._at_once = threading.Event()
-        #: The drained position.
-        self._settled: Mapping[str, int] | None = None
-        self._error: str | None = None
+        self._metrics = InstanceMetrics(context)
+        #: Guards the following fields; never held while waiting, nor while reporting.
+        self._lock = threading.Lock()
+        self._life = InstanceLifecycle(
+            context.options.retries(), context.options.settle_s, context.io.assignment.until
+        )
+        self._instructions: deque[Instruction] = deque()
+        self._has_ended = False
+        #: Set when there are new instructions.
+        self._woken = threading.Event()
+        # --- of the thread
+        self._run = _Run(context.directory)
+        self._runs = 0
         self._thread = threading.Thread(
-            target=self._run, name=context.io.assignment.instance, daemon=True
+            target=self._work, name=context.io.assignment.instance, daemon=True
         )
 
     def __repr__(self) -> str:
         assignment = self.io.assignment
-        return f"Instance({assignment.instance}, epoch={assignment.epoch})"
+        return f"DedicatedInstance({assignment.instance}, epoch={assignment.epoch}, {self._life})"
 
     def start(self) -> None:
         """Start; returns at once."""
+        self._take(events.Started())
         self._thread.start()
 
     def stop(self, *, settle: bool = False) -> None:
@@ -83,73 +113,97 @@ class DedicatedInstance:
         Args:
             settle: whether it may delay its end to reach a point where its next owner can continue.
         """
-        if not settle:
-            self._at_once.set()
-        self._stopping.set()
-        if not self._thread.is_alive():
-            self._report(InstanceState.STOPPED, self._error)
+        self._take(events.StopRequested(drains=settle))
+        with self._lock:
+            if not self._has_ended:
+                return
+        self._report()
 
     def join(self) -> None:
         """Wait until the instance has ended."""
         self._thread.join()
 
-    def _run(self) -> None:
-        name = self.io.assignment.instance
-        epoch = self.io.assignment.epoch
-        error: str | None = None
-        while not self._stopping.is_set() and self._settled is None:
-            self._report(InstanceState.STARTING, error)
-            run = self._directory / f"{epoch}-{self._tally.restarts}"
+    # --- events and instructions
+
+    def _take(self, event: Event) -> None:
+        with self._lock:
+            self._instructions += self._life.handle(event, self._clock.monotonic_s())
+        self._woken.set()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                instruction = self._instructions.popleft() if self._instructions else None
+                if instruction is None and self._life.phase is Phase.STOPPED:
+                    self._has_ended = True
+                    return
             try:
-                self._run_once(run)
+                if instruction is not None:
+                    self._perform(instruction)
+                else:
+                    self._look()
             # Every failure of a query is reported and retried: the thread must outlive it.
             except Exception as failure:
-                error = _reason(failure)
-                if FENCED in str(failure) or "MESH-S110" in str(failure):
-                    log.warning(
-                        "instance was replaced by a newer epoch",
-                        extra=fields(instance=name, epoch=epoch),
-                    )
-                    break
-                log.warning(
-                    "instance failed", extra=fields(instance=name, epoch=epoch, error=error)
-                )
-                log.debug("all of it", exc_info=failure)
-                self._tally.restarts += 1
-                self._retries = self._retries.failed(
-                    self._clock.monotonic_s(), has_waited=is_nats_timeout(failure)
-                )
-                rest_s = self._retries.rest_s
-                self._tally.report(InstanceState.RETRYING, error, None, rest_s)
-                self._stopping.wait(rest_s)
-            finally:
-                shutil.rmtree(run, ignore_errors=True)
-        self._error = error
-        self._report(InstanceState.STOPPED, error)
+                self._failed(failure)
 
-    def _run_once(self, run: Path) -> None:
-        offsets, restored = self._restore(run)
-        running, halts = query.start(
-            self._session,
-            self.io,
-            run,
-            nats=self._options.nats,
-            batch_rows_max=self._options.batch_rows_max,
-            message=self._options.message,
-            offsets=offsets,
-            restored=restored,
-        )
+    def _failed(self, failure: Exception) -> None:
+        extra = fields(instance=self.io.assignment.instance, epoch=self.io.assignment.epoch)
+        if is_replaced(str(failure)):
+            log.warning("instance was replaced by a newer epoch", extra=extra)
+            self._take(events.Replaced(reason_of(failure), has_ended=True))
+            return
+        reason = reason_of(failure)
+        log.warning("instance failed", extra=extra | fields(error=reason))
+        log.debug("all of it", exc_info=failure)
+        self._forget()
+        self._take(events.Failed(reason, has_waited=is_nats_timeout(failure)))
+
+    def _perform(self, instruction: Instruction) -> None:
+        match instruction:
+            case events.Restore():
+                self._forget()
+                self._runs += 1
+                name = f"{self.io.assignment.epoch}-{self._runs}"
+                self._run = _Run(self._given.directory / name)
+                self._run = self._restore(self._run.directory)
+                self._take(events.Restored())
+            case events.Run(until):
+                self._start(until)
+            case events.Leave(at_once):
+                if at_once:
+                    self._forget()
+                    self._take(events.Left())
+                elif self._run.halt is None:
+                    self._run.halt = drain.Drain(self._run.halts, {})
+            case events.Settle(drains):
+                self._settle(drains=drains)
+            case events.Report():
+                self._report()
+            case events.End():
+                self._forget()
+                self._report()
+            case other:
+                raise RuntimeError(f"{other} is for the shared query")
+
+    def _forget(self) -> None:
+        """Stop the query, and delete what it kept on disk."""
+        run, self._run = self._run, _Run(self._given.directory)
         try:
-            self._watch(running, run, halts)
-        finally:
-            running.stop()
+            if run.query is not None:
+                run.query.stop()
+        # Without its JVM, the session ends soon.
+        except Exception as failure:
+            extra = fields(instance=self.io.assignment.instance, error=reason_of(failure))
+            log.warning("query could not be stopped", extra=extra)
+        if run.directory != self._given.directory:
+            shutil.rmtree(run.directory, ignore_errors=True)
 
-    def _restore(self, run: Path) -> tuple[dict[str, dict[str, int]] | None, frozenset[int]]:
-        """Restore the last snapshot; the start offsets, and the partitions with state."""
+    def _restore(self, directory: Path) -> _Run:
+        """Restore the last snapshot into a new directory."""
         reached: dict[int, Position] = {}
         starts: list[dict[str, dict[str, int]]] = []
         for partition in self.io.partitions:
-            local = LocalState(run / str(partition))
+            local = LocalState(directory / str(partition))
             local.directory.mkdir(parents=True)
             data = self._store.restore(self.io.part(partition), local.piece_path)
             if data is not None:
@@ -163,52 +217,66 @@ class DedicatedInstance:
                 local.put_new()
         offsets = with_newest(start_offsets(self.io, reached), starts)
         input_kept.check(self.io, offsets, self._options.nats)
-        return offsets or None, frozenset(reached)
+        return _Run(directory, offsets or None, frozenset(reached))
 
-    def _watch(self, running: StreamingQuery, run: Path, halts: Sequence[Path]) -> None:
-        is_up = False
-        until = self.io.assignment.until
-        halt = drain.Drain(halts, until) if until is not None else None
-        deadline_s = float("inf")
-        seen_batch = None
-        shared: Position | None = None
-        reported_at_s = shared_at_s = self._clock.monotonic_s()
-        while True:
-            now_s = self._clock.monotonic_s()
-            if self._stopping.is_set():
-                deadline_s = min(deadline_s, now_s + self._options.settle_s)
-                # A query that has not started has nothing to drain.
-                if self._at_once.is_set() or not is_up or now_s >= deadline_s:
-                    return
-                halt = halt or drain.Drain(halts, {})
-            # Raises the error that ended the query, if any.
-            look_s = LOOK_S if is_up else LOOK_STARTING_S
-            if halt is not None:
-                look_s = LOOK_HALTING_S
-                places = halt.places()
-                if places is not None and self._settle(halt, places, run):
-                    return
-            if running.awaitTermination(look_s):  # type: ignore[arg-type]
+    def _start(self, until: Mapping[str, int] | None) -> None:
+        """Start the query, or let it read on to ``until``."""
+        run = self._run
+        if run.query is None:
+            run.query, run.halts = query.start(
+                self._session,
+                self.io,
+                run.directory,
+                nats=self._options.nats,
+                batch_rows_max=self._options.batch_rows_max,
+                message=self._options.message,
+                offsets=run.offsets,
+                restored=run.restored,
+            )
+            run.reported_at_s = run.shared_at_s = self._clock.monotonic_s()
+        if until is None:
+            return
+        if run.halt is None:
+            run.halt = drain.Drain(run.halts, until)
+        else:
+            run.halt.advance(until)
+
+    def _look(self) -> None:
+        """Wait until something happens, for a moment."""
+        run = self._run
+        self._take(events.Ticked())
+        if run.query is None:
+            self._woken.wait(LOOK_S)
+            self._woken.clear()
+            return
+        look_s = LOOK_S if run.is_up else LOOK_STARTING_S
+        if run.halt is not None:
+            look_s = LOOK_HALTING_S
+            run.halted = run.halt.places()
+            if run.halted is not None:
+                self._take(events.Left())
                 return
-            progress = running.lastProgress
-            now_s = self._clock.monotonic_s()
-            if progress is None:
-                continue
-            if (progress["batchId"], progress["timestamp"]) != seen_batch:
-                seen_batch = (progress["batchId"], progress["timestamp"])
-                self._count(progress)
-            if not is_up:
-                is_up = True
-                self._retries = self._retries.running(now_s)
-                self._report(InstanceState.RUNNING)
-                reported_at_s = now_s
-            if now_s - shared_at_s >= self._options.snapshot_interval_s:
-                shared = self._share(_end_offsets(progress), run, shared)
-                shared_at_s = now_s
-            if now_s - reported_at_s >= REPORT_S:
-                self._tally.behind = self._store.behind(_consumed(progress))
-                self._report(InstanceState.RUNNING)
-                reported_at_s = now_s
+        # Raises the error that ended the query, if any.
+        if run.query.awaitTermination(look_s):  # type: ignore[arg-type]
+            self._take(events.QueryLost())
+        elif (progress := run.query.lastProgress) is not None:
+            self._observe(run, progress)
+
+    def _observe(self, run: _Run, progress: Any) -> None:
+        now_s = self._clock.monotonic_s()
+        if (progress["batchId"], progress["timestamp"]) != run.seen_batch:
+            run.seen_batch = (progress["batchId"], progress["timestamp"])
+            self._count(progress)
+        if not run.is_up:
+            run.is_up = True
+            self._take(events.Up())
+        if now_s - run.shared_at_s >= self._options.snapshot_interval_s:
+            run.shared = self._share(_end_offsets(progress), run.directory, run.shared)
+            run.shared_at_s = now_s
+        if now_s - run.reported_at_s >= REPORT_S:
+            self._metrics.behind = self._store.behind(_consumed(progress))
+            self._report()
+            run.reported_at_s = now_s
 
     def _count(self, progress: Any) -> None:
         if progress["numInputRows"]:
@@ -223,19 +291,26 @@ class DedicatedInstance:
             )
             messages = max(0, int(progress["numInputRows"]) - overhead)
             took_ms = progress["durationMs"].get("triggerExecution")
-            self._tally.count(messages, rows - errors, errors, took_ms)
+            self._metrics.count(messages, rows - errors, errors, took_ms)
 
-    def _settle(self, halt: drain.Drain, places: drain.Places, run: Path) -> bool:
-        """Store the reached state; False if the instance is not drained yet."""
+    def _settle(self, *, drains: bool) -> None:
+        """Store the reached state, if the instance drains."""
+        places, directory = self._run.halted, self._run.directory
+        if not drains or places is None:
+            self._take(events.Settled())
+            return
+        reached = {stream: place["sequence"] for stream, place in places.items()}
         everywhere = dict.fromkeys(self.io.partitions, places)
-        if not drain.has_no_output_beyond(self.io, run, everywhere, self._options.nats):
+        if not drain.has_no_output_beyond(self.io, directory, everywhere, self._options.nats):
             # A killed predecessor may have read further, but not past the end of the streams.
-            halt.advance(self._store.ends(places))
-            return False
-        if self._has_run(run) and self._share(places, run, None) is None:
-            return False
-        self._settled = {stream: place["sequence"] for stream, place in places.items()}
-        return True
+            ends = self._store.ends(places)
+            is_more = any(ends.get(stream, 0) > at for stream, at in reached.items())
+            self._take(events.Unsettled(ends if is_more else None))
+        elif self._has_run(directory) and self._share(places, directory, None) is None:
+            # The batch under way has dropped what was to be stored; the next look finds newer.
+            self._take(events.Unsettled(reached))
+        else:
+            self._take(events.Settled(reached))
 
     def _has_run(self, run: Path) -> bool:
         """Whether a batch of this run has state; a stateless group has only a position."""
@@ -273,58 +348,10 @@ class DedicatedInstance:
                 return shared
         return whole
 
-    def _report(self, state: InstanceState, error: str | None = None) -> None:
-        self._tally.report(state, error, self._settled)
-
-
-def start_offsets(io: InstanceIO, reached: Mapping[int, Position]) -> dict[str, dict[str, int]]:
-    """Start offsets of an instance by JetStream stream; streams not named start at their beginning.
-
-    If several partitions read a stream, the start is the lowest of their positions.  Each skips
-    messages that it already processed.
-
-    Input of earlier revisions of the group isn't read again.
-
-    Args:
-        io: of the instance.
-        reached: the position of each partition with restored state; the others have none.
-    """
-    offsets: dict[str, dict[str, int]] = {}
-    unread: set[str] = set()
-    for partition in io.partitions:
-        if partition not in reached:
-            unread |= io.input_streams(partition).keys()
-            continue
-        for stream, offset in reached[partition].offsets.items():
-            if stream not in offsets or offset["sequence"] < offsets[stream]["sequence"]:
-                offsets[stream] = offset
-    streams = {s for partition in io.partitions for s in io.input_streams(partition)}
-    begun = {s: n for s, n in io.group.starts.items() if s in streams}
-    found = {stream: offset for stream, offset in offsets.items() if stream not in unread}
-    found = {s: {"sequence": n, "time_ms": 0} for s, n in begun.items()} | found
-    for stream, sequence in io.assignment.start.items():
-        if stream not in streams:
-            continue
-        if stream not in found or found[stream]["sequence"] < sequence:
-            found[stream] = {"sequence": sequence, "time_ms": 0}
-    return found
-
-
-def with_newest(
-    offsets: Mapping[str, dict[str, int]], starts: Sequence[Mapping[str, dict[str, int]]]
-) -> dict[str, dict[str, int]]:
-    """``offsets`` with the newest messages that snapshots at the same positions knew.
-
-    The source compares them: a channel that lost its end may use the sequences again.
-
-    Args:
-        offsets: by JetStream stream.
-        starts: the offsets of each snapshot, by JetStream stream.
-    """
-    return {
-        stream: next((s[stream] for s in starts if s.get(stream, {}).items() >= at.items()), at)
-        for stream, at in offsets.items()
-    }
+    def _report(self) -> None:
+        with self._lock:
+            status = self._metrics.status(self._life)
+        self._given.report(status)
 
 
 def _end_offsets(progress: Any) -> dict[str, dict[str, int]]:
@@ -341,19 +368,3 @@ def _end_offsets(progress: Any) -> dict[str, dict[str, int]]:
 
 def _consumed(progress: Any) -> dict[str, int]:
     return {stream: offset["sequence"] for stream, offset in _end_offsets(progress).items()}
-
-
-def is_nats_timeout(failure: Exception) -> bool:
-    """Whether a failure is caused by a missing answer from NATS."""
-    return isinstance(failure, TimeoutError) or UnavailableError.code in str(failure)
-
-
-def _reason(failure: Exception) -> str:
-    """The line of a failure that matters to users: Spark wraps it in traces of two languages."""
-    lines = [line.strip().removeprefix(": ") for line in str(failure).splitlines()]
-    # The first line of Py4J names a call by a meaningless number.
-    lines = [line for line in lines if line and not line.startswith("An error occurred while")]
-    ours = [line for line in lines if "[MESH-" in line or "PYSPARK-NATS" in line]
-    python = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]
-    # The error is the last line of Python's traces, and the first line of Spark's.
-    return (ours[-1:] or python[-1:] or lines[:1] or [type(failure).__name__])[0][:500]

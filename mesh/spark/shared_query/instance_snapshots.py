@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mesh.spark import drain, input_kept, snapshot_migration
-from mesh.spark.dedicated_query.instance import start_offsets, with_newest
 from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
 from mesh.spark.shared_query import members
+from mesh.spark.start_offsets import start_offsets, with_newest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

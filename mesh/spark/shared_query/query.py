@@ -28,7 +28,7 @@ from mesh.spark.session import UNLOGGED, socket_directory
 from mesh.spark.shared_query import members
 from mesh.spark.shared_query.slot_protocol import Admit, Remove
 from mesh.spark.shared_query.slots import SlotLink, Slots, distribute
-from mesh.spark.shared_query.source import ENDING, NAME, SharedQuerySource
+from mesh.spark.shared_query.source import ENDING, SharedQuerySource
 from mesh.spark.shared_query.work import FAILED, REMOVED, Outcome
 from pyspark_nats.errors import UnavailableError
 
@@ -117,6 +117,7 @@ class SharedQuery:
         nats: dict[str, str],
         slot_count: int,
         retry_s: float,
+        source: type[SharedQuerySource] = SharedQuerySource,
     ) -> None:
         """Create a shared query that is not started.
 
@@ -127,6 +128,7 @@ class SharedQuery:
             nats: options of the NATS connection.
             slot_count: number of slots; Spark runs a task for each all the time.
             retry_s: pause before the query is started again.
+            source: its data source; no other query of the session has the same.
         """
         #: Unique numbers: a member that is admitted again gets a new one.
         self.generations = itertools.count(1)
@@ -138,6 +140,7 @@ class SharedQuery:
         self._clock = clock
         self._nats = nats
         self._slot_count = slot_count
+        self._source = source
         self._retry_s = retry_s
         #: Guards the following fields; never held while a listener is called.
         self._lock = threading.Lock()
@@ -235,9 +238,9 @@ class SharedQuery:
     def _register(self) -> None:
         """Register the source, whose tasks run in Python processes that run no others."""
         environment = self.session.sparkContext.environment
-        environment[_SLOT_VARIABLE] = "1"
+        environment[_SLOT_VARIABLE] = self._source.name()
         try:
-            self.session.dataSource.register(SharedQuerySource)
+            self.session.dataSource.register(self._source)
         finally:
             del environment[_SLOT_VARIABLE]
 
@@ -275,7 +278,7 @@ class SharedQuery:
     def _start(self, run: Path, accepting: Slots) -> StreamingQuery:
         self.session.sparkContext.setLocalProperty("spark.scheduler.pool", "shared-query")
         source = (
-            self.session.readStream.format(NAME)
+            self.session.readStream.format(self._source.name())
             .option("directory", str(run))
             .option("address", accepting.address)
             .option("slots", str(self._slot_count))
@@ -286,7 +289,7 @@ class SharedQuery:
             source.writeStream.format("noop")
             .options(**UNLOGGED)
             .option("checkpointLocation", str(run / "checkpoint"))
-            .queryName(f"shared-query-{run.name}")
+            .queryName(f"{self._source.name()}-{run.name}")
             .start()
         )
 

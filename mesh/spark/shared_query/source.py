@@ -1,4 +1,4 @@
-"""Data source of the shared query: its offsets count batches, and its tasks are the slots."""
+"""Data sources of shared queries: their offsets count batches, and their tasks are the slots."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-#: Name for ``format(...)``.
-NAME: Final = "mesh-shared-query"
 #: Name of the file that makes the planner begin no further batch.
 ENDING: Final = "ending"
 #: Duration of a batch, seconds.
@@ -45,7 +43,7 @@ class SharedQuerySource(DataSource):
     @classmethod
     def name(cls) -> str:
         """Name for ``format(...)``."""
-        return NAME
+        return "mesh-shared-query"
 
     def schema(self) -> str:
         """One row for each part that worked."""
@@ -54,6 +52,15 @@ class SharedQuerySource(DataSource):
     def streamReader(self, schema: StructType) -> SharedQueryReader:
         """For ``spark.readStream``."""
         return SharedQueryReader(dict(self.options))
+
+
+class ScriptQuerySource(SharedQuerySource):
+    """The same, for instances that run functions of users."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Name for ``format(...)``."""
+        return "mesh-script-query"
 
 
 class SharedQueryReader(DataSourceStreamReader):

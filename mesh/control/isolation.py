@@ -1,7 +1,7 @@
 """Isolation policy: decides when an instance moves to a dedicated query, and for how long.
 
 Reasons: its streams time out (UNANSWERED), or a slot was working for it when it crashed or hung
-(SUSPECT).  Pure; ``SharedInstance`` acts on the decisions.
+(SUSPECT).  Pure; ``instance_lifecycle`` asks it.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mesh.control.isolation import IsolationPeriod, IsolationReason
 from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.spark.isolation import IsolationPeriod, IsolationReason
 from mesh.spark.shared_query import pacing
 
 RUNNING, RETRYING = InstanceState.RUNNING, InstanceState.RETRYING

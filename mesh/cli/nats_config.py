@@ -1,0 +1,277 @@
+"""``mesh nats-config``: the configuration of a cluster's NATS servers, with least privilege.
+
+The folder holds what was made, so that another call adds to it: ``roles.json`` has the users with
+their public keys and grants, ``keys`` the seeds, each for its owner alone.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+import typer
+
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mesh.jetstream.accounts import NatsUser, Server, TlsFiles
+    from mesh.model.nats_roles import Client, Grant
+
+_PANEL = "Parts of a cluster"
+_STATE = "roles.json"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("nats-config", rich_help_panel=_PANEL)(nats_config)
+
+
+def _many(flag: str, metavar: str, help: str) -> Any:
+    return typer.Option(flag, metavar=metavar, help=help)
+
+
+def nats_config(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the files.")],
+    server: Annotated[
+        list[str] | None, _many("--server", "NAME=HOST", "A NATS server; once for each.")
+    ] = None,
+    publisher: Annotated[
+        list[str] | None,
+        _many("--publisher", "NAME=APP.STREAM,..", "A client that publishes to streams."),
+    ] = None,
+    reader: Annotated[
+        list[str] | None, _many("--reader", "NAME=APP.STREAM,..", "A client that reads streams.")
+    ] = None,
+    asker: Annotated[
+        list[str] | None,
+        _many("--asker", "NAME=APP,..", "A client that asks tables and windows of apps."),
+    ] = None,
+    remove: Annotated[
+        list[str] | None, _many("--remove", "NAME", "Remove a client and its keys.")
+    ] = None,
+    rotate: Annotated[
+        list[str] | None,
+        _many("--rotate", "NAME", "Make a new key for a role or a client; the old one holds, too."),
+    ] = None,
+    retire: Annotated[
+        list[str] | None, _many("--retire", "NAME", "Keep the newest key only.")
+    ] = None,
+    tls_cert: Annotated[
+        str, typer.Option(metavar="FILE", help="Certificate of each server, a path there.")
+    ] = "",
+    tls_key: Annotated[str, typer.Option(metavar="FILE", help="Its key.")] = "",
+    tls_ca: Annotated[
+        str, typer.Option(metavar="FILE", help="Authority of servers and of who connects.")
+    ] = "",
+) -> None:
+    """Write the configuration of NATS servers: accounts, users with nkeys, a file for each server.
+
+    A second call with the same folder keeps keys and clients, and adds to them. Servers take
+    another accounts.conf without a restart: `nats-server --signal reload`.
+
+    Example: `mesh nats-config conf/nats --server n1=10.0.0.1 --publisher till=Shop.Orders`
+    """
+    from mesh.jetstream import accounts
+
+    tls_files = (tls_cert, tls_key, tls_ca)
+    if any(tls_files) and not all(tls_files):
+        raise MeshError("MESH-U170", "--tls-cert, --tls-key and --tls-ca go together")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    users, servers, route_password, tls = _read(folder)
+    for name in remove or ():
+        _known(users, name)
+        del users[name]
+        _seed_path(folder, name).unlink(missing_ok=True)
+    for kind, given in (("publish", publisher), ("read", reader), ("query", asker)):
+        for text in given or ():
+            _grant(users, kind, text)
+    for name, host in map(_pair, server or ()):
+        servers[name] = accounts.Server(name, host)
+    made = [name for name, user in users.items() if not user.keys]
+    for name in dict.fromkeys((*made, *(rotate or ()))):
+        _add_key(folder, users, name)
+    for name in retire or ():
+        users[name] = replace(_known(users, name), keys=_known(users, name).keys[-1:])
+    tls = accounts.TlsFiles(*tls_files) if tls_cert else tls
+    _write_all(folder, users, servers, route_password, tls)
+    for name in sorted(set(made) | set(rotate or ())):
+        typer.echo(f"new key of {name} in {_seed_path(folder, name)}")
+    typer.echo(f"{len(users)} users and {len(servers)} servers in {folder}")
+
+
+def _read(folder: Path) -> tuple[dict[str, NatsUser], dict[str, Server], str, TlsFiles | None]:
+    """Users and servers by name, the password of routes, and TLS; as new without the file."""
+    from mesh.jetstream.accounts import NatsUser, Server, TlsFiles
+    from mesh.model.nats_roles import Role
+
+    roles: dict[str, Any] = {str(role): NatsUser(str(role), role) for role in Role}
+    path = folder / _STATE
+    if not path.exists():
+        del roles[Role.OPERATOR]
+        return roles, {}, secrets.token_urlsafe(24), None
+    try:
+        values = orjson.loads(path.read_bytes())
+        users = {name: _user(name, one) for name, one in values["users"].items()}
+        servers = {name: Server(**one) for name, one in values["servers"].items()}
+        tls = TlsFiles(**values["tls"]) if values["tls"] else None
+        return users, servers, str(values["route_password"]), tls
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise MeshError(
+            "MESH-U171",
+            f'file "{path}" can\'t be used',
+            detail=f"{type(error).__name__}: {error}.",
+            hint="Choose another folder, or put the file back.",
+        ) from error
+
+
+def _user(name: str, values: dict[str, Any]) -> NatsUser:
+    from mesh.jetstream.accounts import NatsUser
+    from mesh.model.nats_roles import Client, Role
+
+    of: Role | Client
+    if "role" in values:
+        of = Role(values["role"])
+    else:
+        of = Client(
+            tuple(_grant_of(text) for text in values["publish"]),
+            tuple(_grant_of(text) for text in values["read"]),
+            tuple(values["query"]),
+        )
+    return NatsUser(name, of, tuple(values["keys"]), sinks=tuple(values.get("sinks", ())))
+
+
+def _values(user: NatsUser) -> dict[str, Any]:
+    from mesh.model.nats_roles import Client
+
+    values: dict[str, Any] = {"keys": user.keys}
+    if isinstance(user.of, Client):
+        values["publish"] = [f"{one.app}.{one.stream}" for one in user.of.publish]
+        values["read"] = [f"{one.app}.{one.stream}" for one in user.of.read]
+        values["query"] = user.of.query
+    else:
+        values |= {"role": user.of, "sinks": user.sinks}
+    return values
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, rest = text.partition("=")
+    if not (name and equals and rest):
+        raise MeshError("MESH-U170", f'"{text}" is not NAME=VALUE')
+    return name, rest
+
+
+def _grant(users: dict[str, NatsUser], kind: str, text: str) -> None:
+    """Give a client, which is made if it is not there, more of a kind."""
+    from mesh.jetstream.accounts import NatsUser, check_name
+    from mesh.model import names
+    from mesh.model.nats_roles import Client
+
+    name, rest = _pair(text)
+    user = users.get(check_name(name), NatsUser(name, Client()))
+    assert isinstance(user.of, Client)
+    added: list[Any] = []
+    for one in rest.split(","):
+        if kind == "query" and one != "*" and not names.is_app_name(one):
+            raise MeshError("MESH-U170", f'"{one}" is no name of an app')
+        added.append(one if kind == "query" else _grant_of(one))
+    client: Client = replace(
+        user.of, **{kind: tuple(dict.fromkeys((*getattr(user.of, kind), *added)))}
+    )
+    users[name] = replace(user, of=client)
+
+
+def _grant_of(text: str) -> Grant:
+    from mesh.model import names
+    from mesh.model.nats_roles import Grant
+
+    app, _, stream = text.partition(".")
+    fits = (app == "*" or names.is_app_name(app)) and (stream == "*" or stream.isidentifier())
+    if not fits:
+        raise MeshError(
+            "MESH-U170",
+            f'"{text}" is no stream of an app',
+            hint="Streams are named APP.STREAM; * stands for any.",
+        )
+    return Grant(app, stream)
+
+
+def _known(users: dict[str, NatsUser], name: str) -> NatsUser:
+    if name not in users:
+        raise MeshError(
+            "MESH-U170", f'there is no user "{name}"', detail=f"There are {', '.join(users)}."
+        )
+    return users[name]
+
+
+def _seed_path(folder: Path, name: str) -> Path:
+    return folder / "keys" / f"{name}.nk"
+
+
+def _add_key(folder: Path, users: dict[str, NatsUser], name: str) -> None:
+    from mesh.jetstream.accounts import new_key
+
+    user = _known(users, name)
+    seed, public = new_key()
+    (folder / "keys").mkdir(exist_ok=True, mode=0o700)
+    write_private(_seed_path(folder, name), seed)
+    # At most two: a third one would hide which key is in use.
+    users[name] = replace(user, keys=(*user.keys[-1:], public))
+
+
+def _write_all(
+    folder: Path,
+    users: dict[str, NatsUser],
+    servers: dict[str, Server],
+    route_password: str,
+    tls: TlsFiles | None,
+) -> None:
+    from mesh.jetstream import accounts
+
+    values = {
+        "users": {name: _values(user) for name, user in users.items()},
+        "servers": {name: asdict(one) for name, one in servers.items()},
+        "route_password": route_password,
+        "tls": asdict(tls) if tls else None,
+    }
+    write_private(folder / "accounts.conf", accounts.accounts(users.values()))
+    for name, one in servers.items():
+        path = folder / f"{name}.conf"
+        text = accounts.server_text(one, servers.values(), route_password, tls)
+        write_private(path, text)
+    for name, user in users.items():
+        write_private(folder / f"{name}.yaml", _settings(folder, user, servers.values(), tls))
+    # The last one: a call that failed before is repeated as a whole.
+    write_private(folder / _STATE, orjson.dumps(values, option=orjson.OPT_INDENT_2).decode())
+
+
+def _settings(folder: Path, user: NatsUser, servers: Iterable[Server], tls: TlsFiles | None) -> str:
+    """The section ``nats`` of the settings of a role's or a client's process."""
+    from mesh.model.nats_roles import Role, inbox
+
+    scheme = "tls" if tls else "nats"
+    urls = ",".join(f"{scheme}://{one.host}:4222" for one in servers) or "nats://127.0.0.1:4222"
+    lines = [
+        "nats:",
+        f"  url: {urls}",
+        f"  nkey_seed_file: {_seed_path(folder.absolute(), user.name)}",
+    ]
+    if isinstance(user.of, Role):
+        lines.append(f"  inbox_prefix: {inbox(user.of)}")
+    if tls:
+        lines.append(f"  tls_ca: {tls.ca}")
+    return "\n".join(lines) + "\n"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that its owner alone may read; a reader never sees half of it."""
+    made = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    made.replace(path)

@@ -1,0 +1,39 @@
+"""Options that many connectors declare."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mesh.connect.spec import Kind, Option
+
+#: Of every sink.
+ON_ERROR: Final = Option(
+    "on.error",
+    default="WAIT",
+    choices=("WAIT", "LOG", "STORE"),
+    doc="WAIT: this sink waits and tries again. LOG: drops the events. STORE: error stream.",
+)
+REF: Final = Option("ref", doc="Options from the node's own file; written ones take precedence.")
+SOURCE: Final = (REF,)
+SINK: Final = (ON_ERROR, REF)
+TLS_CA: Final = Option("tls.ca", doc="Path of the authority's PEM file.")
+
+
+def ignored(*names: str) -> tuple[Option, ...]:
+    """Options that steer the engine's own threads and pools."""
+    return tuple(Option(name, is_ignored=True, doc="No effect here.") for name in names)
+
+
+def secret(name: str, doc: str) -> Option:
+    """An option that is never shown."""
+    return Option(name, is_secret=True, doc=doc)
+
+
+def required(name: str, doc: str) -> Option:
+    """A text that must be given."""
+    return Option(name, is_required=True, doc=doc)
+
+
+def switch(name: str, default: str, doc: str) -> Option:
+    """True or false."""
+    return Option(name, Kind.SWITCH, default, doc=doc)

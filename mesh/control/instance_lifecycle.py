@@ -1,0 +1,296 @@
+"""Life cycle of an instance on its worker: events in, instructions out.
+
+``InstanceLifecycle`` decides when an instance restores its snapshot, runs, drains, waits after a
+failure, moves to a query of its own, and ends.  There is no I/O, no clock and no thread.  A driver
+passes each event and performs the instructions in order; there is one for each mode
+(``mesh.spark.shared_query.instance`` and ``mesh.spark.dedicated_query.instance``).
+
+    NEW -> RESTORING -> JOINING -> RUNNING -> LEAVING -> SETTLING -> STOPPED
+              ^  ^         ^---------------------------------'
+              |  '-- RESTING <- a failure in any of them
+              '----- ISOLATED, from RESTORING or RESTING; only in the shared query
+
+A driver does one thing at a time: it restores, runs input, settles, waits, or watches the query
+of an isolated instance.  Each phase names that thing, and each ends with one of the events that the
+table in ``InstanceLifecycle._take`` lists for it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from mesh.control import instance_events as events
+from mesh.control.isolation import IsolationPeriod, IsolationReason
+from mesh.model.cluster import InstanceState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.control.instance_events import Event, Instruction
+    from mesh.control.retries import Retries
+    from mesh.model.cluster import InstanceStatus
+
+#: An instance is isolated if a stream does not answer twice within this time, seconds.
+UNANSWERED_S: Final = 120.0
+#: Longest error in a report, characters.
+_ERROR_MAX: Final = 500
+_BEYOND: Final = (
+    "output exists beyond the last committed input position; restore a backup or reset the group"
+)
+
+
+class Phase(Enum):
+    """Present activity of an instance."""
+
+    NEW = "new"
+    #: Its last snapshot is being fetched.
+    RESTORING = "restoring"
+    #: Its input is being opened.
+    JOINING = "joining"
+    RUNNING = "running"
+    #: It was asked to read no more.
+    LEAVING = "leaving"
+    #: It reads no more; its state is stored, and its output compared with its position.
+    SETTLING = "settling"
+    #: It waits after a failure.
+    RESTING = "resting"
+    #: A dedicated query runs it.
+    ISOLATED = "isolated"
+    STOPPED = "stopped"
+
+
+_READS: Final = (Phase.JOINING, Phase.RUNNING, Phase.LEAVING)
+_WORKS: Final = (Phase.RESTORING, *_READS, Phase.SETTLING)
+
+
+class InstanceLifecycle:
+    """Life cycle of one instance, in one epoch."""
+
+    def __init__(
+        self, retries: Retries, settle_s: float, until: Mapping[str, int] | None = None
+    ) -> None:
+        """Create the life cycle of an instance that is not started.
+
+        Args:
+            retries: of an instance that has not failed yet.
+            settle_s: time limit for a stopped instance to drain, seconds.
+            until: the sequences at which it drains and ends by itself, by JetStream stream.
+        """
+        self.phase = Phase.NEW
+        #: State, error, drained position, failures and rest (seconds) for reports.
+        self.state = InstanceState.STARTING
+        self.error: str | None = None
+        self.settled: Mapping[str, int] | None = None
+        self.failures = 0
+        self.rest_s: float | None = None
+        self._retries = retries
+        self._settle_s = settle_s
+        self._until = until
+        self._stopping = self._is_replaced = False
+        #: Deadline for draining once the instance is to stop.
+        self._settles_until_s = float("inf")
+        #: Whether it has read input since it was restored.
+        self._was_up = False
+        self._retry_at_s = 0.0
+        self._unanswered_at_s = -float("inf")
+        self._suspected = 0
+        #: Reason and duration of the isolation that is due or present.
+        self._term: IsolationPeriod | None = None
+        self._instructions: list[Instruction] = []
+
+    def __repr__(self) -> str:
+        stopping = ", stopping" if self._stopping else ""
+        return f"InstanceLifecycle({self.phase.value}{stopping})"
+
+    def handle(self, event: Event, now_s: float) -> list[Instruction]:
+        """Respond to one event with what the driver does now, in order.
+
+        Args:
+            event: what happened.
+            now_s: the time, monotonic, seconds.
+
+        Raises:
+            RuntimeError: the event is impossible in this phase, so the driver is wrong.
+        """
+        self._instructions = []
+        self._take(event, now_s)
+        return self._instructions
+
+    def _take(self, event: Event, now_s: float) -> None:
+        match event, self.phase:
+            case events.Started(), Phase.NEW:
+                self._report(InstanceState.STARTING)
+                self._restore()
+            case events.StopRequested(), _:
+                self._stop(event, now_s)
+            case events.Restored(), Phase.RESTORING:
+                if self._stopping and (self._until is None or not self._may_settle(now_s)):
+                    # An instance that has never run has nothing to drain.
+                    self._end()
+                else:
+                    self._was_up = False
+                    self._run()
+            case events.Up(), Phase.JOINING:
+                self._was_up = True
+                self.phase = Phase.RUNNING
+                self._retries = self._retries.running(now_s)
+                self._report(InstanceState.RUNNING)
+            case events.Up(), Phase.RUNNING | Phase.LEAVING:
+                self._was_up = True
+            case events.Left(), Phase.JOINING | Phase.RUNNING | Phase.LEAVING:
+                ends = self._stopping or self._until is not None
+                self.phase = Phase.SETTLING
+                self._do(events.Settle(ends and self._was_up and self._may_settle(now_s)))
+            case events.Settled(), Phase.SETTLING:
+                self.settled = event.position
+                if self._stopping or event.position is not None:
+                    self._end()
+                else:
+                    self._restore()
+            case events.Unsettled(), Phase.SETTLING:
+                if event.until is None:
+                    self._fail(events.Failed(_BEYOND), now_s)
+                elif not self._may_settle(now_s):
+                    self._end()
+                else:
+                    self._until = event.until
+                    self._run(continues=True)
+            case events.Failed(), phase if phase in _WORKS:
+                self._fail(event, now_s)
+            case events.QueryLost(), phase if phase in _READS:
+                self._restore_or_end()
+            case events.Replaced(), phase if phase is not Phase.STOPPED:
+                self._replace(event)
+            case events.Ticked(), _:
+                self._tick(now_s)
+            case events.IsolatedReported(), Phase.ISOLATED:
+                self._hear(event.status, now_s)
+            # A stop that came first, or a query that fails while none of its input is read.
+            case (events.Started() | events.Replaced(), Phase.STOPPED) | (events.QueryLost(), _):
+                pass
+            case _:
+                raise RuntimeError(f"{event} in {self}")
+
+    # --- events
+
+    def _stop(self, event: events.StopRequested, now_s: float) -> None:
+        self._stopping = True
+        limit_s = now_s + self._settle_s if event.drains else 0.0
+        self._settles_until_s = min(self._settles_until_s, limit_s)
+        match self.phase:
+            case Phase.NEW | Phase.RESTING:
+                self._end()
+            case Phase.JOINING | Phase.RUNNING | Phase.LEAVING:
+                # An instance that already drains continues, while there is time.
+                drains_already = self._until is not None or self.phase is Phase.LEAVING
+                if not (event.drains and drains_already):
+                    self._leave(at_once=not (event.drains and self._was_up))
+            case Phase.ISOLATED:
+                self._do(events.StopIsolated(event.drains))
+            case Phase.STOPPED:
+                self._report(InstanceState.STOPPED)
+            case Phase.RESTORING | Phase.SETTLING:
+                pass
+
+    def _fail(self, event: events.Failed, now_s: float) -> None:
+        if self._is_replaced:
+            # Why it failed does not matter.
+            self._end()
+            return
+        self.failures += 1
+        self.error = event.reason[:_ERROR_MAX]
+        if event.is_unanswered:
+            if now_s - self._unanswered_at_s < UNANSWERED_S:
+                self._term = IsolationPeriod(IsolationReason.UNANSWERED)
+            self._unanswered_at_s = now_s
+        if event.is_suspect:
+            self._suspected += 1
+            self._term = IsolationPeriod(IsolationReason.SUSPECT, self._suspected)
+        self._retries = self._retries.failed(now_s, has_waited=event.has_waited)
+        if self._stopping:
+            self._end()
+            return
+        self.phase = Phase.RESTING
+        self._retry_at_s = now_s + self._retries.rest_s
+        self._report(InstanceState.RETRYING, self._retries.rest_s)
+
+    def _replace(self, event: events.Replaced) -> None:
+        """End for good.  What the instance does now ends with an event of its own."""
+        if self.phase is Phase.ISOLATED:
+            # An earlier run in the shared query says so; its dedicated query finds out by itself.
+            return
+        self._stopping = self._is_replaced = True
+        self._settles_until_s = 0.0
+        self.error = event.reason[:_ERROR_MAX]
+        if event.has_ended or self.phase in (Phase.NEW, Phase.RESTING):
+            self._end()
+        elif self.phase in _READS:
+            self._leave(at_once=True)
+
+    def _tick(self, now_s: float) -> None:
+        match self.phase:
+            case Phase.RESTING if now_s >= self._retry_at_s:
+                self._restore_or_end()
+            case Phase.JOINING | Phase.RUNNING | Phase.LEAVING:
+                if self._stopping and not self._may_settle(now_s):
+                    self._leave(at_once=True)
+            case _:
+                pass
+
+    def _hear(self, status: InstanceStatus, now_s: float) -> None:
+        if status.state is InstanceState.STOPPED:
+            self.error = status.error
+            # A query that ended unasked was replaced by a newer epoch, or has drained.
+            if not self._stopping and self._term is None and self._until is None:
+                self._restore()
+                return
+            if status.settled:
+                self.settled = status.position
+            self._end()
+            return
+        if status.state is InstanceState.RUNNING:
+            self._retries = self._retries.running(now_s)
+        self._do(events.Relay(status))
+        if self._term is not None and self._term.is_over(status, now_s):
+            self._term = None
+            # The drain stores the state, so that little is processed again.
+            self._do(events.StopIsolated(drains=True))
+
+    # --- phases
+
+    def _restore(self) -> None:
+        self.phase = Phase.RESTORING
+        self._do(events.Restore())
+
+    def _restore_or_end(self) -> None:
+        if self._stopping:
+            self._end()
+        elif self._term is not None:
+            self.phase = Phase.ISOLATED
+            self._do(events.Isolate(self._term.why))
+        else:
+            self._restore()
+
+    def _run(self, *, continues: bool = False) -> None:
+        self.phase = Phase.JOINING
+        self._do(events.Run(self._until, continues))
+
+    def _leave(self, *, at_once: bool) -> None:
+        self.phase = Phase.LEAVING
+        self._do(events.Leave(at_once))
+
+    def _end(self) -> None:
+        self.phase = Phase.STOPPED
+        self.state, self.rest_s = InstanceState.STOPPED, None
+        self._do(events.End())
+
+    def _report(self, state: InstanceState, rest_s: float | None = None) -> None:
+        self.state, self.rest_s = state, rest_s
+        self._do(events.Report())
+
+    def _do(self, instruction: Instruction) -> None:
+        self._instructions.append(instruction)
+
+    def _may_settle(self, now_s: float) -> bool:
+        return now_s < self._settles_until_s

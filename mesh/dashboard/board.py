@@ -1,0 +1,107 @@
+"""The cluster as all pages of one second see it: read once, however many pages are open."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.dashboard.rates import Meter, Rate
+from mesh.errors import MeshError
+from mesh.manager.overview import Overview, overview
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mesh.clock import Clock
+    from mesh.control.lifecycle import AppStatus
+    from mesh.manager.nodes import NodeView
+    from mesh.manager.service import ManagerService
+
+#: How long a view is shown before it is read again.
+FRESH_S: Final = 0.9
+#: Values of NATS that are kept, by what was asked.
+KEPT_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The views of one moment."""
+
+    at_ms: int
+    apps: dict[str, AppStatus]
+    nodes: tuple[NodeView, ...]
+    #: The manager that answers; empty for a dashboard of its own.
+    manager: str
+    overview: Overview
+    #: By app, and by instance.
+    rates: dict[str, Rate]
+    instance_rates: dict[str, Rate]
+
+    def app(self, name: str) -> AppStatus:
+        """The status of an app; MESH-A404."""
+        found = self.apps.get(name)
+        if found is None:
+            raise MeshError("MESH-A404", f'app "{name}" is not deployed')
+        return found
+
+
+class Board:
+    """Reads the views of a manager, at most once in ``FRESH_S``."""
+
+    def __init__(self, service: ManagerService, clock: Clock) -> None:
+        self.service = service
+        self.clock = clock
+        self._meter = Meter()
+        self._seen: tuple[float, Seen] | None = None
+        self._turn = asyncio.Lock()
+        self._kept: dict[object, tuple[float, Any]] = {}
+
+    async def see(self) -> Seen:
+        """The cluster now."""
+        async with self._turn:
+            now_s = self.clock.monotonic_s()
+            if self._seen is not None and now_s - self._seen[0] < FRESH_S:
+                return self._seen[1]
+            seen = await self._look(now_s)
+            self._seen = now_s, seen
+            return seen
+
+    def forget(self) -> None:
+        """Have the next page read everything again, after a change."""
+        self._seen = None
+        self._kept.clear()
+
+    async def kept(self, key: object, age_s: float, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """The value of ``ask``, or the one of an earlier page if that is not older than that."""
+        now_s = self.clock.monotonic_s()
+        known = self._kept.get(key)
+        if known is not None and now_s - known[0] < age_s:
+            return known[1]
+        value = await ask()
+        self._kept.pop(key, None)
+        self._kept[key] = now_s, value
+        while len(self._kept) > KEPT_MAX:
+            del self._kept[next(iter(self._kept))]
+        return value
+
+    async def _look(self, now_s: float) -> Seen:
+        service = self.service
+        apps = await service.apps()
+        nodes = await service.nodes()
+        leads = await service.leadership()
+        self._meter.note(apps, now_s)
+        rates = {app.app: self._meter.rate(one.instance for one in app.instances) for app in apps}
+        return Seen(
+            at_ms=self.clock.wall_ms(),
+            apps={app.app: app for app in apps},
+            nodes=tuple(nodes),
+            manager=leads.manager,
+            overview=overview(apps, nodes, leads.leader, service.unready_reasons()),
+            rates=rates,
+            instance_rates={
+                one.instance: self._meter.rate([one.instance])
+                for app in apps
+                for one in app.instances
+            },
+        )

@@ -1,0 +1,74 @@
+"""Templates to HTML: whole pages, and the parts of a page that change while it is open.
+
+A part is a block whose name begins with ``live_``, inside an element with the same id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+import mesh
+from mesh.dashboard import shown
+from mesh.dashboard.words import WORDS, badge_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HERE: Final = Path(__file__).parent
+LIVE: Final = "live_"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The content of a page: its template and the values for it."""
+
+    template: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    #: HTTP status.
+    status: int = 200
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "number": shown.number,
+        "rate": shown.rate,
+        "size": shown.size,
+        "duration": shown.duration,
+        "clock": shown.clock,
+        "moment": shown.moment,
+        "payload": shown.payload,
+        "badge": badge_kind,
+    }
+    made.globals |= {"version": mesh.__version__, "words": WORDS}
+    made.globals["ui"] = made.get_template("macros.html").module
+    return made
+
+
+_ENVIRONMENT: Final = _environment()
+
+
+def page_of(view: View, common: Mapping[str, Any]) -> str:
+    """A whole page; ``common`` are the values of the frame around it."""
+    return _ENVIRONMENT.get_template(view.template).render({**common, **view.values})
+
+
+def parts_of(view: View, common: Mapping[str, Any]) -> dict[str, str]:
+    """The parts that change, by id."""
+    template = _ENVIRONMENT.get_template(view.template)
+    context = template.new_context({**common, **view.values})
+    return {
+        name: "".join(render(context))
+        for name, render in template.blocks.items()
+        if name.startswith(LIVE)
+    }

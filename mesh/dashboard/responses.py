@@ -1,0 +1,156 @@
+"""Views to responses: a whole page, its stream of changes, or a refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+
+from mesh.dashboard.guard import require
+from mesh.dashboard.rendering import View, page_of, parts_of
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from starlette.requests import Request
+
+    from mesh.dashboard.board import Board
+    from mesh.dashboard.guard import Door
+    from mesh.dashboard.sessions import Session, Sessions
+
+    Handler = Callable[[Request], Awaitable[View | Response]]
+
+log = logging.getLogger(__name__)
+
+#: Time between two looks of an open page.
+TICK_S: Final = 1.0
+#: Open pages that are kept up to date; others show what they showed first.
+FOLLOWERS_MAX: Final = 100
+#: A line that shows a proxy that the stream is alive, after so many ticks without a change.
+QUIET_TICKS: Final = 15
+#: Paths of the API by which an error gets its HTTP status.
+_STATUS_OF_TEXT: Final = 400
+
+
+class Frame:
+    """Everything that all pages share: the board, the users, the frame around the content."""
+
+    def __init__(self, board: Board, door: Door, sessions: Sessions) -> None:
+        self.board = board
+        self.door = door
+        self.sessions = sessions
+        self._followers = 0
+        #: By page and permissions: when it was rendered, and its parts.
+        self._parts: dict[object, tuple[float, dict[str, str]]] = {}
+
+    def page(self, handler: Handler, needs: str = "view") -> Callable[[Request], Any]:
+        """The endpoint of a page; a POST needs the permission to manage."""
+
+        async def endpoint(request: Request) -> Response:
+            require(request, needs if request.method in ("GET", "HEAD") else "manage")
+            if request.method == "GET" and "text/event-stream" in request.headers.get("accept", ""):
+                return self._stream(request, handler)
+            found = await handler(request)
+            return found if isinstance(found, Response) else self.shown(request, found)
+
+        return endpoint
+
+    def shown(self, request: Request, view: View) -> Response:
+        """A whole page."""
+        return HTMLResponse(page_of(view, self.common(request)), view.status)
+
+    def done(self, path: str) -> Response:
+        """The answer to a form that was obeyed: the page that shows it."""
+        self.board.forget()
+        self._parts.clear()
+        return RedirectResponse(path, 303)
+
+    def refusal(self, request: Request, error: MeshError) -> Response:
+        """An error as a page."""
+        view = View("error.html", {"error": error}, status_of(error))
+        return self.shown(request, view)
+
+    def common(self, request: Request) -> Mapping[str, Any]:
+        """Values for the frame around the content."""
+        session: Session | None = request.scope.get("mesh.session")
+        return {
+            "path": request.url.path,
+            "query": request.query_params,
+            "user": session.user if session is not None else "",
+            "token": session.token if session is not None else "",
+            "may": request.scope.get("mesh.may", frozenset()),
+            "has_users": not self.door.is_open,
+            "is_signed_in": session is not None,
+            "now_ms": self.board.clock.wall_ms(),
+        }
+
+    def _stream(self, request: Request, handler: Handler) -> Response:
+        if self._followers >= FOLLOWERS_MAX:
+            # Browsers don't ask again after this status.
+            return Response(status_code=204)
+        return StreamingResponse(
+            self._changes(request, handler),
+            media_type="text/event-stream",
+            headers={"X-Accel-Buffering": "no"},
+        )
+
+    async def _changes(self, request: Request, handler: Handler) -> AsyncIterator[bytes]:
+        """The parts that have changed, about once a second, until the client leaves."""
+        sent: dict[str, str] = {}
+        quiet = 0
+        self._followers += 1
+        try:
+            yield b"retry: 3000\n\n"
+            while True:
+                parts = await self._parts_now(request, handler)
+                if parts is None:
+                    yield b"event: end\ndata: {}\n\n"
+                    return
+                changed = {name: html for name, html in parts.items() if sent.get(name) != html}
+                sent = parts
+                quiet = 0 if changed else quiet + 1
+                if changed:
+                    yield b"data: " + orjson.dumps(changed) + b"\n\n"
+                elif quiet % QUIET_TICKS == 0:
+                    yield b": alive\n\n"
+                await asyncio.sleep(TICK_S)
+        finally:
+            self._followers -= 1
+
+    async def _parts_now(self, request: Request, handler: Handler) -> dict[str, str] | None:
+        """The parts now, as another reader of the same page may have got them; None at its end."""
+        session: Session | None = request.scope.get("mesh.session")
+        if session is None or not self._is_valid(session):
+            return None
+        key = (str(request.url), frozenset(request.scope.get("mesh.may", ())), session.token)
+        now_s = self.board.clock.monotonic_s()
+        known = self._parts.get(key)
+        if known is not None and now_s - known[0] < TICK_S / 2:
+            return known[1]
+        try:
+            view = await handler(request)
+        except MeshError as error:
+            # The app may be gone; the page shows the last that was known, until it is loaded again.
+            log.debug("page not renewed: %s", error)
+            return None
+        if isinstance(view, Response):
+            return None
+        parts = parts_of(view, self.common(request))
+        self._parts = {k: v for k, v in self._parts.items() if now_s - v[0] < TICK_S}
+        self._parts[key] = now_s, parts
+        return parts
+
+    def _is_valid(self, session: Session) -> bool:
+        return self.door.is_open or bool(self.door.permissions(session.user))
+
+
+def status_of(error: MeshError) -> int:
+    """The HTTP status of an error, by its code."""
+    kind, number = error.code[5:6], error.code[6:]
+    if kind == "A" and number.startswith(("4", "5")):
+        return int(number)
+    return 503 if kind == "N" else _STATUS_OF_TEXT

@@ -1,0 +1,137 @@
+"""The ASGI application of the pages, with the REST API or alone.
+
+    GET /                         the overview
+    GET /static/..                style, scripts; these and /login need no session
+    GET, POST /login; POST /logout
+    GET, POST /apps/{app}, /apps/{app}/i/{instance}, /apps/{app}/s/{stream}, /apps/{app}/edit
+    GET, POST /nodes, /nodes/{node}, /story, /errors, /query, /deploy
+
+``/nodes`` is also a route of the REST API: browsers get the page, other clients the JSON.
+A page that is asked for as ``text/event-stream`` sends its changed parts instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from mesh.dashboard.board import Board
+from mesh.dashboard.guard import Guard
+from mesh.dashboard.pages import overview, sign_in
+from mesh.dashboard.rendering import HERE
+from mesh.dashboard.responses import Frame
+from mesh.dashboard.sessions import Sessions
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from mesh.clock import Clock
+    from mesh.dashboard.guard import Door
+    from mesh.manager.service import ManagerService
+
+log = logging.getLogger(__name__)
+
+#: First parts of the paths of pages that no other API has.
+_PAGES: Final = frozenset(
+    {"", "apps", "story", "errors", "query", "deploy", "login", "logout", "static"}
+)
+_SHARED: Final = "nodes"
+_BROWSER: Final = ("text/html", "text/event-stream")
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class Front:
+    """Sends requests of browsers to the pages, and all others to the API."""
+
+    def __init__(self, api: ASGIApp, pages: ASGIApp) -> None:
+        self._api = api
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request to one of them."""
+        is_page = scope["type"] == "http" and is_for_page(scope)
+        await (self._pages if is_page else self._api)(scope, receive, send)
+
+
+def is_for_page(scope: Scope) -> bool:
+    """Whether a request is for a page."""
+    parts = scope["path"].strip("/").split("/")
+    if parts[0] != _SHARED:
+        return parts[0] in _PAGES and (parts[0] != "login" or len(parts) == 1)
+    if scope["method"] == "POST":
+        return len(parts) == 2
+    accept = next((value.decode() for key, value in scope["headers"] if key == b"accept"), "")
+    return any(kind in accept for kind in _BROWSER)
+
+
+class Headers:
+    """Middleware: a page runs no code of other hosts, and is neither framed nor kept."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Add the headers to the answer."""
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                _add(message, scope["path"].startswith("/static/"))
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+
+def _add(message: MutableMapping[str, object], is_static: bool) -> None:
+    headers = message.setdefault("headers", [])
+    assert isinstance(headers, list)
+    kept = "public, max-age=3600" if is_static else "no-store"
+    for name, value in {**HEADERS, "Cache-Control": kept}.items():
+        headers.append((name.lower().encode(), value.encode()))
+
+
+def make_pages(service: ManagerService, door: Door, clock: Clock) -> Starlette:
+    """The pages of a cluster, for the users of ``door``."""
+    sessions = Sessions()
+    board = Board(service, clock)
+    frame = Frame(board, door, sessions)
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        assert isinstance(error, MeshError)
+        return frame.refusal(request, error)
+
+    async def refuse_http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = f"MESH-A{error.status_code}"
+        return frame.refusal(request, MeshError(code, error.detail.lower()))
+
+    return Starlette(
+        routes=[
+            Mount("/static", StaticFiles(directory=HERE / "static")),
+            Route("/", frame.page(partial(overview.show, board))),
+            Route("/login", partial(sign_in.enter, frame), methods=["GET", "POST"]),
+            Route("/logout", partial(sign_in.leave, frame), methods=["POST"]),
+        ],
+        middleware=[
+            Middleware(Headers),
+            Middleware(Guard, door=door, sessions=sessions, clock=clock),
+        ],
+        exception_handlers={MeshError: refuse, HTTPException: refuse_http},
+    )

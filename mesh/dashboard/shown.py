@@ -1,0 +1,105 @@
+"""Values as a page shows them: numbers, times and payloads."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import orjson
+
+#: Characters of a payload on a page.
+PAYLOAD_MAX: Final = 2000
+#: Kinds of characters that change how others are shown, or show nothing.
+_HIDDEN: Final = ("Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp")
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
+NOTHING: Final = "\u2013"
+
+
+def number(value: float | None) -> str:
+    """A count with its thousands apart; a dash for none."""
+    return NOTHING if value is None else f"{round(value):,}".replace(",", "\u202f")
+
+
+def rate(value: float | None) -> str:
+    """Events a second, in three digits or so."""
+    if value is None:
+        return NOTHING
+    if value < 10 and value != round(value):
+        return f"{value:.1f}"
+    if value < 100_000:
+        return number(value)
+    return f"{value / 1e6:.1f}\u202fM" if value >= 1e6 else f"{value / 1e3:.0f}\u202fk"
+
+
+def size(value: float | None) -> str:
+    """Bytes in a unit that keeps them short."""
+    if value is None:
+        return NOTHING
+    for unit in _UNITS[:-1]:
+        if value < 1000:
+            return f"{value:.0f}\u202f{unit}" if unit == "B" else f"{value:.1f}\u202f{unit}"
+        value /= 1000
+    return f"{value:.1f}\u202f{_UNITS[-1]}"
+
+
+def duration(seconds: float | None) -> str:
+    """A time span in one or two units."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}\u202fms" if seconds else "0\u202fs"
+    if seconds < 10:
+        return f"{seconds:.1f}\u202fs"
+    whole = round(seconds)
+    for unit, of, lower in (("d", 86_400, "h"), ("h", 3600, "min"), ("min", 60, "s")):
+        if whole >= of:
+            rest = whole % of * {"h": 24, "min": 60, "s": 60}[lower] // of
+            return f"{whole // of}\u202f{unit}" + (f" {rest}\u202f{lower}" if rest else "")
+    return f"{whole}\u202fs"
+
+
+def clock(ms: float | None) -> str:
+    """Milliseconds since 1970 as a time of day in UTC."""
+    if not ms:
+        return NOTHING
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return str(ms)
+
+
+def moment(ms: float | None) -> str:
+    """Milliseconds since 1970 as a date and a time in UTC."""
+    if not ms:
+        return NOTHING
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return str(ms)
+
+
+def payload(value: Any, most: int = PAYLOAD_MAX) -> str:
+    """A value of a publisher, safe to read: cut, and without characters that hide or turn others.
+
+    It is still text that has to be escaped for HTML, as the templates do with all text.
+    """
+    if isinstance(value, bytes):
+        try:
+            text = value[: most * 4].decode()
+        except UnicodeDecodeError:
+            text = f"{len(value):,} bytes that are no text: {value[:64].hex(' ')}"
+    elif isinstance(value, str):
+        text = value
+    else:
+        text = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    length = len(text)
+    shown = "".join(map(_visible, text[:most]))
+    return shown if length <= most else f"{shown} … {length - most:,} more characters"
+
+
+def _visible(character: str) -> str:
+    if character in "\n\t" or unicodedata.category(character) not in _HIDDEN:
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

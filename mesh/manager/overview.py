@@ -1,0 +1,271 @@
+"""The whole cluster in the order in which a person needs it: problems first, each with its remedy.
+
+A pure function of the views that REST and the command line show, so that all of them agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from mesh.control.lifecycle import AppState
+from mesh.control.membership import HeartbeatStatus
+from mesh.model.cluster import InstanceState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.control.lifecycle import AppStatus, InstanceView
+    from mesh.manager.nodes import NodeView
+
+#: Messages of backlog from which a running app precedes the others in a list.
+BACKLOG_MIN: Final = 1000
+#: States of apps, the worst first.
+_BADNESS: Final = (
+    AppState.FAILING,
+    AppState.WAITING,
+    AppState.RESTORING,
+    AppState.RESCALING,
+    AppState.STARTING,
+    AppState.PAUSED,
+    AppState.UNDEPLOYING,
+    AppState.RUNNING,
+)
+
+
+class Concern(StrEnum):
+    """The kind of thing that a problem is about."""
+
+    CLUSTER = "cluster"
+    NODE = "node"
+    APP = "app"
+    ERRORS = "errors"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that needs a person."""
+
+    concern: Concern
+    #: Of the app or the node; empty for the cluster.
+    name: str
+    #: One word for its state, as elsewhere: ``failing``, ``gone``, ``waiting``.
+    state: str
+    title: str
+    cause: str
+    #: The remedy in words.
+    cure: str
+    #: A command to copy; empty where there is none.
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AppSummary:
+    """An app with the sums over its instances since they were placed."""
+
+    app: str
+    state: AppState
+    reason: str | None
+    cure: str | None
+    instances: int
+    running: int
+    messages_in: int
+    rows_out: int
+    errors: int
+    behind: int
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The cluster at one moment."""
+
+    #: None if no manager leads.
+    leader: str | None
+    problems: tuple[Problem, ...]
+    #: The worst first, then by name.
+    apps: tuple[AppSummary, ...]
+    #: Those that are not alive first, then by role and name.
+    nodes: tuple[NodeView, ...]
+
+    @property
+    def running(self) -> int:
+        """Number of apps that run."""
+        return sum(app.state is AppState.RUNNING for app in self.apps)
+
+    @property
+    def workers(self) -> int:
+        """Number of workers that are alive."""
+        return sum(n.role == "worker" and n.presence == HeartbeatStatus.ALIVE for n in self.nodes)
+
+    @property
+    def workers_ready(self) -> int:
+        """Number of workers that can run instances now."""
+        return sum(
+            n.role == "worker" and n.ready and n.presence == HeartbeatStatus.ALIVE
+            for n in self.nodes
+        )
+
+
+def overview(
+    apps: Sequence[AppStatus],
+    nodes: Sequence[NodeView],
+    leader: str | None,
+    unready: Sequence[str] = (),
+) -> Overview:
+    """The overview of a cluster.
+
+    Args:
+        apps: the status of each app.
+        nodes: managers and workers.
+        leader: the manager that leads; None if none does.
+        unready: reasons why the manager that looks can't serve now.
+    """
+    summaries = sorted(map(summary, apps), key=_rank)
+    ordered = sorted(nodes, key=lambda n: (_presence_rank(n), n.role, n.id))
+    problems = [
+        *_of_cluster(nodes, leader, unready, bool(apps)),
+        *(_of_node(node) for node in ordered if node.presence != HeartbeatStatus.ALIVE),
+        *(problem for app in _by_state(apps) if (problem := problem_of(app)) is not None),
+        *(_of_errors(app) for app in summaries if app.errors),
+    ]
+    return Overview(leader, tuple(problems), tuple(summaries), tuple(ordered))
+
+
+def summary(app: AppStatus) -> AppSummary:
+    """One app in a row."""
+    ones = app.instances
+    return AppSummary(
+        app=app.app,
+        state=app.state,
+        reason=app.reason,
+        cure=app.cure,
+        instances=len(ones),
+        running=sum(one.state == InstanceState.RUNNING for one in ones),
+        messages_in=sum(one.messages_in for one in ones),
+        rows_out=sum(one.rows_out for one in ones),
+        errors=sum(one.errors for one in ones),
+        behind=sum(one.behind for one in ones),
+        restarts=sum(one.restarts for one in ones),
+    )
+
+
+def problem_of(app: AppStatus) -> Problem | None:
+    """The problem of an app that needs a person; None if it does not."""
+    if app.state is AppState.FAILING:
+        failing = next((i for i in app.instances if i.state == InstanceState.RETRYING), None)
+        return Problem(
+            Concern.APP,
+            app.app,
+            app.state.value,
+            f"app {app.app} fails",
+            app.reason or "an instance fails again and again",
+            app.cure or _cure_of(failing),
+            f"mesh status {app.app}",
+        )
+    if app.state is AppState.WAITING or app.cure:
+        return Problem(
+            Concern.APP,
+            app.app,
+            app.state.value,
+            f"app {app.app} does not run: it is {app.state.value}",
+            app.reason or "its instances have no place",
+            app.cure or "the story of the app says what it waits for",
+            f"mesh status {app.app}",
+        )
+    return None
+
+
+def _cure_of(failing: InstanceView | None) -> str:
+    if failing is not None and any(door.error for door in failing.doors):
+        return "check that the address of the source or sink answers; it is tried again by itself"
+    return "correct the cause, or deploy a corrected text; it is started again by itself"
+
+
+def _of_cluster(
+    nodes: Sequence[NodeView], leader: str | None, unready: Sequence[str], has_apps: bool
+) -> list[Problem]:
+    found = [
+        Problem(
+            Concern.CLUSTER,
+            "",
+            "unreachable",
+            "this manager does not see the cluster",
+            reason,
+            "check that the NATS servers run and that this machine reaches them",
+            "mesh status",
+        )
+        for reason in unready
+    ]
+    if leader is None:
+        alive = sum(n.role == "manager" and n.presence == HeartbeatStatus.ALIVE for n in nodes)
+        cause = f"{alive} managers send heartbeats, and none holds the lease"
+        found.append(
+            Problem(
+                Concern.CLUSTER,
+                "",
+                "no leader",
+                "no manager leads",
+                cause if alive else "no manager sends heartbeats",
+                "nothing is placed or moved until one leads: wait a few seconds, or start one",
+                "mesh manager",
+            )
+        )
+    is_worker_ready = any(
+        n.role == "worker" and n.ready and n.presence == HeartbeatStatus.ALIVE for n in nodes
+    )
+    if has_apps and not is_worker_ready:
+        found.append(
+            Problem(
+                Concern.CLUSTER,
+                "",
+                "no worker",
+                "no worker is ready",
+                "apps are deployed, and no worker can run them",
+                "start a worker; its Spark session is ready after some seconds",
+                "mesh worker",
+            )
+        )
+    return found
+
+
+def _of_node(node: NodeView) -> Problem:
+    is_worker = node.role == "worker"
+    lost = f"no heartbeat for {node.heard_ago_s:.0f} s"
+    moved = "; its instances move to other workers" if is_worker else ""
+    return Problem(
+        Concern.NODE,
+        node.id,
+        node.presence,
+        f"{node.role} {node.id} is {node.presence}",
+        lost + (moved if node.presence == HeartbeatStatus.GONE else ""),
+        f"start it again if it was not stopped on purpose, or check its machine (pid {node.pid})",
+        f"mesh {node.role} --id {node.id}",
+    )
+
+
+def _of_errors(app: AppSummary) -> Problem:
+    count = f"{app.errors:,} event{'s' if app.errors != 1 else ''}"
+    return Problem(
+        Concern.ERRORS,
+        app.app,
+        "errors",
+        f"{count} of app {app.app} failed",
+        "they could not be read, or a query failed on them; the app continues without them",
+        "look at their reasons; replay them corrected, or discard them",
+        f"mesh errors {app.app}",
+    )
+
+
+def _by_state(apps: Sequence[AppStatus]) -> list[AppStatus]:
+    return sorted(apps, key=lambda app: (_BADNESS.index(app.state), app.app))
+
+
+def _rank(app: AppSummary) -> tuple[int, bool, bool, str]:
+    return _BADNESS.index(app.state), not app.errors, app.behind < BACKLOG_MIN, app.app
+
+
+def _presence_rank(node: NodeView) -> int:
+    order = (HeartbeatStatus.GONE, HeartbeatStatus.SUSPECT, HeartbeatStatus.ALIVE)
+    return order.index(HeartbeatStatus(node.presence))

@@ -1,0 +1,149 @@
+"""Rates and backlogs of instances, from the counters in their reports.
+
+    reports of workers ──▶ Rates ──▶ Flow of each instance ──▶ sums by group and app
+
+A worker reports about once a second.  Rates are differences of two reports over the difference of
+their times, both by the clock of one worker, so clocks are never compared.
+
+The age of a backlog needs no time of any message.  The number of arrivals is that of messages read
+plus that of messages waiting.  The oldest waiting message arrived when the number of arrivals
+exceeded the number that is read now.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mesh.control.snapshot import ClusterSnapshot, Seen
+    from mesh.model.cluster import InstanceStatus
+
+#: A report that is older says nothing about the present rate, seconds.
+REPORT_MAX_S: Final = 10.0
+#: Arrivals that are kept for each instance.
+ARRIVALS_MAX: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Flow of events through an instance, a group or an app."""
+
+    #: Messages read, events emitted and events failed, each per second.
+    messages: float = 0.0
+    rows: float = 0.0
+    errors: float = 0.0
+    #: Messages that wait.
+    backlog: int = 0
+    #: Age of the oldest of them, seconds; a lower bound after an instance has moved.
+    backlog_s: float = 0.0
+    #: Median duration of a batch, seconds.
+    batch_s: float = 0.0
+
+
+def total(flows: Iterable[Flow]) -> Flow:
+    """Sums of several flows; the greatest of ages and durations."""
+    known = list(flows)
+    if len(known) == 1:
+        return known[0]
+    return Flow(
+        sum(flow.messages for flow in known),
+        sum(flow.rows for flow in known),
+        sum(flow.errors for flow in known),
+        sum(flow.backlog for flow in known),
+        max((flow.backlog_s for flow in known), default=0.0),
+        max((flow.batch_s for flow in known), default=0.0),
+    )
+
+
+@dataclass(slots=True)
+class _Known:
+    """The last report of an instance in its epoch, and what it was compared with."""
+
+    status: InstanceStatus
+    flow: Flow
+    #: Time of a report in milliseconds, and messages that had arrived by then; only those from
+    #: the arrival of the oldest message that waits.
+    arrivals: deque[tuple[int, int]] = field(default_factory=deque)
+
+
+class Rates:
+    """The flows of all instances, as of the last call of ``update``."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._worker: dict[str, str] = {}
+        #: Instances that have changed their worker since the start, by app.
+        self.moves: dict[str, int] = {}
+
+    def update(self, snapshot: ClusterSnapshot) -> None:
+        """Take the reports of a snapshot."""
+        for placed in snapshot.assignments:
+            one = placed.value
+            before = self._worker.get(one.instance)
+            if before is not None and before != one.worker:
+                self.moves[one.app] = self.moves.get(one.app, 0) + 1
+            self._worker[one.instance] = one.worker
+        epochs = {a.value.instance: a.value.epoch for a in snapshot.assignments}
+        known = {}
+        for seen in snapshot.statuses:
+            status = seen.value
+            if epochs.get(status.instance) == status.epoch:
+                known[status.instance] = self._compared(seen, snapshot.now_s)
+        self._known = known
+        self._worker = {name: self._worker[name] for name in epochs}
+        apps = {a.value.spec.name for a in snapshot.apps}
+        self.moves = {app: count for app, count in self.moves.items() if app in apps}
+
+    def flow(self, instance: str) -> Flow:
+        """The flow of one instance; none while nothing is known."""
+        known = self._known.get(instance)
+        return known.flow if known is not None else Flow()
+
+    def _compared(self, seen: Seen[InstanceStatus], now_s: float) -> _Known:
+        status = seen.value
+        before = self._known.get(status.instance)
+        if before is None or before.status.epoch != status.epoch:
+            arrivals = deque([(status.at_ms, status.messages_in + status.behind)])
+            return _Known(status, _flow(status, status, 0.0), arrivals)
+        if before.status is status or before.status.at_ms == status.at_ms:
+            if now_s - seen.seen_at_s > REPORT_MAX_S:
+                flow = before.flow
+                before.flow = Flow(0.0, 0.0, 0.0, flow.backlog, flow.backlog_s, flow.batch_s)
+            return before
+        arrivals = _arrived(before.arrivals, status)
+        age_s = max(0.0, (status.at_ms - arrivals[0][0]) / 1000) if status.behind else 0.0
+        return _Known(status, _flow(before.status, status, age_s), arrivals)
+
+
+def _arrived(arrivals: deque[tuple[int, int]], status: InstanceStatus) -> deque[tuple[int, int]]:
+    """``arrivals`` with this report, without what was read by now."""
+    last = (status.at_ms, status.messages_in + status.behind)
+    if arrivals[-1][1] == last[1]:
+        # Nothing has arrived since; the first time of a sum is the time of its last message.
+        last = arrivals.pop()
+    arrivals.append(last)
+    while len(arrivals) > 1 and arrivals[1][1] <= status.messages_in:
+        arrivals.popleft()
+    if len(arrivals) > ARRIVALS_MAX:
+        return deque([arrivals[0], *list(arrivals)[1::2]])
+    return arrivals
+
+
+def _flow(before: InstanceStatus, now: InstanceStatus, age_s: float) -> Flow:
+    passed_s = (now.at_ms - before.at_ms) / 1000
+
+    def rate(was: int, there: int) -> float:
+        return max(0, there - was) / passed_s if passed_s > 0 else 0.0
+
+    return Flow(
+        rate(before.messages_in, now.messages_in),
+        rate(before.rows_out, now.rows_out),
+        rate(before.errors, now.errors),
+        now.behind,
+        age_s,
+        (now.batch_ms_p50 or 0.0) / 1000,
+    )

@@ -1,0 +1,95 @@
+"""Settings of Kafka clients that an app may give, and topics and offsets as options write them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: Settings that this project decides on, or that load code, run commands or read files.
+_CLOSED: Final = (
+    "plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location", "ssl.providers",
+    "enable.auto.commit", "enable.auto.offset.store", "enable.idempotence", "transactional.id",
+    "group.id", "bootstrap.servers", "metadata.broker.list", "partition.assignment.strategy",
+    "delivery.report.only.error", "builtin.features", "debug", "log.queue",
+)  # fmt: skip
+#: Settings of the Java client that this one does not have, and that have no effect on results.
+_JAVA: Final = (
+    "max.poll.records", "key.serializer", "value.serializer", "key.deserializer",
+    "value.deserializer", "partitioner.class", "max.block.ms", "buffer.memory",
+    "fetch.max.wait.ms",
+)  # fmt: skip
+
+
+def settings(options: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a client: brokers, those of ``optional.configuration``, then ``own``.
+
+    Raises:
+        ValueError: ``optional.configuration`` has a setting that an app may not give.
+    """
+    found: dict[str, Any] = {
+        "bootstrap.servers": options["bootstrap.servers"],
+        "socket.timeout.ms": 5000,
+        # Errors reach the caller; lines on standard error add nothing.
+        "log_level": 0,
+    }
+    for name, value in options.get("optional.configuration") or ():
+        if name in _CLOSED:
+            raise ValueError(f'optional.configuration can\'t have the setting "{name}"')
+        if name not in _JAVA:
+            found[name] = value
+    return found | dict(own)
+
+
+def reason_of(error: Exception) -> str:
+    """The text of a client's error, without its numbers."""
+    first = error.args[0] if error.args else error
+    return str(first.str()) if hasattr(first, "str") else str(error)
+
+
+def words(text: str | None) -> list[str]:
+    """Words of a comma-separated list."""
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def first_offsets(text: str | None) -> dict[str, int]:
+    """``t=100,u=50`` by topic.
+
+    Raises:
+        ValueError: it has another form.
+    """
+    found = {}
+    for word in words(text):
+        topic, equals, offset = word.partition("=")
+        if not equals or not offset.strip().isdecimal():
+            raise ValueError('option "topic.offsets.map" is a list such as t=100,u=50')
+        found[topic.strip()] = int(offset)
+    return found
+
+
+def numbered(payload: bytes) -> tuple[str, int, bytes] | None:
+    """Sequence id, number and payload of ``id:number~payload``; None for another form."""
+    head, mark, rest = payload.partition(b"~")
+    name, colon, number = head.rpartition(b":")
+    if not mark or not colon or not number.isdigit() or len(number) > 18:
+        return None
+    return name.decode(errors="replace"), int(number), rest
+
+
+def without_repeats(payloads: Iterable[bytes], last: dict[str, int]) -> list[bytes | None]:
+    """Payloads without their numbers, None for repeats; ``last`` has the last number of each id.
+
+    A payload without a number is kept as it is.
+    """
+    found: list[bytes | None] = []
+    for payload in payloads:
+        known = numbered(payload)
+        if known is None:
+            found.append(payload)
+            continue
+        name, number, rest = known
+        is_new = number > last.get(name, -1)
+        found.append(rest if is_new else None)
+        last[name] = max(number, last.get(name, -1))
+    return found

@@ -1,0 +1,230 @@
+"""Sink ``kafka``: each write is a transaction, which also commits the position.
+
+The position is the offset of a group of its own, in the first topic that is written; the group's
+metadata holds the epoch and the last number of ``sequence.id``.  A producer of the same
+transactional id that begins later fences the earlier one, and then reads the position: what an
+earlier transaction has not committed is not there for readers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.connect.contract import RefusedRecordsError, UnavailableError
+from mesh.connect.extras import library
+from mesh.receiver.types.kafka import reason_of, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from confluent_kafka import Consumer, KafkaError, Producer
+
+    from mesh.connect.contract import Context, Record
+
+#: Timeouts of calls and of a transaction, seconds.
+_CALL_S: Final = 10.0
+_TRANSACTION_S: Final = 30
+#: Group offsets belong to a partition; brokers don't ask whether it exists.
+_PARTITION: Final = 0
+
+
+class KafkaSink:
+    """See ``mesh.connect.contract.Sink``."""
+
+    state: Mapping[str, Any] | None = None
+
+    def __init__(self) -> None:
+        #: Sequence of the last record that a committed transaction has.
+        self.position: int | None = None
+        self._producer: Producer | None = None
+        self._group: Consumer | None = None
+        self._failed: list[tuple[KafkaError, bytes]] = []
+
+    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+        """Fence earlier producers, and read the position."""
+        self._kafka = library("confluent_kafka", "kafka")
+        self._options, self._epoch = context.options, context.epoch
+        self._prefix = context.options.get("sequence.id") or ""
+        self._place = self._kafka.TopicPartition("mesh-positions", _PARTITION)
+        name = context.producer or f"mesh-{context.instance}"
+        producing = {**_USUAL, **settings(
+            context.options,
+            {
+                "client.id": context.instance,
+                "transactional.id": name,
+                "transaction.timeout.ms": _TRANSACTION_S * 1000,
+                "delivery.report.only.error": True,
+                "on_delivery": self._on_failure,
+            },
+        )}  # fmt: skip
+        own = {"client.id": context.instance, "group.id": name, "enable.auto.commit": False}
+        reading = settings(context.options, own)
+        try:
+            self._producer = self._kafka.Producer(producing)
+            self._group = self._kafka.Consumer(
+                {k: v for k, v in reading.items() if k not in _OF_PRODUCERS}
+            )
+        except self._kafka.KafkaException as error:
+            raise ValueError(f"the client refuses its settings: {reason_of(error)}") from error
+        try:
+            await _in_thread(self._begin)
+        except self._kafka.KafkaException as error:
+            raise UnavailableError(reason_of(error)) from error
+
+    def _begin(self) -> None:
+        assert self._producer is not None
+        assert self._group is not None
+        self._producer.init_transactions(_CALL_S)
+        (stored,) = self._group.committed([self._place], timeout=_CALL_S)
+        epoch, _, number = (stored.metadata or "").partition(":")
+        if epoch.isdecimal() and int(epoch) > self._epoch:
+            raise UnavailableError(f"epoch {epoch} has taken over")
+        self.position = stored.offset if stored.offset >= 0 else None
+        self._number = int(number) if number.isdecimal() else 0
+
+    async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
+        """Write all records in one transaction, or none."""
+        try:
+            await _in_thread(self._transact, records)
+        except self._kafka.KafkaException as error:
+            # Whether it was committed is not known: the host opens the sink again and asks.
+            raise ConnectionResetError(reason_of(error)) from error
+        return [None] * len(records)
+
+    def _transact(self, records: Sequence[Record]) -> None:
+        assert self._producer is not None
+        assert self._group is not None
+        self._failed.clear()
+        number = self._number + (len(records) if self._prefix else 0)
+        self._producer.begin_transaction()
+        try:
+            self._produce(records)
+            place = self._kafka.TopicPartition(
+                self._place.topic, _PARTITION, records[-1].sequence,
+                metadata=f"{self._epoch}:{number}",
+            )  # fmt: skip
+            self._producer.flush(_CALL_S)
+            if not self._failed:
+                self._producer.send_offsets_to_transaction(
+                    [place], self._group.consumer_group_metadata(), _CALL_S
+                )
+                self._producer.commit_transaction(_CALL_S)
+                self._number, self.position = number, records[-1].sequence
+                return
+        except self._kafka.KafkaException as error:
+            # One in which a record has failed can be aborted; all others are for `write`.
+            if not error.args[0].txn_requires_abort():
+                raise
+        except _Refused as error:
+            self._producer.abort_transaction(_CALL_S)
+            raise RefusedRecordsError({error.at: str(error)}) from error
+        self._producer.abort_transaction(_CALL_S)
+        self._raise(records)
+
+    def _raise(self, records: Sequence[Record]) -> None:
+        """Raise the reason of the first failed record."""
+        if not self._failed:
+            raise UnavailableError("the transaction was aborted")
+        error, value = self._failed[0]
+        if error.code() not in (self._kafka.KafkaError.MSG_SIZE_TOO_LARGE, _INVALID_RECORD):
+            raise UnavailableError(str(error.str()))
+        refused = {
+            at: str(error.str())
+            for at, record in enumerate(records)
+            if value.endswith(record.payload) and len(value) - len(record.payload) < 64
+        }
+        raise RefusedRecordsError(refused) if refused else UnavailableError(str(error.str()))
+
+    def _produce(self, records: Sequence[Record]) -> None:
+        """Hand records to the client, those of one topic and partition together."""
+        options = self._options
+        is_plain = not (options.get("key") or options.get("partition.no") or records[0].options)
+        values = [record.payload for record in records]
+        if self._prefix:
+            head, first = self._prefix, self._number + 1
+            values = [f"{head}:{first + at}~".encode() + v for at, v in enumerate(values)]
+        if is_plain:
+            self._produce_batch(str(options["topic"]), [{"value": value} for value in values])
+            return
+        topics: dict[str, list[dict[str, Any]]] = {}
+        places: dict[str, list[int]] = {}
+        for at, (record, value) in enumerate(zip(records, values, strict=True)):
+            own = {**options, **record.options}
+            message: dict[str, Any] = {"value": value}
+            if own.get("key"):
+                message["key"] = own["key"]
+            if own.get("partition.no"):
+                if not str(own["partition.no"]).isdecimal():
+                    raise _Refused(at, f'"{own["partition.no"]}" is no number of a partition')
+                message["partition"] = int(own["partition.no"])
+            topics.setdefault(own["topic"], []).append(message)
+            places.setdefault(own["topic"], []).append(at)
+        for topic, messages in topics.items():
+            try:
+                self._produce_batch(topic, messages)
+            except _Refused as error:
+                raise _Refused(places[topic][error.at], str(error)) from error
+
+    def _produce_batch(self, topic: str, messages: list[dict[str, Any]]) -> None:
+        assert self._producer is not None
+        if not topic:
+            raise _Refused(0, "the topic has no name")
+        if self._producer.produce_batch(topic, messages) == len(messages):
+            return
+        for at, message in enumerate(messages):
+            error: KafkaError | None = message.get("_error")
+            if error is not None and error.code() != self._kafka.KafkaError.MSG_SIZE_TOO_LARGE:
+                self._failed.append((error, b""))
+            elif error is not None:
+                raise _Refused(at, str(error.str()))
+
+    def _on_failure(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            self._failed.append((error, message.value() or b""))
+
+    async def close(self) -> None:
+        """Leave the brokers; an open transaction is aborted by them."""
+        producer, self._producer = self._producer, None
+        group, self._group = self._group, None
+        if producer is not None:
+            producer.purge()
+            with contextlib.suppress(self._kafka.KafkaException):
+                await asyncio.to_thread(producer.flush, 0)
+        if group is not None:
+            await asyncio.to_thread(group.close)
+
+
+async def _in_thread(call: Any, *arguments: Any) -> None:
+    """A call that waits for a broker; it ends before a cancelled caller continues."""
+    task = asyncio.create_task(asyncio.to_thread(call, *arguments))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with contextlib.suppress(Exception):
+            await task
+        raise
+
+
+class _Refused(Exception):
+    """The client does not take one record."""
+
+    def __init__(self, at: int, reason: str) -> None:
+        super().__init__(reason)
+        self.at = at
+
+
+#: Settings that an app may replace.  Keys go to the partitions to which Java's client sends them.
+_USUAL: Final = {
+    "linger.ms": 5, "partitioner": "murmur2_random", "queue.buffering.max.messages": 1_000_000,
+}  # fmt: skip
+#: Error code INVALID_RECORD of the protocol.
+_INVALID_RECORD: Final = 87
+#: Settings of producers that a consumer does not have.
+_OF_PRODUCERS: Final = (
+    "linger.ms", "compression.type", "compression.codec", "batch.size", "acks", "retries",
+    "batch.num.messages", "message.timeout.ms", "delivery.timeout.ms", "request.timeout.ms",
+    "queue.buffering.max.messages", "queue.buffering.max.kbytes", "max.in.flight",
+    "compression.level", "partitioner", "request.required.acks", "message.send.max.retries",
+)  # fmt: skip

@@ -1,0 +1,129 @@
+"""The overview: what needs a person comes first, with a cause and a remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import orjson
+
+from mesh.control.lifecycle import AppState, AppStatus, InstanceView
+from mesh.dashboard.rates import Meter
+from mesh.dashboard.shown import duration, number, payload, rate, size
+from mesh.manager.nodes import NodeView
+from mesh.manager.overview import overview
+from mesh.model.cluster import InstanceState
+from tests.support.agents import APP
+from tests.support.dashboard import site
+
+if TYPE_CHECKING:
+    from mesh.jetstream.server import NatsServer
+
+
+def one(name: str, state: str = "running", **values: Any) -> InstanceView:
+    return InstanceView(name, "g", "w1", 1, state, **values)
+
+
+def node(name: str, presence: str = "alive", role: str = "worker") -> NodeView:
+    return NodeView(name, role, presence, role == "manager", True, "", 1, 0, 0.0, 0)
+
+
+def test_problems_come_first_and_each_has_a_remedy() -> None:
+    apps = [
+        AppStatus("Calm", AppState.RUNNING, None, (one("Calm-g-1"),)),
+        AppStatus("Slow", AppState.RUNNING, None, (one("Slow-g-1", behind=5000),)),
+        AppStatus("Odd", AppState.RUNNING, None, (one("Odd-g-1", errors=2),)),
+        AppStatus("Bad", AppState.FAILING, "Bad-g-1: no", (one("Bad-g-1", "retrying"),)),
+        AppStatus("Late", AppState.WAITING, "Late-g-1: no node", (), "add gpu=true to a worker"),
+    ]
+    nodes = [node("m1", role="manager"), node("w1"), node("w2", "gone")]
+    found = overview(apps, nodes, None)
+    assert [app.app for app in found.apps] == ["Bad", "Late", "Odd", "Slow", "Calm"]
+    assert [n.id for n in found.nodes] == ["w2", "m1", "w1"]
+    told = [(p.concern, p.name, p.state) for p in found.problems]
+    assert told == [
+        ("cluster", "", "no leader"),
+        ("node", "w2", "gone"),
+        ("app", "Bad", "failing"),
+        ("app", "Late", "waiting"),
+        ("errors", "Odd", "errors"),
+    ]
+    assert all(p.title and p.cause and p.cure and p.command for p in found.problems)
+    assert found.problems[3].cure == "add gpu=true to a worker"
+    assert (found.running, found.workers, found.workers_ready) == (3, 1, 1)
+    assert overview(apps[:1], nodes[:2], "m1").problems == ()
+
+
+def test_rates_are_differences_and_a_placed_instance_counts_from_nothing() -> None:
+    meter = Meter()
+    assert meter.rate(["A-g-1"]).taken is None
+
+    def note(at_s: float, epoch: int, count: int) -> None:
+        view = InstanceView("A-g-1", "g", "w", epoch, "running", messages_in=count, rows_out=count)
+        meter.note([AppStatus("A", AppState.RUNNING, None, (view,))], at_s)
+
+    note(0.0, 1, 1000)
+    note(2.0, 1, 1500)
+    assert meter.rate(["A-g-1", "B-g-1"]).taken == 250.0
+    note(4.0, 2, 100)
+    found = meter.rate(["A-g-1"])
+    assert found.taken == 25.0
+    assert found.lag_s(50) == 2.0
+    assert found.lag_s(0) == 0.0
+
+
+def test_values_are_short_and_payloads_can_not_hide_anything() -> None:
+    assert [number(1234567), rate(0.25), rate(123456), size(0), size(1_500_000)] == [
+        "1\u202f234\u202f567", "0.2", "123\u202fk", "0\u202fB", "1.5\u202fMB",
+    ]  # fmt: skip
+    assert [duration(s) for s in (0, 0.02, 3.2, 75, 7260, 90_000)] == [
+        "0\u202fs", "20\u202fms", "3.2\u202fs", "1\u202fmin 15\u202fs", "2\u202fh 1\u202fmin",
+        "1\u202fd 1\u202fh",
+    ]  # fmt: skip
+    assert payload("a\u202eb\x00c\u200b") == "a\\u202eb\\u0000c\\u200b"
+    assert payload("x" * 1_000_000).endswith("… 998,000 more characters")
+    assert payload(b"\xff\xfe\x00") == "3 bytes that are no text: ff fe 00"
+    assert payload({"a": [1, None]}) == '{"a":[1,null]}'
+
+
+async def _parts(client: httpx.AsyncClient, path: str, until: str) -> dict[str, str]:
+    """The parts of an open page, once one of them has a text."""
+    found: dict[str, str] = {}
+    headers = {"Accept": "text/event-stream"}
+    async with asyncio.timeout(15), client.stream("GET", path, headers=headers) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        async for line in stream.aiter_lines():
+            if line.startswith("data: "):
+                found |= json.loads(line[6:])
+                if any(until in part for part in found.values()):
+                    return found
+    raise AssertionError(found)
+
+
+def test_a_lost_worker_and_a_failing_app_are_on_the_open_page(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        async with site(nats_server) as at, httpx.AsyncClient(base_url=at.url) as client:
+            empty = (await client.get("/")).text
+            assert "No app is deployed yet" in empty
+            assert "mesh deploy shop/shop.siddhi" in empty
+            at.start_worker("w1")
+            at.start_worker("w2")
+            await at.service.deploy(APP)
+            await at.until_running("Two")
+            page = (await client.get("/")).text
+            assert "Nothing needs you: 1 of 1 app run on 2 workers." in page
+            at.states["Two-one-1"] = {"state": InstanceState.RETRYING, "error": "<i>no</i>"}
+            found = await _parts(client, "/", "app Two fails")
+            assert "&lt;i&gt;no&lt;/i&gt;" in found["live_problems"]
+            await at.kill_worker("w2")
+            found = await _parts(client, "/", "worker w2 is gone")
+            assert "mesh worker --id w2" in found["live_problems"]
+            # One place of truth: the numbers are those of REST.
+            rest = orjson.loads((await client.get("/siddhi-apps/Two")).content)
+            assert rest["content"] == APP
+            filtered = (await client.get("/?q=nothing")).text
+            assert "No app fits the filter" in filtered
+
+    asyncio.run(scene())

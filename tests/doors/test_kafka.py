@@ -1,0 +1,198 @@
+"""Kafka in and out, with a broker: exactly once, offsets, keys, sequence numbers, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.receiver.types.kafka import first_offsets, numbered, settings, without_repeats
+from mesh.testing.connectors import Scenario, Stage, conform
+from tests.support.doors import staged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+    from tests.support.kafka import Kafka
+
+pytestmark = pytest.mark.nats
+
+APP = """@App:name('{app}')
+SOURCE define stream S (n int);
+SINK define stream T (n int);
+from S select n insert into T;
+"""
+SOURCE = (
+    "@source(type='kafka', bootstrap.servers='{servers}', topic.list='TOPIC', group.id='g',"
+    " threading.option='single.thread'MORE, @map(type='json'))"
+)
+SINK = (
+    "@sink(type='kafka', bootstrap.servers='{servers}', topic='TOPIC'MORE,"
+    " @map(type='json', envelope='none'))"
+)
+
+
+def app(kafka: Kafka, topic: str, *, source: str | None = None, sink: str | None = None) -> str:
+    """The app with the source or sink of a topic, and further options."""
+    found = APP.replace("SOURCE", "" if source is None else SOURCE.replace("MORE", source))
+    found = found.replace("SINK", "" if sink is None else SINK.replace("MORE", sink))
+    return found.replace("TOPIC", topic).replace("{servers}", kafka.servers)
+
+
+async def numbers(stage: Stage) -> list[int]:
+    return [event["n"] for event in await stage.events("S")]
+
+
+def test_a_topic_is_read_exactly_once(
+    nats_server: NatsServer, kafka: Kafka, tmp_path: Path
+) -> None:
+    async def send(stage: Stage) -> None:
+        await asyncio.to_thread(kafka.send, stage.spec.name, b'{"n":2}', b"x", b'{"n":3}')
+        await asyncio.to_thread(kafka.send, stage.spec.name, b'{"n":4}', partition=1)
+
+    async def stored(stage: Stage) -> Any:
+        bad = [entry["data"] for entry in await stage.errors()]
+        return sorted(await numbers(stage)), bad
+
+    kafka.create(*(f"Run{number}" for number in range(40)), partitions=2)
+    for number in range(40):
+        kafka.send(f"Run{number}", b'{"n":0}', b'{"n":1}')
+    use = Scenario(
+        app(kafka, "{app}", source=""), "receiver-S", send, stored,
+        lambda found: len(found[0]) + len(found[1]) >= 6,
+    )  # fmt: skip
+    moments = asyncio.run(conform(nats_server.url, use, tmp_path))
+    assert {"before read", "after store a position", "after committed"} <= set(moments)
+
+
+def test_a_topic_is_written_exactly_once(
+    nats_server: NatsServer, kafka: Kafka, tmp_path: Path
+) -> None:
+    async def send(stage: Stage) -> None:
+        await stage.publish("T", {"n": 0}, {"n": 1})
+        await stage.publish("T", {"n": 2}, {"n": 3}, {"n": 4})
+
+    async def written(stage: Stage) -> list[int]:
+        found = await asyncio.to_thread(kafka.records, f"Out{stage.spec.name}")
+        return [json.loads(payload)["n"] for _, _, payload in found]
+
+    kafka.create(*(f"OutRun{number}" for number in range(40)))
+    use = Scenario(
+        app(kafka, "Out{app}", sink=""), "sink-T", send, written, lambda found: len(found) >= 5
+    )
+    moments = asyncio.run(conform(nats_server.url, use, tmp_path))
+    assert {"before write", "after write", "after store a position"} <= set(moments)
+
+
+def test_offsets_partitions_properties_and_numbers(nats_server: NatsServer, kafka: Kafka) -> None:
+    kafka.create("many", partitions=2)
+    kafka.send("many", b'a:1~{"n":1}', b'a:2~{"n":2}', b'a:2~{"n":2}', b'{"n":3}', key="k")
+    kafka.send("many", b'{"n":9}', partition=1)
+    more = ", partition.no.list='0', topic.offsets.map='many=1', seq.enabled='true'"
+    text = app(kafka, "many", source=more).replace("S (n int)", "S (n int, place long, k string)")
+    text = text.replace(
+        "@map(type='json')",
+        "@map(type='json', @attributes(n='n', place='trp:offset', k='trp:key'))",
+    )
+
+    async def scene() -> None:
+        async with staged(nats_server, text.replace("{app}", "Many")) as stage:
+            stage.start("receiver-S")
+            await stage.until("2 events", lambda: _have(stage, 2))
+            assert await stage.events("S") == [
+                {"n": 2, "place": 1, "k": "k"}, {"n": 3, "place": 3, "k": "k"},
+            ]  # fmt: skip
+
+    async def _have(stage: Stage, count: int) -> bool:
+        return len(await stage.events("S")) >= count
+
+    asyncio.run(scene())
+
+
+def test_topics_keys_partitions_and_numbers_of_a_sink(
+    nats_server: NatsServer, kafka: Kafka
+) -> None:
+    kafka.create("even", "odd", partitions=3)
+    more = ", key='k-{{n}}', sequence.id='q'"
+    text = app(kafka, "{{k}}", sink=more).replace("T (n int)", "T (n int, k string)")
+    text = text.replace("select n", "select n, 'even' as k")
+
+    async def scene() -> None:
+        async with staged(nats_server, text.replace("{app}", "Keys")) as stage:
+            stage.start("sink-T")
+            for n in range(4):
+                await stage.publish("T", {"n": n, "k": "odd" if n % 2 else "even"})
+            await stage.until("all", lambda: _count("even", "odd") == 4)
+
+    def _count(*topics: str) -> int:
+        return sum(len(kafka.records(topic, 3)) for topic in topics)
+
+    asyncio.run(scene())
+    found = kafka.records("even", 3) + kafka.records("odd", 3)
+    assert {key for _, key, _ in found} == {b"k-0", b"k-1", b"k-2", b"k-3"}
+    heads = sorted(payload.partition(b"~")[0] for _, _, payload in found)
+    assert heads == [b"q:1", b"q:2", b"q:3", b"q:4"]
+
+
+def test_a_record_that_is_too_large_is_recorded_and_the_others_are_written(
+    nats_server: NatsServer, kafka: Kafka
+) -> None:
+    kafka.create("small")
+    more = ", optional.configuration='message.max.bytes:2000'"
+    text = app(kafka, "small", sink=more).replace("T (n int)", "T (n string)")
+    text = text.replace("select n", "select 'x' as n").replace("{app}", "Small")
+
+    async def scene() -> None:
+        async with staged(nats_server, text) as stage:
+            await stage.publish("T", {"n": "a"}, {"n": "b" * 3000}, {"n": "c"})
+            stage.start("sink-T")
+            (entry,) = await stage.until("the large one", stage.errors)
+            assert "too large" in entry["reason"]
+            await stage.until("the others", lambda: len(kafka.records("small")) == 2)
+
+    asyncio.run(scene())
+    assert [json.loads(p)["n"] for _, _, p in kafka.records("small")] == ["a", "c"]
+
+
+def test_a_missing_topic_and_a_broker_that_is_away_are_waited_for(
+    nats_server: NatsServer, kafka: Kafka
+) -> None:
+    text = app(kafka, "later", source="").replace("{app}", "Later")
+
+    async def scene() -> None:
+        async with staged(nats_server, text) as stage:
+            stage.start("receiver-S")
+            await stage.until("it waits", lambda: "later" in str([r.error for r in stage.reports]))
+            kafka.create("later")
+            kafka.send("later", b'{"n":1}')
+            await stage.until("it reads", lambda: numbers(stage))
+
+    asyncio.run(scene())
+
+
+def test_settings_that_run_commands_are_refused_and_those_of_java_left_out() -> None:
+    own = {"bootstrap.servers": "h:1"}
+    found = settings(
+        own | {"optional.configuration": [("max.poll.records", "1"), ("acks", "1")]}, {}
+    )
+    assert "max.poll.records" not in found
+    assert found["acks"] == "1"
+    for name in ("sasl.kerberos.kinit.cmd", "plugin.library.paths", "transactional.id"):
+        with pytest.raises(ValueError, match=name):
+            settings(own | {"optional.configuration": [(name, "x")]}, {})
+
+
+def test_numbers_and_offsets_as_options_write_them() -> None:
+    assert first_offsets("t=100, u=5") == {"t": 100, "u": 5}
+    with pytest.raises(ValueError, match="is a list such as"):
+        first_offsets("t")
+    assert numbered(b"a:b:12~x~y") == ("a:b", 12, b"x~y")
+    assert numbered(b"a~x") is None
+    last = {"a": 4}
+    assert without_repeats([b"a:4~x", b"a:5~y", b"b:0~z", b"plain"], last) == [
+        None, b"y", b"z", b"plain",
+    ]  # fmt: skip
+    assert last == {"a": 5, "b": 0}

@@ -1,0 +1,282 @@
+"""Rates from reports, ages of backlogs, and an hour of samples within its bound."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tracemalloc
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mesh.control.snapshot import ClusterSnapshot, Seen
+from mesh.errors import MeshError
+from mesh.manager.history import KEPT_S, History
+from mesh.manager.manager import running
+from mesh.manager.prometheus import expressions, query_range
+from mesh.manager.rates import Flow, Rates
+from mesh.manager.telemetry import FIELDS, samples
+from mesh.model.cluster import (
+    AppRecord,
+    Assignment,
+    InstanceState,
+    InstanceStatus,
+    NodeMetrics,
+    NodeRecord,
+    Role,
+    StatisticsLevel,
+)
+from mesh.plan.build import plan
+from mesh.settings import ManagerSettings, NatsSettings, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh.jetstream.server import NatsServer
+
+SPEC = plan(
+    "@App:name('Shop') define stream S (a int);"
+    "@dist(execGroup='one', parallel='2') from S[a > 1] select a insert into T;"
+).spec
+FIELD = {"app": ("value",)}
+
+
+def snapshot(*reports: InstanceStatus, now_s: float = 0.0, **more: Any) -> ClusterSnapshot:
+    """The assignments of these reports, and the reports, as just received."""
+    return ClusterSnapshot(
+        now_s,
+        apps=(Seen(AppRecord(SPEC, "i", 0, **more), 1, 0.0),),
+        assignments=tuple(
+            Seen(Assignment(r.instance, r.app, "one", 1, "i", r.worker, r.epoch, 1), 1, 0.0)
+            for r in reports
+        ),
+        statuses=tuple(Seen(r, 1, now_s) for r in reports),
+        nodes=(Seen(NodeRecord("w1", Role.WORKER, "x", "", 1, metrics=NodeMetrics(50.0)), 1, 0.0),),
+    )
+
+
+def report(at_s: float, messages: int, behind: int = 0, epoch: int = 5, **more: Any) -> Any:
+    values = {"instance": "Shop-one-1", "worker": "w1", **more}
+    return InstanceStatus(
+        app="Shop",
+        epoch=epoch,
+        state=InstanceState.RUNNING,
+        at_ms=round(at_s * 1000),
+        messages_in=messages,
+        behind=behind,
+        **values,
+    )
+
+
+def test_rates_are_differences_over_the_time_of_the_worker() -> None:
+    rates = Rates()
+    rates.update(snapshot(report(100.0, 10)))
+    assert rates.flow("Shop-one-1") == Flow()
+    rates.update(snapshot(report(102.0, 30, rows_out=8, errors=2, batch_ms_p50=20.0), now_s=2.0))
+    assert rates.flow("Shop-one-1") == Flow(10.0, 4.0, 1.0, 0, 0.0, 0.02)
+    # The same report again says nothing new, until it is too old for a present rate.
+    same = snapshot(report(102.0, 30, rows_out=8, errors=2), now_s=2.0)
+    rates.update(same)
+    assert rates.flow("Shop-one-1").messages == 10.0
+    old = ClusterSnapshot(60.0, None, (), same.apps, same.assignments, same.statuses)
+    rates.update(old)
+    assert rates.flow("Shop-one-1") == Flow(batch_s=0.02)
+    # Another epoch counts from nothing, and is no step back.
+    rates.update(snapshot(report(110.0, 3, epoch=6), now_s=10.0))
+    assert rates.flow("Shop-one-1") == Flow()
+    assert rates.moves == {}
+    rates.update(snapshot(report(112.0, 3, epoch=7, worker="w2"), now_s=12.0))
+    assert rates.moves == {"Shop": 1}
+
+
+def test_a_report_of_an_earlier_epoch_is_no_flow() -> None:
+    rates = Rates()
+    seen = snapshot(report(1.0, 10, behind=5))
+    rates.update(seen)
+    (placed,) = seen.assignments
+    later = Seen(Assignment("Shop-one-1", "Shop", "one", 1, "i", "w1", 6, 1), 2, 0.0)
+    assert placed.value.epoch == 5
+    rates.update(ClusterSnapshot(1.0, None, (), seen.apps, (later,), seen.statuses))
+    assert rates.flow("Shop-one-1") == Flow()
+
+
+def test_the_age_of_a_backlog_is_when_what_waits_arrived() -> None:
+    rates = Rates()
+    ages = []
+    # 10 messages a second arrive; it reads all, then nothing for three seconds, then 20 a second.
+    for at_s, read in enumerate([10, 20, 20, 20, 20, 40, 60, 80, 90]):
+        arrived = 10 * (at_s + 1)
+        rates.update(snapshot(report(at_s, read, behind=arrived - read), now_s=at_s))
+        ages.append(rates.flow("Shop-one-1").backlog_s)
+    # Those of second 2 are unread at seconds 2 to 4; at second 5 the oldest is of second 4.
+    assert ages == [0, 0, 1, 2, 3, 2, 1, 0, 0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 60)), min_size=2, max_size=60))
+def test_an_age_is_that_of_a_queue(steps: list[tuple[int, int]]) -> None:
+    rates, queue, read, arrived = Rates(), [], 0, 0
+    for at_s, (coming, most) in enumerate(steps):
+        queue += [at_s] * coming
+        arrived += coming
+        done = min(most, len(queue))
+        del queue[:done]
+        read += done
+        rates.update(snapshot(report(at_s, read, behind=len(queue)), now_s=at_s))
+        age_s = rates.flow("Shop-one-1").backlog_s
+        # The first report has no time before it; otherwise exact to the second between reports.
+        oldest_s = at_s - queue[0] if queue else 0
+        assert oldest_s <= age_s <= oldest_s + 1 or (queue and queue[0] == 0)
+
+
+def test_samples_are_of_apps_groups_and_nodes() -> None:
+    rates = Rates()
+    both = (report(1.0, 5), report(1.0, 7, instance="Shop-one-2"))
+    later = (report(2.0, 15, behind=3), report(2.0, 9, instance="Shop-one-2"))
+    rates.update(snapshot(*both))
+    seen = snapshot(*later, now_s=1.0)
+    rates.update(seen)
+    found = samples(seen, rates)
+    assert found["group", "Shop/one"][:4] == (12.0, 0.0, 0.0, 3.0)
+    assert found["app", "Shop"] == found["group", "Shop/one"]
+    assert found["node", "worker/w1"][0] == 0.5
+    assert all(len(row) == len(FIELDS[kind]) for (kind, _), row in found.items())
+    off = samples(snapshot(*later, statistics=StatisticsLevel.OFF), rates)
+    assert set(off) == {("node", "worker/w1")}
+
+
+def filled(seconds: int, bytes_max: int = 10**9, apps: int = 1, start_s: int = 1200) -> History:
+    history = History(FIELD, bytes_max)
+    for at_s in range(start_s, start_s + seconds):
+        history.add(at_s, {("app", f"A{n}"): [(at_s * 7919 + n) % 65_536] for n in range(apps)})
+    return history
+
+
+def test_an_hour_is_kept_and_read_in_steps() -> None:
+    history = filled(KEPT_S + 300)
+    end_s = 1200 + KEPT_S + 300
+    hour = history.read(("app", "A0"), end_s - KEPT_S, end_s, 1)
+    assert hour is not None
+    values = hour.values["value"]
+    assert len(values) == KEPT_S
+    for at_s, value in enumerate(values, end_s - KEPT_S):
+        exact = (at_s * 7919) % 65_536
+        assert value is not None
+        assert exact * 0.992 - 1 <= value <= exact
+    # Not more than an hour and a minute.
+    before = history.read(("app", "A0"), 1200, 1200 + 180, 1)
+    assert before is not None
+    assert set(before.values["value"]) == {None}
+    steps = history.read(("app", "A0"), end_s - 100, end_s, 10)
+    assert steps is not None
+    assert (steps.start_s, len(steps.values["value"])) == (end_s - 100, 10)
+    assert history.read(("app", "B"), 0, 10, 1) is None
+
+
+def test_a_gap_is_none_and_time_does_not_go_back() -> None:
+    history = History(FIELD, 10**9)
+    for at_s in (100, 101, 104, 103, 300):
+        history.add(at_s, {("app", "A"): [float(at_s % 100)]})
+    found = history.read(("app", "A"), 99, 106, 1)
+    assert found is not None
+    assert found.values["value"] == [None, 0, 1, None, None, 4, None]
+    later = history.read(("app", "A"), 299, 302, 1)
+    assert later is not None
+    assert later.values["value"] == [None, 0, None]
+
+
+def test_the_bound_holds_and_shortens_all_series_alike() -> None:
+    most = 300_000
+    history = filled(1800, most, apps=50)
+    assert history.bytes <= most
+    assert history.kept_from_s > 1200
+    starts = set()
+    for n in range(50):
+        found = history.read(("app", f"A{n}"), 1200, 3000, 60)
+        assert found is not None
+        starts.add(next(i for i, v in enumerate(found.values["value"]) if v is not None))
+    assert len(starts) == 1
+    # An app that is gone leaves nothing, an hour later.
+    for at_s in range(3000, 3000 + KEPT_S + 120, 30):
+        history.add(at_s, {("app", "Other"): [1.0]})
+    assert history.keys() == [("app", "Other")]
+
+
+def test_the_count_of_bytes_is_what_python_uses() -> None:
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        history = filled(1201, apps=20)
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert used * 0.7 < history.bytes < used * 2
+
+
+def test_a_manager_samples_and_answers(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        settings = Settings(
+            nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
+        )
+        async with running(settings) as (manager, service):
+            await service.deploy(SPEC.text)
+            while not manager.view.snapshot().nodes:
+                await manager.view.changed(manager.view.version, 5.0)
+            service.telemetry.sample()
+            past = await service.history("node", "manager/m1", 60, 1)
+            assert (past.source, past.step_s, len(past.values["cpu"])) == ("memory", 1, 60)
+            assert (await service.overview()).apps[0].app == "Shop"
+            for kind, name, seconds, code in (
+                ("app", "Nothing", 60, "MESH-A404"),
+                ("node", "manager/m1", 7200, "MESH-A422"),
+            ):
+                with pytest.raises(MeshError, match=code):
+                    await service.history(kind, name, seconds, 1)
+
+    asyncio.run(scene())
+
+
+class FakePrometheus(BaseHTTPRequestHandler):
+    """Answers each query with one series; counts them."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        query = parse_qs(urlsplit(self.path).query)
+        self.asked.append(query["query"][0])
+        start = int(query["start"][0])
+        result = [{"metric": {}, "values": [[start, "1.5"], [start + 60, "NaN"]]}]
+        body = json.dumps({"status": "success", "data": {"result": result}}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def prometheus_url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FakePrometheus)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_longer_histories_are_those_of_prometheus(prometheus_url: str) -> None:
+    found = asyncio.run(query_range(prometheus_url, "app", "Shop", 600, 780, 60))
+    assert found["messages"] == [1.5, None, None]
+    assert set(found) == set(FIELDS["app"])
+    assert 'sum(rate(mesh_instance_messages_total{app="Shop"}[60s]))' in FakePrometheus.asked
+    group = expressions("group", 'Shop/a"b', 10)
+    assert group["backlog"] == r'sum(mesh_instance_backlog_messages{app="Shop",group="a\"b"})'
+    assert set(expressions("node", "worker/w1", 10)) == set(FIELDS["node"])
+    with pytest.raises(MeshError, match="MESH-A502"):
+        asyncio.run(query_range("http://127.0.0.1:1", "app", "Shop", 600, 780, 60))
