@@ -130,6 +130,7 @@ def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
                 (
                     own,
                     names.query_subject("*"),
+                    names.table_change_subject("*"),
                     "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.*",
                     "$JS.EVENT.ADVISORY.STREAM.QUORUM_LOST.*",
                 ),
@@ -226,7 +227,8 @@ def client_permissions(client: Client) -> Permissions:
         subject = names.subject(grant.app, grant.stream)
         read += [subject, f"{subject}.by.>"]
         publish += [f"{CLIENT_API}.{call}" for call, _ in _stored(grant)]
-    unasked = [names.query_subject("*")] if not client.query else []
+    unasked = [names.table_change_subject("*")]
+    unasked += [names.query_subject("*")] if not client.query else []
     return Permissions(
         tuple(dict.fromkeys(publish)),
         ("_INBOX.>", *dict.fromkeys(read)),

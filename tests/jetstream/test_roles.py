@@ -35,6 +35,7 @@ PUBLISH: Final[dict[str, set[str]]] = {
     "mesh.Shop.Orders.by.item.3": {M, W, R},
     "mesh.Shop._query": {M, W, R, C, A, DESK},
     "mesh.Other._query": {M, W, R, C, A},
+    "mesh.Shop._change": {M, W, R, C},
     # records of the mesh
     "mesh._marker.mesh-Shop-Orders.p": {M, W, R},
     "mesh._errors.Shop": {M, W, R},
@@ -103,6 +104,7 @@ SUBSCRIBE: Final[dict[str, set[str]]] = {
     "mesh.Shop.DearOrders": {C, A, BOARD},
     "mesh.Shop.DearOrders.by.item.*": {C, A, BOARD},
     "mesh.Shop._query": {M, C, A},
+    "mesh.Shop._change": {M, C, A},
     "mesh._ask.w1": {W, R, C},
     "mesh._audit.api": set(),
     "mesh.>": {C},

@@ -54,9 +54,8 @@ class Play:
     def __init__(self, text: str) -> None:
         self.app = bind(parse(text))
         self.executor = Executor(self.app, ["O"])
-        self.clocks: dict[str, int] = {
-            one: 0 for one in ("S", "R") if one in self.executor.input_schemas
-        }
+        read = [one for one in self.executor.input_schemas if one in ("S", "R")]
+        self.clocks = dict.fromkeys(read, 0)
         self.found: list[Any] = []
 
     def take(self, sequence: int, message: tuple[str, int, Any]) -> None:
