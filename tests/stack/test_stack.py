@@ -244,7 +244,8 @@ RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends prometh
 RUN install -d -o 65534 /prometheus
 WORKDIR /prometheus
 USER 65534
-ENTRYPOINT ["prometheus", "--config.file=/etc/prometheus/prometheus.yml"]
+ENTRYPOINT ["prometheus", "--storage.tsdb.path=/prometheus"]
+CMD ["--config.file=/etc/prometheus/prometheus.yml"]
 """,
     "POSTGRES": """FROM {base}
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql-15
