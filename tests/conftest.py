@@ -87,16 +87,11 @@ def cluster(nats_server: server.NatsServer, tmp_path: Path) -> Iterator[Cluster]
 @pytest.fixture
 def hand(tmp_path: Path, nats_server: server.NatsServer) -> Iterator[Hand]:
     """A shared query without Spark."""
-    from pyspark_nats.protocol import connection
     from tests.support.shared_query import Hand
 
     made = Hand(tmp_path, nats_server)
     yield made
-    made.serving.close()
-    made.broker.close()
-    made.pool.shutdown()
-    # The one that tasks of this thread share.
-    connection.close_shared()
+    made.end()
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def demo(
     3. Publishes the rest steadily, and kills a worker meanwhile with kill -9.
 
     4. Shows the output live. The last screen has latency, rate, the pause after the kill, and each
-       row that was lost or doubled.
+       row that was lost or doubled; the exit status is 1 if there is any.
 
     Example: `mesh demo --keep`, then in another terminal `mesh tap Temperature AlertStream`
     """
@@ -84,6 +84,8 @@ async def _run(demo: Demo, data: Path, workers: int, keep: bool) -> None:
         if keep:
             demo.view.say("The cluster is still running: mesh status Temperature.  Ctrl-C ends it.")
             await dev.until_signal(cluster)
+    if not demo.is_exact:
+        raise typer.Exit(1)
 
 
 async def _watched(cluster: LocalCluster, demo: Demo) -> None:

@@ -74,6 +74,8 @@ class Demo:
     #: Arrival of the last row of the group with state, and its longest pause since the kill.
     stateful_row_s: float = 0.0
     pause_s: float = 0.0
+    #: Whether the last screen shows that no row was lost or doubled.
+    is_exact: bool = True
 
     def elapsed_s(self) -> float:
         """Seconds since the command was started."""
@@ -258,6 +260,7 @@ class Demo:
             lost, doubled = lost + missing.total(), doubled + extra.total()
             numbers = (tally.events, missing.total(), extra.total())
             rows.append((stream, *numbers, *quantiles(tally.latency_ms)))
+        self.is_exact = not lost and not doubled
         steady, burst = parts_of(len(self.events))
         latency_ms = quantiles([ms for tally in self.tallies.values() for ms in tally.latency_ms])
         burst_text = (

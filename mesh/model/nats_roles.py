@@ -106,6 +106,10 @@ def inbox(role: Role) -> str:
     return f"_INBOX.{role}"
 
 
+#: Subjects of events, plain and by key, and of markers.
+_NEWS: Final = ("mesh.*.*", "mesh.*.*.by.>", f"{names.ROOT}._marker.>")
+
+
 def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
     """The permissions of a role in the account of the mesh.
 
@@ -138,8 +142,10 @@ def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
         case Role.WORKER | Role.RECEIVER:
             return Permissions(
                 (*_of_workers(role), "mesh.*.>", own, f"{inbox(Role.MANAGER)}.>", *sinks),
-                (own, names.question_subject("*")),
+                # Events and markers notify it of news in streams that it reads in any case.
+                (own, names.question_subject("*"), *(_NEWS if role is Role.WORKER else ())),
                 (*_private(), _AUDIT, *_removal(_KEPT)),
+                (names.query_subject("*"), names.table_change_subject("*"), _AUDIT),
             )
         case Role.OPERATOR:
             return Permissions(

@@ -63,3 +63,4 @@ def test_the_last_screen_names_each_row_that_is_lost_or_doubled(
     rows[second] += 1
     demo._sum_up({"instances": []}, expected)
     assert "; 1 rows lost, 1 doubled\n" in capsys.readouterr().out
+    assert not demo.is_exact

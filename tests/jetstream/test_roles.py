@@ -100,9 +100,9 @@ PUBLISH: Final[dict[str, set[str]]] = {
 }
 #: Who may subscribe to a subject.
 SUBSCRIBE: Final[dict[str, set[str]]] = {
-    "mesh.Shop.Orders": {C, A},
-    "mesh.Shop.DearOrders": {C, A, BOARD},
-    "mesh.Shop.DearOrders.by.item.*": {C, A, BOARD},
+    "mesh.Shop.Orders": {W, C, A},
+    "mesh.Shop.DearOrders": {W, C, A, BOARD},
+    "mesh.Shop.DearOrders.by.item.*": {W, C, A, BOARD},
     "mesh.Shop._query": {M, C, A},
     "mesh.Shop._change": {M, C, A},
     "mesh._ask.w1": {W, R, C},

@@ -12,12 +12,30 @@ from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, WORK
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.protocol.subscriptions import MessageListener
-from tests.support.shared_query import Hand, HandClock, Instances, OwnQuery, begun
+from tests.support.shared_query import Hand, HandClock, Instances, OwnQuery, admitted, begun
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from mesh.jetstream.server import NatsServer
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
+
+#: A server whose users see the messages of no stream.
+DEAF = """
+listen: 127.0.0.1:-1
+jetstream: {}
+authorization { default_permissions { publish: ">", subscribe: "_INBOX.>" }
+  users: [{ user: deaf, password: deaf }] }
+no_auth_user: deaf
+"""
+#: Instances that take turns at the messages of a stream look at it; one alone follows it.
+TURNS = """@App:name('{name}')
+define stream Numbers (n int);
+@dist(execGroup='large', parallel='2')
+from Numbers[n > 1] select n * 10 as tenfold insert into Large;
+"""
 
 
 def test_instances_of_all_kinds_share_a_batch(hand: Hand) -> None:
@@ -181,6 +199,23 @@ def test_ears_hear_each_name_once(nats_server: NatsServer) -> None:
     assert ears.listen(wanted) == {"a", "b"}
     ears.close()
     mouth.close()
+
+
+def test_news_are_found_by_an_account_that_may_not_subscribe_to_them(
+    serve: Callable[[str], NatsServer], tmp_path: Path
+) -> None:
+    running = serve(DEAF)
+    hand = Hand(tmp_path, running)
+    try:
+        app = Instances(hand, "A", app=TURNS)
+        admitted(hand, app)
+        # The first look finds what is there, and only later ones need news.
+        for number in (2, 3, 4):
+            hand.publish("A", number)
+            hand.until_rows("A", "Large", number - 1)
+        assert hand.serving._planner._listener.wait_max_s < 1
+    finally:
+        hand.end()
 
 
 def test_a_part_that_slept_writes_nothing_for_a_later_app_of_its_name(hand: Hand) -> None:

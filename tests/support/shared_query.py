@@ -21,6 +21,7 @@ from mesh.spark.shared_query.instance import SharedInstance
 from mesh.spark.shared_query.serving import Serving
 from mesh.spark.shared_query.work import ADMITTED
 from pyspark_nats.decode.limits import USUAL, MessageLimits
+from pyspark_nats.protocol import connection
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 
@@ -105,6 +106,14 @@ class Hand:
 
     def release(self, member: Member) -> None:
         self.commands.append(lambda: self.serving.remove(member.file_name))
+
+    def end(self) -> None:
+        """Close everything."""
+        self.serving.close()
+        self.broker.close()
+        self.pool.shutdown()
+        # The one that tasks of this thread share.
+        connection.close_shared()
 
     def until_idle(self) -> None:
         """Wait for the jobs of the instances, and for those that these jobs submit."""

@@ -187,6 +187,11 @@ class Connection:
         self._pool.learn(info)
 
     @property
+    def has_denied(self) -> bool:
+        """Whether the server has denied a subscription for notification on this connection."""
+        return self._link.has_denied
+
+    @property
     def _link(self) -> Link:
         if self._open is None:
             raise DisconnectedError("not connected")

@@ -73,6 +73,8 @@ class Link:
         self.inbox = f"{options.inbox_prefix}.{os.urandom(11).hex()}"
         #: The last reason of the server for closing the connection or denying a subject.
         self.last_error = ""
+        #: Whether the server has denied a subscription that only notifies.
+        self.has_denied = False
         # Servers from another one's ``INFO`` may not be reachable from here at all.
         first_s = _HURRY_S if is_hurried or server.is_learned else _HANDSHAKE_S
         self._transport = Transport(server.address, timeout_s=first_s)
@@ -360,5 +362,6 @@ class Link:
                 refused = handshake.denial(self.last_error, self.inbox)
                 if refused is not None:
                     raise refused
+                self.has_denied = True
                 return
             raise handshake.meaning(self.last_error, self.server, self._who)

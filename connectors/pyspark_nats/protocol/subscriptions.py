@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol.connection import DisconnectedError
 
 if TYPE_CHECKING:
@@ -53,6 +52,8 @@ class MessageListener:
                 self._sids |= dict.fromkeys(sids, name)
             if fresh:
                 self._give_back()
+                # An account may read a stream without seeing the messages published to it.
+                self._may_listen = not self._connection.has_denied
             return fresh
 
         return self._retrying(step)
@@ -78,8 +79,7 @@ class MessageListener:
 
     def wait(self, wait_s: float) -> None:
         """Return when a message arrives, or after ``wait_s``."""
-        if not self._may_listen:
-            wait_s = min(wait_s, _POLL_S)
+        wait_s = min(wait_s, self.wait_max_s)
 
         def step() -> None:
             self._take()
@@ -88,6 +88,11 @@ class MessageListener:
                 self._connection.is_readable(wait_s)
 
         self._retrying(step)
+
+    @property
+    def wait_max_s(self) -> float:
+        """Longest useful wait for a message: short for an account that may not subscribe."""
+        return float("inf") if self._may_listen else _POLL_S
 
     @property
     def connection(self) -> Connection:
@@ -114,14 +119,7 @@ class MessageListener:
                 self._sids.clear()
                 self._listening.clear()
                 self._echo = self._connection.new_inbox()
-            try:
-                return step()
-            except RefusedError:
-                # An account may read a stream without seeing the messages published to it.
-                if not self._may_listen:
-                    raise
-                self._may_listen = False
-                return step()
+            return step()
 
         return self._connection.retry_while_unavailable("listening", whole, is_under_way=True)
 

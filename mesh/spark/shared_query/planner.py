@@ -125,6 +125,7 @@ class RoundPlanner:
     def _wait(self, wait_s: float, wakes: int | None) -> None:
         if not self._listener.has_news:
             connections = (self._listener.connection, self._tails.connection)
+            wait_s = min(wait_s, self._listener.wait_max_s)
             wait_any(connections, () if wakes is None else (wakes,), wait_s)
 
     # --- members
