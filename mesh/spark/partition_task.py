@@ -5,6 +5,8 @@ operators, encodes their output, and keeps the state at the end.
 
 Its input is the source's raw rows with range markers.  For each input stream it has a row with the
 start of the range, then messages, then its end (sequence and the broker's time).
+
+The file is longer than 400 lines because a run is one sequence of steps over one state.
 """
 
 from __future__ import annotations
