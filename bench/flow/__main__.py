@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bench.connector.harness import Figure
 
 #: In the order in which they are run.
-MEASUREMENTS: Final = ("latency", "rates", "footprint")
+MEASUREMENTS: Final = ("latency", "rates", "bulk", "footprint")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
