@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import pyarrow as pa
@@ -89,7 +89,7 @@ def _lines() -> Iterator[bytes]:
 def _arrow() -> Iterator[bytes]:
     for first in range(0, _EVENTS, _ROWS):
         numbers = range(first, first + _ROWS)
-        columns = [
+        columns: list[pa.Array[Any]] = [
             pa.array(numbers, pa.int64()),
             pa.array([n % 100 + 0.5 for n in numbers], pa.float64()),
             pa.array([f"key{n % 50}" for n in numbers]),
