@@ -17,10 +17,10 @@ import sys
 from pathlib import Path
 
 from mesh.api import users
-from mesh.api.permissions import Permission
 from mesh.api.tls import self_signed
 from mesh.cli import context
 from mesh.clock import SystemClock
+from mesh.model.access import SETS, Permission
 
 #: The user of the containers' processes.
 SERVICE_UID = 10001
@@ -93,7 +93,7 @@ def main(volume: Path, host: Path) -> None:
         (volume / "made").rmdir()
     # Managers that run read this file: a second start leaves it alone.
     if not (volume / "users").exists():
-        monitor = frozenset({Permission.VIEW, Permission.MONITOR})
+        monitor = SETS["view"] | {Permission.MONITOR}
         for name in API_USERS:
             may = None if name == "dev" else monitor
             users.add(volume / "users", name, passwords["api"][name], may)

@@ -29,6 +29,10 @@ APP_STATES = {
         "now=1 workers=w1:1,w2:1 apps=^A:g*3+gpu:h*2 placed=A-h-1:w1@5,A-h-2:w2@5"
         " reports=A-h-1:w1@5:retrying"
     ),
+    "an operator has paused it": (
+        "now=1 workers=w1:1,w2:1 apps=#A:g*3+gpu:h*2 placed=A-h-1:w1@5,A-h-2:w2@5"
+        " reports=A-h-1:w1@5:retrying"
+    ),
     "some instance is not placed": (
         "now=1 workers=w1:1,w2:1 apps=A:g+gpu:h*2 placed=A-h-1:w1@5,A-h-2:w2@5"
         " reports=A-h-1:w1@5:retrying"

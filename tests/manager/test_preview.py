@@ -47,7 +47,7 @@ def test_a_preview_tells_plan_changes_and_refusal_and_writes_nothing(
             assert other.refused is not None
             assert other.refused["code"] == "MESH-C120"
             assert (await service.preview(OTHER, reset=["g"])).refused is None
-            with pytest.raises(MeshError, match="MESH-P"):
+            with pytest.raises(MeshError, match="MESH-L202"):
                 await service.preview(FIRST.replace("sum(a)", "sum(none)"))
             assert manager.view.snapshot().app("A") == revision
 

@@ -64,21 +64,23 @@ def node(name: str, seen_at_s: float, *options: str) -> Seen[NodeRecord]:
 
 
 def app(name: str, *groups: str) -> Seen[AppRecord]:
-    """``-A`` is being undeployed, ``^A`` restored, ``_A`` made; groups as for ``group``.
+    """``-A`` is being undeployed, ``^A`` restored, ``_A`` made, ``#A`` paused; groups as ``group``.
 
     ``?g`` is one of an earlier text, ``??g`` one that is being removed.
     """
     deleting, making = name.startswith("-"), name.startswith("_")
     held = "put back" if name.startswith(("^", "_")) else ""
-    name = name.lstrip("-^_")
+    paused = name.startswith("#")
+    name = name.lstrip("-^_#")
     specs = tuple(group(name, text) for text in groups if not text.startswith("?"))
     gone = [text for text in groups if text.startswith("?")]
     removing = any(text.startswith("??") for text in gone)
     retired = Retired((), tuple(text.lstrip("?") for text in gone), removing) if gone else None
     spec = AppSpec(name, "", (), specs)
     record = AppRecord(
-        spec, f"{name}-1", 0, deleting=deleting, making=making, held=held, retired=retired
-    )
+        spec, f"{name}-1", 0, deleting=deleting, making=making, held=held, retired=retired,
+        paused=paused,
+    )  # fmt: skip
     return Seen(record, 9, 0.0)
 
 
