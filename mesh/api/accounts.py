@@ -16,10 +16,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
-import orjson
 
 from mesh.api.paths import route
-from mesh.api.responses import Json, body, number
+from mesh.api.responses import Json, json_body, number
 from mesh.api.users import hash_of
 from mesh.errors import MeshError
 from mesh.jetstream.directory import DirectoryUser
@@ -154,10 +153,7 @@ def _identity() -> Identity:
 
 
 async def _object(request: Request) -> dict[str, Any]:
-    try:
-        values = orjson.loads(await body(request, BODY_BYTES_MAX))
-    except orjson.JSONDecodeError as error:
-        raise MeshError("MESH-A400", "the body is not JSON", detail=f"{error}.") from error
+    values = await json_body(request, BODY_BYTES_MAX)
     if not isinstance(values, dict):
         raise MeshError("MESH-A400", "the body is no JSON object")
     return values

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from mesh.api.paths import route
-from mesh.api.responses import Json, parameter
+from mesh.api.responses import Json, parameter, user_of
 from mesh.model.access import Permission, require
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class BackupRoutes:
     async def make(self, request: Request) -> Response:
         """Back an app up."""
         app = request.path_params["app"]
-        made = await self._service.backups.make(app, by=_user(request))
+        made = await self._service.backups.make(app, by=user_of(request))
         where = f"/siddhi-apps/{app}/revisions/{made.revision}"
         return Json(made, HTTPStatus.CREATED, headers={"Location": where})
 
@@ -56,7 +56,7 @@ class BackupRoutes:
     async def delete(self, request: Request) -> Response:
         """Delete one backup, or all of an app."""
         app, revision = request.path_params["app"], request.path_params.get("revision")
-        count = await self._service.backups.delete(app, revision, by=_user(request))
+        count = await self._service.backups.delete(app, revision, by=user_of(request))
         return Json({"app": app, "deleted": count})
 
     async def restore(self, request: Request) -> Response:
@@ -75,7 +75,7 @@ class BackupRoutes:
                 before_ms=None if before is None else _time_ms(before),
                 other=other,
                 replay=replay == "true",
-                by=_user(request),
+                by=user_of(request),
             )
         )
 
@@ -87,8 +87,3 @@ def _time_ms(text: str) -> int:
         return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
         raise parameter("before", text, "a time like 2026-11-21T20:30:00Z") from error
-
-
-def _user(request: Request) -> str:
-    user: str = request.scope.get("mesh.user", "")
-    return user

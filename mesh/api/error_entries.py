@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.api.paths import route
-from mesh.api.responses import Json, body, number, parameter
+from mesh.api.responses import Json, json_body, number, parameter, user_of
 from mesh.errors import MeshError
 from mesh.model import names
 from mesh.model.access import Permission, current, require
@@ -79,7 +79,7 @@ class ErrorEntryRoutes:
     async def discard(self, request: Request) -> Response:
         """Delete one entry."""
         app, entry = await self._found(request, Permission.DATA_WRITE)
-        await self._service.events.discard(app, [entry["id"]], by=_user(request))
+        await self._service.events.discard(app, [entry["id"]], by=user_of(request))
         return Json({"message": f"entry {entry['id']} is deleted"})
 
     async def discard_many(self, request: Request) -> Response:
@@ -88,21 +88,18 @@ class ErrorEntryRoutes:
         age_s = number(request, "retentionDays", 0, _DAYS_MAX) * _DAY_S
         apps = await self._apps(request, Permission.DATA_WRITE, is_required=not is_aged)
         events = self._service.events
-        counts = [await events.discard_older(one, age_s, by=_user(request)) for one in apps]
+        counts = [await events.discard_older(one, age_s, by=user_of(request)) for one in apps]
         return Json({"message": f"{sum(counts)} entries are deleted"})
 
     async def replay(self, request: Request) -> Response:
         """Send the events of entries again; an ``event`` that differs goes in its place."""
-        try:
-            given = orjson.loads(await body(request, _BODY_BYTES_MAX))
-        except orjson.JSONDecodeError as error:
-            raise MeshError("MESH-A400", "the body is not JSON", detail=f"{error}.") from error
+        given = await json_body(request, _BODY_BYTES_MAX)
         entries = given if isinstance(given, list) else [given]
         for entry in entries:
             match entry:
                 case {"id": int(id_), "siddhiAppName": str(app)} if names.is_app_name(app):
                     require(Permission.DATA_WRITE, app)
-                    await self._replay(app, id_, entry.get("event"), _user(request))
+                    await self._replay(app, id_, entry.get("event"), user_of(request))
                 case _:
                     raise MeshError(
                         "MESH-A400", 'the body is invalid: a list of {"id", "siddhiAppName", ..}'
@@ -189,8 +186,3 @@ def _app_of(request: Request, *, is_required: bool = True) -> str:
     if (app or is_required) and not names.is_app_name(app):
         raise parameter("siddhiApp", app, "the name of an app")
     return app
-
-
-def _user(request: Request) -> str:
-    user: str = request.scope.get("mesh.user", "")
-    return user

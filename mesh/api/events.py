@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.api.paths import route
-from mesh.api.responses import Json, body, number, parameter
+from mesh.api.responses import Json, json_body, number, parameter, user_of
 from mesh.errors import MeshError
 from mesh.model.access import Permission, require
 from mesh.model.events import SimulatedEvent
@@ -81,7 +81,7 @@ class EventRoutes:
 
     async def replay(self, request: Request) -> Response:
         """Send failed events again: some, all, or one as it should have been."""
-        values = await _json(request)
+        values = await json_body(request, BODY_BYTES_MAX)
         ids, data = _chosen(values)
         to = values.get("to", "door")
         if to not in ("door", "stream"):
@@ -89,7 +89,7 @@ class EventRoutes:
         app, is_to_stream = request.path_params["app"], to == "stream"
         return Json(
             await self._service.events.replay(
-                app, ids, data, by=_user(request), to_stream=is_to_stream
+                app, ids, data, by=user_of(request), to_stream=is_to_stream
             )
         )
 
@@ -98,7 +98,7 @@ class EventRoutes:
         path = request.path_params
         await self._service.events.failed_one(path["app"], path["id"])
         return Json(
-            await self._service.events.discard(path["app"], [path["id"]], by=_user(request))
+            await self._service.events.discard(path["app"], [path["id"]], by=user_of(request))
         )
 
     async def discard_many(self, request: Request) -> Response:
@@ -106,21 +106,21 @@ class EventRoutes:
         app = request.path_params["app"]
         if "olderThan" in request.query_params:
             age_s = number(request, "olderThan", 0.0, 1e9)
-            count = await self._service.events.discard_older(app, age_s, by=_user(request))
+            count = await self._service.events.discard_older(app, age_s, by=user_of(request))
             left = await self._service.events.failed_count(app)
             return Json({"app": app, "count": count, "left": left})
         if request.query_params.get("all") != "true":
             given = request.query_params.get("all", "")
             raise parameter("all", given, "true, unless olderThan says how old they must be")
-        return Json(await self._service.events.discard(app, None, by=_user(request)))
+        return Json(await self._service.events.discard(app, None, by=user_of(request)))
 
     async def single(self, request: Request) -> Response:
         """Send one event."""
-        return await self._send([_event(await _json(request))])
+        return await self._send([_event(await json_body(request, BODY_BYTES_MAX))])
 
     async def feed(self, request: Request) -> Response:
         """Send several, in order; those of an app that comes later after those of the first."""
-        values = await _json(request)
+        values = await json_body(request, BODY_BYTES_MAX)
         if not isinstance(values, list):
             raise _not_a_request("a list of events")
         return await self._send([_event(value) for value in values])
@@ -175,18 +175,5 @@ def _event(values: Any) -> tuple[str, SimulatedEvent]:
     return app, SimulatedEvent(stream, data, time_ms)
 
 
-async def _json(request: Request) -> Any:
-    text = await body(request, BODY_BYTES_MAX)
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise MeshError("MESH-A400", "the body is not JSON", detail=f"{error}.") from error
-
-
 def _not_a_request(wanted: str) -> MeshError:
     return MeshError("MESH-A400", f"the body is invalid: {wanted}")
-
-
-def _user(request: Request) -> str:
-    user: str = request.scope.get("mesh.user", "")
-    return user

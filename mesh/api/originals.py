@@ -17,11 +17,9 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
 import mesh
 from mesh.api.paths import route
-from mesh.api.responses import Json, body, values_of
+from mesh.api.responses import Json, json_body, user_of, values_of
 from mesh.errors import MeshError
 from mesh.model.cluster import StatisticsLevel
 
@@ -126,14 +124,11 @@ class Originals:
 
     async def set_statistics(self, request: Request) -> Response:
         """Switch the metrics of an app, or of all."""
-        try:
-            asked = orjson.loads(await body(request, BODY_BYTES_MAX))
-        except orjson.JSONDecodeError as error:
-            raise MeshError("MESH-A400", "the body is not JSON", detail=f"{error}.") from error
+        asked = await json_body(request, BODY_BYTES_MAX)
         level = level_of(asked)
         app = request.path_params.get("app")
         names = [app] if app else [_name(one) for one in await self._service.apps()]
-        by = request.scope.get("mesh.user", "")
+        by = user_of(request)
         for name in names:
             await self._service.set_statistics(name, level, by=by)
         return Json(
@@ -148,7 +143,7 @@ class Originals:
 
     async def delete_revisions(self, request: Request) -> Response:
         """Delete the backups of all apps that are deployed."""
-        by, deleted = request.scope.get("mesh.user", ""), {}
+        by, deleted = user_of(request), {}
         for one in await self._service.apps():
             name = _name(one)
             deleted[name] = await self._service.backups.delete(name, None, by=by)

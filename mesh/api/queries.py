@@ -12,10 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
 from mesh.api.paths import route
-from mesh.api.responses import Json, body
+from mesh.api.responses import Json, json_body
 from mesh.errors import MeshError
 from mesh.model import names
 from mesh.model.access import Permission, current, require
@@ -49,10 +47,7 @@ class QueryRoutes:
 
         In the system before this one the call loads them again from a database.
         """
-        try:
-            values = orjson.loads(await body(request, BODY_BYTES_MAX))
-        except orjson.JSONDecodeError as error:
-            raise MeshError("MESH-A400", "the body is not JSON", detail=f"{error}.") from error
+        values = await json_body(request, BODY_BYTES_MAX)
         asked = values if isinstance(values, dict) else {}
         app, aggregation = asked.get("appName"), asked.get("aggName")
         if not isinstance(app, str) or not isinstance(aggregation, str):
@@ -63,10 +58,7 @@ class QueryRoutes:
 
     async def query(self, request: Request) -> Response:
         """The answer to an on-demand query."""
-        try:
-            values = orjson.loads(await body(request, BODY_BYTES_MAX))
-        except orjson.JSONDecodeError as error:
-            raise MeshError("MESH-A400", "the body is not JSON", detail=f"{error}.") from error
+        values = await json_body(request, BODY_BYTES_MAX)
         asked = request_of(values)
         app = values.get("appName")
         if not isinstance(app, str) or not names.is_app_name(app):

@@ -72,3 +72,17 @@ async def body(request: Request, most: int) -> bytes:
         if len(read) > most:
             raise MeshError("MESH-A413", f"a request of this kind has {most} bytes at most")
     return bytes(read)
+
+
+async def json_body(request: Request, most: int) -> Any:
+    """The values of a JSON body; MESH-A400 for another one, MESH-A413 as ``body``."""
+    try:
+        return orjson.loads(await body(request, most))
+    except orjson.JSONDecodeError as error:
+        raise MeshError("MESH-A400", "the body is not JSON", detail=f"{error}.") from error
+
+
+def user_of(request: Request) -> str:
+    """The name of the user; empty for an API without users."""
+    user: str = request.scope.get("mesh.user", "")
+    return user

@@ -44,7 +44,16 @@ from mesh.api.openapi import openapi
 from mesh.api.originals import Originals
 from mesh.api.paths import route
 from mesh.api.queries import QueryRoutes
-from mesh.api.responses import Json, body, error_type, number, parameter, values_of, with_status
+from mesh.api.responses import (
+    Json,
+    body,
+    error_type,
+    number,
+    parameter,
+    user_of,
+    values_of,
+    with_status,
+)
 from mesh.api.secrets import SecretRoutes
 from mesh.api.visible import VisibleService, require_for_text
 from mesh.errors import MeshError, MeshErrors
@@ -133,7 +142,7 @@ class Routes:
         text = await _text(request)
         await require_for_text(self._service, Permission.APPS_MANAGE, text)
         begin = parse_start_position(request.query_params.get("from", "earliest"))
-        done = await self._service.deploy(text, by=request.scope.get("mesh.user", ""), begin=begin)
+        done = await self._service.deploy(text, by=user_of(request), begin=begin)
         status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
         return Json(_deployed(done), status, headers={"Location": f"/siddhi-apps/{done.app}"})
 
@@ -146,7 +155,7 @@ class Routes:
             raise parameter("replace", replace, "true or false")
         done = await self._service.update(
             text,
-            by=request.scope.get("mesh.user", ""),
+            by=user_of(request),
             replace=replace == "true",
             reset=request.query_params.getlist("reset"),
             begin=parse_start_position(request.query_params.get("from", "earliest")),
@@ -162,7 +171,7 @@ class Routes:
 
     async def switch(self, request: Request) -> Response:
         """Pause an app, or resume it if it is paused."""
-        name, by = request.path_params["app"], request.scope.get("mesh.user", "")
+        name, by = request.path_params["app"], user_of(request)
         active = request.query_params.get("active")
         if active is None:
             state = values_of(await self._service.status(name)).get("state")
@@ -179,14 +188,14 @@ class Routes:
         parallel, group = given.get("parallel", ""), given.get("group", "")
         if not (parallel.isascii() and parallel.isdigit() and len(parallel) < 6):
             raise parameter("parallel", parallel, "a whole number")
-        by = request.scope.get("mesh.user", "")
+        by = user_of(request)
         name = request.path_params["app"]
         return Json(with_status(await self._service.scale(name, group, int(parallel), by=by)))
 
     async def undeploy(self, request: Request) -> Response:
         """Remove an app with its channels and its state."""
         name = request.path_params["app"]
-        await self._service.undeploy(name, by=request.scope.get("mesh.user", ""))
+        await self._service.undeploy(name, by=user_of(request))
         return Json({"app": name, "message": f'app "{name}" is being removed'})
 
     async def apps(self, request: Request) -> Response:
@@ -247,7 +256,7 @@ class Routes:
                 f'"{order}" is no order for a worker',
                 detail=f"Orders are: {', '.join(ORDERS)}.",
             )
-        by = request.scope.get("mesh.user", "")
+        by = user_of(request)
         name = request.path_params["node"]
         return Json(await self._service.order_node(name, ORDERS[order], by=by))
 

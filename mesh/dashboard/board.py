@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mesh.manager.nodes import NodeView
     from mesh.manager.service import ManagerService
 
-#: How long a view is shown before it is read again.
+#: Age at which a view is read again.
 FRESH_S: Final = 0.9
 #: Values of NATS that are kept, by what was asked.
 KEPT_MAX: Final = 200

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How each token begins, so that scanners of source code find it.
+#: Prefix of each token, so that scanners of source code find it.
 PREFIX: Final = "mesh_"
 _SETUP: Final = "setup"
 _SILENCE_S: Final = 2.0

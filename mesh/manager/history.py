@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-#: How long samples are kept, seconds, and the seconds of a block.
+#: Age of the oldest sample, and length of a block, seconds.
 KEPT_S: Final = 3600
 BLOCK_S: Final = 60
 #: Size of a block's Python objects besides its bytes: measured with ``tracemalloc``.

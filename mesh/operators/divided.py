@@ -73,7 +73,7 @@ class Division:
     ``merges``, which are columns of step ``AGGREGATES``, by number.
     """
 
-    #: What each part answers.
+    #: The question to each part.
     part: BoundOnDemandQuery
     #: The columns of the group's key; None: rows are not grouped.
     keys: tuple[Column, ...] | None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mesh.dashboard.responses import Frame
 
 TABS: Final = ("graph", "instances", "elements", "text", "backups", "errors", "story")
-#: How long channels are shown before NATS is asked again, seconds.
+#: Age at which the figures of channels are asked for again, seconds.
 CHANNELS_S: Final = 2.0
 STORY_S: Final = 3.0
 STORY_ROWS: Final = 200
