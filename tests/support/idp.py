@@ -66,7 +66,9 @@ def identity_provider(directory: Path) -> Iterator[IdentityProvider]:
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "nanoidp", "--config", str(directory), "--port", str(port)],
-            stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent(),
+            # It keeps its keys below the working directory.
+            cwd=directory, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            preexec_fn=die_with_parent(),
         )  # fmt: skip
     try:
         with httpx.Client(transport=httpx.HTTPTransport(retries=30)) as client:
