@@ -8,6 +8,7 @@ GET    /tokens             one's own; those of all with the permission ``admin``
 POST   /tokens             {"name", "days", "may"?, "apps"?}: the answer has it, once
 DELETE /tokens/{token}     one's own; any with the permission ``admin``
 GET    /audit              ?limit=100&user=U: the last entries, oldest first
+GET    /.well-known/oauth-protected-resource    the identity provider (RFC 9728), for any client
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class AccountRoutes:
             route("/tokens", self.make_token, "POST"),
             route("/tokens/{token}", self.delete_token, "DELETE"),
             route("/audit", self.audit, "GET"),
+            route("/.well-known/oauth-protected-resource", self.provider, "GET"),
         ]
 
     async def me(self, request: Request) -> Response:
@@ -137,6 +139,22 @@ class AccountRoutes:
         user = request.query_params.get("user")
         found = await self._access.entries(limit)
         return Json([one for one in found if not user or one["user"] == user])
+
+    async def provider(self, request: Request) -> Response:
+        """The identity provider whose tokens are accepted, and the client of `mesh login`."""
+        settings = self._access.oidc
+        if settings is None:
+            raise MeshError("MESH-A404", "this manager has no identity provider")
+        return Json(
+            {
+                "resource": str(request.base_url).rstrip("/"),
+                "authorization_servers": [settings.issuer],
+                "bearer_methods_supported": ["header"],
+                "scopes_supported": settings.scopes.split(),
+                "mesh_audience": settings.audience,
+                "mesh_client_id": settings.command_client_id or settings.client_id,
+            }
+        )
 
     @property
     def _directory(self) -> Directory:

@@ -136,6 +136,7 @@ class ApiServer:
             entries=audit.last if audit is not None else None,
             secrets=secrets,
             bearer=provider.identity if provider is not None else None,
+            oidc=provider.settings if provider is not None else None,
             limits=RateLimits(settings.requests_per_s, 2 * settings.requests_per_s),
         )
         app: ASGIApp = make_app(service, access)
