@@ -284,7 +284,7 @@ def _failed(app: str, rest: str = "") -> str:
 
 
 def _auth(context: Context) -> httpx.Auth | None:
-    """What says who the user is; a token of the context is a header instead."""
+    """The credentials of a request; a token of the context is a header instead."""
     if context.token:
         return None
     login = logins.find(Path(context.login), context.server) if context.login else None
