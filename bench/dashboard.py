@@ -25,6 +25,7 @@ import httpx
 import psutil
 
 from mesh.api.auth import Access
+from mesh.api.page_door import PageDoor
 from mesh.clock import SystemClock
 from mesh.dashboard.server import make_pages
 from mesh.jetstream import kv, server
@@ -164,7 +165,7 @@ async def _rendered() -> list[float]:
                     nats=NatsSettings(url=nats.url), worker=WorkerSettings(ttl_s=600.0)
                 )
                 async with observing(settings) as service:
-                    pages = make_pages(service, Access(None), SystemClock())
+                    pages = make_pages(service, PageDoor(Access(None)), SystemClock())
                     transport = httpx.ASGITransport(pages)
                     url = "http://localhost"
                     async with httpx.AsyncClient(transport=transport, base_url=url) as browser:

@@ -44,6 +44,9 @@ accounts {{
       {{ user: manager, password: "{manager}" }}
       {{ user: worker, password: "{worker}", permissions: {{ publish: {{ deny: [
           "$KV.mesh_apps.>", "$KV.mesh_backups.>", "$KV.mesh_users.>", "$KV.mesh_secrets.>",
+          "$KV.mesh_sessions.>", "$JS.API.STREAM.*.KV_mesh_sessions",
+          "$JS.API.STREAM.MSG.GET.KV_mesh_sessions", "$JS.API.DIRECT.GET.KV_mesh_sessions.>",
+          "$JS.API.CONSUMER.*.KV_mesh_sessions.>",
           "mesh._audit.>", "$KV.mesh_control.lease",
           "$KV.mesh_control.assignment.>", "$KV.mesh_control.form.>",
           "$KV.mesh_control.standby.>", "$KV.mesh_control.node.manager.>",

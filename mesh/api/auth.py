@@ -35,9 +35,7 @@ from mesh.jetstream.audit import AuditEntry
 from mesh.jetstream.directory import PREFIX
 from mesh.logs import fields
 from mesh.model.access import (
-    ALL,
     ANYONE,
-    SETS,
     Grant,
     Identity,
     Permission,
@@ -54,7 +52,9 @@ if TYPE_CHECKING:
     from mesh.api.permissions import Needed
     from mesh.api.users import Users
     from mesh.clock import Clock
+    from mesh.jetstream.audit import AuditFilter
     from mesh.jetstream.secret_store import SecretStore
+    from mesh.jetstream.sessions import Sessions
     from mesh.settings import ManagerSettings, OidcSettings
 
 log = logging.getLogger(__name__)
@@ -105,9 +105,11 @@ class Access:
     #: Takes entries of the audit.
     note: Callable[[AuditEntry], None] = lambda _: None
     #: The last entries; None where there is no audit.
-    entries: Callable[[int], Awaitable[list[dict[str, Any]]]] | None = None
+    entries: Callable[[int, AuditFilter], Awaitable[list[dict[str, Any]]]] | None = None
     #: Values that texts refer to; None where there are none.
     secrets: SecretStore | None = None
+    #: Sessions at the pages; None where there are no pages.
+    sessions: Sessions | None = None
     #: The user of a bearer token that is no token of ours; None without a provider.
     bearer: Callable[[str], Awaitable[Identity]] | None = None
     #: The provider's settings; None without a provider.
@@ -135,14 +137,6 @@ class Access:
             return True
         return await self.check(self.users, given, address)
 
-    def permissions(self, user: str) -> frozenset[str]:
-        """The permissions of a user for every app, as they are now, and sets that it has whole."""
-        may: frozenset[Permission] = ALL
-        if self.users is not None:
-            self.users.refresh()
-            may = self.users.may(user)
-        return frozenset({*may, *(name for name, some in SETS.items() if some <= may)})
-
     def by_token(self, token: str) -> Identity | None:
         """The user of an API token, with what is left of the owner's rights; None if invalid."""
         directory = self.users.directory if self.users is not None else None
@@ -154,6 +148,8 @@ class Access:
         if found is None or not found.is_valid(self.clock.wall_ms()):
             return None
         self.users.refresh()
+        if not self.users.is_known(found.user):
+            return None
         return Identity(found.user, within(self.users.grants(found.user), found.grant), "token")
 
     async def check(self, users: Users, given: Credentials, address: str) -> bool | None:

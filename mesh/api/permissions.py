@@ -83,6 +83,7 @@ ROUTES: Final[dict[str, Permission | None]] = {
     "GET /users": _ADMIN,
     "POST /users": _ADMIN,
     "DELETE /users/{user}": _ADMIN,
+    "DELETE /users/{user}/sessions": _ADMIN,
     "GET /tokens": ANY_USER,
     "POST /tokens": ANY_USER,
     "DELETE /tokens/{token}": ANY_USER,

@@ -15,6 +15,7 @@ import uvicorn
 
 from mesh.api.auth import Access, check_settings
 from mesh.api.connections import Acceptor, TimedProtocol
+from mesh.api.page_door import PageDoor
 from mesh.api.rates import RateLimits
 from mesh.api.routes import make_app
 from mesh.api.users import Users
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.audit import Audit, AuditEntry
     from mesh.jetstream.directory import Directory
     from mesh.jetstream.secret_store import SecretStore
+    from mesh.jetstream.sessions import Sessions
     from mesh.settings import ManagerSettings
 
 log = logging.getLogger(__name__)
@@ -106,12 +108,13 @@ class ApiServer:
         service: Service,
         settings: ManagerSettings,
         listener: Listener,
-        front: Callable[[ASGIApp, Access], ASGIApp] | None = None,
+        front: Callable[[ASGIApp, PageDoor], ASGIApp] | None = None,
         *,
         directory: Directory | None = None,
         audit: Audit | None = None,
         secrets: SecretStore | None = None,
         provider: Provider | None = None,
+        sessions: Sessions | None = None,
     ) -> None:
         """Serve nothing yet.
 
@@ -123,6 +126,7 @@ class ApiServer:
             directory: users of all managers; None for those of the file alone.
             secrets: values that texts refer to.
             provider: of tokens that are not ours.
+            sessions: of people who signed in at the pages.
             audit: takes an entry for each change and refusal.
 
         Raises:
@@ -135,13 +139,14 @@ class ApiServer:
             note=audit.note if audit is not None else _ignore,
             entries=audit.last if audit is not None else None,
             secrets=secrets,
+            sessions=sessions,
             bearer=provider.identity if provider is not None else None,
             oidc=provider.settings if provider is not None else None,
             limits=RateLimits(settings.requests_per_s, 2 * settings.requests_per_s),
         )
         app: ASGIApp = make_app(service, access)
         config = uvicorn.Config(
-            app if front is None else front(app, access),
+            app if front is None else front(app, PageDoor(access)),
             lifespan="off",
             ws="none",
             log_config=None,

@@ -72,6 +72,7 @@ class _Contents:
     #: Of the file: modification time in nanoseconds, and size; and the directory's version.
     stamp: tuple[int, ...] | None = None
     users: dict[str, User] = field(default_factory=dict, repr=False)
+    of_file: dict[str, User] = field(default_factory=dict, repr=False)
     #: Digests of the credentials that fit these users.
     fitted: set[bytes] = field(default_factory=set, repr=False)
 
@@ -136,24 +137,38 @@ class Users:
         if stamp == self._now.stamp:
             return
         users = {} if self.directory is None else _of_directory(self.directory)
-        self._now = _Contents(stamp, {**users, **(_parse(self.path, text) if self.path else {})})
+        of_file = _parse(self.path, text) if self.path else {}
+        self._now = _Contents(stamp, {**users, **of_file}, of_file)
 
     def may(self, user: str) -> frozenset[Permission]:
         """Permissions of a user for every app; none for an unknown one."""
         found = (grant.may for grant in self.grants(user) if grant.covers(None))
         return frozenset().union(*found)
 
+    def is_known(self, user: str) -> bool:
+        """Whether there is such a user who may sign in."""
+        return user in self._now.users
+
     def grants(self, user: str) -> tuple[Grant, ...]:
         """Grants of a user; none for an unknown one."""
         known = self._now.users.get(user)
         return known.all_grants if known is not None else ()
+
+    def of_file(self) -> dict[str, User]:
+        """The users of the file alone."""
+        self.refresh()
+        return self._now.of_file
 
     def __len__(self) -> int:
         return len(self._now.users)
 
 
 def _of_directory(directory: Directory) -> dict[str, User]:
-    return {name: User(one.hash, frozenset(), one.grants) for name, one in directory.users.items()}
+    return {
+        name: User(one.hash, frozenset(), one.grants)
+        for name, one in directory.users.items()
+        if one.active
+    }
 
 
 def parse_basic(header: str) -> Credentials | None:

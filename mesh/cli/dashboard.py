@@ -13,7 +13,7 @@ from mesh.cli.options import ConfigOption  # noqa: TC001 - typer reads the annot
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from mesh.api.auth import Access
+    from mesh.api.page_door import PageDoor
     from mesh.settings import Settings
 
 
@@ -48,16 +48,31 @@ async def _serve(settings: Settings) -> None:
     from mesh.api.server import ApiServer, listen
     from mesh.clock import SystemClock
     from mesh.dashboard.server import make_pages
+    from mesh.jetstream.audit import Audit
+    from mesh.jetstream.directory import Directory
+    from mesh.jetstream.sessions import Sessions
     from mesh.manager.observer import observing
     from mesh.signals import signalled
 
     listener = listen(settings.manager)
-    async with observing(settings) as service:
+    async with observing(settings) as service, asyncio.TaskGroup() as tasks:
+        clock, js, replicas = SystemClock(), service.client.jetstream(), settings.channels.replicas
+        directory, audit = Directory(js, replicas), Audit(service.client, replicas)
 
-        def pages(_: ASGIApp, access: Access) -> ASGIApp:
-            return make_pages(service, access, SystemClock())
+        def pages(_: ASGIApp, door: PageDoor) -> ASGIApp:
+            return make_pages(service, door, clock)
 
-        api = ApiServer(service, settings.manager, listener, pages)
+        following = [tasks.create_task(one.follow()) for one in (directory, audit)]
+        await directory.ready()
+        api = ApiServer(
+            service,
+            settings.manager,
+            listener,
+            pages,
+            directory=directory,
+            audit=audit,
+            sessions=Sessions(js, clock, replicas),
+        )
         typer.echo(f"dashboard  {api.url}")
         serving = asyncio.create_task(api.run())
         stopping = asyncio.create_task(signalled())
@@ -65,3 +80,5 @@ async def _serve(settings: Settings) -> None:
         stopping.cancel()
         api.stop()
         await serving
+        for task in following:
+            task.cancel()

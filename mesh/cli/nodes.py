@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from mesh.api.auth import Access
+    from mesh.api.page_door import PageDoor
     from mesh.manager import ManagerService
     from mesh.settings import Settings
 
@@ -75,6 +75,7 @@ async def _manage(settings: Settings) -> None:
     from mesh.jetstream.audit import Audit
     from mesh.jetstream.directory import Directory
     from mesh.jetstream.secret_store import SecretStore
+    from mesh.jetstream.sessions import Sessions
     from mesh.manager import run
 
     # Invalid settings are refused before anything is written to NATS.
@@ -88,8 +89,8 @@ async def _manage(settings: Settings) -> None:
         js = service.client.jetstream()
         directory = Directory(js, replicas)
 
-        def front(app: ASGIApp, access: Access) -> ASGIApp:
-            return Front(app, make_pages(service, access, clock))
+        def front(app: ASGIApp, door: PageDoor) -> ASGIApp:
+            return Front(app, make_pages(service, door, clock))
 
         async with asyncio.TaskGroup() as tasks:
             following = [
@@ -106,6 +107,7 @@ async def _manage(settings: Settings) -> None:
                 audit=audit,
                 secrets=SecretStore(js, settings.secrets.key_file, replicas),
                 provider=provider,
+                sessions=Sessions(js, clock, replicas),
             )
             await offer_first_user(settings.manager, directory)
             announce(listener.address)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
 from mesh.manager.overview import Overview, overview
 from mesh.manager.rates import Flow
+from mesh.model.access import Permission, current
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from mesh.control.lifecycle import AppStatus
     from mesh.manager.nodes import NodeView
     from mesh.manager.service import ManagerService
+    from mesh.model.access import Identity
 
 #: Age at which a view is read again.
 FRESH_S: Final = 0.9
@@ -38,6 +40,15 @@ class Seen:
     flows: dict[str, Flow]
     #: The flow of an instance.
     flow: Callable[[str], Flow]
+
+    def of(self, identity: Identity | None) -> Seen:
+        """The apps that a user may see; None is the process itself, which sees all."""
+        if identity is None or identity.may(Permission.APPS_VIEW, None):
+            return self
+        apps = {a: one for a, one in self.apps.items() if identity.may(Permission.APPS_VIEW, a)}
+        whole = overview(list(apps.values()), self.nodes, self.overview.leader)
+        flows = {app: flow for app, flow in self.flows.items() if app in apps}
+        return replace(self, apps=apps, overview=whole, flows=flows)
 
     def flow_of(self, app: str) -> Flow:
         """The flow of an app; of one without instances there is none."""
@@ -62,7 +73,11 @@ class Board:
         self._kept: dict[object, tuple[float, Any]] = {}
 
     async def see(self) -> Seen:
-        """The cluster now."""
+        """The cluster now, as the user of the request may see it."""
+        return (await self.see_all()).of(current.get())
+
+    async def see_all(self) -> Seen:
+        """The cluster now; for values that are kept for all users."""
         async with self._turn:
             now_s = self.clock.monotonic_s()
             if self._seen is not None and now_s - self._seen[0] < FRESH_S:

@@ -1,67 +1,147 @@
-"""Access to pages: a session for users, and no request of another site's page.
+"""Access to pages: a session for users, no request of another site's page, and the audit.
 
-Without users the pages are for this machine only, as the API is.
+Without users the pages are for this machine only, as the API is.  The user of a request is known
+to everything below the guard (``mesh.model.access.current``), so views hold the apps of its grants.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from mesh.dashboard.sessions import COOKIE, COOKIE_TLS, Session, Sessions, is_same
 from mesh.errors import MeshError
+from mesh.jetstream.sessions import Session, is_same
 from mesh.logs import fields
+from mesh.model.access import Permission, current, lacking
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from mesh.clock import Clock
+    from mesh.jetstream.audit import AuditFilter
+    from mesh.jetstream.sessions import Sessions
+    from mesh.model.access import Identity
 
 log = logging.getLogger(__name__)
 
 #: Bytes of a form: an app's text is the longest.
 FORM_BYTES_MAX: Final = 4_000_000
 FIELDS_MAX: Final = 2000
-ALL: Final = frozenset({"view", "manage", "monitor"})
 SIGN_IN: Final = "/login"
+#: With TLS the name binds the cookie to this host, without a parent domain or another path.
+COOKIE_TLS: Final = "__Host-mesh"
+COOKIE: Final = "mesh_session"
 _NAME_MAX: Final = 64
+_REFUSALS: Final = (401, 403, 429)
+
+
+class Accounts(Protocol):
+    """Calls on users, tokens, sessions and the audit; they raise MeshError as those of REST."""
+
+    def users(self) -> list[dict[str, Any]]:
+        """Users of the directory."""
+        ...
+
+    def file_users(self) -> list[dict[str, Any]]:
+        """Users of the users file."""
+        ...
+
+    async def put_user(
+        self, by: Identity, values: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], bool]:
+        """Make a user, or change the given values of one; True for a new one."""
+        ...
+
+    async def delete_user(self, name: str) -> None:
+        """Remove a user with its tokens and sessions."""
+        ...
+
+    async def sessions(self) -> list[Session]:
+        """Sessions at the pages."""
+        ...
+
+    async def end_sessions(self, user: str) -> int:
+        """Sign a user out everywhere."""
+        ...
+
+    def tokens(self, identity: Identity) -> list[dict[str, Any]]:
+        """Tokens that a user may see."""
+        ...
+
+    async def make_token(self, identity: Identity, values: Mapping[str, Any]) -> dict[str, Any]:
+        """A new token, which the answer has."""
+        ...
+
+    async def delete_token(self, identity: Identity, id_: str) -> None:
+        """Revoke a token."""
+        ...
+
+    async def audit(self, wanted: AuditFilter, limit: int) -> list[dict[str, Any]]:
+        """The last entries that fit, oldest first."""
+        ...
 
 
 class Door(Protocol):
     """The users of the API."""
 
     @property
+    def accounts(self) -> Accounts:
+        """Calls on users."""
+        ...
+
+    @property
     def is_open(self) -> bool:
         """Whether there are no users: every client on this machine has all permissions."""
+        ...
+
+    @property
+    def sessions(self) -> Sessions | None:
+        """The sessions of the cluster; None where access is anonymous."""
         ...
 
     def reason_against(self, headers: Mapping[str, str]) -> str | None:
         """The reason to refuse a request by its headers; None if there is none."""
         ...
 
+    def admits(self, name: str) -> bool:
+        """Whether an address, or a user as ``user NAME``, may ask once more now."""
+        ...
+
     async def sign_in(self, user: str, password: str, address: str) -> bool | None:
         """Whether name and password match; None if too many are being checked."""
         ...
 
-    def permissions(self, user: str) -> Collection[str]:
-        """The permissions of a user now; none for one that was removed."""
+    def identity(self, session: Session) -> Identity | None:
+        """The user of a session with its grants as they are now; None if it may not sign in."""
+        ...
+
+    def note(
+        self,
+        identity: Identity | None,
+        source: str,
+        method: str,
+        path: str,
+        status: int,
+        needed: tuple[Permission | None, str],
+        claimed: str = "",
+    ) -> None:
+        """Audit a request; ``needed`` is the permission and the app."""
         ...
 
 
 class Guard:
     """Middleware: gives each request its session, or answers with the way to the sign-in."""
 
-    def __init__(self, app: ASGIApp, door: Door, sessions: Sessions, clock: Clock) -> None:
+    def __init__(self, app: ASGIApp, door: Door) -> None:
         self._app = app
-        self._door, self._sessions, self._clock = door, sessions, clock
+        self._door = door
         self._everybody = Session("", secrets.token_urlsafe(32))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,34 +149,80 @@ class Guard:
         if scope["type"] != "http" or scope["path"].startswith("/static/"):
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        scope["mesh.session"] = scope["mesh.identity"] = None
+        answer = self._auditing(scope, send)
+        refused = await self._refusal(scope, Headers(scope=scope))
+        if refused is not None:
+            await refused(scope, receive, answer)
+            return
+        token = current.set(scope["mesh.identity"])
+        try:
+            await self._app(scope, receive, answer)
+        finally:
+            current.reset(token)
+
+    async def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        """Find the user of a request, or the answer without one."""
         reason = self._door.reason_against(headers) or _cross_site(headers)
         if reason is not None:
-            refused = Response(f"{reason}\n", 403, media_type="text/plain")
-            await refused(scope, receive, send)
-            return
-        session = self.session(scope)
-        scope["mesh.session"] = session
-        scope["mesh.may"] = frozenset() if session is None else self._may(session)
-        if session is None and scope["path"] != SIGN_IN:
-            await _to_sign_in(scope, headers)(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+            return _plain(reason, 403)
+        if not self._door.admits(source_of(scope)):
+            return _plain("too many requests from this address", 429)
+        try:
+            session = await self.session(scope)
+        except MeshError as error:
+            return _plain(f"{error.message}: {error.hint}", 503)
+        identity = self._door.identity(session) if session is not None else None
+        if session is None or identity is None:
+            return None if scope["path"].startswith(SIGN_IN) else _to_sign_in(scope, headers)
+        if identity.user and not self._door.admits(f"user {identity.user}"):
+            return _plain("too many requests of this user", 429)
+        scope["mesh.session"], scope["mesh.identity"] = session, identity
+        return None
 
-    def session(self, scope: Scope) -> Session | None:
+    async def session(self, scope: Scope) -> Session | None:
         """The session of a request."""
-        if self._door.is_open:
-            return self._everybody
-        name = Request(scope).cookies.get(cookie_name(scope), "")
-        return self._sessions.find(name, self._clock.monotonic_s()) if name else None
+        if self._door.is_open or self._door.sessions is None:
+            return self._everybody if self._door.is_open else None
+        name = cookie_of(scope)
+        return await self._door.sessions.find(name) if name else None
 
-    def _may(self, session: Session) -> Collection[str]:
-        return ALL if self._door.is_open else self._door.permissions(session.user)
+    def _auditing(self, scope: Scope, send: Send) -> Send:
+        """Notes changes, payloads and refusals, once the status of the answer is known."""
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                needed = scope.get("mesh.needed", (None, ""))
+                is_change = scope["method"] not in ("GET", "HEAD")
+                is_payload = Permission.DATA_READ in needed
+                if is_change or is_payload or message["status"] in _REFUSALS:
+                    self._door.note(
+                        scope["mesh.identity"],
+                        source_of(scope),
+                        scope["method"],
+                        scope["path"],
+                        message["status"],
+                        needed,
+                        scope.get("mesh.claimed", ""),
+                    )
+            await send(message)
+
+        return answer
+
+
+def source_of(scope: Scope) -> str:
+    """The address of the client."""
+    return str((scope.get("client") or ("",))[0])
 
 
 def cookie_name(scope: Scope) -> str:
     """The name of the cookie: with TLS one that browsers bind to this host."""
     return COOKIE_TLS if scope.get("scheme") == "https" else COOKIE
+
+
+def cookie_of(scope: Scope) -> str:
+    """The value of the cookie; empty without one."""
+    return Request(scope).cookies.get(cookie_name(scope), "")
 
 
 def session_of(request: Request) -> Session:
@@ -107,11 +233,27 @@ def session_of(request: Request) -> Session:
     return found
 
 
-def require(request: Request, permission: str) -> None:
-    """Refuse a user without a permission: MESH-A403."""
-    if permission not in request.scope.get("mesh.may", ()):
-        user = session_of(request).user
-        raise MeshError("MESH-A403", f'user "{user}" lacks the permission "{permission}"')
+def identity_of(request: Request) -> Identity:
+    """The user of a request that has passed the guard."""
+    session_of(request)
+    found: Identity = request.scope["mesh.identity"]
+    return found
+
+
+def require(request: Request, permission: Permission, app: str | None = None) -> None:
+    """Refuse a user without a permission: MESH-A403; without an app, for the whole cluster."""
+    request.scope["mesh.needed"] = permission, app or ""
+    identity = identity_of(request)
+    if not identity.may(permission, app):
+        raise lacking(identity.user, permission, app)
+
+
+def require_anywhere(request: Request, permission: Permission) -> None:
+    """Refuse a user without a permission for any app: MESH-A403."""
+    request.scope["mesh.needed"] = permission, ""
+    identity = identity_of(request)
+    if not identity.may_anywhere(permission):
+        raise lacking(identity.user, permission, None)
 
 
 async def form_of(request: Request, *, has_session: bool = True) -> dict[str, list[str]]:
@@ -156,6 +298,10 @@ def local_path(path: str) -> str:
     return path if is_local and "\r" not in path else "/"
 
 
+def _plain(reason: str, status: int) -> Response:
+    return Response(f"{reason}\n", status, media_type="text/plain")
+
+
 def _cross_site(headers: Headers) -> str | None:
     site = headers.get("sec-fetch-site", "none")
     if site in ("same-origin", "none"):
@@ -168,7 +314,7 @@ def _cross_site(headers: Headers) -> str | None:
 
 def _to_sign_in(scope: Scope, headers: Headers) -> Response:
     if scope["method"] != "GET" or "text/event-stream" in headers.get("accept", ""):
-        return Response("sign in first\n", 401, media_type="text/plain")
+        return _plain("sign in first", 401)
     query = scope.get("query_string", b"").decode("latin-1")
     path = scope["path"] + (f"?{query}" if query else "")
     target = SIGN_IN if path == "/" else f"{SIGN_IN}?next={quote(path, safe='/')}"

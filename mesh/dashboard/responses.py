@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
-from mesh.dashboard.guard import require
+from mesh.dashboard.guard import (
+    cookie_of,
+    identity_of,
+    require,
+    require_anywhere,
+    session_of,
+)
 from mesh.dashboard.rendering import View, page_of, parts_of
 from mesh.errors import MeshError
+from mesh.model.access import Permission
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -20,7 +28,8 @@ if TYPE_CHECKING:
 
     from mesh.dashboard.board import Board
     from mesh.dashboard.guard import Door
-    from mesh.dashboard.sessions import Session, Sessions
+    from mesh.jetstream.sessions import Session
+    from mesh.model.access import Identity
 
     Handler = Callable[[Request], Awaitable[View | Response]]
 
@@ -36,24 +45,41 @@ QUIET_TICKS: Final = 15
 _STATUS_OF_TEXT: Final = 400
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The permission that a page or its form needs: for the app of the path, if it names one."""
+
+    permission: Permission | None
+    #: Of a path without an app: whether the permission for any app is enough, and the page holds
+    #: the apps of the user's grants.
+    anywhere: bool = False
+
+    def check(self, request: Request) -> None:
+        """Refuse a user without it: MESH-A403; MESH-A401 without a session."""
+        app = request.path_params.get("app")
+        if self.permission is None:
+            session_of(request)
+        elif app is None and self.anywhere:
+            require_anywhere(request, self.permission)
+        else:
+            require(request, self.permission, app)
+
+
 class Frame:
     """Everything that all pages share: the board, the users, the frame around the content."""
 
-    def __init__(self, board: Board, door: Door, sessions: Sessions) -> None:
+    def __init__(self, board: Board, door: Door) -> None:
         self.board = board
         self.door = door
-        self.sessions = sessions
         self._followers = 0
-        #: By page and permissions: when it was rendered, and its parts.
+        #: By page and session: when it was rendered, and its parts.
         self._parts: dict[object, tuple[float, dict[str, str]]] = {}
 
-    def page(
-        self, handler: Handler, needs: str = "view", form: str = "manage"
-    ) -> Callable[[Request], Any]:
-        """The endpoint of a page; ``needs`` is the permission to look, ``form`` to send a form."""
+    def page(self, handler: Handler, look: Needs, send: Needs) -> Callable[[Request], Any]:
+        """The endpoint of a page: what it takes to look, and to send its form."""
 
         async def endpoint(request: Request) -> Response:
-            require(request, needs if request.method in ("GET", "HEAD") else form)
+            (look if request.method in ("GET", "HEAD") else send).check(request)
             if request.method == "GET" and "text/event-stream" in request.headers.get("accept", ""):
                 return self._stream(request, handler)
             found = await handler(request)
@@ -79,12 +105,16 @@ class Frame:
     def common(self, request: Request) -> Mapping[str, Any]:
         """Values for the frame around the content."""
         session: Session | None = request.scope.get("mesh.session")
+        identity: Identity | None = request.scope.get("mesh.identity")
         return {
             "path": request.url.path,
             "query": request.query_params,
             "user": session.user if session is not None else "",
             "token": session.token if session is not None else "",
-            "may": request.scope.get("mesh.may", frozenset()),
+            "can": lambda permission, app=None: may(identity, permission, app),
+            "can_some": lambda permission: (
+                identity is not None and identity.may_anywhere(Permission(permission))
+            ),
             "has_users": not self.door.is_open,
             "is_signed_in": session is not None,
             "now_ms": self.board.clock.wall_ms(),
@@ -125,10 +155,9 @@ class Frame:
 
     async def _parts_now(self, request: Request, handler: Handler) -> dict[str, str] | None:
         """The parts now, as another reader of the same page may have got them; None at its end."""
-        session: Session | None = request.scope.get("mesh.session")
-        if session is None or not self._is_valid(session):
+        if not await self._is_valid(request):
             return None
-        key = (str(request.url), frozenset(request.scope.get("mesh.may", ())), session.token)
+        key = str(request.url), session_of(request).token
         now_s = self.board.clock.monotonic_s()
         known = self._parts.get(key)
         if known is not None and now_s - known[0] < TICK_S / 2:
@@ -146,8 +175,23 @@ class Frame:
         self._parts[key] = now_s, parts
         return parts
 
-    def _is_valid(self, session: Session) -> bool:
-        return self.door.is_open or bool(self.door.permissions(session.user))
+    async def _is_valid(self, request: Request) -> bool:
+        """Whether the user of an open page is signed in, with the rights that it was opened with.
+
+        The page is loaded again otherwise, with what the user may see now.
+        """
+        if self.door.is_open or self.door.sessions is None:
+            return self.door.is_open
+        try:
+            session = await self.door.sessions.find(cookie_of(request.scope), is_used=False)
+        except MeshError:
+            return False
+        return session is not None and self.door.identity(session) == identity_of(request)
+
+
+def may(identity: Identity | None, permission: str, app: str | None) -> bool:
+    """Whether a user has a permission for an app; with None, for the whole cluster."""
+    return identity is not None and identity.may(Permission(permission), app)
 
 
 def status_of(error: MeshError) -> int:

@@ -38,10 +38,10 @@ from mesh.dashboard.pages import (
     stream,
 )
 from mesh.dashboard.rendering import HERE
-from mesh.dashboard.responses import Frame
-from mesh.dashboard.sessions import Sessions
+from mesh.dashboard.responses import Frame, Needs
 from mesh.errors import MeshError
 from mesh.model import names
+from mesh.model.access import Permission
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -68,6 +68,19 @@ HEADERS: Final = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+
+
+#: What it takes to look at a page and to send a form: for the app of the path, for any app, or for
+#: the cluster.
+_APP: Final = Needs(Permission.APPS_VIEW)
+_APPS: Final = Needs(Permission.APPS_VIEW, anywhere=True)
+_CHANGE: Final = Needs(Permission.APPS_MANAGE)
+_CHANGES: Final = Needs(Permission.APPS_MANAGE, anywhere=True)
+_READ: Final = Needs(Permission.DATA_READ, anywhere=True)
+_WRITE: Final = Needs(Permission.DATA_WRITE)
+_WRITES: Final = Needs(Permission.DATA_WRITE, anywhere=True)
+_NODES: Final = Needs(Permission.MONITOR)
+_ORDER: Final = Needs(Permission.NODES_MANAGE)
 
 
 class Front:
@@ -136,9 +149,8 @@ register_url_convertor("page_app", _AppName())
 
 def make_pages(service: ManagerService, door: Door, clock: Clock) -> Starlette:
     """The pages of a cluster, for the users of ``door``."""
-    sessions = Sessions()
     board = Board(service, clock)
-    frame = Frame(board, door, sessions)
+    frame = Frame(board, door)
 
     async def refuse(request: Request, error: Exception) -> Response:
         assert isinstance(error, MeshError)
@@ -151,35 +163,37 @@ def make_pages(service: ManagerService, door: Door, clock: Clock) -> Starlette:
 
     one = "/apps/{app:page_app}"
 
-    def pair(path: str, show: Any, act: Any, needs: str = "view") -> list[Route]:
+    def pair(path: str, show: Any, act: Any, look: Needs, send: Needs) -> list[Route]:
         """A page and its form."""
-        looked = frame.page(partial(show, board), needs)
         return [
-            Route(path, looked, methods=["GET"]),
-            Route(path, frame.page(partial(act, frame)), methods=["POST"]),
+            Route(path, frame.page(partial(show, board), look, send), methods=["GET"]),
+            Route(path, frame.page(partial(act, frame), look, send), methods=["POST"]),
         ]
+
+    def alone(path: str, show: Any, look: Needs) -> Route:
+        """A page without a form."""
+        return Route(path, frame.page(partial(show, board), look, look), methods=["GET"])
 
     return Starlette(
         routes=[
             Mount("/static", StaticFiles(directory=HERE / "static")),
-            Route("/", frame.page(partial(overview.show, board))),
-            *pair(one, app.show, app.act),
-            Route(f"{one}/i/{{instance}}", frame.page(partial(app.instance, board))),
-            *pair(f"{one}/s/{{stream}}", stream.show, stream.act),
-            *pair(f"{one}/edit", deploy.show, deploy.act),
-            Route("/nodes", frame.page(partial(nodes.show, board), "monitor")),
-            *pair("/nodes/{node}", nodes.one, nodes.act, "monitor"),
-            Route("/story", frame.page(partial(story.show, board))),
-            *pair("/errors", errors.show, errors.act),
-            Route("/query", frame.page(partial(query.show, board))),
-            Route("/query", frame.page(partial(query.ask, frame), form="view"), methods=["POST"]),
-            *pair("/deploy", deploy.show, deploy.act, "manage"),
+            alone("/", overview.show, _APPS),
+            *pair(one, app.show, app.act, _APP, _CHANGE),
+            alone(f"{one}/i/{{instance}}", app.instance, _APP),
+            *pair(f"{one}/s/{{stream}}", stream.show, stream.act, _APP, _WRITE),
+            *pair(f"{one}/edit", deploy.show, deploy.act, _CHANGE, _CHANGE),
+            alone("/nodes", nodes.show, _NODES),
+            *pair("/nodes/{node}", nodes.one, nodes.act, _NODES, _ORDER),
+            alone("/story", story.show, _APPS),
+            *pair("/errors", errors.show, errors.act, _READ, _WRITES),
+            *pair("/query", query.show, query.ask, _READ, _READ),
+            *pair("/deploy", deploy.show, deploy.act, _CHANGES, _CHANGES),
             Route("/login", partial(sign_in.enter, frame), methods=["GET", "POST"]),
             Route("/logout", partial(sign_in.leave, frame), methods=["POST"]),
         ],
         middleware=[
             Middleware(Headers),
-            Middleware(Guard, door=door, sessions=sessions, clock=clock),
+            Middleware(Guard, door=door),
         ],
         exception_handlers={MeshError: refuse, HTTPException: refuse_http},
     )

@@ -19,7 +19,10 @@ from mesh.logs import fields
 from mesh.model import names
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nats.aio.client import Client
+    from nats.js import JetStreamContext
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +30,11 @@ SUBJECT: Final = f"{names.AUDIT_SUBJECT}.api"
 MAX_AGE_S: Final = 365 * 86_400
 #: Entries that wait for NATS; beyond that the log alone has them.
 _WAITING_MAX: Final = 10_000
+#: Entries that a search looks at, and those that are asked for at once.
+SEARCHED: Final = 5000
+_AT_ONCE: Final = 100
+_REFUSALS: Final = (401, 403, 429)
+_ERROR: Final = 400
 _RETRY_S: Final = 0.5
 _ANSWER_S: Final = 5.0
 
@@ -47,6 +55,43 @@ class AuditEntry:
     app: str = ""
     #: The permission that the request needed.
     permission: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """The entries that are wanted; an empty value is no condition."""
+
+    user: str = ""
+    app: str = ""
+    method: str = ""
+    #: ``done``, ``refused`` (401, 403, 429) or ``failed``.
+    result: str = ""
+    #: A part of the path or the address, without regard to case.
+    text: str = ""
+
+    def fits(self, entry: Mapping[str, Any]) -> bool:
+        """Whether an entry is one of them."""
+        told = f"{entry.get('path', '')} {entry.get('source', '')}".lower()
+        return (
+            self.user in ("", entry.get("user"))
+            and self.app in ("", entry.get("app"))
+            and self.method in ("", entry.get("method"))
+            and self.result in ("", result_of(int(entry.get("status", 0))))
+            and self.text.lower() in told
+        )
+
+
+def filter_of(given: Mapping[str, str]) -> AuditFilter:
+    """The filter of the parameters ``user``, ``app``, ``method``, ``result`` and ``q``."""
+    values = (given.get(name, "") for name in ("user", "app", "method", "result", "q"))
+    return AuditFilter(*values)
+
+
+def result_of(status: int) -> str:
+    """One word for an HTTP status."""
+    if status < _ERROR:
+        return "done"
+    return "refused" if status in _REFUSALS else "failed"
 
 
 class Audit:
@@ -109,19 +154,26 @@ class Audit:
                     log.debug("entry of the audit not stored yet", extra=fields(error=error))
                     await asyncio.sleep(_RETRY_S)
 
-    async def last(self, limit: int) -> list[dict[str, Any]]:
-        """The last entries, oldest first."""
+    async def last(self, limit: int, wanted: AuditFilter | None = None) -> list[dict[str, Any]]:
+        """The last entries that fit, oldest first, of the last ``SEARCHED`` ones."""
         js = self._client.jetstream()
         try:
             state = (await js.stream_info(names.AUDIT_STREAM)).state
         except NotFoundError:
             return []
-        first = max(1, state.first_seq, state.last_seq - limit + 1)
         found: list[dict[str, Any]] = []
-        for sequence in range(first, state.last_seq + 1):
-            try:
-                message = await js.get_msg(names.AUDIT_STREAM, sequence, direct=True)
-            except NotFoundError:
-                continue
-            found.append({"id": sequence, **orjson.loads(message.data or b"{}")})
-        return found
+        last, first = state.last_seq, max(1, state.first_seq, state.last_seq - SEARCHED + 1)
+        while last >= first and len(found) < limit:
+            some = range(max(first, last - _AT_ONCE + 1), last + 1)
+            read = await asyncio.gather(*(self._one(js, sequence) for sequence in some))
+            fits = [e for e in reversed(read) if e and (wanted is None or wanted.fits(e))]
+            found += fits
+            last = some.start - 1
+        return found[:limit][::-1]
+
+    async def _one(self, js: JetStreamContext, sequence: int) -> dict[str, Any] | None:
+        try:
+            message = await js.get_msg(names.AUDIT_STREAM, sequence, direct=True)
+        except NotFoundError:
+            return None
+        return {"id": sequence, **orjson.loads(message.data or b"{}")}

@@ -1,6 +1,6 @@
 """Users and API tokens in a bucket that managers alone read, followed by each of them.
 
-    user.{name}       {"name", "hash", "grants": [{"may": [..], "apps"}], "by", "at_ms"}
+    user.{name}       {"name", "hash", "grants": [{"may": [..], "apps"}], "by", "at_ms", "active"}
     token.{sha256}    {"id", "user", "name", "grant", "expires_ms", "at_ms"}
     setup             {"sha256"}: of the token for the first user, while there is none
 
@@ -28,7 +28,7 @@ from mesh.jetstream import kv
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.logs import fields
 from mesh.model import names
-from mesh.model.access import ALL, Grant, permissions_of
+from mesh.model.access import Grant, grant_of, grant_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +54,8 @@ class DirectoryUser:
     grants: tuple[Grant, ...]
     by: str = ""
     at_ms: int = 0
+    #: False for a user who may not sign in, and whose tokens are not valid meanwhile.
+    active: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +182,10 @@ class Directory:
         values = {
             "name": user.name,
             "hash": user.hash,
-            "grants": [_grant_values(one) for one in user.grants],
+            "grants": [grant_values(one) for one in user.grants],
             "by": user.by,
             "at_ms": user.at_ms,
+            "active": user.active,
         }
         await kv.put(self._js, names.USERS_BUCKET, _user_key(user.name), orjson.dumps(values))
         if self._setup:
@@ -209,7 +212,7 @@ class Directory:
             "id": made.id,
             "user": user,
             "name": name,
-            "grant": _grant_values(grant),
+            "grant": grant_values(grant),
             "expires_ms": expires_ms,
             "at_ms": now_ms,
         }
@@ -250,18 +253,15 @@ def _user_key(name: str) -> str:
     return f"user.{base64.urlsafe_b64encode(name.encode()).decode().rstrip('=')}"
 
 
-def _grant_values(grant: Grant) -> dict[str, Any]:
-    return {"may": sorted(grant.may), "apps": grant.apps}
-
-
-def _grant(values: dict[str, Any]) -> Grant:
-    return Grant(permissions_of(values["may"]) & ALL, str(values["apps"]))
-
-
 def _user(values: dict[str, Any]) -> DirectoryUser:
-    grants = tuple(_grant(one) for one in values["grants"])
+    grants = tuple(grant_of(one) for one in values["grants"])
     return DirectoryUser(
-        values["name"], values["hash"], grants, values.get("by", ""), values.get("at_ms", 0)
+        values["name"],
+        values["hash"],
+        grants,
+        values.get("by", ""),
+        values.get("at_ms", 0),
+        values.get("active", True) is not False,
     )
 
 
@@ -270,7 +270,7 @@ def _token(values: dict[str, Any]) -> Token:
         values["id"],
         values["user"],
         values["name"],
-        _grant(values["grant"]),
+        grant_of(values["grant"]),
         int(values["expires_ms"]),
         int(values.get("at_ms", 0)),
     )

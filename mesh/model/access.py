@@ -20,12 +20,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 class Permission(StrEnum):
@@ -170,6 +170,16 @@ def check_pattern(apps: str) -> str:
     if not _PATTERN.match(apps):
         raise MeshError("MESH-A101", f'"{apps}" is no pattern of names of apps')
     return apps
+
+
+def grant_values(grant: Grant) -> dict[str, Any]:
+    """A grant as JSON values."""
+    return {"may": sorted(grant.may), "apps": grant.apps}
+
+
+def grant_of(values: Mapping[str, Any]) -> Grant:
+    """The grant of JSON values; MESH-A101 for an unknown permission."""
+    return Grant(permissions_of(values["may"]) & ALL, str(values["apps"]))
 
 
 def within(grants: Iterable[Grant], limit: Grant) -> tuple[Grant, ...]:

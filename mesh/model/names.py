@@ -27,6 +27,8 @@ BACKUPS_BUCKET: Final = "mesh_backups"
 
 #: Key-value bucket of users, roles and tokens; managers alone read it.
 USERS_BUCKET: Final = "mesh_users"
+#: Key-value bucket of sessions at the pages; managers alone read it.
+SESSIONS_BUCKET: Final = "mesh_sessions"
 #: Key-value bucket of encrypted secrets.
 SECRETS_BUCKET: Final = "mesh_secrets"
 #: JetStream stream of who asked the API for what.

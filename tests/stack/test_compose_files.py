@@ -112,7 +112,10 @@ def test_a_worker_of_the_stack_writes_no_record_of_managers() -> None:
     found = re.search(r"publish: \{+ deny: \[([^\]]*)\]", stack_init.NATS_CONF)
     assert found is not None
     denied = set(re.findall(r'"([^"]+)"', found[1]))
-    buckets = (names.APPS_BUCKET, names.BACKUPS_BUCKET, "mesh_users", "mesh_secrets")
+    buckets = (
+        names.APPS_BUCKET, names.BACKUPS_BUCKET, names.USERS_BUCKET, names.SECRETS_BUCKET,
+        names.SESSIONS_BUCKET,
+    )  # fmt: skip
     assert {f"$KV.{bucket}.>" for bucket in buckets} <= denied
     assert {"$KV.mesh_control.lease", "mesh._audit.>"} <= denied
 

@@ -16,6 +16,9 @@ from mesh.api.server import ApiServer, listen
 from mesh.clock import SystemClock
 from mesh.dashboard.server import Front, make_pages
 from mesh.jetstream import kv
+from mesh.jetstream.audit import Audit
+from mesh.jetstream.directory import Directory
+from mesh.jetstream.sessions import Sessions
 from mesh.manager.manager import running
 from mesh.model import codec, names
 from mesh.model.cluster import (
@@ -49,6 +52,7 @@ class Site:
     service: ManagerService
     url: str
     client: Client
+    directory: Directory
     #: Values of the reports of instances, by instance; others run and count.
     states: dict[str, dict[str, Any]] = field(default_factory=dict)
     _beats: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -119,14 +123,19 @@ async def site(server: NatsServer, **settings: Any) -> AsyncIterator[Site]:
     whole = Settings(nats=NatsSettings(url=server.url), manager=made)
     async with running(whole) as (manager, service):
         clock = SystemClock()
+        js = service.client.jetstream()
+        directory, audit = Directory(js), Audit(service.client)
+        following = [asyncio.create_task(one.follow()) for one in (directory, audit)]
+        await directory.ready()
         api = ApiServer(
             service, made, listen(made),
-            lambda app, access: Front(app, make_pages(service, access, clock)),
+            lambda app, door: Front(app, make_pages(service, door, clock)),
+            directory=directory, audit=audit, sessions=Sessions(js, clock),
         )  # fmt: skip
         manager.address = api.url.partition("//")[2]
         serving = asyncio.create_task(api.run())
         client = await nats.connect(server.url)
-        found = Site(manager, service, api.url, client)
+        found = Site(manager, service, api.url, client, directory)
         try:
             yield found
         finally:
@@ -134,3 +143,6 @@ async def site(server: NatsServer, **settings: Any) -> AsyncIterator[Site]:
             await client.close()
             api.stop()
             await serving
+            for task in following:
+                task.cancel()
+            await asyncio.gather(*following, return_exceptions=True)

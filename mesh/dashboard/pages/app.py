@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.dashboard.charts import SPANS, charts_of
 from mesh.dashboard.graph import cells_of, groups_of
-from mesh.dashboard.guard import form_of, session_of
+from mesh.dashboard.guard import form_of, require, session_of
 from mesh.dashboard.pages.errors import PAGE as ERRORS_SHOWN
 from mesh.dashboard.rendering import View
 from mesh.errors import MeshError
 from mesh.manager.overview import problem_of, summary
+from mesh.model.access import Permission
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -72,6 +73,7 @@ async def _of_tab(board: Board, seen: Seen, request: Request, tab: str) -> dict[
         case "backups":
             return {"backups": list(reversed(await service.backups.known(name)))}
         case "errors":
+            require(request, Permission.DATA_READ, name)
             entries = await service.events.failed(name, ERRORS_SHOWN)
             count = await service.events.failed_count(name)
             return {"entries": list(reversed(entries)), "count": count}

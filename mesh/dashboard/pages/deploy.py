@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mesh.dashboard.guard import form_of, require, session_of
+from mesh.dashboard.guard import form_of, identity_of, require, session_of
 from mesh.dashboard.rendering import View
 from mesh.dashboard.source import lines_of
 from mesh.errors import MeshError, all_errors
+from mesh.model.access import Permission
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -26,7 +27,6 @@ from Orders[price > 100.0] select item, price insert into DearOrders;
 
 async def show(board: Board, request: Request) -> View:
     """The editor, with the text of an app that is there."""
-    require(request, "manage")
     app = request.path_params.get("app", "")
     text = (await board.service.app(app)).text if app else START
     return View("deploy.html", _values(app, text))
@@ -41,6 +41,9 @@ async def act(frame: Frame, request: Request) -> Response:
     values = _values(app, text)
     service = frame.board.service
     try:
+        # A user with the permission for some apps may deploy a text of those.
+        if not identity_of(request).may(Permission.APPS_MANAGE, None):
+            require(request, Permission.APPS_MANAGE, await service.name_of(text))
         preview = await service.preview(text, reset=reset)
         if app and preview.app != app:
             raise MeshError(
@@ -52,6 +55,8 @@ async def act(frame: Frame, request: Request) -> Response:
             done = await service.update(text, by=session_of(request).user, reset=reset)
             return frame.done(f"/apps/{done.app}?done=deployed")
     except MeshError as error:
+        if error.code == "MESH-A403":
+            raise
         wrong = lines_of(text, all_errors(error))
         view = View("deploy.html", {**values, "errors": all_errors(error), "lines": wrong}, 400)
         return frame.shown(request, view)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from mesh.dashboard.guard import form_of, session_of
+from mesh.dashboard.guard import form_of, require, session_of
 from mesh.dashboard.rendering import View
 from mesh.errors import MeshError
 from mesh.model import error_entry, names
+from mesh.model.access import Permission, sees
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,8 +40,10 @@ async def show(board: Board, request: Request) -> View:
         "done": request.query_params.get("done", ""),
     }
     if not app:
-        counts = await board.kept("errors", 3.0, lambda: _counts(board))
+        found = await board.kept("errors", 3.0, lambda: _counts(board))
+        counts = [(name, count) for name, count in found if sees(Permission.DATA_READ, name)]
         return View("errors.html", {**values, "counts": counts})
+    require(request, Permission.DATA_READ, app)
     seen.app(app)
     before = _id(request.query_params.get("before", ""))
     found = await board.service.events.failed(app, COUNTED, before)
@@ -62,7 +65,7 @@ async def show(board: Board, request: Request) -> View:
 
 
 async def _counts(board: Board) -> list[tuple[str, int]]:
-    seen = await board.see()
+    seen = await board.see_all()
     # Apps whose instances have reported errors are asked first.
     apps = sorted(seen.overview.apps, key=lambda app: (not app.errors, app.app))[:APPS_MAX]
     found = [(app.app, await board.service.events.failed_count(app.app)) for app in apps]
@@ -91,6 +94,7 @@ async def act(frame: Frame, request: Request) -> Response:
     app, by = form.get("app", [""])[0], session_of(request).user
     if not names.is_app_name(app):
         raise MeshError("MESH-A404", "the form names no app")
+    require(request, Permission.DATA_WRITE, app)
     events = frame.board.service.events
     ids = [id_ for text in form.get("id", []) if (id_ := _id(text)) is not None]
     what = form.get("do", [""])[0]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.dashboard.guard import identity_of
 from mesh.dashboard.rendering import View
 from mesh.manager.rates import total
+from mesh.model.access import Permission
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from starlette.datastructures import QueryParams
     from starlette.requests import Request
 
@@ -25,23 +25,23 @@ PROBLEMS: Final = 8
 async def show(board: Board, request: Request) -> View:
     """The overview."""
     seen = await board.see()
-    return View("overview.html", values(seen, request.query_params, request.scope["mesh.may"]))
+    sees_nodes = identity_of(request).may(Permission.MONITOR, None)
+    return View("overview.html", values(seen, request.query_params, sees_nodes))
 
 
-def values(seen: Seen, query: QueryParams, may: Sequence[str]) -> dict[str, Any]:
+def values(seen: Seen, query: QueryParams, may_see_nodes: bool) -> dict[str, Any]:
     """The values of the page.
 
     Args:
         seen: the cluster.
         query: the filter ``q`` by name, ``state``, and ``page`` from 1.
-        may: permissions of the reader.
+        may_see_nodes: whether the reader may see nodes.
     """
     whole = seen.overview
     chosen = [app for app in whole.apps if _fits(app, query)]
     pages = max(1, -(-len(chosen) // ROWS))
     page = min(_page(query), pages)
     shown = chosen[(page - 1) * ROWS : page * ROWS]
-    may_see_nodes = "monitor" in may
     problems = [p for p in whole.problems if may_see_nodes or p.concern in ("app", "errors")]
     return {
         "seen": seen,

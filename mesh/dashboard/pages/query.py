@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from mesh.dashboard.guard import form_of
+from mesh.dashboard.guard import form_of, identity_of, require
 from mesh.dashboard.rendering import View
 from mesh.errors import MeshError
 from mesh.model import names
+from mesh.model.access import Permission
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -43,7 +44,9 @@ async def ask(frame: Frame, request: Request) -> Response:
     try:
         if not names.is_app_name(app):
             raise MeshError("MESH-A400", "choose an app")
-        answer = await board.service.queries.ask(app, text, partial=partial)
+        require(request, Permission.DATA_READ, app)
+        may_change = identity_of(request).may(Permission.DATA_WRITE, app)
+        answer = await board.service.queries.ask(app, text, partial=partial, may_change=may_change)
     except MeshError as error:
         return frame.shown(request, View("query.html", {**values, "error": error}, 400))
     rows = orjson.loads(answer.records)

@@ -25,7 +25,8 @@ async def enter(frame: Frame, request: Request) -> Response:
     if request.method != "POST":
         return frame.shown(request, View("login.html", {"error": None, "name": ""}))
     form = await guard.form_of(request, has_session=False)
-    address = request.client.host if request.client is not None else ""
+    address = guard.source_of(request.scope)
+    request.scope["mesh.claimed"] = form.get("user", [""])[0]
     try:
         user = await guard.sign_in(frame.door, form, address)
     except MeshError as error:
@@ -33,10 +34,11 @@ async def enter(frame: Frame, request: Request) -> Response:
         values = {"error": error, "name": form.get("user", [""])[0][:64]}
         return frame.shown(request, View("login.html", values, int(error.code[6:])))
     done = RedirectResponse(target, 303)
-    _end(frame, request)
+    await _end(frame, request)
+    assert frame.door.sessions is not None
     done.set_cookie(
         guard.cookie_name(request.scope),
-        frame.sessions.begin(user, frame.board.clock.monotonic_s()),
+        await frame.door.sessions.begin(user, source=address),
         httponly=True,
         secure=request.url.scheme == "https",
         samesite="lax",
@@ -48,14 +50,14 @@ async def enter(frame: Frame, request: Request) -> Response:
 async def leave(frame: Frame, request: Request) -> Response:
     """End the session."""
     await guard.form_of(request)
-    _end(frame, request)
+    await _end(frame, request)
     done = RedirectResponse(guard.SIGN_IN, 303)
     name = guard.cookie_name(request.scope)
     done.delete_cookie(name, path="/", secure=request.url.scheme == "https", httponly=True)
     return done
 
 
-def _end(frame: Frame, request: Request) -> None:
-    name = request.cookies.get(guard.cookie_name(request.scope))
-    if name:
-        frame.sessions.end(name)
+async def _end(frame: Frame, request: Request) -> None:
+    name = guard.cookie_of(request.scope)
+    if name and frame.door.sessions is not None:
+        await frame.door.sessions.end(name)

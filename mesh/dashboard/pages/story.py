@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mesh.dashboard.guard import require
 from mesh.dashboard.pages.app import story_of
 from mesh.dashboard.rendering import View
 from mesh.errors import MeshError
 from mesh.model import names
+from mesh.model.access import Permission
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -21,6 +23,8 @@ async def show(board: Board, request: Request) -> View:
     app, text = request.query_params.get("app", ""), request.query_params.get("q", "")[:200]
     if app and not names.is_app_name(app):
         raise MeshError("MESH-A404", "this is no name of an app")
+    if app:
+        require(request, Permission.APPS_VIEW, app)
     entries = await story_of(board, app) if app else []
     wanted = text.lower()
     chosen = [e for e in entries if wanted in f"{e.by} {e.text} {e.cause}".lower()]

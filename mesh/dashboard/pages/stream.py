@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from mesh.dashboard.guard import form_of
+from mesh.dashboard.guard import form_of, identity_of, require
 from mesh.dashboard.pages.app import channels_of
 from mesh.dashboard.rendering import View
 from mesh.errors import MeshError
+from mesh.model.access import Permission
 from mesh.model.events import SimulatedEvent
 
 if TYPE_CHECKING:
@@ -46,7 +47,11 @@ async def show(board: Board, request: Request) -> View:
     async def ask() -> object:
         return await streams.last(app, stream, SEARCHED if text else SHOWN, text)
 
-    events = await board.kept(("tap", app, stream, text), 0.9, ask)
+    # The page shows payloads to those who may read them, and the schema to others.
+    may_read = identity_of(request).may(Permission.DATA_READ, app)
+    if may_read:
+        require(request, Permission.DATA_READ, app)
+    events = await board.kept(("tap", app, stream, text), 0.9, ask) if may_read else []
     spec = await board.service.app(app)
     ways = [c for c in await channels_of(board, app) if c.stream == stream]
     return View(
@@ -60,6 +65,7 @@ async def show(board: Board, request: Request) -> View:
             "readers": [g.name for g in spec.groups if _reads(g.inputs, stream)],
             "writers": [g.name for g in spec.groups if _writes(g.outputs, stream)],
             "events": events[:SHOWN],
+            "may_read": may_read,
             "text": text,
             "example": example_of(channel),
             "done": request.query_params.get("done", ""),

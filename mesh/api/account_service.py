@@ -1,0 +1,213 @@
+"""Users, tokens, sessions and the audit: the rules that the REST API and the pages share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio.to_thread
+
+from mesh.api.users import hash_of
+from mesh.errors import MeshError
+from mesh.jetstream.directory import DirectoryUser
+from mesh.model.access import ALL, Grant, Permission, check_pattern, grant_values, permissions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.api.auth import Access
+    from mesh.jetstream.audit import AuditFilter
+    from mesh.jetstream.directory import Directory, Token
+    from mesh.jetstream.sessions import Session
+    from mesh.model.access import Identity
+
+DAYS_MAX: Final = 366
+TEXT_MAX: Final = 200
+AUDIT_MAX: Final = 1000
+_DAY_MS: Final = 86_400_000
+
+
+class Accounts:
+    """Calls on accounts, for the user of a request."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    @property
+    def directory(self) -> Directory:
+        """The directory; MESH-A422 without one."""
+        users = self._access.users
+        if users is None or users.directory is None:
+            raise MeshError(
+                "MESH-A422", "the API has no directory of users", detail="Access is anonymous."
+            )
+        return users.directory
+
+    def users(self) -> list[dict[str, Any]]:
+        """Users of the directory, by name."""
+        found = sorted(self.directory.users.values(), key=lambda one: one.name)
+        return [_user(one) for one in found]
+
+    def file_users(self) -> list[dict[str, Any]]:
+        """Users of this manager's users file, by name; they are changed there."""
+        users = self._access.users
+        found = users.of_file() if users is not None else {}
+        return [
+            {"name": name, "grants": [grant_values(one) for one in user.all_grants]}
+            for name, user in sorted(found.items())
+        ]
+
+    async def put_user(
+        self, by: Identity, values: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], bool]:
+        """Make a user, or change the given values of one; True for a new one.
+
+        Another password and ``"active": false`` end the user's sessions.
+
+        Raises:
+            MeshError: MESH-A400 and MESH-A422 for values that can't be used, MESH-A409 if no user
+                could manage users any more.
+        """
+        name = text_of(values, "name")
+        known = self.directory.users.get(name)
+        active = values.get("active", True if known is None else known.active)
+        if not isinstance(active, bool):
+            raise MeshError("MESH-A400", '"active" is true or false')
+        grants = known.grants if known is not None and "may" not in values else (_wanted(values),)
+        hashed = known.hash if known is not None and "password" not in values else ""
+        if not hashed:
+            password = text_of(values, "password")
+            hashed = await anyio.to_thread.run_sync(
+                hash_of, name, password, limiter=self._access.limiter
+            )
+        now_ms = self._access.clock.wall_ms()
+        made = DirectoryUser(name, hashed, grants, by.user, now_ms, active)
+        if known is not None:
+            # What another system has noted of the user stays as it is.
+            made = replace(known, hash=hashed, grants=grants, by=by.user, at_ms=now_ms,
+                           active=active)  # fmt: skip
+            self._check_administrator(name, made)
+        await self.directory.put_user(made)
+        if known is not None and (hashed != known.hash or not active):
+            await self.end_sessions(name)
+        return _user(made), known is None
+
+    async def delete_user(self, name: str) -> None:
+        """Remove a user with its tokens and sessions; MESH-A404, MESH-A409 as above."""
+        if name not in self.directory.users:
+            raise MeshError("MESH-A404", f'user "{name}" is not in the directory')
+        self._check_administrator(name, None)
+        await self.directory.delete_user(name)
+        await self.end_sessions(name)
+
+    def _check_administrator(self, name: str, made: DirectoryUser | None) -> None:
+        users = {**self.directory.users}
+        before = [one for one in users.values() if _administers(one)]
+        if made is None:
+            del users[name]
+        else:
+            users[name] = made
+        in_file = any(
+            Permission.ADMIN in grant.may
+            for user in (self._access.users.of_file() if self._access.users else {}).values()
+            for grant in user.all_grants
+        )
+        # The last user of all may go: the next start of a manager offers a token for the first.
+        if before and users and not in_file and not any(map(_administers, users.values())):
+            raise MeshError(
+                "MESH-A409",
+                f'user "{name}" is the last one who may manage users',
+                hint="Give another user the role admin first.",
+            )
+
+    async def sessions(self) -> list[Session]:
+        """Sessions at the pages, last used first; none where there are no pages."""
+        kept = self._access.sessions
+        return await kept.listed() if kept is not None else []
+
+    async def end_sessions(self, user: str) -> int:
+        """Sign a user out everywhere; the number of sessions."""
+        kept = self._access.sessions
+        return await kept.end_all(user) if kept is not None else 0
+
+    def tokens(self, identity: Identity) -> list[dict[str, Any]]:
+        """One's own tokens, with ``admin`` those of all, without what makes them valid."""
+        found = [
+            token
+            for token in self.directory.tokens.values()
+            if token.user == identity.user or identity.may(Permission.ADMIN, None)
+        ]
+        return [_token(one) for one in sorted(found, key=lambda one: (one.user, one.id))]
+
+    async def make_token(self, identity: Identity, values: Mapping[str, Any]) -> dict[str, Any]:
+        """A token of one's own, with no more than one's own rights; ``token`` is shown once."""
+        if identity.how != "password":
+            raise MeshError("MESH-A403", "a token is made with a password, not with a token")
+        days = values.get("days", 30)
+        if isinstance(days, bool) or not isinstance(days, int) or not 0 < days <= DAYS_MAX:
+            raise MeshError("MESH-A400", f"days is a whole number from 1 to {DAYS_MAX}")
+        now_ms = self._access.clock.wall_ms()
+        limit = _wanted({"may": sorted(ALL), **values})
+        made, token = await self.directory.make_token(
+            identity.user, text_of(values, "name"), limit, now_ms + days * _DAY_MS, now_ms
+        )
+        return {**_token(token), "token": made}
+
+    async def delete_token(self, identity: Identity, id_: str) -> None:
+        """Revoke a token; MESH-A404 for one that is not there or is another's."""
+        found = [one for one in self.directory.tokens.values() if one.id == id_]
+        is_own = bool(found) and found[0].user == identity.user
+        if not found or not (is_own or identity.may(Permission.ADMIN, None)):
+            raise MeshError("MESH-A404", f'token "{id_}" does not exist')
+        await self.directory.delete_token(id_)
+
+    async def audit(self, wanted: AuditFilter, limit: int) -> list[dict[str, Any]]:
+        """The last entries that fit, oldest first; MESH-A422 without an audit."""
+        if self._access.entries is None:
+            raise MeshError("MESH-A422", "this manager keeps no audit")
+        return await self._access.entries(limit, wanted)
+
+
+def text_of(values: Mapping[str, Any], name: str) -> str:
+    """A text of a body; MESH-A400 for another value."""
+    value = values.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= TEXT_MAX or not value.isprintable():
+        raise MeshError("MESH-A400", f'"{name}" is a text of 1 to {TEXT_MAX} characters')
+    return value
+
+
+def _administers(user: DirectoryUser) -> bool:
+    return user.active and any(Permission.ADMIN in g.may and g.covers(None) for g in user.grants)
+
+
+def _wanted(values: Mapping[str, Any]) -> Grant:
+    """The grant of a body; MESH-A400 for another form, MESH-A422 for an unknown permission."""
+    may, apps = values.get("may"), values.get("apps", "*")
+    if not isinstance(may, list) or not all(isinstance(one, str) for one in may) or not may:
+        raise MeshError("MESH-A400", '"may" is a list of roles and permissions')
+    if not isinstance(apps, str):
+        raise MeshError("MESH-A400", '"apps" is a pattern like "Shop*"')
+    try:
+        return Grant(permissions_of(may), check_pattern(apps))
+    except MeshError as error:
+        raise MeshError("MESH-A422", error.message, detail=error.detail) from error
+
+
+def _user(one: DirectoryUser) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "grants": [grant_values(grant) for grant in one.grants],
+        "active": one.active,
+        "by": one.by,
+        "at_ms": one.at_ms,
+    }
+
+
+def _token(one: Token) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "user": one.user,
+        "name": one.name,
+        "grant": grant_values(one.grant),
+        "expires_ms": one.expires_ms,
+    }
