@@ -138,6 +138,13 @@ class ManagerSettings:
     anonymous: bool = setting(
         False, "Accept REST requests without a user; only on a loopback address."
     )
+    public_url: str = setting(
+        "", "URL that browsers know this manager by, as in https://mesh.example; empty for its own."
+    )
+    trusted_proxies: str = setting(
+        "",
+        "Addresses of proxies, comma-separated, whose X-Forwarded-For and -Proto are believed.",
+    )
     requests_per_s: float = setting(
         200.0, "Most requests a second of one address and of one user; 0 for no limit."
     )
@@ -264,7 +271,7 @@ class ReceiverSettings:
 
 @dataclass(frozen=True, slots=True)
 class OidcSettings:
-    """An identity provider, whose tokens the REST API accepts."""
+    """An identity provider: its tokens for the REST API, and sign-in to the dashboard."""
 
     issuer: str = setting("", "Issuer of the tokens, an https URL; empty for no provider.")
     audience: str = setting("", "Audience that tokens must have.")
@@ -276,6 +283,22 @@ class OidcSettings:
         "Grants by value of that claim, comma-separated: 'admins=admin, shop=developer:Shop*'.",
     )
     leeway_s: float = setting(30.0, "Difference of clocks that is accepted, seconds.", most=300)
+    client_id: str = setting(
+        "", "Id of the dashboard's client at the provider, empty for no sign-in."
+    )
+    client_secret: str = setting("", "Secret of that client, empty for a public client.")
+    client_secret_file: str = setting("", "Path of a file with that secret, in place of it.")
+    scopes: str = setting(
+        "openid profile", "Scopes of a sign-in; many providers renew with 'offline_access' only."
+    )
+    recheck_s: float = setting(
+        300.0,
+        "Time after which a session asks the provider whether its user may still sign in, seconds.",
+        is_positive=True,
+    )
+    command_client_id: str = setting(
+        "", "Id of the public client of 'mesh login', empty for oidc.client_id."
+    )
 
 
 @dataclass(frozen=True, slots=True)

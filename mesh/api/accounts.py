@@ -11,6 +11,8 @@ POST   /tokens                    {"name", "days", "may"?, "apps"?}: the answer 
 DELETE /tokens/{token}            one's own; any with the permission ``admin``
 GET    /audit                     ?limit=100&user=U&app=A&method=M&result=R&q=TEXT: the last entries
                                   that fit, oldest first
+GET    /.well-known/oauth-protected-resource
+                                  the identity provider (RFC 9728), for any client
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ class AccountRoutes:
 
     def __init__(self, access: Access) -> None:
         self._accounts = Accounts(access)
+        self._oidc = access.oidc
 
     def routes(self) -> list[Route]:
         """For the application."""
@@ -54,6 +57,7 @@ class AccountRoutes:
             route("/tokens", self.make_token, "POST"),
             route("/tokens/{token}", self.delete_token, "DELETE"),
             route("/audit", self.audit, "GET"),
+            route("/.well-known/oauth-protected-resource", self.provider, "GET"),
         ]
 
     async def me(self, request: Request) -> Response:
@@ -102,6 +106,22 @@ class AccountRoutes:
         """The last entries of the audit."""
         limit = int(number(request, "limit", 100, AUDIT_MAX))
         return Json(await self._accounts.audit(filter_of(request.query_params), limit))
+
+    async def provider(self, request: Request) -> Response:
+        """The identity provider whose tokens are accepted, and the client of `mesh login`."""
+        settings = self._oidc
+        if settings is None:
+            raise MeshError("MESH-A404", "this manager has no identity provider")
+        return Json(
+            {
+                "resource": str(request.base_url).rstrip("/"),
+                "authorization_servers": [settings.issuer],
+                "bearer_methods_supported": ["header"],
+                "scopes_supported": settings.scopes.split(),
+                "mesh_audience": settings.audience,
+                "mesh_client_id": settings.command_client_id or settings.client_id,
+            }
+        )
 
 
 def _identity() -> Identity:

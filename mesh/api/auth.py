@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.audit import AuditFilter
     from mesh.jetstream.secret_store import SecretStore
     from mesh.jetstream.sessions import Sessions
-    from mesh.settings import ManagerSettings
+    from mesh.settings import ManagerSettings, OidcSettings
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +65,11 @@ _CHECKS_MAX: Final = 2
 #: second, and one address does not keep the others out.
 _PENDING_MAX: Final = 16
 _PENDING_OF_ADDRESS_MAX: Final = 8
-#: Probes; they need no user and say nothing of apps and nodes.
-OPEN_PATHS: Final = frozenset({"/health", "/health/live", "/health/ready"})
+#: Probes, and the identity provider to sign in at; they need no user and say nothing of apps and
+#: nodes.
+OPEN_PATHS: Final = frozenset(
+    {"/health", "/health/live", "/health/ready", "/.well-known/oauth-protected-resource"}
+)
 #: Length of a user's name in the log.
 _NAME_MAX: Final = 64
 _PATH_MAX: Final = 200
@@ -109,6 +112,8 @@ class Access:
     sessions: Sessions | None = None
     #: The user of a bearer token that is no token of ours; None without a provider.
     bearer: Callable[[str], Awaitable[Identity]] | None = None
+    #: The provider's settings; None without a provider.
+    oidc: OidcSettings | None = None
     clock: Clock = field(default_factory=SystemClock)
     limits: RateLimits = field(default_factory=RateLimits)
 

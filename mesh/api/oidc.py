@@ -1,4 +1,4 @@
-"""Users of an identity provider: a JWT as bearer token, checked with the provider's keys.
+"""Tokens of an identity provider, checked with the provider's keys.
 
 The token has to be signed with a listed asymmetric algorithm, by a key of the provider's JWKS, and
 to have our audience, the issuer, and a time of expiry.  Its claim of roles is mapped to grants.
@@ -39,6 +39,7 @@ _AGAIN_S: Final = 60.0
 #: Keys are read again after this time, so that a key that was withdrawn does not stay.
 _KEYS_S: Final = 3600.0
 _TIMEOUT_S: Final = 5.0
+_UNREADABLE: Final = (httpx.HTTPError, ValueError, KeyError, TypeError, OSError)
 
 
 def read_roles(text: str) -> dict[str, tuple[Grant, ...]]:
@@ -70,11 +71,21 @@ def check_oidc(settings: OidcSettings) -> None:
     if not settings.audience:
         raise _unusable("oidc.audience is empty: tokens for other services would be accepted")
     for name, url in (("issuer", settings.issuer), ("jwks_url", settings.jwks_url)):
-        parts = urlsplit(url)
-        is_local = parts.hostname in ("127.0.0.1", "localhost", "::1")
-        if url and parts.scheme != "https" and not (parts.scheme == "http" and is_local):
+        if url and not is_secure(url):
             raise _unusable(f"oidc.{name} is not an https URL")
     read_roles(settings.roles)
+
+
+def is_secure(url: str) -> bool:
+    """Whether a URL is an https URL, or one of this machine."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    is_local = parts.hostname in ("127.0.0.1", "localhost", "::1")
+    return bool(parts.hostname) and (
+        parts.scheme == "https" or (parts.scheme == "http" and is_local)
+    )
 
 
 def grants_of(claims: dict[str, Any], settings: OidcSettings) -> tuple[Grant, ...]:
@@ -100,13 +111,35 @@ class Provider:
     _keys: Any = None
     _read_s: float = float("-inf")
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _metadata: dict[str, Any] = field(default_factory=dict)
+    _metadata_s: float = float("-inf")
 
     async def identity(self, token: str) -> Identity:
-        """The user of a token.
+        """The user of a bearer token.
 
         Raises:
             MeshError: MESH-A401 for a token that is not valid, MESH-A108 if the provider's keys
                 can't be read.
+        """
+        claims = await self.claims(token, self.settings.audience)
+        # Some providers sign refresh tokens with the same key, for the same audience.
+        if claims.get("token_use", "access") != "access":
+            raise _invalid(f"it is no access token but a token of use {claims['token_use']!r}")
+        return self.identity_of(claims)
+
+    def identity_of(self, claims: dict[str, Any]) -> Identity:
+        """The user of verified claims; MESH-A401 if they have no usable name."""
+        name = claims.get(self.settings.user_claim)
+        if not isinstance(name, str) or not name or not name.isprintable() or len(name) > 200:
+            raise _invalid(f"claim {self.settings.user_claim} is no name")
+        # No name of a local user has a colon.
+        return Identity(f"oidc:{name}", grants_of(claims, self.settings), "oidc")
+
+    async def claims(self, token: str, audience: str, **more: str) -> dict[str, Any]:
+        """The claims of a token for ``audience``; ``more`` are values that others must have.
+
+        Raises:
+            MeshError: as ``identity``.
         """
         from joserfc import jwt
         from joserfc.errors import JoseError
@@ -115,24 +148,41 @@ class Provider:
             raise _invalid("it is too long")
         key = await self._key_of(_key_id(token))
         now_s = self.clock.wall_ms() // 1000
+        others: dict[str, Any] = {
+            name: {"essential": True, "value": value} for name, value in more.items()
+        }
         registry = jwt.JWTClaimsRegistry(
             now=now_s,
             leeway=int(self.settings.leeway_s),
             iss={"essential": True, "value": self.settings.issuer},
-            aud={"essential": True, "value": self.settings.audience},
+            aud={"essential": True, "value": audience},
             exp={"essential": True},
             sub={"essential": True},
+            **others,
         )
         try:
             read = jwt.decode(token, key, algorithms=list(ALGORITHMS))
             registry.validate(read.claims)
         except (JoseError, ValueError, TypeError) as error:
             raise _invalid(f"{error}") from error
-        name = read.claims.get(self.settings.user_claim)
-        if not isinstance(name, str) or not name or not name.isprintable() or len(name) > 200:
-            raise _invalid(f"claim {self.settings.user_claim} is no name")
-        # No name of a local user has a colon.
-        return Identity(f"oidc:{name}", grants_of(read.claims, self.settings), "oidc")
+        return read.claims
+
+    async def metadata(self) -> dict[str, Any]:
+        """The document of the provider's endpoints; MESH-A108 if it can't be read."""
+        now_s = self.clock.monotonic_s()
+        if now_s - self._metadata_s < _KEYS_S:
+            return self._metadata
+        try:
+            self._metadata = await self._discover()
+        except _UNREADABLE as error:
+            log.warning("endpoints of the provider not read", extra=fields(error=error))
+            raise MeshError(
+                "MESH-A108",
+                "endpoints of the identity provider can't be read",
+                detail=f"{type(error).__name__}: {error}.",
+            ) from error
+        self._metadata_s = now_s
+        return self._metadata
 
     async def _key_of(self, key_id: str) -> Any:
         """The key of an identifier, if need be after another look at the provider's keys."""
@@ -162,7 +212,7 @@ class Provider:
             # A key of an unknown kind is no reason to refuse the others.
             usable = [one for one in values["keys"] if one.get("kty") in ("RSA", "EC", "OKP")]
             self._keys = KeySet.import_key_set({"keys": usable})
-        except (httpx.HTTPError, JoseError, ValueError, KeyError, TypeError, OSError) as error:
+        except (*_UNREADABLE, JoseError) as error:
             log.warning("keys of the provider not read", extra=fields(error=error))
             if self._keys is None:
                 raise MeshError(
@@ -174,11 +224,16 @@ class Provider:
     async def _jwks_url(self) -> str:
         if self.settings.jwks_url:
             return self.settings.jwks_url
+        return str((await self._discover())["jwks_uri"])
+
+    async def _discover(self) -> dict[str, Any]:
         base = self.settings.issuer.rstrip("/")
-        found = orjson.loads(await self.fetch(f"{base}/.well-known/openid-configuration"))
+        found: dict[str, Any] = orjson.loads(
+            await self.fetch(f"{base}/.well-known/openid-configuration")
+        )
         if found["issuer"] != self.settings.issuer:
             raise ValueError("the document names another issuer")
-        return str(found["jwks_uri"])
+        return found
 
 
 def make_provider(settings: OidcSettings, clock: Clock) -> Provider | None:
@@ -221,12 +276,17 @@ async def _fetch(url: str) -> bytes:
         client.stream("GET", url) as answer,
     ):
         answer.raise_for_status()
-        read = bytearray()
-        async for chunk in answer.aiter_bytes():
-            read += chunk
-            if len(read) > _ANSWER_BYTES_MAX:
-                raise ValueError("the answer is too long")
-        return bytes(read)
+        return await bounded_answer(answer)
+
+
+async def bounded_answer(answer: httpx.Response) -> bytes:
+    """The body of a provider's answer; ValueError for one that is too long."""
+    read = bytearray()
+    async for chunk in answer.aiter_bytes():
+        read += chunk
+        if len(read) > _ANSWER_BYTES_MAX:
+            raise ValueError("the answer is too long")
+    return bytes(read)
 
 
 def _invalid(why: str) -> MeshError:

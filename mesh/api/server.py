@@ -141,6 +141,7 @@ class ApiServer:
             secrets=secrets,
             sessions=sessions,
             bearer=provider.identity if provider is not None else None,
+            oidc=provider.settings if provider is not None else None,
             limits=RateLimits(settings.requests_per_s, 2 * settings.requests_per_s),
         )
         app: ASGIApp = make_app(service, access)

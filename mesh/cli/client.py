@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 import httpx
 
+from mesh.cli import logins
 from mesh.cli.context import is_loopback
 from mesh.errors import MeshError, Position
 
@@ -41,7 +43,7 @@ class Client:
         self._context = context
         self._http = httpx.Client(
             base_url=context.server,
-            auth=(context.user, context.password) if context.user and not context.token else None,
+            auth=_auth(context),
             headers={"Authorization": f"Bearer {context.token}"} if context.token else None,
             verify=_verify(context),
             timeout=httpx.Timeout(_MARGIN_S, connect=5.0),
@@ -260,7 +262,8 @@ class Client:
             return values
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             values["hint"] = (
-                "--user and --password, or MESH_USER and MESH_PASSWORD, say who you are."
+                "--user and --password, or MESH_USER and MESH_PASSWORD, say who you are; "
+                "'mesh login' signs in by an identity provider."
             )
         position = values.get("position")
         raise MeshError(
@@ -278,6 +281,16 @@ def _path(app: str, rest: str = "") -> str:
 
 def _failed(app: str, rest: str = "") -> str:
     return f"/error-handler/{quote(app, safe='')}{rest}"
+
+
+def _auth(context: Context) -> httpx.Auth | None:
+    """The credentials of a request; a token of the context is a header instead."""
+    if context.token:
+        return None
+    login = logins.find(Path(context.login), context.server) if context.login else None
+    if login is not None:
+        return logins.LoginAuth(Path(context.login), context.server, login)
+    return httpx.BasicAuth(context.user, context.password) if context.user else None
 
 
 def _verify(context: Context) -> ssl.SSLContext | bool:

@@ -23,6 +23,7 @@ from mesh.cli import (
     explain,
     failed,
     init,
+    login,
     nats_config,
     nodes,
     plans,
@@ -123,6 +124,7 @@ PARTS = (
     nats_config,
     top,
     accounts,
+    login,
     secret,
 )
 for part in PARTS:

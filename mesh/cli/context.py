@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from mesh import settings
+from mesh.cli import logins
 from mesh.errors import MeshError
 from mesh.settings import NatsSettings
 
@@ -58,6 +59,8 @@ class Context:
     nats_tls_first: bool = False
     nats_inbox_prefix: str = ""
     nats_js_domain: str = ""
+    #: Path of the file with the tokens of 'mesh login'; empty if others are given.
+    login: str = field(default="", repr=False, compare=False)
 
     @property
     def nats_settings(self) -> NatsSettings:
@@ -81,6 +84,7 @@ def find(given: dict[str, Any], file: Path | None = None) -> Context:
 
     Credentials are those of the source that names the server: of ``given`` and the environment, or
     of the file.  User and password in ``given`` also apply to the server of the user's own file.
+    A login for the server (``mesh login``) counts before what a context file has.
 
     Raises:
         MeshError: MESH-U130 if the named file doesn't exist or can't be read.
@@ -97,7 +101,10 @@ def find(given: dict[str, Any], file: Path | None = None) -> Context:
     if values.get("nats", base.nats) != base.nats:
         nats = settings.load().nats
         base = replace(base, **{f"nats_{name}": getattr(nats, name) for name in _NATS})
-    return replace(base, **values)
+    found = replace(base, **values)
+    if any(name in values for name in ("user", "password", "token")):
+        return found
+    return replace(found, login=str((named or config_path()).parent / logins.NAME))
 
 
 def _here(values: dict[str, Any]) -> Context | None:
@@ -129,7 +136,8 @@ def write(context: Context, path: Path) -> None:
     # mkstemp creates the file with mode 0600; the rename is atomic for readers.
     descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".context-")
     with os.fdopen(descriptor, "wb") as file:
-        file.write(orjson.dumps(asdict(context), option=orjson.OPT_INDENT_2) + b"\n")
+        values = {name: value for name, value in asdict(context).items() if name != "login"}
+        file.write(orjson.dumps(values, option=orjson.OPT_INDENT_2) + b"\n")
     Path(made).replace(path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 AUDIENCE = "mesh"
+CLIENT, CLIENT_SECRET = "demo-client", "demo-secret"
+#: The public client of ``mesh login``.
+COMMAND_CLIENT = "mesh-command"
 
 
 class IdentityProvider:
@@ -30,8 +34,42 @@ class IdentityProvider:
     def token(self, user: str, password: str) -> str:
         """A user's access token."""
         form = {"grant_type": "password", "username": user, "password": password}
-        answer = httpx.post(f"{self.url}/token", data=form, auth=("demo-client", "demo-secret"))
-        return str(answer.json()["access_token"])
+        return str(self._tokens(form)["access_token"])
+
+    def refresh_token(self, user: str, password: str) -> str:
+        """A user's refresh token."""
+        form = {"grant_type": "password", "username": user, "password": password}
+        return str(self._tokens(form)["refresh_token"])
+
+    def _tokens(self, form: dict[str, str]) -> dict[str, str]:
+        answer = httpx.post(f"{self.url}/token", data=form, auth=(CLIENT, CLIENT_SECRET))
+        found: dict[str, str] = answer.json()
+        return found
+
+    def sign_in(self, page: str, user: str, password: str = "pw") -> str:
+        """Fill in the provider's page as a person does; returns the URL that it leads to."""
+        with httpx.Client() as browser:
+            form = {"username": user, "password": password}
+            shown = browser.get(page)
+            transaction = re.search(r'name="transaction_id" value="([^"]+)"', shown.text)
+            assert transaction is not None, shown.text
+            form["transaction_id"] = transaction[1]
+            answer = browser.post(f"{self.url}/authorize", data=form)
+        return answer.headers["location"]
+
+    def confirm(self, page: str, code: str, user: str, password: str = "pw") -> None:
+        """Confirm the code of a device as a person does."""
+        form = {"user_code": code, "username": user, "password": password, "action": "authorize"}
+        with httpx.Client() as browser:
+            browser.get(page)
+            answer = browser.post(page, data=form)
+        assert answer.is_success, answer.text
+
+    def revoke(self, token: str) -> None:
+        """Withdraw a refresh token, as an administrator who removes a user does."""
+        form = {"token": token}
+        answer = httpx.post(f"{self.url}/revoke", data=form, auth=(CLIENT, CLIENT_SECRET))
+        assert answer.is_success, answer.text
 
     def rotate(self) -> None:
         """Sign with another key from now on."""
@@ -53,7 +91,10 @@ def identity_provider(directory: Path) -> Iterator[IdentityProvider]:
             "issuer": url,
             "audience": AUDIENCE,
             "token_expiry_minutes": 60,
-            "clients": [{"client_id": "demo-client", "client_secret": "demo-secret"}],
+            "clients": [
+                {"client_id": CLIENT, "client_secret": CLIENT_SECRET},
+                {"client_id": COMMAND_CLIENT, "token_endpoint_auth_method": "none"},
+            ],
         },
     }
     people = {

@@ -1,0 +1,196 @@
+"""``mesh login``: tokens of an identity provider for commands, kept, renewed and forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import re
+import stat
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import orjson
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from mesh.api import users
+from mesh.api.oidc import make_provider
+from mesh.api.server import ApiServer, listen
+from mesh.cli import context, login, logins
+from mesh.cli.client import Client
+from mesh.cli.commands import app
+from mesh.clock import SystemClock
+from mesh.errors import MeshError
+from mesh.settings import ManagerSettings, OidcSettings
+from tests.support.api import TEXT, FakeService
+from tests.support.idp import AUDIENCE, COMMAND_CLIENT, identity_provider
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.idp import IdentityProvider
+
+
+@pytest.fixture(scope="module")
+def idp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityProvider]:
+    with identity_provider(tmp_path_factory.mktemp("idp") / "idp") as made:
+        yield made
+
+
+@contextlib.contextmanager
+def _served(directory: Path, settings: OidcSettings) -> Iterator[str]:
+    """The REST API of a manager with a provider, in a thread."""
+    file = directory / "users"
+    users.add(file, "root", "pw")
+    manager = ManagerSettings(port=0, users_file=str(file), requests_per_s=0.0)
+    listener = listen(manager)
+    ended, begun = threading.Event(), concurrent.futures.Future[str]()
+
+    async def serve() -> None:
+        provider = make_provider(settings, SystemClock())
+        api = ApiServer(FakeService({"Shop": TEXT}), manager, listener, provider=provider)
+        task = asyncio.create_task(api.run())
+        begun.set_result(api.url)
+        await asyncio.to_thread(ended.wait)
+        api.stop()
+        await task
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        yield begun.result(30)
+    finally:
+        ended.set()
+        thread.join(30)
+
+
+@pytest.fixture
+def server(idp: IdentityProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("USER", "PASSWORD", "TOKEN", "CONTEXT"):
+        monkeypatch.delenv(f"MESH_{name}", raising=False)
+    monkeypatch.chdir(tmp_path)
+    settings = OidcSettings(
+        issuer=idp.url, audience=AUDIENCE, command_client_id=COMMAND_CLIENT,
+        roles="ADMIN=admin, SHOP=developer:Shop*",
+    )  # fmt: skip
+    with _served(tmp_path, settings) as url:
+        monkeypatch.setenv("MESH_SERVER", url)
+        yield url
+
+
+class Person:
+    """Confirms the code that the command prints, or follows the page that it opens."""
+
+    def __init__(self, idp: IdentityProvider) -> None:
+        self.idp, self.page = idp, ""
+
+    def read(self, line: str) -> None:
+        if line.startswith("open "):
+            self.page = line.removeprefix("open ")
+        if found := re.search(r"confirm the code (\S+)", line):
+            self.idp.confirm(self.page, found[1], "eve")
+
+    def follow(self, page: str) -> None:
+        back = self.idp.sign_in(page, "ada")
+        # An answer to another sign-in is not taken.
+        threading.Thread(target=self._visit, args=(back,)).start()
+
+    def _visit(self, back: str) -> None:
+        forged = re.sub("state=[^&]+", "state=x", back)
+        assert httpx.get(forged).status_code == 404
+        assert httpx.get(back).status_code == 200
+
+
+def _shown(*arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments))
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_code_is_confirmed_and_commands_use_the_token_until_logout(
+    idp: IdentityProvider, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as changed:
+        changed.setattr(typer, "echo", Person(idp).read)
+        # The person has confirmed the code before the command asks for the first time.
+        changed.setattr("mesh.cli.login.time.sleep", lambda _: None)
+        _shown("login")
+    path = context.config_path().parent / logins.NAME
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    # Another server gets no token, and other credentials count before it.
+    assert context.find({"server": "https://other:1"}).login == str(path)
+    assert logins.find(path, "https://other:1") is None
+    with Client(context.find({"server": server, "user": "root", "password": "pw"})) as client:
+        assert client.ask("GET", "/me")["user"] == "root"
+    with Client(context.find({"server": server})) as client:
+        me = client.ask("GET", "/me")
+    assert (me["user"], me["grants"][0]["apps"]) == ("oidc:eve", "Shop*")
+    assert "signed out" in _shown("logout")
+    assert "not signed in" in _shown("logout")
+    with Client(context.find({"server": server})) as client, pytest.raises(MeshError, match="A401"):
+        client.ask("GET", "/me")
+
+
+def test_the_browser_of_this_machine_is_sent_there_and_back(
+    idp: IdentityProvider, server: str
+) -> None:
+    with Client(context.find({"server": server})) as client:
+        of, endpoints = login.provider_of(client.ask("GET", login.METADATA))
+    scopes = login.scopes_of({"scopes_supported": ["openid"]}, endpoints)
+    made = login.by_browser(of, endpoints["authorization_endpoint"], scopes, Person(idp).follow)
+    assert "eyJ" not in repr(made)
+    logins.keep(context.config_path().parent / logins.NAME, server, made)
+    with Client(context.find({"server": server})) as client:
+        assert client.ask("GET", "/me")["user"] == "oidc:ada"
+
+
+def test_an_expired_token_is_renewed_and_a_withdrawn_one_says_so(
+    idp: IdentityProvider, server: str
+) -> None:
+    with Client(context.find({"server": server})) as client:
+        of, endpoints = login.provider_of(client.ask("GET", login.METADATA))
+    made = login.by_browser(of, endpoints["authorization_endpoint"], "openid", Person(idp).follow)
+    path = context.config_path().parent / logins.NAME
+    for changed in ({"expires_s": 1.0}, {"access_token": "refused"}):
+        values = {**_values(made), **changed}
+        logins.keep(path, server, logins.Login(**values))
+        with Client(context.find({"server": server})) as client:
+            assert client.ask("GET", "/me")["user"] == "oidc:ada"
+        known = logins.find(path, server)
+        assert known is not None
+        assert known.access_token not in (made.access_token, "refused")
+        made = known
+    idp.revoke(made.refresh_token)
+    logins.keep(path, server, logins.Login(**{**_values(made), "expires_s": 1.0}))
+    with Client(context.find({"server": server})) as client, pytest.raises(MeshError, match="U114"):
+        client.ask("GET", "/me")
+
+
+def _values(of: logins.Login) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in logins.Login.__slots__}
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"https://a": 5}', '{"https://a": {"x": 1}}'])
+def test_a_damaged_file_is_an_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / logins.NAME).write_text(text)
+    with pytest.raises(MeshError, match="U114"):
+        logins.find(tmp_path / logins.NAME, "https://a")
+
+
+def test_a_manager_without_a_provider_says_so(tmp_path: Path) -> None:
+    with (
+        _served(tmp_path, OidcSettings()) as url,
+        Client(context.Context(server=url)) as client,
+        pytest.raises(MeshError, match="A404"),
+    ):
+        client.ask("GET", login.METADATA)
+
+
+def test_a_context_file_has_no_path_of_tokens(tmp_path: Path) -> None:
+    context.write(context.Context(server="https://a", login="/x"), tmp_path / "context.json")
+    assert "login" not in orjson.loads((tmp_path / "context.json").read_bytes())
