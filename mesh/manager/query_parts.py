@@ -20,7 +20,6 @@ from mesh.operators.divided import divide
 from mesh.operators.merged import merge
 from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.bound import Answer
-from mesh.plan.stores import stored_table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,15 +65,6 @@ def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -
             f'an on-demand change of table "{asked.action.target.name}", which no query uses',
             asked.action.position,
             hint="No group keeps the table.",
-        )
-    if changes and any(
-        table.schema.name == own and stored_table_of(table) is not None
-        for table in _bound(app_text).tables
-    ):
-        raise not_supported(
-            f'an on-demand change of table "{own}", which is in a store',
-            asked.action.position,
-            hint="Send an event to a stream whose query changes the table.",
         )
     for name in asked.reads:
         other = _home(name, groups)

@@ -42,7 +42,7 @@ from mesh.operators.dataflow.query_node import QueryNode
 from mesh.operators.environment import Environment, using
 from mesh.operators.failures import FAILED
 from mesh.operators.gaps import PERIODS_FIRST, ROWS_MAX, Gap
-from mesh.operators.on_demand import answer
+from mesh.operators.on_demand import answer, as_chunk
 from mesh.operators.table_changes import TableChanges
 from mesh.operators.tables import Tables
 from mesh.operators.tables.written import WrittenTable, change_channels
@@ -209,8 +209,24 @@ class Executor:
             known_ms = BEFORE_ALL if self.plays_back else clock_ms
             made += self._advance(events, known_ms, is_by_events)
             if change is not None:
-                self._changes.perform(change, max(clock_ms, self._now_ms))
+                now_ms = max(clock_ms, self._now_ms)
+                self._changes.perform(change, now_ms)
+                made += self._number(self._written(now_ms))
         return made
+
+    def _written(self, now_ms: int) -> list[Emitted]:
+        """Changes of tables in stores by an on-demand change, also by one that failed later."""
+        found: list[Emitted] = []
+        count = 0
+        for table in self._tables.values():
+            taken = table.take_changes() if isinstance(table, WrittenTable) else None
+            if taken is not None:
+                assert isinstance(table, WrittenTable), "asked above"
+                rank = np.arange(count, count + len(taken[0]))
+                count += len(rank)
+                time_ms = np.full(len(rank), now_ms, dtype=np.int64)
+                found.append(Emitted(table.channel, rank, as_chunk(taken[1], time_ms, now_ms)))
+        return found
 
     def step(
         self,

@@ -87,23 +87,23 @@ def change(query: BoundOnDemandQuery, stores: Environment, now_ms: int) -> int:
 def _found(store: BoundStore | None, stores: Environment, now_ms: int) -> EventBatch:
     """The rows of ``store`` that meet its condition; one row without attributes for None."""
     if store is None:
-        return _events(_ONE, np.array([now_ms]), now_ms)
+        return as_chunk(_ONE, np.array([now_ms]), now_ms)
     if store.kind is SourceKind.TABLE:
         table = _table(stores, store.schema.name)
         if store.on is not None and any(isinstance(p, TableCheck) for p in walk(store.on)):
             rows = table.rows()
-            return _met(store.on, _events(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms))
-        frame = Frame.of_events(_events(_ONE, np.array([now_ms]), now_ms))
+            return _met(store.on, as_chunk(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms))
+        frame = Frame.of_events(as_chunk(_ONE, np.array([now_ms]), now_ms))
         slots = Condition(of_table(store.on, 0), table).find(frame, 0)
         _raise_first(frame.failures)
         rows = table.take(slots)
-        return _events(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms)
+        return as_chunk(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms)
     if store.kind is SourceKind.AGGREGATION:
         rows = _cells(store, stores, now_ms)
-        return _met(store.on, _events(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms))
+        return _met(store.on, as_chunk(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms))
     rows, times_ms = stores.windows[store.schema.name].content()
     rows = rows.select(store.schema.arrow.names)
-    return _met(store.on, _events(rows, times_ms, now_ms))
+    return _met(store.on, as_chunk(rows, times_ms, now_ms))
 
 
 def _cells(store: BoundStore, stores: Environment, now_ms: int) -> pa.RecordBatch:
@@ -145,8 +145,8 @@ def _table(stores: Environment, name: str) -> Table:
     return table
 
 
-def _events(rows: pa.RecordBatch, times_ms: Longs, now_ms: int) -> EventBatch:
-    """Rows as the events of one chunk."""
+def as_chunk(rows: pa.RecordBatch, times_ms: Longs, now_ms: int) -> EventBatch:
+    """Rows with their times as the events of one chunk, at ``now_ms``."""
     count = rows.num_rows
     none = np.zeros(count, dtype=np.int64)
     return EventBatch(

@@ -19,10 +19,10 @@ import pyarrow as pa
 from mesh.errors import MeshError
 from mesh.logs import fields
 from mesh.model.stored import changes_channel, is_stored, rows_channel
+from mesh.model.stored_limits import refused
 from mesh.operators.base import concat
 from mesh.operators.executor import OutputRun
 from mesh.operators.failures import FAILED
-from mesh.store.rows import refused
 from mesh.store.sources import database
 from mesh.store.writer import StoredRows, StoreWriter
 

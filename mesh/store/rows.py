@@ -37,31 +37,6 @@ _FUNCTIONS: Final = {
 }
 
 
-def refused(rows: pa.RecordBatch, table: StoredTable) -> dict[int, str]:
-    """By row, why no database takes it: a text is too long, or has a character of code 0."""
-    found: dict[int, str] = {}
-    for column in table.columns:
-        values = rows.column(column.name)
-        # Keys without a value are only those of groups.
-        if column.merge is Merge.KEY and not table.time:
-            for row in np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)).tolist():
-                found.setdefault(row, f'"{column.name}" of the primary key is null')
-        if column.type is not AttributeType.STRING:
-            continue
-        lengths = _compute.fill_null(_compute.utf8_length(values), 0).to_numpy()
-        for row in np.flatnonzero(lengths > column.length).tolist():
-            length = int(lengths[row])
-            found.setdefault(
-                row,
-                f'"{column.name}" has {length} characters, and the column of table '
-                f'"{table.name}" {column.length} (field.length)',
-            )
-        zero = _compute.fill_null(_compute.match_substring(values, "\0"), False)
-        for row in np.flatnonzero(zero.to_numpy(zero_copy_only=False)).tolist():
-            found.setdefault(row, f'"{column.name}" has a character of code 0')
-    return found
-
-
 def merged(rows: pa.RecordBatch, table: StoredTable) -> pa.RecordBatch:
     """One row for each key, in the order of keys: writers that share rows lock them in one order.
 

@@ -17,6 +17,7 @@ from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import Position
 from pyspark_nats.source.rows import MARKED
 from tests.manager.test_queries import played
+from tests.support.databases import new_database
 from tests.support.stored_states import APP, INSTANCE, STREAM
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
+    from mesh.manager.queries import QueryAnswer
     from tests.manager.test_queries import Scene
 
 pytestmark = pytest.mark.nats
@@ -183,6 +185,32 @@ def test_an_answer_waits_for_a_change_that_waits_for_other_inputs(
         ).records == b"[]"
         assert not asked.done()
         assert (await worker.until_done(asked)).changed == 1
+
+    _story(story, nats_server, tmp_path, text=text)
+
+
+def test_a_table_in_a_store_is_changed(nats_server: NatsServer, tmp_path: Path) -> None:
+    store = new_database(None, tmp_path, "shop")
+    text = APP.replace("@PrimaryKey", f"{store.store()} @PrimaryKey")
+    rows = 'select item, n from "Prices" order by item'
+
+    async def story(at: Scene, worker: Worker) -> None:
+        async def change(query: str) -> int | None:
+            asked = at.queries.ask("Shop", query, may_change=True)
+            answer: QueryAnswer = await worker.until_done(asyncio.ensure_future(asked))
+            return answer.changed
+
+        assert await change(INSERT) == 1
+        # An answer comes when the change is in the database.
+        assert store.rows(rows) == [("pen", 1)]
+        assert await change("update Prices set Prices.n = Prices.n + 1 on true") == 1
+        assert await change(INSERT.replace("pen", "ink")) == 1
+        assert store.rows(rows) == [("ink", 1), ("pen", 2)]
+        assert await change("delete Prices on Prices.item == 'pen'") == 1
+        assert store.rows(rows) == [("ink", 1)]
+        assert await at.rows("from Prices select item, n") == [["ink", 1]]
+        assert await _refusal(change(INSERT.replace("pen", "x" * 300))) == "MESH-O111"
+        assert store.rows(rows) == [("ink", 1)]
 
     _story(story, nats_server, tmp_path, text=text)
 

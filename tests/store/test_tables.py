@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mesh.language.parser import parse
+from mesh.operators.dataflow.merge import CHANGE_SCHEMA, CHANGES
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.bind import bind
 from mesh.spark.store_output import StoreOutput
@@ -57,6 +58,8 @@ class Life:
         self.kept: tuple[int, Any] = (0, None)
         self.epoch = 0
         self.rows: list[Any] = []
+        #: On-demand changes, by the number of the event that they follow.
+        self.queries: dict[int, str] = {}
         self.begin()
 
     def begin(self) -> None:
@@ -81,6 +84,12 @@ class Life:
         rows = pa.RecordBatch.from_arrays(arrays, names=names)
         sequence = np.arange(self.at + 1, stop + 1)
         runs = [InputRun("S", sequence, sequence * 10, rows)] if given else []
+        for at, query in sorted(self.queries.items()):
+            if self.at < at <= stop:
+                row = pa.RecordBatch.from_pylist(
+                    [{"id": f"{at}", "query": query, "refusal": None}], CHANGE_SCHEMA
+                )
+                runs.append(InputRun(CHANGES, np.array([at]), np.array([at * 10]), row))
         for run in self.output.take(self.executor.run(runs, {"S": stop * 10})):
             found = run.rows.to_pylist()
             self.rows += zip(run.position.tolist(), found, strict=True)
@@ -188,10 +197,48 @@ def test_a_key_that_is_null_is_a_failed_event(store: TestDatabase, lives: list[L
     lives.append(life)
     life.executor._outputs.append("!")
     life.run(2, keeps=False)
-    assert life.in_database() == [[], []]
+    assert life.in_database() == life.in_state() == [[], []]
     reasons = [row["reason"] for _, row in life.rows if "reason" in row]
     assert any("is null" in reason for reason in reasons)
     assert any("300 characters" in reason for reason in reasons)
+
+
+ADDED = "9 as n, 1e301 as v, true as flag insert into T"
+#: No event changes the rows with n of 9.
+ON_DEMAND = {
+    3: f"select 'q' as k, {ADDED}",
+    9: "update T set T.flag = false, T.k = 'r' on T.k == 'q'",
+    15: "select 'a' as k, 4.0 as v, 3L as n update or insert into Pairs on Pairs.n == 3L",
+    40: "delete Pairs on Pairs.k == 'a'",
+    41: f"select 'r' as k, {ADDED}",
+    60: "update T set T.k = str:concat(T.k, 'z') on T.n == 9",
+    61: f"update T set T.k = '{'x' * 300}' on T.n == 9",
+}
+
+
+def test_on_demand_changes_are_written_in_their_place(
+    store: TestDatabase, lives: list[Life]
+) -> None:
+    life = Life(store, events_of(90, 3))
+    lives.append(life)
+    life.queries = ON_DEMAND
+    life.run(12, keeps=False)
+    assert life.in_database() == life.in_state()
+    assert any("'r'" in row for row in life.in_database()[0])
+    life.run(30, keeps=False)
+    # It was not stored: all is made again, and nothing is written again.
+    life.end()
+    life.run(45, keeps=True)
+    life.run(70, keeps=False)
+    life.end()
+    life.run(90, keeps=True)
+    assert life.in_database() == life.in_state()
+    outcomes = life.executor._changes.outcomes
+    assert outcomes["3"] == outcomes["9"] == outcomes["60"] == {"changed": 1}
+    assert outcomes["41"]["error"]["code"] == "MESH-O111"
+    assert "300 characters" in outcomes["61"]["error"]["detail"]
+    # Each position has one content, however often it is read.
+    assert len({position for position, _ in life.rows}) == len(set(map(str, life.rows)))
 
 
 @settings(

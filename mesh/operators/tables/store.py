@@ -248,7 +248,7 @@ class Table:
         ]
         for slot in slots.tolist():
             self._leave(slot)
-        refused = self.add(vectors, count)
+        refused = Table.add(self, vectors, count)
         assert not refused, "the keys have been looked at"
 
     def _set(self, slots: Longs, values: Mapping[str, Vector]) -> None:

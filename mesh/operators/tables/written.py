@@ -2,7 +2,8 @@
 
 Its queries read the state alone, so a replay finds the rows that it found before.  Each event's
 changes leave as rows: a row as it is after the event, or the key of one that is gone.  Which rows
-leave is a function of the events, however they are cut into batches.
+leave is a function of the events, however they are cut into batches.  A row that no database takes
+is refused, so the state has what the database has.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from mesh.functions.vectors import from_arrow
 from mesh.model.stored import (
     DELETED,
     Merge,
@@ -22,6 +24,7 @@ from mesh.model.stored import (
     changes_schema,
 )
 from mesh.model.stored import STRING_LENGTH as _LENGTH
+from mesh.model.stored_limits import refused as refused_rows
 from mesh.operators.base import concat
 from mesh.operators.tables.app_table import AppTable
 from mesh.plan.stores import stored_table_of
@@ -64,14 +67,19 @@ class WrittenTable(AppTable):
 
     def fill(self, rows: pa.RecordBatch) -> None:
         """Add the rows of the database, before any event."""
-        super().insert(rows)
-        self._changes_made.clear()
+        columns = zip(self._columns.values(), rows.select(list(self._columns)).columns, strict=True)
+        super().add([from_arrow(array, column.type) for column, array in columns], rows.num_rows)
 
     def add(self, vectors: Sequence[Vector], count: int) -> dict[int, str]:
         """See ``Table``."""
-        refused = super().add(vectors, count)
-        taken = np.setdiff1d(np.arange(count), list(refused)) if refused else np.arange(count)
-        rows = self._given_rows(vectors, count)
+        rows = self._given_rows(dict(zip(self._columns, vectors, strict=True)), count)
+        refused = refused_rows(rows, self.stored)
+        given = np.setdiff1d(np.arange(count), list(refused))
+        if refused:
+            vectors = [vector.spread(count).take(given) for vector in vectors]
+        found = super().add(vectors, len(given))
+        refused |= {int(given[row]): reason for row, reason in found.items()}
+        taken = np.setdiff1d(given, list(refused)) if found else given
         self._note(rows.take(pa.array(taken, pa.int64())) if refused else rows, taken)
         return refused
 
@@ -80,26 +88,40 @@ class WrittenTable(AppTable):
         self._note(self.take(slots), is_gone=True)
         super().remove(slots)
 
+    def put(self, vectors: Sequence[Vector]) -> str | None:
+        """See ``Table``."""
+        rows = self._given_rows(dict(zip(self._columns, vectors, strict=True)), 1)
+        return refused_rows(rows, self.stored).get(0) or super().put(vectors)
+
     def put_all(self, vectors: Sequence[Vector], count: int) -> bool:
         """See ``Table``."""
-        if not super().put_all(vectors, count):
+        rows = self._given_rows(dict(zip(self._columns, vectors, strict=True)), count)
+        if refused_rows(rows, self.stored) or not super().put_all(vectors, count):
             return False
-        self._note(self._given_rows(vectors, count), np.arange(count))
+        self._note(rows, np.arange(count))
         return True
+
+    def change(self, slots: Longs, values: Mapping[str, Vector]) -> str | None:
+        """See ``Table``."""
+        reasons = refused_rows(self._given_rows(values, len(slots)), self.stored)
+        return next(iter(reasons.values()), None) or super().change(slots, values)
 
     def _move(self, slots: Longs, values: Mapping[str, Vector]) -> None:
         self._note(self.take(slots), is_gone=True)
+        first = self._given
         super()._move(slots, values)
+        self._note(self.take(np.arange(first, self._given)))
 
     def _set(self, slots: Longs, values: Mapping[str, Vector]) -> None:
         super()._set(slots, values)
         self._note(self.take(slots))
 
-    def _given_rows(self, vectors: Sequence[Vector], count: int) -> pa.RecordBatch:
-        schema = self.schema.arrow
+    def _given_rows(self, values: Mapping[str, Vector], count: int) -> pa.RecordBatch:
+        """Values of attributes, one for each row or the same for all, as rows."""
+        schema = pa.schema([self.schema.arrow.field(name) for name in values])
         arrays = [
             vector.spread(count).to_arrow(count).cast(type, safe=False)
-            for vector, type in zip(vectors, schema.types, strict=True)
+            for vector, type in zip(values.values(), schema.types, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
