@@ -79,6 +79,8 @@ class ClusterValues:
     snapshot_ages_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     #: By app and group with bounds: the instances that its load needs.
     wanted: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    #: By app, severity and kind: findings of the verification.
+    findings: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
 
 
 def statistics(apps: Iterable[Mapping[str, Any]], now_ms: int = 0) -> list[dict[str, Any]]:
@@ -196,6 +198,14 @@ class _ClusterCollector(Collector):
         for (name, group), count in self._values.wanted.items():
             wanted.add_metric((name, group), float(count))
         yield wanted
+        findings = GaugeMetricFamily(
+            "mesh_findings",
+            "Faults and risks that the verification of apps found.",
+            labels=("app", "severity", "kind"),
+        )
+        for labels, count in self._values.findings.items():
+            findings.add_metric(labels, float(count))
+        yield findings
 
     def _of_instances(self) -> Iterator[Metric]:
         info = InfoMetricFamily("mesh_instance", "The worker of the instance.", labels=_OF_INSTANCE)

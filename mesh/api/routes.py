@@ -8,6 +8,7 @@
     GET    /siddhi-apps/{app}           {"content": text, "streams": {..}}
     GET    /siddhi-apps/{app}/status    ?wait=running&timeout=30 answers when it runs, or in time
     GET    /siddhi-apps/{app}/story     what happened to it and why, also after it was undeployed
+    GET    /siddhi-apps/{app}/verification  faults and risks of what NATS stores of it
     GET    /siddhi-apps/{app}/errors    ?limit=100, the last events that could not be read
     POST   /siddhi-apps/plan            the plan and the changes of a text, which is not deployed
     PUT    /siddhi-apps/{app}           pauses an app that runs, resumes one that is paused;
@@ -114,6 +115,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             route("/siddhi-apps/{app}/status", routes.status, "GET"),
             route("/siddhi-apps/{app}/scale", routes.scale, "POST"),
             route("/siddhi-apps/{app}/story", routes.story, "GET"),
+            route("/siddhi-apps/{app}/verification", routes.verification, "GET"),
             route("/siddhi-apps/{app}/errors", routes.errors, "GET"),
             route("/nodes/{node}/{order}", routes.order_node, "POST"),
             route("/health", health, "GET"),
@@ -231,6 +233,14 @@ class Routes:
             raise parameter("wait", wait, "running")
         timeout_s = number(request, "timeout", 30.0, WAIT_S_MAX)
         return Json(with_status(await self._service.wait_running(name, timeout_s)))
+
+    async def verification(self, request: Request) -> Response:
+        """Faults and risks of an app, from what NATS stores of it now."""
+        app = request.path_params["app"]
+        found = values_of(await self._service.verify(app))
+        faults = sum(one["severity"] == "fault" for one in found)
+        counts = {"faults": faults, "risks": len(found) - faults}
+        return Json({"app": app, **counts, "findings": found})
 
     async def story(self, request: Request) -> Response:
         """The journal of one app, in order."""

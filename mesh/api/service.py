@@ -287,6 +287,10 @@ class Service(Protocol):
         """
         ...
 
+    async def verify(self, app: str) -> Sequence[Any]:
+        """Faults and risks of what NATS stores of an app; MESH-A404."""
+        ...
+
     async def app(self, app: str) -> AppSpec:
         """The plan of an app."""
         ...

@@ -113,6 +113,10 @@ class Client:
         """An app's state and its instances'."""
         return cast("dict[str, Any]", self._ask("GET", _path(app, "/status")))
 
+    def verify(self, app: str) -> dict[str, Any]:
+        """Faults and risks of what NATS stores of an app."""
+        return cast("dict[str, Any]", self._ask("GET", _path(app, "/verification")))
+
     def wait_running(self, app: str, timeout_s: float) -> dict[str, Any]:
         """The status once the app runs, or after ``timeout_s``."""
         parameters = {"wait": "running", "timeout": f"{timeout_s:g}"}

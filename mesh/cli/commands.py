@@ -33,6 +33,7 @@ from mesh.cli import (
     texts,
     top,
     trace,
+    verify,
 )
 from mesh.cli.output import show_error
 from mesh.errors import MeshError
@@ -123,6 +124,7 @@ PARTS = (
     trace,
     nats_config,
     top,
+    verify,
     accounts,
     login,
     secret,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.control.journal import of_different_copies
-from mesh.jetstream.connection import UNREACHABLE
+from mesh.jetstream.connection import UNREACHABLE, api_subject
 from mesh.logs import fields
 
 if TYPE_CHECKING:
@@ -132,7 +132,9 @@ async def different_sequences(
 
 
 async def _ask(client: Client, what: str, asked: dict[str, Any]) -> dict[str, Any]:
-    answer = await client.request(f"$JS.API.{what}", orjson.dumps(asked), timeout=_TIMEOUT_S)
+    answer = await client.request(
+        api_subject(client, what), orjson.dumps(asked), timeout=_TIMEOUT_S
+    )
     found: dict[str, Any] = orjson.loads(answer.data)
     if "error" in found:
         raise OSError(f"{what}: {found['error'].get('description')}")
@@ -167,7 +169,8 @@ async def _differs(client: Client, stream: str, sequence: int) -> bool:
     expected = time if found == sequence else None
     asked = orjson.dumps({"seq": sequence})
     for _ in range(_READS):
-        answer = await client.request(f"$JS.API.DIRECT.GET.{stream}", asked, timeout=_TIMEOUT_S)
+        direct_get = api_subject(client, f"DIRECT.GET.{stream}")
+        answer = await client.request(direct_get, asked, timeout=_TIMEOUT_S)
         if (answer.headers or {}).get("Nats-Time-Stamp") != expected:
             return True
     return False

@@ -50,7 +50,7 @@ async def cut(client: Client, js_stream: str, incarnation: str) -> StreamCut | N
         return None
     sequence, found = known.last, dict[str, str]()
     while True:
-        told = await _markers(client, js_stream)
+        told = await markers(client, js_stream)
         if told is None:
             break
         # Another server than the leader may have answered, which is not as far yet.
@@ -63,7 +63,7 @@ async def cut(client: Client, js_stream: str, incarnation: str) -> StreamCut | N
     return StreamCut(js_stream, known.created_ms, sequence, own)
 
 
-async def _markers(client: Client, js_stream: str) -> tuple[int, dict[str, str]] | None:
+async def markers(client: Client, js_stream: str) -> tuple[int, dict[str, str]] | None:
     """Producer to the payload of its newest marker, as of a sequence; None where there is none.
 
     Source:
@@ -120,7 +120,7 @@ async def end_producers(
         incarnation: of their app.
         producers: those that may not have a marker yet: the first write of one would be accepted.
     """
-    told = await _markers(client, js_stream)
+    told = await markers(client, js_stream)
     found = told[1] if told is not None else {}
     ended = {name: found[name] for name in found if name.startswith(f"{incarnation}-")}
     for producer, payload in {**dict.fromkeys(producers, _NO_MARKER), **ended}.items():

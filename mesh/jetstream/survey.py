@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from nats.js import api
 
+from mesh.jetstream.connection import api_subject
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ async def _streams(client: Client) -> AsyncIterator[dict[str, Any]]:
     offset, total = 0, 1
     while offset < total:
         query = orjson.dumps({"offset": offset})
-        reply = await client.request("$JS.API.STREAM.LIST", query, timeout=CALL_S)
+        reply = await client.request(api_subject(client, "STREAM.LIST"), query, timeout=CALL_S)
         answer = orjson.loads(reply.data)
         found = answer.get("streams") or []
         for info in found:

@@ -301,6 +301,9 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         works["survey"] = partial(service.telemetry.survey, client, lambda: manager.leads)
         scaling = Autoscaling(service, journal.note, clock, acts=settings.manager.autoscale)
         works["autoscaler"] = partial(scaling.run, lambda: manager.leads)
+        works["verification"] = partial(
+            service.verification.run, journal.note, lambda: manager.leads
+        )
         works["copies"] = copies.watch
         if settings.manager.apps_dir:
             path, variables = Path(settings.manager.apps_dir), settings.manager.apps_variables

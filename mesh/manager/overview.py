@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.control.lifecycle import AppStatus, InstanceView
+    from mesh.control.verification import Finding
     from mesh.manager.nodes import NodeView
 
 #: Messages of backlog from which a running app precedes the others in a list.
@@ -113,6 +114,7 @@ def overview(
     nodes: Sequence[NodeView],
     leader: str | None,
     unready: Sequence[str] = (),
+    findings: Sequence[Finding] = (),
 ) -> Overview:
     """The overview of a cluster.
 
@@ -121,6 +123,7 @@ def overview(
         nodes: managers and workers.
         leader: the manager that leads; None if none does.
         unready: reasons why the manager that looks can't serve now.
+        findings: of the verification of apps.
     """
     summaries = sorted(map(summary, apps), key=_rank)
     ordered = sorted(nodes, key=lambda n: (_presence_rank(n), n.role, n.id))
@@ -128,6 +131,7 @@ def overview(
         *_of_cluster(nodes, leader, unready, bool(apps)),
         *(_of_node(node) for node in ordered if node.presence != HeartbeatStatus.ALIVE),
         *(problem for app in _by_state(apps) if (problem := problem_of(app)) is not None),
+        *map(_of_finding, sorted(findings, key=lambda one: (one.severity, one.app))),
         *(_of_errors(app) for app in summaries if app.errors),
     ]
     return Overview(leader, tuple(problems), tuple(summaries), tuple(ordered))
@@ -242,6 +246,18 @@ def _of_node(node: NodeView) -> Problem:
         lost + (moved if node.presence == HeartbeatStatus.GONE else ""),
         f"start it again if it was not stopped on purpose, or check its machine (pid {node.pid})",
         f"mesh {node.role} --id {node.id}",
+    )
+
+
+def _of_finding(found: Finding) -> Problem:
+    return Problem(
+        Concern.APP,
+        found.app,
+        found.severity.value,
+        f"{found.severity.value} of app {found.app}: {found.kind} in {found.where}",
+        found.text,
+        found.remedy,
+        f"mesh verify {found.app}",
     )
 
 

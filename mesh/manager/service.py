@@ -29,6 +29,7 @@ from mesh.manager.queries import Queries
 from mesh.manager.streams import Streams
 from mesh.manager.telemetry import Telemetry
 from mesh.manager.tracing import Tracer
+from mesh.manager.verifying import Verification
 from mesh.manager.waiting import Bound, until
 from mesh.model import names
 from mesh.model.begin import EARLIEST
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.control.cluster_state import ClusterState
+    from mesh.control.verification import Finding
     from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.deployments import Deployed, Preview
@@ -114,6 +116,11 @@ class ManagerService:
         self.backups = Backups(
             client, view, self._desired, pieces, settings, clock, self._take, planner
         )
+        self.verification = Verification(client, view, self._desired, pieces, settings, clock)
+
+    async def verify(self, app: str) -> Sequence[Finding]:
+        """See ``Verification.verify``."""
+        return await self.verification.verify(app)
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """See ``Deployments.deploy``."""
@@ -245,7 +252,9 @@ class ManagerService:
     async def overview(self) -> Overview:
         """The whole cluster, what needs a person first."""
         leader = (await self.leadership()).leader
-        return overview(await self.apps(), await self.nodes(), leader, self.unready_reasons())
+        found = [one for ones in self.verification.found.values() for one in ones]
+        apps, nodes = await self.apps(), await self.nodes()
+        return overview(apps, nodes, leader, self.unready_reasons(), found)
 
     async def flows(self) -> dict[str, Flow]:
         """The present flow of each app, by name."""
@@ -270,7 +279,11 @@ class ManagerService:
 
     async def cluster_figures(self) -> dict[str, Any]:
         """Figures of the cluster besides apps and nodes, for metrics."""
-        return {**self.telemetry.figures(), "wanted": dict(self.wanted)}
+        return {
+            **self.telemetry.figures(),
+            "wanted": dict(self.wanted),
+            "findings": self.verification.figures(),
+        }
 
     async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
         """See ``Telemetry.past``."""

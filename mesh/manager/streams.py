@@ -12,6 +12,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
+from mesh.jetstream.connection import api_subject
 from mesh.manager.desired_state import unreachable
 from mesh.mapping.messages import decode
 from mesh.model import names
@@ -149,7 +150,7 @@ class Streams:
         """The answer of the server, whose times the client leaves out; None without a stream."""
         try:
             async with self._turns:
-                subject = f"$JS.API.STREAM.INFO.{stream}"
+                subject = api_subject(self._client, f"STREAM.INFO.{stream}")
                 reply = await self._client.request(subject, timeout=ANSWER_S)
         except (TimeoutError, NatsError, OSError) as error:
             raise unreachable(error) from error

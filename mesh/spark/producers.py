@@ -1,4 +1,4 @@
-"""Names of the producers of an app: the writers of its channels, whether they have written or not.
+"""The producers of an app: the writers of its channels, whether they have written or not.
 
 Producers of error streams are left out: an entry that is recorded twice does no harm.
 """
@@ -18,17 +18,29 @@ if TYPE_CHECKING:
     from mesh.model.app import Channel, GroupSpec
 
 
-def producers(groups: Iterable[GroupSpec], incarnation: str) -> set[tuple[str, str]]:
+def producers(
+    groups: Iterable[GroupSpec], incarnation: str
+) -> dict[tuple[str, str], tuple[str, tuple[str, ...]]]:
     """Each JetStream stream that the groups write, with each producer of it.
 
     Args:
         groups: the groups of an app; of one that was scaled, each size that may still run.
         incarnation: of the app.
+
+    Returns:
+        By stream and producer: the group, and the streams whose sequences, times
+        ``POSITIONS_PER_MESSAGE``, are its positions; none for one that counts its rows.
     """
-    return {pair for group in groups for pair in _of_group(group, incarnation)}
+    return {
+        pair: (group.name, inputs)
+        for group in groups
+        for pair, inputs in _of_group(group, incarnation)
+    }
 
 
-def _of_group(group: GroupSpec, incarnation: str) -> Iterator[tuple[str, str]]:
+def _of_group(
+    group: GroupSpec, incarnation: str
+) -> Iterator[tuple[tuple[str, str], tuple[str, ...]]]:
     if group.connectors:
         # A source continues where it was in the outside world, whatever the app went back to.
         return
@@ -38,10 +50,14 @@ def _of_group(group: GroupSpec, incarnation: str) -> Iterator[tuple[str, str]]:
         if group.kind is GroupKind.TRIGGER or group.stateful:
             for channel in group.outputs:
                 for partition in io.partitions:
-                    yield from _pairs(channel, io.producer(str(partition)))
+                    for pair in _pairs(channel, io.producer(str(partition))):
+                        yield pair, ()
         else:
             for one in positioned_routes(io):
-                yield from _pairs(one.route.output, one.producer(io))
+                read = one.route.input.channel
+                inputs = tuple(read.js_stream(p) for p in range(read.partitions))
+                for pair in _pairs(one.route.output, one.producer(io)):
+                    yield pair, inputs
 
 
 def _pairs(channel: Channel, producer: str) -> Iterator[tuple[str, str]]:

@@ -251,8 +251,17 @@ def test_metrics_are_read_by_prometheus() -> None:
     assert samples["mesh_moves_total", "Shop"] == 3
     assert samples["mesh_channel_limit_ratio", "Shop", "mesh-Shop-Orders"] == 0.5
     assert samples["mesh_snapshot_age_seconds", "Shop", "sums"] == 4
+    assert samples["mesh_group_wanted_instances", "Shop", "sums"] == 3
+    assert samples["mesh_findings", "Shop", "input-lost", "fault"] == 2
     assert families["mesh_instance_restarts"].type == "counter"
     assert samples["mesh_history_bytes",] == 4096
+
+
+def test_findings_of_an_app_are_counted_by_severity() -> None:
+    found = ask("/siddhi-apps/Shop/verification", service=FakeService(texts={"Shop": TEXT})).json()
+    assert (found["app"], found["faults"], found["risks"]) == ("Shop", 0, 1)
+    assert found["findings"][0]["kind"] == "copies-few"
+    assert ask("/siddhi-apps/Nothing/verification").status_code == 404
 
 
 def test_an_app_without_statistics_has_its_state_alone() -> None:

@@ -26,7 +26,7 @@ from Often select triggered_time insert into Ticks;
 
 def of(group: str) -> set[tuple[str, str]]:
     spec = plan(TEXT).spec
-    return producers([g for g in spec.groups if g.name == group], "i1")
+    return set(producers([g for g in spec.groups if g.name == group], "i1"))
 
 
 def test_a_group_without_state_has_one_for_each_route_and_instance() -> None:

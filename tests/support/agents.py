@@ -112,7 +112,7 @@ class Eye:
         self.view = view
         self.service = service
 
-    async def until(self, what: str, condition: Callable[[], Any], limit_s: float = 20) -> Any:
+    async def until(self, what: str, condition: Callable[[], Any], limit_s: float = 60) -> Any:
         deadline_s = time.monotonic() + limit_s
         while time.monotonic() < deadline_s:
             version = self.view.version

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from mesh.api.server import ApiServer, listen
+from mesh.control.verification import Finding, Severity
 from mesh.errors import MeshError, MeshErrors, Position
 from mesh.manager.overview import Overview, overview
 from mesh.manager.planning import view_of
@@ -227,7 +228,14 @@ class FakeService:
             "moves": {"Shop": 3},
             "channels": [("Shop", "mesh-Shop-Orders", 1000, 0.5, 2)],
             "snapshot_ages_s": {("Shop", "sums"): 4.0},
+            "wanted": {("Shop", "sums"): 3},
+            "findings": {("Shop", "fault", "input-lost"): 2},
         }
+
+    async def verify(self, app: str) -> list[Finding]:
+        self._text(app)
+        found = "copies-few", app, f"mesh-{app}-Orders", "it has 1 copies", "add some"
+        return [Finding(Severity.RISK, *found)]
 
     async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
         if name != "Shop":

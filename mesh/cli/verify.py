@@ -1,0 +1,54 @@
+"""``mesh verify``: gaps, lost states and risks of apps, from what NATS stores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mesh.cli.client import Client
+from mesh.cli.options import OutputOption, takes_cluster
+from mesh.cli.output import Output, show_json, show_table
+
+if TYPE_CHECKING:
+    from mesh.cli.context import Context
+
+AppsArgument = Annotated[
+    list[str] | None, typer.Argument(help="Names of apps; all of them without one.", metavar="APP")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(rich_help_panel="Apps of a cluster")(verify)
+
+
+@takes_cluster
+def verify(apps: AppsArgument = None, *, at: Context, output: OutputOption = Output.TEXT) -> None:
+    """Compare what NATS stores of apps with their records; ends with 1 if something is lost.
+
+    A fault is a loss or a contradiction: deleted messages, a forged or lost marker, a state without
+    its pieces.  A risk becomes one at the next failure, or with time.
+
+    Example: `mesh verify Temperature`
+    """
+    with Client(at) as client:
+        names = apps or [one["app"] for one in client.apps()]
+        found = [client.verify(name) for name in names]
+    faults = sum(one["faults"] for one in found)
+    if output is Output.JSON:
+        show_json(found)
+    else:
+        _show(found)
+    if faults:
+        raise typer.Exit(1)
+
+
+def _show(found: list[dict[str, Any]]) -> None:
+    rows = [one for app in found for one in app["findings"]]
+    if rows:
+        columns = ("app", "severity", "kind", "where", "text", "remedy")
+        show_table(columns, [tuple(row[column] for column in columns) for row in rows])
+    for app in found:
+        if not app["findings"]:
+            typer.echo(f'app "{app["app"]}": no fault and no risk found')

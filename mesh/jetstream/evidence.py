@@ -1,0 +1,245 @@
+"""Streams, markers and states of an app, read for ``mesh.control.verification``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from nats.js.errors import KeyNotFoundError
+
+from mesh.control.restoring import snapshot_positions
+from mesh.control.verification import (
+    Evidence,
+    MarkerEvidence,
+    Producer,
+    SnapshotEvidence,
+    StreamEvidence,
+)
+from mesh.jetstream import channels, kv, stream_positions
+from mesh.jetstream.connection import api_subject
+from mesh.model import names
+from mesh.model.cluster import InstanceState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from nats.aio.client import Client
+
+    from mesh.control.snapshot import ClusterSnapshot
+    from mesh.jetstream.blob_store import BlobStore
+    from mesh.model.app import GroupSpec
+    from mesh.model.cluster import AppRecord
+
+#: Time limit of one call, seconds.
+_CALL_S: Final = 5.0
+#: Calls at once.
+_CALLS: Final = 8
+#: Deleted sequences that are looked at.
+_DELETED_MAX: Final = 10_000
+
+
+async def collect(
+    client: Client,
+    pieces: BlobStore,
+    record: AppRecord,
+    snapshot: ClusterSnapshot,
+    replicas: int,
+    now_s: float,
+) -> Evidence:
+    """The evidence about an app, while it runs.
+
+    Args:
+        client: the connection.
+        pieces: the store of ``state.store``.
+        record: the app's desired state.
+        snapshot: the cluster as a manager sees it.
+        replicas: ``channels.replicas``.
+        now_s: seconds since 1970.
+
+    Raises:
+        TimeoutError: NATS did not answer; others of NATS.
+    """
+    spec = record.spec
+    groups = _groups_of(record, snapshot)
+    # Readers and states first: what they have processed is then in every later look at a stream.
+    snapshots = await _snapshots(client, pieces, record)
+    taken = _taken_by_state(groups, snapshots)
+    behind = _behind(groups, record, snapshot)
+    producers = await asyncio.to_thread(_producers, groups, record.incarnation)
+    markers = await _markers(client, record, producers)
+    own = {name for name, _ in channels.js_streams(spec)} - {names.error_js_stream(spec.name)}
+    gate = asyncio.Semaphore(_CALLS)
+
+    async def look(name: str) -> tuple[str, StreamEvidence | None]:
+        async with gate:
+            return name, await stream(client, name, now_s)
+
+    read = {i.channel.js_stream(p) for g in groups for i in g.inputs for p in _parts_of(i.channel)}
+    streams = dict(await asyncio.gather(*map(look, sorted(own | read))))
+    for (group, name), waiting in behind.items():
+        found = streams.get(name)
+        if found is not None and (group, name) not in taken:
+            taken[group, name] = max(found.first - 1, found.last - waiting)
+    return Evidence(
+        record, streams, markers, snapshots, _epochs(record, snapshot), producers, taken, replicas
+    )
+
+
+def _parts_of(channel: Any) -> range:
+    return range(channel.partitions)
+
+
+def _groups_of(record: AppRecord, snapshot: ClusterSnapshot) -> set[GroupSpec]:
+    running = (
+        form.value.spec
+        for form in snapshot.forms
+        if form.value.app_incarnation == record.incarnation
+    )
+    return {*record.spec.groups, *running}
+
+
+def _epochs(record: AppRecord, snapshot: ClusterSnapshot) -> Mapping[str, int]:
+    found: defaultdict[str, int] = defaultdict(int)
+    for placed in snapshot.assignments:
+        if placed.value.app_incarnation == record.incarnation:
+            found[placed.value.group] = max(found[placed.value.group], placed.value.epoch)
+    for form in snapshot.forms:
+        if form.value.app_incarnation == record.incarnation:
+            found[form.value.group] = max(found[form.value.group], form.value.epoch)
+    return dict(found)
+
+
+def _producers(
+    groups: Collection[GroupSpec], incarnation: str
+) -> Mapping[tuple[str, str], Producer]:
+    # Only here: it brings Spark's Python along.
+    from mesh.spark.producers import producers
+
+    return {pair: Producer(*of) for pair, of in producers(groups, incarnation).items()}
+
+
+def _behind(
+    groups: Collection[GroupSpec], record: AppRecord, snapshot: ClusterSnapshot
+) -> Mapping[tuple[str, str], int]:
+    """By group of one input stream that runs everywhere: messages that wait in it."""
+    found = {}
+    placed = [a.value for a in snapshot.assignments if a.value.app == record.spec.name]
+    for group in groups:
+        streams = [i.channel.js_stream(p) for i in group.inputs for p in _parts_of(i.channel)]
+        ones = [snapshot.status(a) for a in placed if a.group == group.name and not a.stop]
+        if len(streams) == 1 and len(ones) == group.parallel:
+            reports = [one for one in ones if one and one.state is InstanceState.RUNNING]
+            if len(reports) == len(ones):
+                found[group.name, streams[0]] = sum(one.behind for one in reports)
+    return found
+
+
+def _taken_by_state(
+    groups: Collection[GroupSpec], snapshots: Collection[SnapshotEvidence]
+) -> dict[tuple[str, str], int]:
+    """By group and stream: the last message that the stored states of all its parts include."""
+    taken: dict[tuple[str, str], int] = {}
+    stateful = {group.name for group in groups if group.stateful}
+    for one in snapshots:
+        for name, sequence in one.positions.items() if one.group in stateful else ():
+            taken[one.group, name] = min(sequence, taken.get((one.group, name), sequence))
+    return taken
+
+
+async def stream(client: Client, name: str, now_s: float) -> StreamEvidence | None:
+    """A stream as its leader has it; None where there is none."""
+    asked = orjson.dumps({"deleted_details": True})
+    call = api_subject(client, f"STREAM.INFO.{name}")
+    reply = await client.request(call, asked, timeout=_CALL_S)
+    info = orjson.loads(reply.data)
+    return evidence_of(info, now_s) if "state" in info else None
+
+
+def evidence_of(info: Mapping[str, Any], now_s: float) -> StreamEvidence:
+    """A stream's evidence from the server's answer."""
+    config, state = info["config"], info["state"]
+    replicas = (info.get("cluster") or {}).get("replicas") or []
+    first_s = datetime.fromisoformat(state["first_ts"][:19] + "+00:00").timestamp()
+    return StreamEvidence(
+        name=config["name"],
+        subjects=tuple(config.get("subjects") or ()),
+        replicas=config.get("num_replicas", 1),
+        is_on_disk=config.get("storage") == "file",
+        allows_rollups=bool(config.get("allow_rollup_hdrs")),
+        allows_atomic=bool(config.get("allow_atomic")),
+        max_age_s=config.get("max_age", 0) / 1e9,
+        max_bytes=max(0, config.get("max_bytes", 0)),
+        bytes=state["bytes"],
+        messages=state["messages"],
+        first=state["first_seq"],
+        last=state["last_seq"],
+        first_age_s=max(0.0, now_s - first_s) if state["messages"] else 0.0,
+        deleted=tuple(sorted((state.get("deleted") or ())[:_DELETED_MAX])),
+        deleted_count=state.get("num_deleted", 0),
+        away=tuple(one["name"] for one in replicas if one.get("offline")),
+        lag=max((one.get("lag", 0) for one in replicas), default=0),
+    )
+
+
+async def _markers(
+    client: Client, record: AppRecord, producers: Mapping[tuple[str, str], Producer]
+) -> list[MarkerEvidence]:
+    # Only here: see ``_producers``.
+    from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
+
+    prefix = f"{record.incarnation}-"
+    found = []
+    for name in sorted({stream for stream, _ in producers}):
+        if await stream_positions.state(client, name) is None:
+            continue
+        told = await stream_positions.markers(client, name)
+        for producer, payload in (told[1] if told is not None else {}).items():
+            if producer.startswith(prefix):
+                values = orjson.loads(payload)
+                position, epoch = values.get("position", -1), values.get("epoch", -1)
+                known = producers.get((name, producer))
+                if known is not None and known.inputs:
+                    position //= POSITIONS_PER_MESSAGE
+                found.append(MarkerEvidence(name, producer, position, epoch))
+    return found
+
+
+async def _snapshots(
+    client: Client, pieces: BlobStore, record: AppRecord
+) -> list[SnapshotEvidence]:
+    js = client.jetstream()
+    prefix = kv.subject(names.SNAPSHOTS_BUCKET, f"{record.incarnation}.")
+    info = await js.stream_info(f"KV_{names.SNAPSHOTS_BUCKET}", subjects_filter=f"{prefix}>")
+    bucket = await js.key_value(names.SNAPSHOTS_BUCKET)
+    keys = sorted(subject.removeprefix(prefix) for subject in info.state.subjects or {})
+    found = [one for key in keys if (one := await _snapshot(bucket, record, key)) is not None]
+    if not any(one.missing for one in found):
+        return found
+    # Listed after the manifests were read: a newer one may have replaced pieces meanwhile.
+    stored = set(await pieces.listed())
+    checked = []
+    for one in found:
+        missing = tuple(name for name in one.missing if name not in stored)
+        if missing:
+            again = await _snapshot(bucket, record, f"{one.group}.{one.part}")
+            is_same = again is not None and again.missing == one.missing
+            missing = missing if is_same else ()
+        checked.append(replace(one, missing=missing))
+    return checked
+
+
+async def _snapshot(bucket: Any, record: AppRecord, key: str) -> SnapshotEvidence | None:
+    """A snapshot, with all its pieces as missing; None for one that was deleted."""
+    with contextlib.suppress(KeyNotFoundError):
+        entry = await bucket.get(f"{record.incarnation}.{key}")
+        values = orjson.loads(entry.value or b"{}")
+        group, _, part = key.rpartition(".")
+        positions = snapshot_positions(orjson.dumps(values["manifest"]).decode())
+        missing = tuple(values["objects"].values())
+        return SnapshotEvidence(group, part, values["epoch"], positions, missing)
+    return None

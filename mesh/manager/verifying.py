@@ -1,0 +1,147 @@
+"""Verification of apps: on request, and of one after the other in the background.
+
+The background looks at no more than some streams a second, so it costs NATS the same whatever the
+number of apps.  It believes what it sees twice: records, states and streams are read one after the
+other while the app runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from nats.errors import Error as NatsError
+
+from mesh.control.journal import JournalEntry
+from mesh.control.verification import Severity, findings
+from mesh.jetstream import channels, evidence
+from mesh.logs import fields
+from mesh.manager.desired_state import refusals
+from mesh.manager.waiting import Bound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from nats.aio.client import Client
+
+    from mesh.clock import Clock
+    from mesh.control.verification import Finding
+    from mesh.jetstream.blob_store import BlobStore
+    from mesh.jetstream.watch import ClusterView
+    from mesh.manager.desired_state import DesiredState
+    from mesh.settings import Settings
+
+log = logging.getLogger(__name__)
+
+#: Pause of the background after a round, and the JetStream streams that it looks at in a second.
+ROUND_S: Final = 60.0
+STREAMS_PER_S: Final = 20.0
+#: Verifications on request at a time; the next ones wait or are refused.
+_REQUESTS_MAX: Final = 8
+
+
+class Verification:
+    """The verifications of one manager."""
+
+    def __init__(
+        self,
+        client: Client,
+        view: ClusterView,
+        desired: DesiredState,
+        pieces: BlobStore,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        """A verification without findings.
+
+        Args:
+            client: the connection.
+            view: the cluster.
+            desired: the records of apps.
+            pieces: the store of ``state.store``.
+            settings: all of them.
+            clock: the wall clock.
+        """
+        self._client = client
+        self._view = view
+        self._desired = desired
+        self._pieces = pieces
+        self._replicas = settings.channels.replicas
+        self._clock = clock
+        self._turns = Bound(_REQUESTS_MAX, "requests wait for a verification")
+        self._turn = asyncio.Lock()
+        #: By app: the findings of the last round that the round before had as well.
+        self.found: dict[str, tuple[Finding, ...]] = {}
+        self._last: dict[str, tuple[Finding, ...]] = {}
+
+    async def verify(self, app: str) -> Sequence[Finding]:
+        """The findings about an app now; none for a healthy one.
+
+        Raises:
+            MeshError: MESH-A404 for an app that is not deployed, MESH-A503 when NATS does not
+                answer.
+        """
+        self._desired.get(app)
+        with self._turns.turn(), refusals():
+            async with self._turn:
+                return await self._look(app)
+
+    async def run(self, note: Callable[[JournalEntry], None], leads: Callable[[], bool]) -> None:
+        """Verify all apps again and again, without end; the leader notes new faults."""
+        while True:
+            await asyncio.sleep(ROUND_S)
+            await self.round(note if leads() else None)
+
+    async def round(self, note: Callable[[JournalEntry], None] | None) -> None:
+        """Verify each app that runs, with pauses; ``note`` takes faults that are new."""
+        records = [seen.value for seen in self._view.snapshot().apps]
+        self.found = _kept(self.found, {record.spec.name for record in records})
+        self._last = _kept(self._last, {record.spec.name for record in records})
+        for record in records:
+            app = record.spec.name
+            if record.deleting or record.held:
+                continue
+            try:
+                found = tuple(await self._look(app))
+            # It is tried again in the next round.
+            except (TimeoutError, NatsError, OSError, KeyError, ValueError) as error:
+                log.debug("app not verified", extra=fields(app=app, error=error))
+                continue
+            before = {_key(one) for one in self._last.get(app, ())}
+            known = {_key(one) for one in self.found.get(app, ())}
+            self._last[app] = found
+            self.found[app] = tuple(one for one in found if _key(one) in before)
+            for one in self.found[app] if note is not None else ():
+                if one.severity is Severity.FAULT and _key(one) not in known and note is not None:
+                    note(JournalEntry(f"found {one.kind} in {one.where}", one.text, app=app))
+            await asyncio.sleep(len(list(channels.js_streams(record.spec))) / STREAMS_PER_S)
+
+    async def _look(self, app: str) -> Sequence[Finding]:
+        snapshot = self._view.snapshot()
+        record = self._desired.get(app).value
+        now_s = self._clock.wall_ms() / 1000
+        return findings(
+            await evidence.collect(
+                self._client, self._pieces, record, snapshot, self._replicas, now_s
+            )
+        )
+
+    def figures(self) -> Mapping[tuple[str, str, str], int]:
+        """By app, severity and kind: number of findings of the last round."""
+        counts: dict[tuple[str, str, str], int] = {}
+        for app, found in self.found.items():
+            for one in found:
+                key = app, one.severity.value, one.kind
+                counts[key] = counts.get(key, 0) + 1
+        return counts
+
+
+def _key(finding: Finding) -> tuple[str, str]:
+    return finding.kind, finding.where
+
+
+def _kept(
+    found: Mapping[str, tuple[Finding, ...]], apps: set[str]
+) -> dict[str, tuple[Finding, ...]]:
+    return {app: ones for app, ones in found.items() if app in apps}

@@ -1,0 +1,245 @@
+"""Planted faults of an app's streams, markers and states: each is found, and nothing else is."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+
+from mesh.control.verification import KINDS, findings
+from mesh.jetstream import evidence
+from mesh.jetstream.blob_store import JETSTREAM, open_blob_store
+from mesh.manager.manager import running
+from mesh.model import names
+from mesh.settings import ChannelSettings, ManagerSettings, NatsSettings, Settings
+from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from nats.aio.client import Client
+
+    from mesh.jetstream.server import NatsServer
+    from mesh.model.cluster import AppRecord
+
+pytestmark = pytest.mark.nats
+
+TEXT = """@App:name('{name}')
+define stream S (k string, a int);
+@dist(execGroup='copy') from S select k, a insert into T;
+@dist(execGroup='sums', partitions='2')
+from T select k, sum(a) as total group by k insert into U;
+"""
+SETTINGS = ChannelSettings(partitions=2)
+EVENTS = 10
+
+
+@dataclass
+class App:
+    """A deployed app with ten events, their copies in partition 0, and the state of that."""
+
+    client: Client
+    record: AppRecord
+
+    @property
+    def name(self) -> str:
+        return self.record.spec.name
+
+    @property
+    def copies(self) -> str:
+        return f"mesh-{self.name}-T-by-k-0"
+
+    async def marker(self, js_stream: str, producer: str, position: int, epoch: int = 0) -> None:
+        subject = f"{names.marker_subject(js_stream)}.{self.record.incarnation}-{producer}"
+        values = {"position": position, "epoch": epoch}
+        await self.client.jetstream().publish(subject, orjson.dumps(values))
+
+    async def snapshot(self, position: int, epoch: int = 0, piece: str = "piece") -> None:
+        name = f"{self.record.incarnation}/sums/0/0-x/{piece}"
+        manifest = {"position": [[self.copies, position, 0]]}
+        values = {"epoch": epoch, "objects": {"p": name}, "manifest": manifest}
+        bucket = await self.client.jetstream().key_value(names.SNAPSHOTS_BUCKET)
+        await bucket.put(f"{self.record.incarnation}.sums.0", orjson.dumps(values))
+
+    async def fill(self) -> None:
+        js = self.client.jetstream()
+        for n in range(EVENTS):
+            await js.publish(f"mesh.{self.name}.S", b'{"k":"a","a":%d}' % n)
+            await js.publish(f"mesh.{self.name}.T.by.k.0", b'{"k":"a","a":%d}' % n)
+        last = (EVENTS + 1) * POSITIONS_PER_MESSAGE - 1
+        await self.marker(self.copies, "copy-1of1-1", last)
+        await self.marker(f"mesh-{self.name}-U", "sums-0", 3)
+        pieces = open_blob_store(js, JETSTREAM, {})
+        await pieces.put(f"{self.record.incarnation}/sums/0/0-x/piece", b"state")
+        await self.snapshot(EVENTS)
+
+    async def change(self, js_stream: str, **config: Any) -> None:
+        """Change a stream as 'nats stream edit' would."""
+        js = self.client.jetstream()
+        call = f"$JS.API.STREAM.INFO.{js_stream}"
+        old = orjson.loads((await self.client.request(call)).data)["config"]
+        if "storage" in config:
+            await js.delete_stream(js_stream)
+        verb = "CREATE" if "storage" in config else "UPDATE"
+        new = orjson.dumps({**old, **config})
+        reply = await self.client.request(f"$JS.API.STREAM.{verb}.{js_stream}", new)
+        assert "error" not in orjson.loads(reply.data), reply.data
+
+    async def delete(self, js_stream: str, *sequences: int) -> None:
+        for sequence in sequences:
+            await self.client.jetstream().delete_msg(js_stream, sequence)
+
+    async def purge(self, js_stream: str, below: int) -> None:
+        await self.client.jetstream().purge_stream(js_stream, seq=below)
+
+    async def more(self, count: int) -> None:
+        """Copies that the state does not include."""
+        for n in range(count):
+            await self.client.jetstream().publish(f"mesh.{self.name}.T.by.k.0", b"{}%d" % n)
+
+
+async def _lost_state(app: App) -> None:
+    bucket = await app.client.jetstream().key_value(names.SNAPSHOTS_BUCKET)
+    await bucket.purge(f"{app.record.incarnation}.sums.0")
+    await app.purge(app.copies, 5)
+
+
+async def _nothing_left(app: App) -> None:
+    # Its writers' markers and the states that include it stay.
+    await app.client.jetstream().purge_stream(f"mesh-{app.name}-S")
+    await app.change(f"mesh-{app.name}-S", storage="memory")
+
+
+async def _full(app: App) -> None:
+    await app.more(200)
+    info = await app.client.jetstream().stream_info(app.copies)
+    await app.change(app.copies, max_bytes=info.state.bytes + 100)
+
+
+PLANTED: Mapping[str, tuple[Callable[[App], Awaitable[None]], set[str]]] = {
+    "stream deleted": (
+        lambda app: _after(app.client.jetstream().delete_stream(f"mesh-{app.name}-T-by-k-1")),
+        {"stream-missing"},
+    ),
+    "subject taken away": (
+        lambda app: app.change(f"mesh-{app.name}-S", subjects=["other." + app.name]),
+        {"subject-missing"},
+    ),
+    "rollups allowed": (
+        lambda app: app.change(f"mesh-{app.name}-S", allow_rollup_hdrs=True),
+        {"rollup-allowed"},
+    ),
+    "atomic batches off": (
+        lambda app: app.change(f"mesh-{app.name}-U", allow_atomic=False),
+        {"atomic-off"},
+    ),
+    "made anew in memory": (_nothing_left, {"in-memory", "marker-beyond-input"}),
+    "retention of a minute": (
+        lambda app: app.change(f"mesh-{app.name}-U", max_age=60 * 10**9, duplicate_window=10**9),
+        {"retention-short"},
+    ),
+    "unread messages fill the stream": (_full, {"size-near"}),
+    "a range purged before it was read": (
+        lambda app: _after(app.more(5), app.purge(app.copies, EVENTS + 4)),
+        {"messages-expired"},
+    ),
+    "a marker of another writer": (
+        lambda app: app.marker(app.copies, "copy-7of9-1", 5),
+        {"marker-unknown"},
+    ),
+    "a marker of a future epoch": (
+        lambda app: app.marker(f"mesh-{app.name}-U", "sums-0", 3, epoch=99),
+        {"marker-ahead"},
+    ),
+    "a marker beyond its input": (
+        lambda app: app.marker(app.copies, "copy-1of1-1", 50 * POSITIONS_PER_MESSAGE),
+        {"marker-beyond-input"},
+    ),
+    "a piece of a state deleted": (
+        lambda app: app.snapshot(EVENTS, piece="gone"),
+        {"state-incomplete"},
+    ),
+    "a state of a future epoch": (lambda app: app.snapshot(EVENTS, epoch=99), {"state-ahead"}),
+    "a state of messages that are not there": (lambda app: app.snapshot(50), {"input-lost"}),
+    "a state deleted": (_lost_state, {"state-lost"}),
+}
+
+
+async def _after(*works: Awaitable[object]) -> None:
+    for work in works:
+        await work
+
+
+async def found(app: App, view: Any, replicas: int = 1) -> set[str]:
+    pieces = open_blob_store(app.client.jetstream(), JETSTREAM, {})
+    made = await evidence.collect(app.client, pieces, app.record, view.snapshot(), replicas, 2e9)
+    return {one.kind for one in findings(made)}
+
+
+def test_each_planted_fault_is_found_and_nothing_else(nats_server: NatsServer) -> None:
+    settings = Settings(
+        nats=NatsSettings(url=nats_server.url),
+        manager=ManagerSettings(id="m1"),
+        channels=SETTINGS,
+    )
+    seen: dict[str, tuple[set[str], set[str]]] = {}
+
+    async def scene() -> None:
+        async with running(settings) as (manager, service):
+            for number, (what, (plant, _)) in enumerate(PLANTED.items()):
+                await service.deploy(TEXT.format(name=f"A{number}"))
+                record = service.record(f"A{number}")
+                assert record is not None
+                app = App(service.client, record)
+                await app.fill()
+                healthy = await found(app, manager.view)
+                await plant(app)
+                seen[what] = healthy, await found(app, manager.view)
+            # Of a record that is as it was, but for the number of copies that settings name.
+            assert await found(app, manager.view, replicas=3) >= {"copies-few"}
+
+    asyncio.run(scene())
+    assert seen == {what: (set(), kinds) for what, (_, kinds) in PLANTED.items()}
+
+
+def test_kinds_without_a_plant_are_compared_with_made_evidence() -> None:
+    planted = {kind for _, kinds in PLANTED.values() for kind in kinds} | {"copies-few"}
+    # Replicas of other servers, ages, and readers that run: tests/control/test_verification.py.
+    assert set(KINDS) - planted == {
+        "copy-away",
+        "copy-behind",
+        "messages-deleted",
+        "retention-near",
+    }
+
+
+def test_the_background_believes_what_it_sees_twice(nats_server: NatsServer) -> None:
+    noted: list[Any] = []
+
+    async def scene() -> None:
+        settings = Settings(nats=NatsSettings(url=nats_server.url), channels=SETTINGS)
+        async with running(settings) as (_, service):
+            await service.deploy(TEXT.format(name="Twice"))
+            record = service.record("Twice")
+            assert record is not None
+            app, verification = App(service.client, record), service.verification
+            await app.fill()
+            await app.snapshot(50)
+            await verification.round(noted.append)
+            assert not verification.figures()
+            for _ in range(2):
+                await verification.round(noted.append)
+                assert verification.figures() == {("Twice", "fault", "input-lost"): 1}
+            (problem,) = [p for p in (await service.overview()).problems if p.name == "Twice"][-1:]
+            assert (problem.state, problem.command) == ("fault", "mesh verify Twice")
+            assert [one.kind for one in await service.verify("Twice")] == ["input-lost"]
+            await app.snapshot(EVENTS)
+            await verification.round(noted.append)
+            assert not verification.figures()
+
+    asyncio.run(scene())
+    (entry,) = noted
+    assert (entry.app, entry.text) == ("Twice", "found input-lost in sums.0")
