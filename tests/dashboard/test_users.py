@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 import orjson
@@ -16,6 +16,7 @@ from mesh.jetstream.directory import DirectoryUser
 from mesh.model import names
 from mesh.model.access import ROLES, Grant, Permission
 from tests.support.dashboard import site
+from tests.support.forms import send
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -46,14 +47,6 @@ async def browser(at: Site, name: str = "") -> AsyncIterator[httpx.AsyncClient]:
             done = await client.post("/login", data={"user": name, "password": "pw"})
             assert done.status_code == 303, done.text
         yield client
-
-
-async def send(client: httpx.AsyncClient, page: str, to: str = "", **values: Any) -> httpx.Response:
-    """Send a form with the token of its page."""
-    shown = await client.get(page)
-    assert shown.status_code == 200, shown.text
-    token = set(re.findall(r'name="token" value="([^"]+)"', shown.text))
-    return await client.post(to or page, data={"token": token.pop(), **values})
 
 
 def test_users_are_added_changed_disabled_and_signed_out(nats_server: NatsServer) -> None:

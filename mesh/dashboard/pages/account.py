@@ -40,7 +40,9 @@ async def _values(frame: Frame, request: Request) -> dict[str, Any]:
         "made": None,
         "error": None,
         "done": request.query_params.get("done", "")[:200],
-        **form_values(grants),  # type: ignore[arg-type]  # a list of dicts is one of mappings
+        # Programs get the role with the fewest rights, unless another is chosen.
+        **form_values([]),
+        "apps": grants[0]["apps"] if grants else "*",
     }
 
 
