@@ -5,8 +5,10 @@
     GET, POST /login; POST /logout
     GET, POST /apps/{app}, /apps/{app}/i/{instance}, /apps/{app}/s/{stream}, /apps/{app}/edit
     GET, POST /nodes, /nodes/{node}, /story, /errors, /query, /deploy
+    GET, POST /users, /users/+new, /users/{user}, /audit, /account
 
-``/nodes`` is also a route of the REST API: browsers get the page, other clients the JSON.
+``/nodes``, ``/users`` and ``/audit`` are also routes of the REST API: browsers get the page, other
+clients the JSON.
 A page that is asked for as ``text/event-stream`` sends its changed parts instead.
 """
 
@@ -27,7 +29,9 @@ from starlette.staticfiles import StaticFiles
 from mesh.dashboard.board import Board
 from mesh.dashboard.guard import Guard
 from mesh.dashboard.pages import (
+    account,
     app,
+    audit,
     deploy,
     errors,
     nodes,
@@ -36,6 +40,7 @@ from mesh.dashboard.pages import (
     sign_in,
     story,
     stream,
+    users,
 )
 from mesh.dashboard.rendering import HERE
 from mesh.dashboard.responses import Frame, Needs
@@ -57,9 +62,10 @@ log = logging.getLogger(__name__)
 
 #: First parts of the paths of pages that no other API has.
 _PAGES: Final = frozenset(
-    {"", "apps", "story", "errors", "query", "deploy", "login", "logout", "static"}
+    {"", "account", "apps", "story", "errors", "query", "deploy", "login", "logout", "static"}
 )
-_SHARED: Final = "nodes"
+#: First parts of paths that are routes of the REST API, too.
+_SHARED: Final = ("nodes", "users", "audit")
 _BROWSER: Final = ("text/html", "text/event-stream")
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; "
@@ -81,6 +87,9 @@ _WRITE: Final = Needs(Permission.DATA_WRITE)
 _WRITES: Final = Needs(Permission.DATA_WRITE, anywhere=True)
 _NODES: Final = Needs(Permission.MONITOR)
 _ORDER: Final = Needs(Permission.NODES_MANAGE)
+_ADMIN: Final = Needs(Permission.ADMIN)
+#: Every user, about itself.
+_SELF: Final = Needs(None)
 
 
 class Front:
@@ -99,7 +108,7 @@ class Front:
 def is_for_page(scope: Scope) -> bool:
     """Whether a request is for a page."""
     parts = scope["path"].strip("/").split("/")
-    if parts[0] != _SHARED:
+    if parts[0] not in _SHARED:
         return parts[0] in _PAGES and (parts[0] != "login" or len(parts) == 1)
     if scope["method"] == "POST":
         return len(parts) == 2
@@ -174,6 +183,14 @@ def make_pages(service: ManagerService, door: Door, clock: Clock) -> Starlette:
         """A page without a form."""
         return Route(path, frame.page(partial(show, board), look, look), methods=["GET"])
 
+    def of_users(path: str, show: Any, act: Any | None, needs: Needs) -> list[Route]:
+        """A page about users, which needs no view of the cluster."""
+        made = [Route(path, frame.page(partial(show, frame), needs, needs), methods=["GET"])]
+        if act is not None:
+            acted = frame.page(partial(act, frame), needs, needs)
+            made.append(Route(path, acted, methods=["POST"]))
+        return made
+
     return Starlette(
         routes=[
             Mount("/static", StaticFiles(directory=HERE / "static")),
@@ -188,6 +205,11 @@ def make_pages(service: ManagerService, door: Door, clock: Clock) -> Starlette:
             *pair("/errors", errors.show, errors.act, _READ, _WRITES),
             *pair("/query", query.show, query.ask, _READ, _READ),
             *pair("/deploy", deploy.show, deploy.act, _CHANGES, _CHANGES),
+            *of_users("/users", users.show, None, _ADMIN),
+            *of_users("/users/+new", users.new, users.add, _ADMIN),
+            *of_users("/users/{user}", users.one, users.act, _ADMIN),
+            *of_users("/audit", audit.show, None, _ADMIN),
+            *of_users("/account", account.show, account.act, _SELF),
             Route("/login", partial(sign_in.enter, frame), methods=["GET", "POST"]),
             Route("/logout", partial(sign_in.leave, frame), methods=["POST"]),
         ],

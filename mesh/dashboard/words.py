@@ -13,6 +13,8 @@ _TONES: Final = {
     "leads": "good",
     "same": "good",
     "kept": "good",
+    "enabled": "good",
+    "done": "good",
     "starting": "busy",
     "assigned": "busy",
     "stopping": "busy",
@@ -35,6 +37,9 @@ _TONES: Final = {
     "changed": "warn",
     "dropped": "warn",
     "errors": "warn",
+    "refused": "warn",
+    "disabled": "warn",
+    "failed": "bad",
     "failing": "bad",
     "retrying": "bad",
     "gone": "bad",
@@ -64,6 +69,9 @@ WORDS: Final = {
     "open": "it accepts instances",
     "closed": "it keeps its instances and accepts no others",
     "emptying": "its instances move away",
+    "enabled": "it may sign in",
+    "disabled": "it may not sign in, and its tokens are refused",
+    "refused": "the user or a permission was missing, or there were too many requests",
 }
 
 

@@ -10,14 +10,12 @@ import pytest
 
 from mesh.model import names
 from mesh.model.cluster import InstanceState
-from tests.support.browser import axe_problems, browsing, chromium
+from tests.support.browser import browsing, chromium, look
 from tests.support.dashboard import site
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.async_api import Browser, ConsoleMessage, Page
+    from playwright.async_api import Browser
 
     from mesh.jetstream.server import NatsServer
     from tests.support.dashboard import Site
@@ -93,35 +91,6 @@ async def shop(at: Site) -> None:
         entry |= {"group": "filter", "reason": reason, "data": data}
         await at.js.publish(names.error_subject("Shop"), orjson.dumps(entry))
     await at.service.backups.make("Shop", by="ada")
-
-
-async def look(
-    page: Page, url: str, width: int, *, is_axe: bool, shot: Path | None = None
-) -> list[str]:
-    """Problems of one page."""
-    told: list[str] = []
-
-    def hear(message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
-            told.append(f"{url} {width}: console says {message.text}")
-
-    page.on("console", hear)
-    answer = await page.goto(url)
-    assert answer is not None
-    if answer.status != 200:
-        told.append(f"{url}: {answer.status}")
-    if shot is not None:
-        # With a second sample there are rates.
-        await page.wait_for_timeout(2500)
-        await page.screenshot(path=shot, full_page=True)
-    if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-        told.append(f"{url} {width}: is wider than the screen")
-    if await page.evaluate("window.hacked"):
-        told.append(f"{url}: a payload ran")
-    if is_axe:
-        told += [f"{url} {width}: {one}" for one in await axe_problems(page)]
-    page.remove_listener("console", hear)
-    return told
 
 
 async def _all_pages(browser: Browser, at: Site, is_whole: bool, rewrite: bool) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
-    from playwright.async_api import Browser, Page
+    from playwright.async_api import Browser, ConsoleMessage, Page
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
@@ -49,3 +50,32 @@ async def axe_problems(page: Page) -> list[str]:
         for one in found["violations"]
         for node in one["nodes"][:3]
     ]
+
+
+async def look(
+    page: Page, url: str, width: int, *, is_axe: bool, shot: Path | None = None
+) -> list[str]:
+    """Problems of one page."""
+    told: list[str] = []
+
+    def hear(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            told.append(f"{url} {width}: console says {message.text}")
+
+    page.on("console", hear)
+    answer = await page.goto(url)
+    assert answer is not None
+    if answer.status != 200:
+        told.append(f"{url}: {answer.status}")
+    if shot is not None:
+        # With a second sample there are rates.
+        await page.wait_for_timeout(2500)
+        await page.screenshot(path=shot, full_page=True)
+    if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+        told.append(f"{url} {width}: is wider than the screen")
+    if await page.evaluate("window.hacked"):
+        told.append(f"{url}: a payload ran")
+    if is_axe:
+        told += [f"{url} {width}: {one}" for one in await axe_problems(page)]
+    page.remove_listener("console", hear)
+    return told

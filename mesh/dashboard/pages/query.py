@@ -1,14 +1,17 @@
-"""The console of on-demand queries."""
+"""The console of on-demand queries: an answer, or one that is renewed while the page is open."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
 
 import orjson
+from starlette.responses import RedirectResponse
 
 from mesh.dashboard.guard import form_of, identity_of, require
 from mesh.dashboard.rendering import View
-from mesh.errors import MeshError
+from mesh.dashboard.source import lines_of
+from mesh.errors import MeshError, all_errors
 from mesh.model import names
 from mesh.model.access import Permission
 
@@ -21,16 +24,41 @@ if TYPE_CHECKING:
 
 #: Rows of an answer on the page.
 ROWS: Final = 500
+#: Characters of a query in a URL.
+TEXT_MAX: Final = 4000
+#: Seconds after which an open page may ask again.
+EVERY: Final = ("2", "5", "15", "60")
 #: Kinds of elements that can be asked.
 _STORED: Final = ("table", "window", "aggregation")
 
 
 async def show(board: Board, request: Request) -> View:
-    """The form."""
-    seen = await board.see()
-    app = request.query_params.get("app", "")
-    values = {"app": app, "text": request.query_params.get("text", ""), "partial": False}
-    return View("query.html", {"seen": seen, **values, **await _around(board, app)})
+    """The form; with ``every`` in the URL also the answer, which an open page renews."""
+    given = request.query_params
+    app, text = given.get("app", ""), given.get("text", "")[:TEXT_MAX]
+    every = given.get("every", "")
+    values: dict[str, Any] = {"app": app, "text": text, "partial": given.get("partial") == "1"}
+    values |= {"seen": await board.see(), "every": every if every in EVERY else ""}
+    if app:
+        require(request, Permission.DATA_READ, app)
+    values |= await _around(board, app)
+    if values["every"] and text:
+        values |= await _renewed(board, app, text, values["partial"], int(every))
+    return View("query.html", values)
+
+
+async def _renewed(
+    board: Board, app: str, text: str, partial: bool, every_s: int
+) -> dict[str, Any]:
+    """The answer as of some seconds ago at most, for all who have such a page open."""
+
+    async def ask_once() -> dict[str, Any]:
+        # A page that renews itself changes nothing.
+        return {**await _answer(board, app, text, partial), "at_ms": board.clock.wall_ms()}
+
+    key = "query", app, text, partial
+    found: dict[str, Any] = await board.kept(key, every_s - 0.5, ask_once)
+    return found
 
 
 async def ask(frame: Frame, request: Request) -> Response:
@@ -38,26 +66,41 @@ async def ask(frame: Frame, request: Request) -> Response:
     form = await form_of(request)
     board = frame.board
     app, text = form.get("app", [""])[0], form.get("text", [""])[0]
-    partial = bool(form.get("partial"))
-    values: dict[str, Any] = {"app": app, "text": text, "partial": partial}
+    partial, every = bool(form.get("partial")), form.get("every", [""])[0]
+    if names.is_app_name(app):
+        require(request, Permission.DATA_READ, app)
+        if every in EVERY and len(text) <= TEXT_MAX:
+            told = {"app": app, "text": text, "every": every, "partial": int(partial)}
+            return RedirectResponse(f"/query?{urlencode(told)}", 303)
+    values: dict[str, Any] = {"app": app, "text": text, "partial": partial, "every": ""}
     values |= {"seen": await board.see(), **await _around(board, app)}
+    may_change = identity_of(request).may(Permission.DATA_WRITE, app)
+    found = await _answer(board, app, text, partial, may_change=may_change)
+    status = 400 if found["error"] is not None else 200
+    return frame.shown(request, View("query.html", {**values, **found}, status))
+
+
+async def _answer(
+    board: Board, app: str, text: str, partial: bool, *, may_change: bool = False
+) -> dict[str, Any]:
+    """The answer, or the error with its place in the text."""
     try:
         if not names.is_app_name(app):
             raise MeshError("MESH-A400", "choose an app")
-        require(request, Permission.DATA_READ, app)
-        may_change = identity_of(request).may(Permission.DATA_WRITE, app)
         answer = await board.service.queries.ask(app, text, partial=partial, may_change=may_change)
     except MeshError as error:
-        return frame.shown(request, View("query.html", {**values, "error": error}, 400))
+        lines = lines_of(text, all_errors(error))
+        return {"error": error, "lines": lines if any(one.errors for one in lines) else []}
     rows = orjson.loads(answer.records)
     found = {"columns": answer.columns, "rows": rows[:ROWS], "count": len(rows)}
     found |= {"positions": answer.positions, "missing": answer.missing}
-    return frame.shown(request, View("query.html", {**values, "answer": found}))
+    return {"error": None, "answer": {**found, "changed": answer.changed}}
 
 
 async def _around(board: Board, app: str) -> dict[str, Any]:
     """Tables, windows and aggregations of the chosen app."""
-    around: dict[str, Any] = {"stored": [], "error": None, "answer": None}
+    around: dict[str, Any] = {"stored": [], "error": None, "lines": [], "answer": None, "at_ms": 0}
+    around["choices"] = EVERY
     if app in (await board.see()).apps:
         found = await board.service.plan_view(app, "elements")
         around["stored"] = [e for e in found["elements"] if e["type"] in _STORED]
