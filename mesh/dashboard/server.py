@@ -3,6 +3,7 @@
     GET /                         the overview
     GET /static/..                style, scripts; these and /login need no session
     GET, POST /login; POST /logout
+    GET /login/oidc, /login/oidc/callback    sign-in by the identity provider
     GET, POST /apps/{app}, /apps/{app}/i/{instance}, /apps/{app}/s/{stream}, /apps/{app}/edit
     GET, POST /nodes, /nodes/{node}, /story, /errors, /query, /deploy
 
@@ -100,7 +101,7 @@ def is_for_page(scope: Scope) -> bool:
     """Whether a request is for a page."""
     parts = scope["path"].strip("/").split("/")
     if parts[0] != _SHARED:
-        return parts[0] in _PAGES and (parts[0] != "login" or len(parts) == 1)
+        return parts[0] in _PAGES and (parts[0] != "login" or len(parts) == 1 or parts[1] == "oidc")
     if scope["method"] == "POST":
         return len(parts) == 2
     accept = next((value.decode() for key, value in scope["headers"] if key == b"accept"), "")
@@ -189,6 +190,8 @@ def make_pages(service: ManagerService, door: Door, clock: Clock) -> Starlette:
             *pair("/query", query.show, query.ask, _READ, _READ),
             *pair("/deploy", deploy.show, deploy.act, _CHANGES, _CHANGES),
             Route("/login", partial(sign_in.enter, frame), methods=["GET", "POST"]),
+            Route("/login/oidc", partial(sign_in.begin, frame), methods=["GET"]),
+            Route("/login/oidc/callback", partial(sign_in.arrive, frame), methods=["GET"]),
             Route("/logout", partial(sign_in.leave, frame), methods=["POST"]),
         ],
         middleware=[
