@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
     from tests.support.agents import Cluster
+    from tests.support.idp import IdentityProvider
     from tests.support.shared_query import Hand, OwnQuery
 
 # One commit has one outcome: examples are drawn alike in every run, and a slow machine fails none.
@@ -54,6 +55,15 @@ def nats_server(tmp_path: Path) -> Iterator[server.NatsServer]:
     running = server.start(tmp_path / "nats")
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def idp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityProvider]:
+    """One identity provider for all tests; each has refresh tokens of its own."""
+    from tests.support.idp import identity_provider
+
+    with identity_provider(tmp_path_factory.mktemp("idp") / "idp") as made:
+        yield made
 
 
 @pytest.fixture

@@ -50,12 +50,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from mesh.api.permissions import Needed
+    from mesh.api.sign_in import SignIn
     from mesh.api.users import Users
     from mesh.clock import Clock
     from mesh.jetstream.audit import AuditFilter
     from mesh.jetstream.secret_store import SecretStore
     from mesh.jetstream.sessions import Sessions
-    from mesh.settings import ManagerSettings, OidcSettings
+    from mesh.settings import OidcSettings
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +115,10 @@ class Access:
     bearer: Callable[[str], Awaitable[Identity]] | None = None
     #: The provider's settings; None without a provider.
     oidc: OidcSettings | None = None
+    #: The sign-in to the pages by the provider; None without one.
+    sign_in_by: SignIn | None = None
+    #: The URL that browsers know this manager by; empty for its own.
+    public_url: str = ""
     clock: Clock = field(default_factory=SystemClock)
     limits: RateLimits = field(default_factory=RateLimits)
 
@@ -125,7 +130,9 @@ class Access:
     def reason_against(self, headers: Mapping[str, str]) -> str | None:
         """The reason to refuse a request by its headers; None if there is none."""
         origin = headers.get("origin")
-        if origin is not None and _netloc(origin) != headers.get("host"):
+        if origin is not None and _netloc(origin) not in (
+            headers.get("host"), _netloc(self.public_url) or None
+        ):  # fmt: skip
             return f"request comes from a page of {origin}"
         host = _hostname(headers.get("host", ""))
         return None if self.users is not None or is_loopback(host) else _elsewhere(host)
@@ -173,32 +180,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def check_settings(settings: ManagerSettings) -> None:
-    """Refuse settings that would leave the API open.
-
-    Raises:
-        MeshError: MESH-A102 without users and without ``anonymous``, or ``anonymous`` on an
-            address that others reach; MESH-A103 for passwords in the clear on such an address;
-            MESH-A104 for half a certificate.
-    """
-    local = is_loopback(settings.host)
-    if bool(settings.tls_cert) != bool(settings.tls_key):
-        raise MeshError("MESH-A104", "manager.tls_cert and manager.tls_key go together")
-    if settings.anonymous and not local:
-        raise MeshError(
-            "MESH-A102",
-            f"the API can't be anonymous on {settings.host}",
-            detail="manager.anonymous is for addresses that only this machine reaches.",
-            hint="Set manager.users_file, or manager.host to 127.0.0.1.",
-        )
-    if not local and not settings.tls_cert:
-        raise MeshError(
-            "MESH-A103",
-            f"the API would take passwords in the clear on {settings.host}",
-            hint="Set manager.tls_cert and manager.tls_key, or manager.host to 127.0.0.1.",
-        )
 
 
 class Guard:
@@ -294,10 +275,13 @@ class Guard:
 
     async def _recognise_bearer(self, asked: _Asked, token: str) -> Response | None:
         access = self._access
+        assert access.users is not None
         identity = access.by_token(token)
         if identity is None and access.bearer is not None and not token.startswith(PREFIX):
             try:
-                identity = await access.bearer(token)
+                found = await access.bearer(token)
+                access.users.refresh()
+                identity = access.users.with_provisioned(found)
             except MeshError as error:
                 log.warning("token refused", extra=fields(reason=error, address=asked.source))
         if identity is None:

@@ -2,8 +2,9 @@
 
 The token has to be signed with a listed asymmetric algorithm, by a key of the provider's JWKS, and
 to have our audience, the issuer, and a time of expiry.  Its claim of roles is mapped to grants.
-An unknown key has the JWKS read again, at most once a minute: so a rotated key is found, and
-tokens with invented keys cause no requests.  joserfc checks signatures and claims.
+An unknown key has the JWKS read again, at most once a minute for tokens of requests: so a rotated
+key is found, and tokens with invented keys cause no requests.  joserfc checks signatures and
+claims.
 """
 
 from __future__ import annotations
@@ -114,14 +115,14 @@ class Provider:
     _metadata: dict[str, Any] = field(default_factory=dict)
     _metadata_s: float = float("-inf")
 
-    async def identity(self, token: str) -> Identity:
-        """The user of a bearer token.
+    async def identity(self, token: str, *, is_direct: bool = False) -> Identity:
+        """The user of a bearer token; ``is_direct`` as for ``claims``.
 
         Raises:
             MeshError: MESH-A401 for a token that is not valid, MESH-A108 if the provider's keys
                 can't be read.
         """
-        claims = await self.claims(token, self.settings.audience)
+        claims = await self.claims(token, self.settings.audience, is_direct=is_direct)
         # Some providers sign refresh tokens with the same key, for the same audience.
         if claims.get("token_use", "access") != "access":
             raise _invalid(f"it is no access token but a token of use {claims['token_use']!r}")
@@ -135,8 +136,16 @@ class Provider:
         # No name of a local user has a colon.
         return Identity(f"oidc:{name}", grants_of(claims, self.settings), "oidc")
 
-    async def claims(self, token: str, audience: str, **more: str) -> dict[str, Any]:
-        """The claims of a token for ``audience``; ``more`` are values that others must have.
+    async def claims(
+        self, token: str, audience: str, *, is_direct: bool = False, nonce: str | None = None
+    ) -> dict[str, Any]:
+        """The claims of a token.
+
+        Args:
+            token: signed by the provider.
+            audience: that it has to have.
+            is_direct: the provider itself has sent it, so an unknown key is looked for at once.
+            nonce: that it has to have; None for any or none.
 
         Raises:
             MeshError: as ``identity``.
@@ -146,11 +155,11 @@ class Provider:
 
         if len(token) > TOKEN_CHARS_MAX:
             raise _invalid("it is too long")
-        key = await self._key_of(_key_id(token))
+        key = await self._key_of(_key_id(token), 0.0 if is_direct else _AGAIN_S)
         now_s = self.clock.wall_ms() // 1000
-        others: dict[str, Any] = {
-            name: {"essential": True, "value": value} for name, value in more.items()
-        }
+        others: dict[str, Any] = {}
+        if nonce is not None:
+            others["nonce"] = {"essential": True, "value": nonce}
         registry = jwt.JWTClaimsRegistry(
             now=now_s,
             leeway=int(self.settings.leeway_s),
@@ -184,13 +193,15 @@ class Provider:
         self._metadata_s = now_s
         return self._metadata
 
-    async def _key_of(self, key_id: str) -> Any:
+    async def _key_of(self, key_id: str, again_s: float) -> Any:
         """The key of an identifier, if need be after another look at the provider's keys."""
         found = self._known(key_id)
         if found is not None and self.clock.monotonic_s() - self._read_s < _KEYS_S:
             return found
         async with self._turn:
-            if self.clock.monotonic_s() - self._read_s >= _AGAIN_S:
+            age_s = self.clock.monotonic_s() - self._read_s
+            # Another request may have read them meanwhile.
+            if age_s >= again_s and (age_s >= _KEYS_S or self._known(key_id) is None):
                 await self._read()
             found = self._known(key_id)
         if found is None:

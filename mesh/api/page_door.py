@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
 
 from mesh.api.account_service import Accounts
+from mesh.errors import MeshError
 from mesh.jetstream.audit import AuditEntry
+from mesh.jetstream.sessions import refresh_token
+from mesh.logs import fields
 from mesh.model.access import ANYONE, Identity
+from mesh.model.sign_in import SignedIn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.api.auth import Access
+    from mesh.api.sign_in import SignIn
     from mesh.jetstream.sessions import Session, Sessions
     from mesh.model.access import Permission
 
-_PATH_MAX = 200
-_NAME_MAX = 64
+log = logging.getLogger(__name__)
+
+_PATH_MAX: Final = 200
+_NAME_MAX: Final = 64
+#: Sessions end if the provider was not reached for so many times ``oidc.recheck_s``.
+_GRACE: Final = 3
 
 
 class PageDoor:
@@ -36,6 +46,53 @@ class PageDoor:
         """The sessions of the cluster; None where access is anonymous."""
         return self._access.sessions
 
+    @property
+    def provider(self) -> SignIn | None:
+        """The sign-in by an identity provider; None without one."""
+        return self._access.sign_in_by
+
+    async def session(self, name: str, *, is_used: bool = True) -> Session | None:
+        """The session of a cookie, confirmed by its identity provider where it has one.
+
+        Raises:
+            MeshError: MESH-A503 as ``Sessions.find``.
+        """
+        kept = self._access.sessions
+        found = await kept.find(name, is_used=is_used) if kept is not None and name else None
+        if found is None or kept is None or found.renewal is None:
+            return found
+        now_ms, known = self._access.clock.wall_ms(), found.renewal
+        age_ms = now_ms - known.confirmed_ms
+        provider = self._access.sign_in_by
+        if provider is None or not known.sealed:
+            return found if provider is not None and age_ms <= known.valid_ms else None
+        wait_ms = provider.provider.settings.recheck_s * 1000
+        if now_ms - known.asked_ms >= wait_ms and await kept.claim(name):
+            return await self._confirm(kept, provider, name, found)
+        return found if age_ms <= _GRACE * wait_ms else None
+
+    async def _confirm(
+        self, kept: Sessions, provider: SignIn, name: str, found: Session
+    ) -> Session | None:
+        """The session as the provider confirms it now; it ends if the provider refuses."""
+        given = SignedIn(found.user, found.grants or (), 0.0, refresh_token(found, name))
+        try:
+            made = await provider.renew(given)
+        except MeshError as error:
+            log.warning("session not confirmed", extra=fields(user=found.user, error=error))
+            if error.code == "MESH-A108":
+                # The provider is away: the user stays for some time.
+                assert found.renewal is not None
+                age_ms = self._access.clock.wall_ms() - found.renewal.confirmed_ms
+                limit_ms = _GRACE * provider.provider.settings.recheck_s * 1000
+                return found if age_ms <= limit_ms else None
+            made = None
+        if made is None:
+            log.info("session ended by the provider", extra=fields(user=found.user))
+            await kept.end(name)
+            return None
+        return await kept.renew(name, made)
+
     def reason_against(self, headers: Mapping[str, str]) -> str | None:
         """The reason to refuse a request by its headers; None if there is none."""
         return self._access.reason_against(headers)
@@ -53,9 +110,9 @@ class PageDoor:
         users = self._access.users
         if users is None:
             return ANYONE
-        if session.grants is not None:
-            return Identity(session.user, session.grants, session.how)
         users.refresh()
+        if session.grants is not None:
+            return users.with_provisioned(Identity(session.user, session.grants, session.how))
         if not users.is_known(session.user):
             return None
         return Identity(session.user, users.grants(session.user), session.how)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from mesh.api.auth import Access, check_settings
+from mesh.api.auth import Access, is_loopback
 from mesh.api.connections import Acceptor, TimedProtocol
 from mesh.api.page_door import PageDoor
 from mesh.api.rates import RateLimits
 from mesh.api.routes import make_app
+from mesh.api.sign_in import make_sign_in
 from mesh.api.users import Users
 from mesh.errors import MeshError
 from mesh.logs import fields
@@ -26,7 +27,7 @@ from mesh.signals import end
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from mesh.api.oidc import Provider
     from mesh.api.service import Service
@@ -100,6 +101,17 @@ class _Server(uvicorn.Server):
         yield
 
 
+class _PublicScheme:
+    """The scheme of browsers' requests where a proxy ends TLS: cookies are for TLS only."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        await self._app({**scope, "scheme": "https"}, receive, send)
+
+
 class ApiServer:
     """The API of one manager; ``run`` serves until ``stop`` or cancellation."""
 
@@ -142,17 +154,21 @@ class ApiServer:
             sessions=sessions,
             bearer=provider.identity if provider is not None else None,
             oidc=provider.settings if provider is not None else None,
+            sign_in_by=make_sign_in(provider, settings.public_url),
+            public_url=settings.public_url,
             limits=RateLimits(settings.requests_per_s, 2 * settings.requests_per_s),
         )
         app: ASGIApp = make_app(service, access)
+        app = app if front is None else front(app, PageDoor(access))
         config = uvicorn.Config(
-            app if front is None else front(app, PageDoor(access)),
+            _PublicScheme(app) if settings.public_url.startswith("https:") else app,
             lifespan="off",
             ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=False,
+            proxy_headers=bool(settings.trusted_proxies),
+            forwarded_allow_ips=settings.trusted_proxies or None,
             timeout_graceful_shutdown=1,
             ssl_certfile=settings.tls_cert or None,
             ssl_keyfile=settings.tls_key or None,
@@ -219,6 +235,32 @@ async def offer_first_user(settings: ManagerSettings, directory: Directory) -> N
         log.warning(
             "no user yet; make one: MESH_TOKEN=.. mesh user add NAME --may admin",
             extra=fields(token=token),
+        )
+
+
+def check_settings(settings: ManagerSettings) -> None:
+    """Refuse settings that would leave the API open.
+
+    Raises:
+        MeshError: MESH-A102 without users and without ``anonymous``, or ``anonymous`` on an
+            address that others reach; MESH-A103 for passwords in the clear on such an address;
+            MESH-A104 for half a certificate.
+    """
+    local = is_loopback(settings.host)
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise MeshError("MESH-A104", "manager.tls_cert and manager.tls_key go together")
+    if settings.anonymous and not local:
+        raise MeshError(
+            "MESH-A102",
+            f"the API can't be anonymous on {settings.host}",
+            detail="manager.anonymous is for addresses that only this machine reaches.",
+            hint="Set manager.users_file, or manager.host to 127.0.0.1.",
+        )
+    if not local and not settings.tls_cert:
+        raise MeshError(
+            "MESH-A103",
+            f"the API would take passwords in the clear on {settings.host}",
+            hint="Set manager.tls_cert and manager.tls_key, or manager.host to 127.0.0.1.",
         )
 
 

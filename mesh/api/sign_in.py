@@ -152,8 +152,10 @@ class SignIn:
             raise _refused("the provider's answer is about another user")
         return found
 
-    async def _user(self, tokens: dict[str, Any], **more: str) -> SignedIn:
-        claims = await self.provider.claims(str(tokens.get("id_token", "")), self.client_id, **more)
+    async def _user(self, tokens: dict[str, Any], nonce: str | None = None) -> SignedIn:
+        claims = await self.provider.claims(
+            str(tokens.get("id_token", "")), self.client_id, is_direct=True, nonce=nonce
+        )
         if claims.get("azp", self.client_id) != self.client_id:
             raise _refused("the ID token is for another client")
         identity = self.provider.identity_of(claims)
@@ -184,7 +186,7 @@ class SignIn:
     async def _api_user(self, token: str) -> Identity | None:
         """The user of an access token, if it is one for the API; others are not for us to read."""
         try:
-            return await self.provider.identity(token)
+            return await self.provider.identity(token, is_direct=True)
         except MeshError:
             return None
 

@@ -25,7 +25,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from mesh.errors import MeshError
-from mesh.model.access import ALL, Grant, Permission, read_permissions
+from mesh.model.access import ALL, Grant, Identity, Permission, read_permissions
 
 if TYPE_CHECKING:
     from mesh.jetstream.directory import Directory
@@ -153,6 +153,15 @@ class Users:
         """Grants of a user; none for an unknown one."""
         known = self._now.users.get(user)
         return known.all_grants if known is not None else ()
+
+    def with_provisioned(self, identity: Identity) -> Identity | None:
+        """The user of an identity provider with what the directory grants; None if disabled."""
+        known = self.directory.users.get(identity.user) if self.directory is not None else None
+        if known is None:
+            return identity
+        if not known.active:
+            return None
+        return Identity(identity.user, (*identity.grants, *known.grants), identity.how)
 
     def of_file(self) -> dict[str, User]:
         """The users of the file alone."""

@@ -45,6 +45,7 @@ def dashboard(
 
 
 async def _serve(settings: Settings) -> None:
+    from mesh.api.oidc import make_provider
     from mesh.api.server import ApiServer, listen
     from mesh.clock import SystemClock
     from mesh.dashboard.server import make_pages
@@ -54,6 +55,7 @@ async def _serve(settings: Settings) -> None:
     from mesh.manager.observer import observing
     from mesh.signals import signalled
 
+    provider = make_provider(settings.oidc, SystemClock())
     listener = listen(settings.manager)
     async with observing(settings) as service, asyncio.TaskGroup() as tasks:
         clock, js, replicas = SystemClock(), service.client.jetstream(), settings.channels.replicas
@@ -71,6 +73,7 @@ async def _serve(settings: Settings) -> None:
             pages,
             directory=directory,
             audit=audit,
+            provider=provider,
             sessions=Sessions(js, clock, replicas),
         )
         typer.echo(f"dashboard  {api.url}")

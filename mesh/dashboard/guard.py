@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.audit import AuditFilter
     from mesh.jetstream.sessions import Sessions
     from mesh.model.access import Identity
+    from mesh.model.sign_in import Attempt, SignedIn
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,20 @@ class Accounts(Protocol):
         ...
 
 
+class SignIn(Protocol):
+    """The sign-in by an identity provider."""
+
+    async def begin(self, url: str, target: str) -> tuple[str, Attempt]:
+        """The provider's page, and the attempt that the browser keeps; MESH-A108."""
+        ...
+
+    async def complete(
+        self, attempt: Attempt | None, answer: Mapping[str, str], url: str
+    ) -> SignedIn:
+        """The user of the provider's answer; MESH-A401, MESH-A108."""
+        ...
+
+
 class Door(Protocol):
     """The users of the API."""
 
@@ -104,6 +119,15 @@ class Door(Protocol):
     @property
     def sessions(self) -> Sessions | None:
         """The sessions of the cluster; None where access is anonymous."""
+        ...
+
+    @property
+    def provider(self) -> SignIn | None:
+        """The sign-in by an identity provider; None without one."""
+        ...
+
+    async def session(self, name: str, *, is_used: bool = True) -> Session | None:
+        """The session of a cookie; None if it has ended, or its provider refuses the user."""
         ...
 
     def reason_against(self, headers: Mapping[str, str]) -> str | None:
@@ -184,8 +208,7 @@ class Guard:
         """The session of a request."""
         if self._door.is_open or self._door.sessions is None:
             return self._everybody if self._door.is_open else None
-        name = cookie_of(scope)
-        return await self._door.sessions.find(name) if name else None
+        return await self._door.session(cookie_of(scope))
 
     def _auditing(self, scope: Scope, send: Send) -> Send:
         """Notes changes, payloads and refusals, once the status of the answer is known."""

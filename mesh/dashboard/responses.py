@@ -116,6 +116,7 @@ class Frame:
                 identity is not None and identity.may_anywhere(Permission(permission))
             ),
             "has_users": not self.door.is_open,
+            "has_provider": self.door.provider is not None,
             "is_signed_in": session is not None,
             "now_ms": self.board.clock.wall_ms(),
         }
@@ -183,7 +184,7 @@ class Frame:
         if self.door.is_open or self.door.sessions is None:
             return self.door.is_open
         try:
-            session = await self.door.sessions.find(cookie_of(request.scope), is_used=False)
+            session = await self.door.session(cookie_of(request.scope), is_used=False)
         except MeshError:
             return False
         return session is not None and self.door.identity(session) == identity_of(request)

@@ -3,6 +3,7 @@
     GET /                         the overview
     GET /static/..                style, scripts; these and /login need no session
     GET, POST /login; POST /logout
+    GET /login/oidc, /login/oidc/callback    sign-in by the identity provider
     GET, POST /apps/{app}, /apps/{app}/i/{instance}, /apps/{app}/s/{stream}, /apps/{app}/edit
     GET, POST /nodes, /nodes/{node}, /story, /errors, /query, /deploy
     GET, POST /users, /users/+new, /users/{user}, /audit, /account
@@ -109,7 +110,7 @@ def is_for_page(scope: Scope) -> bool:
     """Whether a request is for a page."""
     parts = scope["path"].strip("/").split("/")
     if parts[0] not in _SHARED:
-        return parts[0] in _PAGES and (parts[0] != "login" or len(parts) == 1)
+        return parts[0] in _PAGES and (parts[0] != "login" or len(parts) == 1 or parts[1] == "oidc")
     if scope["method"] == "POST":
         return len(parts) == 2
     accept = next((value.decode() for key, value in scope["headers"] if key == b"accept"), "")
@@ -211,6 +212,8 @@ def make_pages(service: ManagerService, door: Door, clock: Clock) -> Starlette:
             *of_users("/audit", audit.show, None, _ADMIN),
             *of_users("/account", account.show, account.act, _SELF),
             Route("/login", partial(sign_in.enter, frame), methods=["GET", "POST"]),
+            Route("/login/oidc", partial(sign_in.begin, frame), methods=["GET"]),
+            Route("/login/oidc/callback", partial(sign_in.arrive, frame), methods=["GET"]),
             Route("/logout", partial(sign_in.leave, frame), methods=["POST"]),
         ],
         middleware=[

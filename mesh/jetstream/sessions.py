@@ -1,30 +1,36 @@
 """Sessions of people who signed in at the pages, in a bucket that managers alone read.
 
-    {sha256 of the cookie}    {"user", "how", "source", "grants"?, "began_ms", "used_ms"}
+    {sha256 of the cookie}    {"user", "how", "source", "began_ms", "used_ms",
+                               "grants"?, "renewal"?: of an identity provider}
 
-The cookie is 256 random bits, and the token of forms is derived from it, so the content of the
-bucket opens no session.  A session made at one manager is known at the others.  It ends when it was
-idle for half an hour, after twelve hours in any case, and when it is ended: at the other managers
-within ``FRESH_S``, the time for which a manager keeps what it has read.
+The cookie is 256 random bits.  The token of forms is derived from it, and so is the key that a
+refresh token is encrypted with: the content of the bucket opens no session, here or elsewhere.  A
+session made at one manager is known at the others.  It ends when it was idle for half an hour,
+after twelve hours in any case, and when it is ended: at the other managers within ``FRESH_S``, the
+time for which a manager keeps what it has read.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from nats.js import api
 from nats.js.errors import BucketNotFoundError, NotFoundError
 
 from mesh.errors import MeshError
 from mesh.jetstream import kv
 from mesh.jetstream.connection import UNREACHABLE
+from mesh.jetstream.secret_store import decrypt, encrypt
 from mesh.model import names
 from mesh.model.access import Grant, grant_of, grant_values
 
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
     from mesh.clock import Clock
+    from mesh.model.sign_in import SignedIn
 
 IDLE_MS: Final = 1_800_000
 AGE_MS: Final = 43_200_000
@@ -47,6 +54,19 @@ STALE_S: Final = 30.0
 WRITE_MS: Final = 60_000
 _STREAM: Final = f"KV_{names.SESSIONS_BUCKET}"
 _GONE: Final = (BucketNotFoundError, NotFoundError)
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """The part of a session that an identity provider confirms from time to time."""
+
+    #: The encrypted refresh token; empty if the provider gave none.
+    sealed: str = field(default="", repr=False)
+    #: The time for which a confirmation holds if nothing can renew it.
+    valid_ms: int = 0
+    #: The last request to the provider, and its last confirmation.
+    asked_ms: int = 0
+    confirmed_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +86,8 @@ class Session:
     used_ms: int = 0
     #: Digest of the cookie.
     id: str = field(default="", repr=False)
+    #: None for a user of the directory or of a users file.
+    renewal: Renewal | None = None
 
     def is_over(self, now_ms: int) -> bool:
         """Whether it was idle for too long, or is too old."""
@@ -96,17 +118,24 @@ class Sessions:
         *,
         how: str = "password",
         source: str = "",
-        grants: Sequence[Grant] | None = None,
+        by: SignedIn | None = None,
     ) -> str:
         """Begin a session; its name, for the cookie.
+
+        Args:
+            user: of the session.
+            how: it was recognised.
+            source: address of the client.
+            by: the answer of an identity provider, if one recognised the user.
 
         Raises:
             MeshError: MESH-A503 while NATS can't be reached.
         """
         name = secrets.token_urlsafe(32)
         now_ms = self._clock.wall_ms()
-        given = tuple(grants) if grants is not None else None
-        made = Session(user, "", how, source, given, now_ms, now_ms)
+        made = Session(user, "", how, source, None, now_ms, now_ms)
+        if by is not None:
+            made = _confirmed(made, name, by, now_ms)
         try:
             await self._make_room()
             await kv.put(self._js, names.SESSIONS_BUCKET, _digest(name), _encode(made))
@@ -133,6 +162,35 @@ class Sessions:
         if used.used_ms - known.session.used_ms >= WRITE_MS:
             await self._write(key, used, known)
         return replace(used, token=_token(name))
+
+    async def claim(self, name: str) -> bool:
+        """Whether this manager is the one to ask the provider now; one of all is.
+
+        A refresh token often holds once, so two managers must not use it.
+        """
+        key = _digest(name)
+        known, now_ms = await self._look(key), self._clock.wall_ms()
+        if known.session is None or known.session.renewal is None:
+            return False
+        renewal = replace(known.session.renewal, asked_ms=now_ms)
+        return await self._write(key, replace(known.session, renewal=renewal), known)
+
+    async def renew(self, name: str, by: SignedIn) -> Session | None:
+        """Note the provider's confirmation; the session, None if it was ended meanwhile."""
+        key = _digest(name)
+        known = await self._look(key)
+        if known.session is None:
+            return None
+        made = _confirmed(known.session, name, by, self._clock.wall_ms())
+        if not await self._write(key, made, known):
+            # The use of the session was noted meanwhile, or the session was ended.
+            self._known.pop(key, None)
+            known = await self._look(key)
+            if known.session is None:
+                return None
+            made = replace(known.session, grants=made.grants, renewal=made.renewal)
+            await self._write(key, made, known)
+        return replace(made, token=_token(name))
 
     async def end(self, name: str) -> None:
         """End the session of a cookie."""
@@ -207,13 +265,16 @@ class Sessions:
         while len(self._known) > COUNT_MAX:
             self._known.popitem(last=False)
 
-    async def _write(self, key: str, used: Session, known: _Known) -> None:
-        """Note the use, unless the session was ended or noted by another manager meanwhile."""
-        with contextlib.suppress(kv.RevisionConflict, *UNREACHABLE):
+    async def _write(self, key: str, used: Session, known: _Known) -> bool:
+        """Write a session, unless it was ended or written by another manager meanwhile."""
+        try:
             revision = await kv.write(
                 self._js, names.SESSIONS_BUCKET, key, _encode(used), revision=known.revision
             )
-            self._keep(key, _Known(known.at_s, used, revision))
+        except (kv.RevisionConflict, *UNREACHABLE):
+            return False
+        self._keep(key, _Known(known.at_s, used, revision))
+        return True
 
     async def _make_room(self) -> None:
         """Make the bucket if it is not there; end the session idle for longest if it is full."""
@@ -243,6 +304,26 @@ def _token(name: str) -> str:
     return hmac.new(name.encode(), b"forms", hashlib.sha256).hexdigest()
 
 
+def refresh_token(session: Session, name: str) -> str:
+    """The refresh token of a session, by its cookie; empty without one."""
+    if session.renewal is None or not session.renewal.sealed:
+        return ""
+    return decrypt(_key(name), session.user, base64.b64decode(session.renewal.sealed))
+
+
+def _confirmed(session: Session, name: str, by: SignedIn, now_ms: int) -> Session:
+    sealed = ""
+    if by.refresh_token:
+        sealed = base64.b64encode(encrypt(_key(name), session.user, by.refresh_token)).decode()
+    renewal = Renewal(sealed, int(by.valid_s * 1000), now_ms, now_ms)
+    return replace(session, grants=by.grants, renewal=renewal)
+
+
+def _key(name: str) -> bytes:
+    derived = HKDF(hashes.SHA256(), length=32, salt=None, info=b"mesh refresh token")
+    return derived.derive(name.encode())
+
+
 def _encode(session: Session) -> bytes:
     values: dict[str, Any] = {
         "user": session.user,
@@ -253,6 +334,8 @@ def _encode(session: Session) -> bytes:
     }
     if session.grants is not None:
         values["grants"] = [grant_values(one) for one in session.grants]
+    if session.renewal is not None:
+        values["renewal"] = asdict(session.renewal)
     return orjson.dumps(values)
 
 
@@ -261,9 +344,10 @@ def _decode(data: bytes, key: str) -> Session | None:
         values = orjson.loads(data)
         given = values.get("grants")
         grants = None if given is None else tuple(grant_of(one) for one in given)
+        renewal = Renewal(**values["renewal"]) if "renewal" in values else None
         return Session(
             values["user"], "", values["how"], values["source"], grants,
-            int(values["began_ms"]), int(values["used_ms"]), key,
+            int(values["began_ms"]), int(values["used_ms"]), key, renewal,
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, MeshError):
         return None

@@ -21,7 +21,7 @@ from mesh.errors import MeshError
 from mesh.model.access import ALL, ROLES, Grant
 from mesh.model.sign_in import Attempt, SignedIn
 from mesh.settings import OidcSettings
-from tests.support.idp import AUDIENCE, CLIENT, CLIENT_SECRET, identity_provider
+from tests.support.idp import AUDIENCE, CLIENT, CLIENT_SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -212,12 +212,6 @@ def test_a_refused_renewal_ends_and_a_silent_provider_does_not() -> None:
 
 
 # ---- with nanoidp
-
-
-@pytest.fixture(scope="module")
-def idp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityProvider]:
-    with identity_provider(tmp_path_factory.mktemp("idp") / "idp") as made:
-        yield made
 
 
 def _at(idp: IdentityProvider, **more: Any) -> SignIn:

@@ -27,18 +27,12 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.settings import ManagerSettings, OidcSettings
 from tests.support.api import TEXT, FakeService
-from tests.support.idp import AUDIENCE, COMMAND_CLIENT, identity_provider
+from tests.support.idp import AUDIENCE, COMMAND_CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.idp import IdentityProvider
-
-
-@pytest.fixture(scope="module")
-def idp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityProvider]:
-    with identity_provider(tmp_path_factory.mktemp("idp") / "idp") as made:
-        yield made
 
 
 @contextlib.contextmanager

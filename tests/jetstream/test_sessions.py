@@ -11,9 +11,17 @@ import pytest
 from mesh.errors import MeshError
 from mesh.jetstream import sessions
 from mesh.jetstream.connection import close, connect
-from mesh.jetstream.sessions import AGE_MS, FRESH_S, IDLE_MS, STALE_S, Sessions
+from mesh.jetstream.sessions import (
+    AGE_MS,
+    FRESH_S,
+    IDLE_MS,
+    STALE_S,
+    Sessions,
+    refresh_token,
+)
 from mesh.model import names
 from mesh.model.access import ROLES, Grant
+from mesh.model.sign_in import SignedIn
 from mesh.settings import NatsSettings
 
 if TYPE_CHECKING:
@@ -38,6 +46,29 @@ class Hands:
 
     def wait(self, seconds: float) -> None:
         self.ms += int(seconds * 1000) + 1
+
+
+def test_one_manager_of_all_renews_a_session(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        async with stores(nats_server) as (clock, (one, other)):
+            name = await one.begin("oidc:ada", how="oidc", by=SignedIn("oidc:ada", (), 60.0, "r1"))
+            assert await one.find(name) is not None
+            assert await other.find(name) is not None
+            assert [await one.claim(name), await other.claim(name)] == [True, False]
+            given = (Grant(ROLES["viewer"]),)
+            renewed = await one.renew(name, SignedIn("oidc:ada", given, 60.0, "r2"))
+            clock.wait(FRESH_S)
+            found = await other.find(name)
+            assert found is not None
+            assert renewed is not None
+            assert (found.grants, refresh_token(found, name)) == (given, "r2")
+            # One that was ended meanwhile stays ended.
+            await other.end(name)
+            assert await one.renew(name, SignedIn("oidc:ada", (), 60.0, "r3")) is None
+            clock.wait(FRESH_S)
+            assert await other.find(name) is None
+
+    asyncio.run(scene())
 
 
 @asynccontextmanager
@@ -123,7 +154,8 @@ def test_the_bucket_opens_no_session_and_keeps_grants_of_a_provider(
     async def scene() -> None:
         async with stores(nats_server, 1) as (_, (one,)):
             given = (Grant(ROLES["developer"], "Shop*"),)
-            name = await one.begin("oidc:ada", how="oidc", grants=given)
+            by = SignedIn("oidc:ada", given, 60.0, "of the provider")
+            name = await one.begin("oidc:ada", how="oidc", by=by)
             found = await one.find(name)
             assert found is not None
             assert found.grants == given
@@ -132,6 +164,10 @@ def test_the_bucket_opens_no_session_and_keeps_grants_of_a_provider(
             stored = key.encode() + ((await bucket.get(key)).value or b"")
             assert name.encode() not in stored
             assert found.token.encode() not in stored
+            assert b"of the provider" not in stored
+            assert refresh_token(found, name) == "of the provider"
+            with pytest.raises(MeshError, match="C141"):
+                refresh_token(found, key)
             # What was stored is no cookie.
             assert await one.find(key) is None
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import nats
 
+from mesh.api.oidc import make_provider
 from mesh.api.server import ApiServer, listen
 from mesh.clock import SystemClock
 from mesh.dashboard.server import Front, make_pages
@@ -28,7 +29,7 @@ from mesh.model.cluster import (
     NodeRecord,
     Role,
 )
-from mesh.settings import ManagerSettings, NatsSettings, Settings
+from mesh.settings import ManagerSettings, NatsSettings, OidcSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -53,6 +54,7 @@ class Site:
     url: str
     client: Client
     directory: Directory
+    sessions: Sessions
     #: Values of the reports of instances, by instance; others run and count.
     states: dict[str, dict[str, Any]] = field(default_factory=dict)
     _beats: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -117,25 +119,29 @@ class Site:
 
 
 @asynccontextmanager
-async def site(server: NatsServer, **settings: Any) -> AsyncIterator[Site]:
-    """A manager and its pages on a free port; users are those of ``settings``."""
+async def site(
+    server: NatsServer, oidc: OidcSettings | None = None, **settings: Any
+) -> AsyncIterator[Site]:
+    """A manager and its pages on a free port; users are those of ``settings`` and ``oidc``."""
     made = ManagerSettings(**{"id": "m1", "port": 0, "anonymous": True, **settings})
     whole = Settings(nats=NatsSettings(url=server.url), manager=made)
     async with running(whole) as (manager, service):
         clock = SystemClock()
         js = service.client.jetstream()
         directory, audit = Directory(js), Audit(service.client)
+        sessions = Sessions(js, clock)
         following = [asyncio.create_task(one.follow()) for one in (directory, audit)]
         await directory.ready()
         api = ApiServer(
             service, made, listen(made),
             lambda app, door: Front(app, make_pages(service, door, clock)),
-            directory=directory, audit=audit, sessions=Sessions(js, clock),
+            directory=directory, audit=audit, sessions=sessions,
+            provider=make_provider(oidc, clock) if oidc is not None else None,
         )  # fmt: skip
         manager.address = api.url.partition("//")[2]
         serving = asyncio.create_task(api.run())
         client = await nats.connect(server.url)
-        found = Site(manager, service, api.url, client, directory)
+        found = Site(manager, service, api.url, client, directory, sessions)
         try:
             yield found
         finally:
