@@ -118,6 +118,12 @@ class Record(NamedTuple):
     event: Mapping[str, Any] | None = None
 
 
+def payloads_of(records: Sequence[Record]) -> list[bytes]:
+    """The payloads of records; those of the host are not made one by one for it."""
+    found: list[bytes] | None = getattr(records, "payloads", None)
+    return found if found is not None else [record.payload for record in records]
+
+
 class Source(Protocol):
     """A source that reads at its own pace and knows its position."""
 
@@ -166,7 +172,8 @@ class Sink(Protocol):
 
     One that stores its position itself, in the transaction of the records, has the attribute
     ``position``: after ``open`` the ``sequence`` of the last record that is stored under
-    ``Context.producer``, None for none.  The host begins after it.
+    ``Context.producer``, None for none.  The host begins after it.  ``events_max`` is the number of
+    records up to which the host gives it whole messages in one ``write``; 2000 without it.
     """
 
     #: JSON values that the host stores with the position after each ``write``; None for a sink

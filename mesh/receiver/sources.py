@@ -5,31 +5,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
 from mesh.connect.contract import Context, RefusedPayloadError, UnavailableError
+from mesh.logs import fields
 from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
+from mesh.receiver.faults import write_fault
 from mesh.receiver.instance import DoorInstance, Opened
 from mesh.receiver.positions import BATCH_MAX, initial
 from mesh.receiver.publisher import Publisher
 from mesh.receiver.sinks import endpoint_of
+from pyspark_nats.arrow import kernels
 from pyspark_nats.encode import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
-
     from mesh.connect.contract import Batch, Source
     from mesh.receiver.positions import Position, PositionStore
     from mesh.receiver.replaying import Replayed
     from pyspark_nats.decode import DecodeResult
+
+log = logging.getLogger(__name__)
 
 #: Bytes of a message besides its payload.
 _HEAD_ROOM: Final = 4096
@@ -42,16 +47,19 @@ _TOGETHER: Final = 512
 
 def lines_of(rows: pa.RecordBatch, bytes_max: int) -> Iterator[bytes]:
     """JSON lines of rows in payloads of at most ``bytes_max``; a longer event stands alone."""
-    some: list[bytes] = []
-    size = 0
-    for line in to_json(rows).to_pylist():
-        if some and size + len(line) > bytes_max:
-            yield b"\n".join(some)
-            some, size = [], 0
-        some.append(line)
-        size += len(line) + 1
-    if some:
-        yield b"\n".join(some)
+    lines = to_json(rows)
+    as_one: Any = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+    whole: bytes = kernels.binary_join(as_one, b"\n")[0].as_py()
+    # End of each line in the whole, its line feed among it.
+    sizes = kernels.binary_length(lines).to_numpy(zero_copy_only=False)
+    ends = np.cumsum(sizes.astype(np.int64) + 1)
+    first = start = 0
+    while first < len(ends):
+        last = int(np.searchsorted(ends, start + bytes_max + 1, side="right"))
+        last = max(first + 1, last)
+        end = int(ends[last - 1])
+        yield whole[start : end - 1]
+        first, start = last, end
 
 
 class _SourceInstance(DoorInstance):
@@ -112,7 +120,8 @@ class PullInstance(_SourceInstance):
 
     async def _run(self) -> None:
         opened, context = self._opened()
-        (channel,) = self.group.outputs
+        channel = self.group.outputs[0]
+        self._on_error = str(context.options.get("on.error") or "STORE").upper()
         store = self.positions(channel.js_stream(), "source")
         at = initial(await store.take_over(), 0)
         source: Source = self.environment.make(opened.spec)
@@ -160,14 +169,21 @@ class PullInstance(_SourceInstance):
 
     async def _record(self, name: str, index: int, reason: str, payload: bytes) -> None:
         self._bad += 1
-        (channel,) = self.group.outputs
+        own = self.assignment
+        key = f"{own.app}/{own.app_incarnation}/{self.group.name}/{name}.{index}"
+        channel, *faults = self.group.outputs
+        client = self.environment.client
+        if self._on_error == "LOG":
+            log.warning("payload was dropped", extra=fields(group=self.group.name, error=reason))
+            return
+        if faults:
+            await write_fault(client, faults[0], None, reason, key=key)
+            return
         entry = error_entry.of_unreadable(
             channel.stream.name, 0, index, self.environment.clock.wall_ms(), None,
             self.group.name, reason, payload, door=self.group.connectors[0],
         )  # fmt: skip
-        own = self.assignment
-        key = f"{own.app}/{own.app_incarnation}/{self.group.name}/{name}.{index}"
-        await self.environment.client.jetstream().publish(
+        await client.jetstream().publish(
             names.error_subject(own.app), entry, headers={"Nats-Msg-Id": key}
         )
 
@@ -195,7 +211,7 @@ class ServerInstance(_SourceInstance):
 
     async def _run(self) -> None:
         opened, context = self._opened()
-        (channel,) = self.group.outputs
+        channel = self.group.outputs[0]
         self._subject = channel.subject()
         self._requests: asyncio.Queue[_Request] = asyncio.Queue()
         self._waiting: set[_Request] = set()
