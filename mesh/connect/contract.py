@@ -36,6 +36,13 @@ class UnavailableError(Exception):
         self.outcomes = dict(outcomes or {})
 
 
+class ShardsChangedError(Exception):
+    """The parts of its input that an instance of a source reads are others now.
+
+    The host opens the source again at once.
+    """
+
+
 class RefusedRecordsError(Exception):
     """A sink has written nothing, because it refuses some records; the host leaves those out.
 
@@ -87,6 +94,9 @@ class Context:
     producer: str = ""
     #: Names and types of the stream's attributes.
     attributes: tuple[tuple[str, str], ...] = ()
+    #: Number of the instance from 1, and of all instances of its group.
+    index: int = 1
+    count: int = 1
     #: Of the instance: a sink that keeps its own position refuses writers of earlier epochs by it.
     epoch: int = 0
 
@@ -125,7 +135,15 @@ def payloads_of(records: Sequence[Record]) -> list[bytes]:
 
 
 class Source(Protocol):
-    """A source that reads at its own pace and knows its position."""
+    """A source that reads at its own pace and knows its position.
+
+    Several instances may share its input if it consists of parts with positions of their own.  Such
+    a source has ``async shards(context)``, which the host calls before ``open``: the names of the
+    parts that instance ``index`` of ``count`` reads.  A part belongs to one instance, by a rule
+    that all instances apply alike.  ``open`` then gets the positions by part, and a batch has the
+    positions of the parts that it is from.  ``read`` raises ``ShardsChangedError`` once the parts
+    are others.
+    """
 
     async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
         """Begin after ``position``; None for the beginning."""

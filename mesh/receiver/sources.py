@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,7 +14,12 @@ import pyarrow as pa
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
-from mesh.connect.contract import Context, RefusedPayloadError, UnavailableError
+from mesh.connect.contract import (
+    Context,
+    RefusedPayloadError,
+    ShardsChangedError,
+    UnavailableError,
+)
 from mesh.logs import fields
 from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
@@ -22,6 +27,7 @@ from mesh.receiver.faults import write_fault
 from mesh.receiver.instance import DoorInstance, Opened
 from mesh.receiver.positions import BATCH_MAX, initial
 from mesh.receiver.publisher import Publisher
+from mesh.receiver.shards import ShardStore, fence_of, token_of
 from mesh.receiver.sinks import endpoint_of
 from pyspark_nats.arrow import kernels
 from pyspark_nats.encode import to_json
@@ -80,6 +86,8 @@ class _SourceInstance(DoorInstance):
             self.environment.access,
             instance=self.assignment.instance,
             client=self.environment.client,
+            index=self.assignment.index,
+            count=self.group.parallel,
         )
         return opened, context
 
@@ -122,11 +130,11 @@ class PullInstance(_SourceInstance):
         opened, context = self._opened()
         channel = self.group.outputs[0]
         self._on_error = str(context.options.get("on.error") or "STORE").upper()
-        store = self.positions(channel.js_stream(), "source")
-        at = initial(await store.take_over(), 0)
         source: Source = self.environment.make(opened.spec)
         clock = self.environment.clock
         try:
+            store = await self._store_of(source, context, channel.js_stream())
+            at = initial(await store.take_over(), 0)
             await source.open(context, at.values or None)
             self._running()
             stored_s = clock.monotonic_s()
@@ -140,14 +148,34 @@ class PullInstance(_SourceInstance):
                     await source.committed(batch.position)
                 elif clock.monotonic_s() - stored_s >= _RENEW_S:
                     at, stored_s = await store.renew(at), clock.monotonic_s()
+        except ShardsChangedError:
+            # It is opened again with those that it has now.
+            return
         except UnavailableError as error:
             self._reason = str(error)
             raise
         finally:
             await source.close()
 
+    async def _store_of(
+        self, source: Source, context: Context, js_stream: str
+    ) -> PositionStore | ShardStore:
+        """The store of its position, or of those of the parts that it reads."""
+        if not hasattr(source, "shards"):
+            return self.positions(js_stream, "source")
+        fence = fence_of(self.assignment)
+        whole = replace(self.positions(js_stream, "source"), epoch=fence)
+        shards: Sequence[str] = await source.shards(context)
+        stores = {shard: replace(whole, name=f"{whole.name}-{token_of(shard)}") for shard in shards}
+        return ShardStore(stores, whole)
+
     async def _publish(
-        self, store: PositionStore, at: Position, subject: str, found: DecodeResult, batch: Batch
+        self,
+        store: PositionStore | ShardStore,
+        at: Position,
+        subject: str,
+        found: DecodeResult,
+        batch: Batch,
     ) -> Position:
         """Store the events of a batch with its position, and record what can't be read."""
         number = at.number + 1
@@ -159,7 +187,7 @@ class PullInstance(_SourceInstance):
             raise UnavailableError(
                 f"an event is larger than the broker accepts, {self._room} bytes"
             )
-        if len(payloads) > BATCH_MAX:
+        if len(payloads) + len(batch.position) > BATCH_MAX:
             raise UnavailableError("the source has read more than one atomic batch holds")
         after = await store.write(at, number, batch.position, subject, payloads)
         if not after.is_own or after.number != number:
