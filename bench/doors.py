@@ -67,6 +67,8 @@ TARGETS: Final = {
     "http in / bare server": 0.5,
     "file in, lines": 500_000,
     "csv in / Arrow alone": 0.7,
+    "kafka in, events": 200_000,
+    "kafka out, events": 200_000,
 }
 #: Most megabytes of an idle host.
 IDLE: Final = "idle host, MB"
@@ -253,7 +255,7 @@ def main() -> None:
     found["http in / bare server"] = found["http in, acked"] / found["http in, bare server"]
     found["csv in / Arrow alone"] = found["csv in"] / found["csv in, Arrow alone"]
     for name, value in found.items():
-        print(f"{name:24} {value:12,.2f}" if value < 1000 else f"{name:24} {value:12,.0f} /s")
+        print(f"{name:28} {value:12,.2f}" if value < 1000 else f"{name:28} {value:12,.0f} /s")
     if checks and missed(found):
         sys.exit(f"missed: {', '.join(missed(found))}")
 

@@ -73,7 +73,7 @@ SPECS: Final = (
                 "threading.option",
                 choices=("single.thread", "topic.wise", "partition.wise"),
                 is_ignored=True,
-                doc="One process reads all partitions.",
+                doc="@dist(parallel='n') divides the partitions over n instances.",
             ),
             Option("partition.no.list", doc="Partitions, comma-separated; all if not given."),
             Option(
@@ -84,7 +84,8 @@ SPECS: Final = (
                 "seq.enabled",
                 Kind.SWITCH,
                 "false",
-                doc="Payloads begin with 'id:number~'; a number that is not larger is a repeat.",
+                doc="Payloads begin with 'id:number~'; a number that is not larger is a repeat. Of "
+                "several instances each knows the numbers of its own partitions.",
             ),
             Option(
                 "enable.offsets.commit", Kind.SWITCH, "true", doc="Commit offsets to the group."
@@ -98,6 +99,7 @@ SPECS: Final = (
         Guarantee.EXACTLY_ONCE,
         "Transactions that were aborted are not read.",
         ("topic", "partition", "offset", "key", "record.timestamp"),
+        is_shared=True,
         extra="kafka",
         library="confluent_kafka",
     ),

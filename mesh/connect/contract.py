@@ -36,6 +36,13 @@ class UnavailableError(Exception):
         self.outcomes = dict(outcomes or {})
 
 
+class ShardsChangedError(Exception):
+    """The parts of its input that an instance of a source reads are others now.
+
+    The host opens the source again at once.
+    """
+
+
 class RefusedRecordsError(Exception):
     """A sink has written nothing, because it refuses some records; the host leaves those out.
 
@@ -87,6 +94,9 @@ class Context:
     producer: str = ""
     #: Names and types of the stream's attributes.
     attributes: tuple[tuple[str, str], ...] = ()
+    #: Number of the instance from 1, and of all instances of its group.
+    index: int = 1
+    count: int = 1
     #: Of the instance: a sink that keeps its own position refuses writers of earlier epochs by it.
     epoch: int = 0
 
@@ -118,8 +128,22 @@ class Record(NamedTuple):
     event: Mapping[str, Any] | None = None
 
 
+def payloads_of(records: Sequence[Record]) -> list[bytes]:
+    """The payloads of records; those of the host are not made one by one for it."""
+    found: list[bytes] | None = getattr(records, "payloads", None)
+    return found if found is not None else [record.payload for record in records]
+
+
 class Source(Protocol):
-    """A source that reads at its own pace and knows its position."""
+    """A source that reads at its own pace and knows its position.
+
+    Several instances may share its input if it consists of parts with positions of their own.  Such
+    a source has ``async shards(context)``, which the host calls before ``open``: the names of the
+    parts that instance ``index`` of ``count`` reads.  A part belongs to one instance, by a rule
+    that all instances apply alike.  ``open`` then gets the positions by part, and a batch has the
+    positions of the parts that it is from.  ``read`` raises ``ShardsChangedError`` once the parts
+    are others.
+    """
 
     async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
         """Begin after ``position``; None for the beginning."""
@@ -166,7 +190,8 @@ class Sink(Protocol):
 
     One that stores its position itself, in the transaction of the records, has the attribute
     ``position``: after ``open`` the ``sequence`` of the last record that is stored under
-    ``Context.producer``, None for none.  The host begins after it.
+    ``Context.producer``, None for none.  The host begins after it.  ``events_max`` is the number of
+    records up to which the host gives it whole messages in one ``write``; 2000 without it.
     """
 
     #: JSON values that the host stores with the position after each ``write``; None for a sink

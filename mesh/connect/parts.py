@@ -10,11 +10,20 @@ from mesh.connect.spec import Kind, Option
 ON_ERROR: Final = Option(
     "on.error",
     default="WAIT",
-    choices=("WAIT", "LOG", "STORE"),
-    doc="WAIT: this sink waits and tries again. LOG: drops the events. STORE: error stream.",
+    choices=("WAIT", "LOG", "STORE", "STREAM"),
+    doc="WAIT: this sink waits and tries again. LOG: drops the events. STORE: error stream. "
+    "STREAM: fault stream.",
+)
+#: Of every source: for payloads that can't be read and have no client that waits for an answer.
+ON_UNREADABLE: Final = Option(
+    "on.error",
+    default="STORE",
+    choices=("LOG", "STORE", "STREAM"),
+    doc="Of payloads that can't be read. STORE: error stream. LOG: drops them. STREAM: fault "
+    "stream, with null for each attribute.",
 )
 REF: Final = Option("ref", doc="Options from the node's own file; written ones take precedence.")
-SOURCE: Final = (REF,)
+SOURCE: Final = (ON_UNREADABLE, REF)
 SINK: Final = (ON_ERROR, REF)
 TLS_CA: Final = Option("tls.ca", is_file=True, doc="Path of the authority's PEM file.")
 

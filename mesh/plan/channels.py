@@ -163,7 +163,8 @@ class _Channels:
                 own.setdefault((name, share.key.identity), channel)
         self.keyed |= own
         if ends.has_plain:
-            is_made = bool(ends.writers or ends.receiver) and not ends.is_filled_by_key
+            is_fault = name.startswith("!")
+            is_made = bool(ends.writers or ends.receiver or is_fault) and not ends.is_filled_by_key
             form = Format.ARROW if ends.outside and is_made else Format.JSON
             self.plain[name] = Channel(app, ends.schema, format=form)
         by_key = list(own.values())
@@ -215,7 +216,8 @@ def _outputs(
         outputs[writer.name] = tuple(channel for channels in written for channel in channels)
     outputs |= {p.name: (p.target,) for p in made.partitioners}
     for door in connections.doors:
-        outputs[door.name] = (made.plain[door.stream],) if door.is_source else ()
+        written_to = (door.stream if door.is_source else "", door.faults)
+        outputs[door.name] = tuple(made.plain[stream] for stream in written_to if stream)
     return outputs | {trigger_group(t): (made.plain[t.schema.name],) for t in triggers}
 
 
@@ -241,11 +243,12 @@ def _ends(
         source_at = [g for g in groups if schema.name in connections.sources.get(g.name, ())]
         entrances = connections.doors_of(schema.name, sources=True)
         exits = connections.doors_of(schema.name, sources=False)
-        has_doors = bool(entrances or exits)
+        failing = tuple(d for d in connections.doors if d.faults == schema.name)
+        has_doors = bool(entrances or exits or failing)
         is_used = writers or readers or has_doors
         if (_is_internal(writers, readers, source_at) and not has_doors) or not is_used:
             continue
-        _refuse_shared_writing(schema.name, writers, readers, entrances)
+        _refuse_shared_writing(schema.name, writers, readers, (*entrances, *failing))
         outside = tuple(
             (g.name, share)
             for g in readers
@@ -254,7 +257,7 @@ def _ends(
             if share.stream == schema.name
         )
         # Where the app has sources of its own, clients publish to those.
-        is_open = receiver is None and (schema.name in defined or not writers)
+        is_open = receiver is None and (schema.name in defined or not (writers or failing))
         found.append(_Ends(schema, tuple(writers), receiver, outside, is_open, has_doors))
     return found
 

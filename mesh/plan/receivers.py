@@ -21,11 +21,13 @@ from mesh.plan.doors import door_of
 from mesh.plan.nats_source import foreign_channel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from mesh.language.syntax import Annotation
     from mesh.model.app import Channel
     from mesh.plan.bound import BoundApp
+    from mesh.plan.dependencies import Uses
+    from mesh.plan.doors import Door
     from mesh.plan.groups import Group
 
 
@@ -54,6 +56,8 @@ class DoorGroup:
     #: ``source http`` and the like.
     connector: str
     parallel: int = 1
+    #: Stream of its failed events, ``!S``; empty for none, then they go to the error stream.
+    faults: str = ""
 
     @property
     def is_source(self) -> bool:
@@ -113,8 +117,9 @@ def connect(bound: BoundApp, groups: Sequence[Group]) -> Connections:
                 home = receivers[-1].name
             sources.setdefault(home, []).append(stream)
         used = [a for a in given if a not in native] if readers or sinks else []
-        doors += _doors(stream, RECEIVER_PREFIX, used)
-        doors += _doors(stream, SINK_PREFIX, sinks)
+        fault = _fault_stream(stream, uses.values())
+        doors += _doors(stream, RECEIVER_PREFIX, used, fault)
+        doors += _doors(stream, SINK_PREFIX, sinks, fault)
     return Connections(
         tuple(receivers),
         tuple(doors),
@@ -123,7 +128,28 @@ def connect(bound: BoundApp, groups: Sequence[Group]) -> Connections:
     )
 
 
-def _doors(stream: str, prefix: str, annotations: Sequence[Annotation]) -> Iterator[DoorGroup]:
+def _fault_stream(stream: str, uses: Collection[Uses]) -> tuple[str, bool]:
+    """Its fault stream, empty if nothing reads it; and whether its reader also writes it."""
+    name = f"!{stream}"
+    readers = [own for own in uses if name in own.reads]
+    return name if readers else "", any(stream in own.reads for own in readers)
+
+
+def _faults_of(door: Door, fault: tuple[str, bool]) -> str:
+    """The fault stream that a source or sink writes; empty for none."""
+    name, is_inner = fault
+    given = {key.lower(): text.upper() for key, text in door.options.items()}
+    on_error = given.get("on.error", "")
+    if on_error == "STREAM":
+        return name
+    # As in the reference engine, a refused event is one whatever the sink does while it waits.
+    is_refusing = door.role is Role.SINK and on_error != "STORE" and not is_inner
+    return name if is_refusing else ""
+
+
+def _doors(
+    stream: str, prefix: str, annotations: Sequence[Annotation], fault: tuple[str, bool]
+) -> Iterator[DoorGroup]:
     """Groups ``sink-{stream}``, ``sink-{stream}-2`` and so on."""
     for number, annotation in enumerate(annotations, 1):
         door = door_of(annotation)
@@ -136,4 +162,5 @@ def _doors(stream: str, prefix: str, annotations: Sequence[Annotation]) -> Itera
                 hint="Leave parallel out: one instance has one position.",
             )
         name = f"{prefix}{stream}" + (f"-{number}" if number > 1 else "")
-        yield DoorGroup(name, stream, annotation, door.connector, parallel)
+        faults = _faults_of(door, fault)
+        yield DoorGroup(name, stream, annotation, door.connector, parallel, faults)

@@ -1,15 +1,17 @@
 """Change of a group's number of instances: the same plan of the app in all else.
 
-Two kinds of groups can be scaled without another change: a group that is divided by key, up to the
-number of its partitions; and a group without state, whose instances read blocks of their input in
-turn.
+Three kinds of groups can be scaled without another change: a group that is divided by key, up to
+the number of its partitions; a group without state, whose instances read blocks of their input in
+turn; and a source of which several instances may take in events, as of ``kafka`` and ``http``.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from mesh.connect import registry
+from mesh.connect.spec import Role
 from mesh.errors import MeshError
 from mesh.model.app import GroupKind, Strategy
 
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.model.app import AppSpec, GroupSpec
+
+
+_NOT_SHARED: Final = (
+    "What takes events in, or makes them, is not shared.",
+    "Scale the groups behind it.",
+)
 
 
 def scaled(spec: AppSpec, group: str, parallel: int) -> AppSpec:
@@ -73,6 +81,12 @@ def with_instances(group: GroupSpec, parallel: int) -> GroupSpec:
     return replace(group, parallel=parallel, inputs=inputs)
 
 
+def _may_share(group: GroupSpec) -> bool:
+    """Whether several instances may take in the events of its source."""
+    specs = [registry.find(Role.SOURCE, c.partition(" ")[2]) for c in group.connectors]
+    return all(spec is not None and spec.is_shared for spec in specs)
+
+
 def _partitions(group: GroupSpec) -> int:
     """Number of virtual partitions of a group; 0 for one that isn't divided."""
     keyed = (i.channel for i in group.inputs if i.strategy is Strategy.BY_KEY)
@@ -93,8 +107,10 @@ def _reason_against(group: GroupSpec, parallel: int) -> tuple[str, str] | None:
         )
     if group.kind is GroupKind.PARTITIONER:
         return "It keeps the order of the events with one key.", "Publish events with their key."
+    if group.kind is GroupKind.RECEIVER and group.connectors:
+        return None if _may_share(group) else _NOT_SHARED
     if group.kind is not GroupKind.QUERIES or group.sources:
-        return "What takes events in, or makes them, is not shared.", "Scale the groups behind it."
+        return _NOT_SHARED
     if group.stateful and not partitions:
         return (
             "It keeps state, which is not divided by key.",

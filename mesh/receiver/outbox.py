@@ -2,7 +2,7 @@
 
 It reads the channel by sequence, maps the events, and writes them.  While the destination is away
 it waits and tries again with a growing delay; nothing else waits for it.  Events that it refuses go
-to the app's error stream.
+to the stream's fault stream, or to the app's error stream if nothing reads that.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from mesh.mapping.contract import Refusal
 from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
 from mesh.receiver.channel_reader import ChannelReader
-from mesh.receiver.outbox_items import Destination, Item, items_of, portions
+from mesh.receiver.faults import AWAY, REFUSED, own_time_ms, write_fault
+from mesh.receiver.outbox_items import Destination, Item, Items, Records, items_of, portions
 from mesh.receiver.positions import Position, TakenOverError, initial
 from pyspark_nats.decode import decode_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from nats.aio.client import Client
 
@@ -75,6 +76,7 @@ class Outbox:
         skips: Sequence[tuple[int, int]] = (),
         group: str = "",
         on_error: str = "WAIT",
+        faults: Channel | None = None,
         records_errors: bool = False,
         key_prefix: str = "",
         changed: Callable[[], None] = lambda: None,
@@ -90,6 +92,7 @@ class Outbox:
         self._start, self._floor, self._skips = start, floor, skips
         self._group = group
         self._on_error = on_error
+        self._faults = faults
         self._records_errors = records_errors
         self._key_prefix = key_prefix
         self._stored = Position()
@@ -161,23 +164,22 @@ class Outbox:
         self._done = messages[-1].sequence
 
     async def _send_some(self, messages: Sequence[Message]) -> None:
-        items = await self._items(messages)
-        at = 0
-        while at < len(items):
-            end = min(at + _EVENTS_MAX, len(items))
-            # A position is that of a whole message.
-            while end < len(items) and items[end].message is items[end - 1].message:
-                end += 1
-            await self._write(items[at:end])
-            self._done = items[end - 1].message.sequence
-            if self._to.sink.state is not None:
-                await self._store()
-            at = end
+        events_max: int = getattr(self._to.sink, "events_max", _EVENTS_MAX)
+        async for items in self._items(messages):
+            at = 0
+            while at < len(items):
+                # A position is that of a whole message.
+                end = items.end_of_message(min(at + events_max, len(items)))
+                some = items[at:end]
+                await self._write(some)
+                self._done = some.last.sequence
+                if self._to.sink.state is not None:
+                    await self._store()
+                at = end
 
-    async def _items(self, messages: Sequence[Message]) -> list[Item]:
+    async def _items(self, messages: Sequence[Message]) -> AsyncIterator[Items]:
         data = pa.array([m.data for m in messages], pa.binary())
         kinds = pa.array([m.content_type for m in messages], pa.string())
-        items: list[Item] = []
         first = 0
         while first < len(messages):
             found = decode_messages(
@@ -192,34 +194,35 @@ class Outbox:
                 mask = np.asarray(self._to.choose(rows), bool)
                 rows, message_of = rows.filter(pa.array(mask)), message_of[mask]
                 index_of = index_of[mask]
-            own = [messages[first + int(n)] for n in message_of]
-            items += await self._kept(
-                items_of(self._to, self._mapper, self._key_prefix, rows, own, index_of)
+            own = messages[first : first + found.taken]
+            yield await self._kept(
+                items_of(self._to, self._mapper, self._key_prefix, rows, own, message_of, index_of)
             )
             first += found.taken
-        return items
 
-    async def _kept(self, items: list[Item]) -> list[Item]:
+    async def _kept(self, items: Items) -> Items:
         """The items that have a payload; events that the mapper refuses are recorded."""
         if not getattr(self._mapper, "may_refuse", False):
             return items
-        for item in items:
-            if isinstance(item.record.payload, Refusal):
-                reason = item.record.payload.decode()
-                await self._record(item.message, item.place, reason, item.event, item)
-        return [item for item in items if not isinstance(item.record.payload, Refusal)]
+        kept = []
+        for at, payload in enumerate(items.payloads):
+            if isinstance(payload, Refusal):
+                item = items[at]
+                await self._record(item.message, item.place, payload.decode(), item.event, item)
+            else:
+                kept.append(at)
+        return items.pick(kept)
 
-    async def _write(self, items: Sequence[Item]) -> None:
+    async def _write(self, left: Items) -> None:
         """Write records until each is written or refused."""
-        left = list(items)
         while left:
             try:
-                outcomes = await self._to.sink.write([item.record for item in left])
+                outcomes = await self._to.sink.write(Records(left))
                 if any(outcomes):
                     await self._settle(left, dict(enumerate(outcomes)))
                 else:
                     self.rows_out += len(left)
-                left = []
+                left = left[:0]
                 self._attempts = 0
                 self._retries = self._retries.running(self._clock.monotonic_s())
             except RefusedRecordsError as error:
@@ -233,12 +236,13 @@ class Outbox:
                     if self._stopping.is_set():
                         raise
                     continue
-                if self._on_error == "STORE":
-                    await self._settle(left, dict.fromkeys(range(len(left)), str(error)))
+                if self._on_error in ("STORE", "STREAM"):
+                    reasons = dict.fromkeys(range(len(left)), str(error))
+                    await self._settle(left, reasons, AWAY)
                 else:
                     extra = fields(door=self._to.name, events=len(left), error=error)
                     log.warning("events were dropped", extra=extra)
-                left = []
+                left = left[:0]
 
     async def replay(self, replayed: Replayed) -> str | None:
         """Write a payload again, between others; None, or the reason why it is refused.
@@ -276,26 +280,35 @@ class Outbox:
                     outcome.set_exception(UnavailableError(str(error) or type(error).__name__))
                 raise
 
-    def _advance(self, left: Sequence[Item]) -> None:
+    def _advance(self, left: Items) -> None:
         if left and self._to.sink.state is None:
             self._done = max(self._done, left[0].message.sequence - 1)
 
     async def _settle(
-        self, items: Sequence[Item], outcomes: Mapping[int, str | None]
-    ) -> list[Item]:
-        """Record what was refused; the items without an outcome."""
+        self, items: Items, outcomes: Mapping[int, str | None], kind: str = REFUSED
+    ) -> Items:
+        """Record what was refused; the items without an outcome.  ``kind``: class of the reason."""
         for at, reason in outcomes.items():
             if reason is None:
                 self.rows_out += 1
                 continue
             item = items[at]
-            await self._record(item.message, item.place, reason, item.record.payload, item)
-        return [item for at, item in enumerate(items) if at not in outcomes]
+            await self._record(item.message, item.place, reason, item.record.payload, item, kind)
+        return items.pick([at for at in range(len(items)) if at not in outcomes])
 
     async def _record(
-        self, message: Message, index: int, reason: str, data: bytes, item: Item | None = None
-    ) -> None:
+        self, message: Message, index: int, reason: str, data: bytes,
+        item: Item | None = None, kind: str = REFUSED,
+    ) -> None:  # fmt: skip
         self.errors += 1
+        name = f"{self._key_prefix}/{message.sequence}.{index}/{self._to.name}"
+        if item is not None and self._faults is not None:
+            time_ms = own_time_ms(message, index, self._channel.stream.arrow)
+            await write_fault(
+                self._client, self._faults, item.rows.slice(item.row, 1), reason,
+                kind=kind, key=name, time_ms=time_ms,
+            )  # fmt: skip
+            return
         app = self._channel.app
         entry = error_entry.of_unreadable(
             self._channel.stream.name, message.sequence, index, message.time_ms, None,
@@ -305,7 +318,6 @@ class Outbox:
             options=item.record.options if item is not None else None,
             event=item.event if item is not None else b"",
         )  # fmt: skip
-        name = f"{self._key_prefix}/{message.sequence}.{index}/{self._to.name}"
         await self._client.jetstream().publish(
             names.error_subject(app), entry, headers={"Nats-Msg-Id": name}
         )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 from mesh.connect.contract import Record
 from pyspark_nats.encode import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
@@ -55,14 +57,117 @@ class Item(NamedTuple):
         return line
 
 
+@dataclass(frozen=True, slots=True)
+class Items(Sequence[Item]):
+    """Records of rows, as columns; an item is made when it is asked for.
+
+    All sequences but ``messages`` have one value for each item.
+    """
+
+    prefix: str
+    rows: pa.RecordBatch
+    messages: Sequence[Message]
+    #: Index of its message, ascending.
+    message_of: Sequence[int]
+    #: Place of its event in the message.
+    places: Sequence[int]
+    #: Index in ``rows``.
+    row_of: Sequence[int]
+    payloads: list[bytes]
+    #: Values of dynamic options; empty for a plain sink.
+    options: Sequence[Mapping[str, str]] = ()
+    #: Values by attribute; empty for a sink that takes payloads.
+    events: Sequence[Mapping[str, Any]] = ()
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    @overload
+    def __getitem__(self, at: int) -> Item: ...
+    @overload
+    def __getitem__(self, at: slice) -> Items: ...
+    def __getitem__(self, at: int | slice) -> Item | Items:
+        if isinstance(at, slice):
+            return replace(
+                self,
+                message_of=self.message_of[at],
+                places=self.places[at],
+                row_of=self.row_of[at],
+                payloads=self.payloads[at],
+                options=self.options[at],
+                events=self.events[at],
+            )
+        message = self.messages[self.message_of[at]]
+        return Item(self.record(at), message, self.places[at], self.rows, self.row_of[at])
+
+    def record(self, at: int) -> Record:
+        """The record of one item."""
+        sequence = self.messages[self.message_of[at]].sequence
+        return Record(
+            f"{self.prefix}/{sequence}.{self.places[at]}",
+            self.payloads[at],
+            self.options[at] if self.options else _NONE,
+            sequence,
+            self.events[at] if self.events else None,
+        )
+
+    def pick(self, some: Sequence[int]) -> Items:
+        """The items at ascending indices."""
+        if len(some) == len(self):
+            return self
+        return replace(
+            self,
+            message_of=[self.message_of[at] for at in some],
+            places=[self.places[at] for at in some],
+            row_of=[self.row_of[at] for at in some],
+            payloads=[self.payloads[at] for at in some],
+            options=[self.options[at] for at in some] if self.options else (),
+            events=[self.events[at] for at in some] if self.events else (),
+        )
+
+    def end_of_message(self, at: int) -> int:
+        """The least end of whole messages that is not less than ``at``; at least 1."""
+        return bisect_right(self.message_of, self.message_of[at - 1], lo=at)
+
+    @property
+    def last(self) -> Message:
+        """The message of the last item."""
+        return self.messages[self.message_of[-1]]
+
+
+@dataclass(frozen=True, slots=True)
+class Records(Sequence[Record]):
+    """The records of items, as a sink gets them."""
+
+    items: Items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, at: int) -> Record: ...
+    @overload
+    def __getitem__(self, at: slice) -> Records: ...
+    def __getitem__(self, at: int | slice) -> Record | Records:
+        if isinstance(at, slice):
+            return Records(self.items[at])
+        return self.items.record(at)
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """All payloads; see ``mesh.connect.contract.payloads_of``."""
+        return self.items.payloads
+
+
 def items_of(
     to: Destination,
     mapper: SinkMapper,
     prefix: str,
     rows: pa.RecordBatch,
     messages: Sequence[Message],
+    message_of: Any,
     index: Any,
-) -> list[Item]:
+) -> Items:
     """The records of rows.
 
     Args:
@@ -70,38 +175,24 @@ def items_of(
         mapper: gives the payloads.
         prefix: begins the key of each.
         rows: length n.
-        messages: length n, the message of each row.
+        messages: those of the rows, and perhaps others.
+        message_of: length n, ascending integers; the index of each row's message.
         index: length n, integers; the place of each row in its message.
     """
-    payloads = mapper.encode(rows)
     names = list(to.dynamic)
     columns = [values(rows) for values in to.dynamic.values()]
-    # Events of a plain sink share one mapping.
-    options = (
-        [dict(zip(names, own, strict=True)) for own in zip(*columns, strict=True)]
-        if names
-        else [_NONE] * len(payloads)
+    options = [dict(zip(names, own, strict=True)) for own in zip(*columns, strict=True)]
+    return Items(
+        prefix,
+        rows,
+        messages,
+        message_of.tolist(),
+        index.tolist(),
+        range(rows.num_rows),
+        mapper.encode(rows),
+        options,
+        rows.to_pylist() if getattr(to.sink, "takes_events", False) else (),
     )
-    takes_events = getattr(to.sink, "takes_events", False)
-    events = rows.to_pylist() if takes_events else [None] * rows.num_rows
-    return [
-        Item(
-            Record(
-                f"{prefix}/{message.sequence}.{place}",
-                payload,
-                options[at],
-                message.sequence,
-                events[at],
-            ),
-            message,
-            place,
-            rows,
-            at,
-        )
-        for at, (payload, message, place) in enumerate(
-            zip(payloads, messages, index.tolist(), strict=True)
-        )
-    ]
 
 
 def portions(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:

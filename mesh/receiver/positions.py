@@ -104,36 +104,24 @@ class PositionStore:
         Raises:
             TakenOverError: a newer epoch has stored one; MeshError: MESH-N113 for refused events.
         """
-        batch = secrets.token_hex(6)
-        for count, payload in enumerate(messages, 1):
-            headers = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(count)}
-            headers["Content-Type"] = "application/json"
-            await self.client.publish(subject, payload, headers=headers)
-        headers = {"Nats-Expected-Last-Subject-Sequence": str(before.sequence)}
-        if messages:
-            headers |= {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(len(messages) + 1)}
-            headers |= {"Nats-Batch-Commit": "1"}
+        marker = self.marker(before, number, values)
+        sequence = await commit(self.client, self.name, [marker], subject, messages)
+        if sequence is None:
+            return await self.read()
+        await self.purge()
+        return Position(number, values, sequence, is_own=True)
+
+    def marker(
+        self, before: Position, number: int, values: Mapping[str, Any]
+    ) -> tuple[str, int, bytes]:
+        """Subject, expected last sequence and payload of the message that stores a position."""
         marker = {
             "position": number,
             "epoch": self.epoch,
             "incarnation": self.incarnation,
             "source": dict(values),
         }
-        reply = await self.client.request(
-            self._subject, orjson.dumps(marker), timeout=_TIMEOUT_S, headers=headers
-        )
-        answer = orjson.loads(reply.data)
-        error = answer.get("error")
-        if error is None:
-            await self._purge()
-            return Position(number, values, answer["seq"], is_own=True)
-        if error.get("err_code") in _WRONG_LAST:
-            return await self.read()
-        raise MeshError(
-            "MESH-N113",
-            f'position of "{self.name}" was not stored',
-            detail=f"The server says: {error.get('description')}.",
-        )
+        return self._subject, before.sequence, orjson.dumps(marker)
 
     async def take_over(self, values: Mapping[str, Any] | None = None) -> Position:
         """The stored position, stored again with this epoch: older ones are refused from then on.
@@ -151,12 +139,61 @@ class PositionStore:
         """Store a position again, so that the stream's ``max_age`` doesn't remove it."""
         return await self.write(before, before.number, before.values)
 
-    async def _purge(self) -> None:
+    async def purge(self) -> None:
         """Purge old markers once there are many; they cost space only."""
         self._written += 1
         if self._written % _MARKERS_MAX == 0:
             js = self.client.jetstream()
             await js.purge_stream(self.js_stream, subject=self._subject, keep=1)
+
+
+async def commit(
+    client: Client,
+    name: str,
+    markers: Sequence[tuple[str, int, bytes]],
+    subject: str = "",
+    messages: Sequence[bytes] = (),
+) -> int | None:
+    """Store markers, and messages before them, all in one atomic batch or none.
+
+    Args:
+        client: the host's.
+        name: of the position, for messages.
+        markers: at least one, as ``PositionStore.marker`` makes them.
+        subject: of the messages.
+        messages: events as JSON; with the markers at most ``BATCH_MAX`` + 1.
+
+    Returns:
+        The sequence of the last marker, those before it have the preceding ones; None if a marker
+        was stored meanwhile by somebody else, or earlier and the answer was lost.
+
+    Raises:
+        MeshError: MESH-N113 for refused events; NatsError, TimeoutError, OSError.
+    """
+    batch = secrets.token_hex(6)
+    is_batch = len(messages) + len(markers) > 1
+    kind = {"Content-Type": "application/json"}
+    sent = [(subject, payload, kind) for payload in messages]
+    sent += [(s, data, {"Nats-Expected-Last-Subject-Sequence": str(n)}) for s, n, data in markers]
+    for count, (to, payload, headers) in enumerate(sent, 1):
+        own = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(count)} if is_batch else {}
+        if count < len(sent):
+            await client.publish(to, payload, headers=headers | own)
+            continue
+        if is_batch:
+            own["Nats-Batch-Commit"] = "1"
+        reply = await client.request(to, payload, timeout=_TIMEOUT_S, headers=headers | own)
+    answer = orjson.loads(reply.data)
+    error = answer.get("error")
+    if error is None:
+        return int(answer["seq"])
+    if error.get("err_code") in _WRONG_LAST:
+        return None
+    raise MeshError(
+        "MESH-N113",
+        f'position of "{name}" was not stored',
+        detail=f"The server says: {error.get('description')}.",
+    )
 
 
 def initial(position: Position, start: int, floor: int = 0) -> Position:

@@ -84,6 +84,7 @@ class SinkInstance(DoorInstance):
                     skips=skips,
                     group=self.group.name,
                     on_error=str(destination.context.options.get("on.error") or "WAIT").upper(),
+                    faults=next(iter(self.group.outputs), None),
                     # One reader of the channel records what can't be read.
                     records_errors=group_input.records_errors and number == 1,
                     key_prefix=prefix,

@@ -5,31 +5,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
-from mesh.connect.contract import Context, RefusedPayloadError, UnavailableError
+from mesh.connect.contract import (
+    Context,
+    RefusedPayloadError,
+    ShardsChangedError,
+    UnavailableError,
+)
+from mesh.logs import fields
 from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
+from mesh.receiver.faults import write_fault
 from mesh.receiver.instance import DoorInstance, Opened
 from mesh.receiver.positions import BATCH_MAX, initial
 from mesh.receiver.publisher import Publisher
+from mesh.receiver.shards import ShardStore, fence_of, token_of
 from mesh.receiver.sinks import endpoint_of
+from pyspark_nats.arrow import kernels
 from pyspark_nats.encode import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
-
     from mesh.connect.contract import Batch, Source
     from mesh.receiver.positions import Position, PositionStore
     from mesh.receiver.replaying import Replayed
     from pyspark_nats.decode import DecodeResult
+
+log = logging.getLogger(__name__)
 
 #: Bytes of a message besides its payload.
 _HEAD_ROOM: Final = 4096
@@ -42,16 +53,19 @@ _TOGETHER: Final = 512
 
 def lines_of(rows: pa.RecordBatch, bytes_max: int) -> Iterator[bytes]:
     """JSON lines of rows in payloads of at most ``bytes_max``; a longer event stands alone."""
-    some: list[bytes] = []
-    size = 0
-    for line in to_json(rows).to_pylist():
-        if some and size + len(line) > bytes_max:
-            yield b"\n".join(some)
-            some, size = [], 0
-        some.append(line)
-        size += len(line) + 1
-    if some:
-        yield b"\n".join(some)
+    lines = to_json(rows)
+    as_one: Any = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+    whole: bytes = kernels.binary_join(as_one, b"\n")[0].as_py()
+    # End of each line in the whole, its line feed among it.
+    sizes = kernels.binary_length(lines).to_numpy(zero_copy_only=False)
+    ends = np.cumsum(sizes.astype(np.int64) + 1)
+    first = start = 0
+    while first < len(ends):
+        last = int(np.searchsorted(ends, start + bytes_max + 1, side="right"))
+        last = max(first + 1, last)
+        end = int(ends[last - 1])
+        yield whole[start : end - 1]
+        first, start = last, end
 
 
 class _SourceInstance(DoorInstance):
@@ -72,6 +86,8 @@ class _SourceInstance(DoorInstance):
             self.environment.access,
             instance=self.assignment.instance,
             client=self.environment.client,
+            index=self.assignment.index,
+            count=self.group.parallel,
         )
         return opened, context
 
@@ -112,12 +128,13 @@ class PullInstance(_SourceInstance):
 
     async def _run(self) -> None:
         opened, context = self._opened()
-        (channel,) = self.group.outputs
-        store = self.positions(channel.js_stream(), "source")
-        at = initial(await store.take_over(), 0)
+        channel = self.group.outputs[0]
+        self._on_error = str(context.options.get("on.error") or "STORE").upper()
         source: Source = self.environment.make(opened.spec)
         clock = self.environment.clock
         try:
+            store = await self._store_of(source, context, channel.js_stream())
+            at = initial(await store.take_over(), 0)
             await source.open(context, at.values or None)
             self._running()
             stored_s = clock.monotonic_s()
@@ -131,14 +148,34 @@ class PullInstance(_SourceInstance):
                     await source.committed(batch.position)
                 elif clock.monotonic_s() - stored_s >= _RENEW_S:
                     at, stored_s = await store.renew(at), clock.monotonic_s()
+        except ShardsChangedError:
+            # It is opened again with those that it has now.
+            return
         except UnavailableError as error:
             self._reason = str(error)
             raise
         finally:
             await source.close()
 
+    async def _store_of(
+        self, source: Source, context: Context, js_stream: str
+    ) -> PositionStore | ShardStore:
+        """The store of its position, or of those of the parts that it reads."""
+        if not hasattr(source, "shards"):
+            return self.positions(js_stream, "source")
+        fence = fence_of(self.assignment)
+        whole = replace(self.positions(js_stream, "source"), epoch=fence)
+        shards: Sequence[str] = await source.shards(context)
+        stores = {shard: replace(whole, name=f"{whole.name}-{token_of(shard)}") for shard in shards}
+        return ShardStore(stores, whole)
+
     async def _publish(
-        self, store: PositionStore, at: Position, subject: str, found: DecodeResult, batch: Batch
+        self,
+        store: PositionStore | ShardStore,
+        at: Position,
+        subject: str,
+        found: DecodeResult,
+        batch: Batch,
     ) -> Position:
         """Store the events of a batch with its position, and record what can't be read."""
         number = at.number + 1
@@ -150,7 +187,7 @@ class PullInstance(_SourceInstance):
             raise UnavailableError(
                 f"an event is larger than the broker accepts, {self._room} bytes"
             )
-        if len(payloads) > BATCH_MAX:
+        if len(payloads) + len(batch.position) > BATCH_MAX:
             raise UnavailableError("the source has read more than one atomic batch holds")
         after = await store.write(at, number, batch.position, subject, payloads)
         if not after.is_own or after.number != number:
@@ -160,14 +197,21 @@ class PullInstance(_SourceInstance):
 
     async def _record(self, name: str, index: int, reason: str, payload: bytes) -> None:
         self._bad += 1
-        (channel,) = self.group.outputs
+        own = self.assignment
+        key = f"{own.app}/{own.app_incarnation}/{self.group.name}/{name}.{index}"
+        channel, *faults = self.group.outputs
+        client = self.environment.client
+        if self._on_error == "LOG":
+            log.warning("payload was dropped", extra=fields(group=self.group.name, error=reason))
+            return
+        if faults:
+            await write_fault(client, faults[0], None, reason, key=key)
+            return
         entry = error_entry.of_unreadable(
             channel.stream.name, 0, index, self.environment.clock.wall_ms(), None,
             self.group.name, reason, payload, door=self.group.connectors[0],
         )  # fmt: skip
-        own = self.assignment
-        key = f"{own.app}/{own.app_incarnation}/{self.group.name}/{name}.{index}"
-        await self.environment.client.jetstream().publish(
+        await client.jetstream().publish(
             names.error_subject(own.app), entry, headers={"Nats-Msg-Id": key}
         )
 
@@ -195,7 +239,7 @@ class ServerInstance(_SourceInstance):
 
     async def _run(self) -> None:
         opened, context = self._opened()
-        (channel,) = self.group.outputs
+        channel = self.group.outputs[0]
         self._subject = channel.subject()
         self._requests: asyncio.Queue[_Request] = asyncio.Queue()
         self._waiting: set[_Request] = set()

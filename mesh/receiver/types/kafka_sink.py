@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect.contract import RefusedRecordsError, UnavailableError
+from mesh.connect.contract import RefusedRecordsError, UnavailableError, payloads_of
 from mesh.connect.extras import library
 from mesh.receiver.types.kafka import reason_of, settings
 from mesh.receiver.types.threads import in_thread
@@ -35,6 +35,8 @@ class KafkaSink:
     """See ``mesh.connect.contract.Sink``."""
 
     state: Mapping[str, Any] | None = None
+    #: Records of a transaction: its commit costs the broker more than a few thousand records.
+    events_max = 20_000
 
     def __init__(self) -> None:
         #: Sequence of the last record that a committed transaction has.
@@ -158,7 +160,7 @@ class KafkaSink:
         """Hand records to the client, those of one topic and partition together."""
         options = self._options
         is_plain = not (options.get("key") or options.get("partition.no") or records[0].options)
-        values = [record.payload for record in records]
+        values = payloads_of(records)
         if self._prefix:
             head, first = self._prefix, self._number + 1
             values = [f"{head}:{first + at}~".encode() + v for at, v in enumerate(values)]

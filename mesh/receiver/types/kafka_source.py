@@ -1,5 +1,7 @@
 """Source ``kafka``: partitions are assigned, not subscribed to, and read from stored offsets.
 
+Several instances divide the partitions by a rule; each partition has a position of its own.
+
 The client's own threads fetch.  A thread of the host's pool takes what has arrived, many records at
 a time, so that the event loop never waits for a broker.
 """
@@ -11,8 +13,9 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from zlib import crc32
 
-from mesh.connect.contract import Batch, UnavailableError
+from mesh.connect.contract import Batch, ShardsChangedError, UnavailableError
 from mesh.connect.extras import library
 from mesh.receiver.types.kafka import first_offsets, reason_of, settings, without_repeats, words
 from mesh.receiver.types.threads import in_thread
@@ -69,27 +72,32 @@ def _name(message: Message) -> str:
     return f"{message.topic()}/{message.partition()}/{message.offset()}"
 
 
+def shard_of(topic: str, number: int) -> str:
+    """The name of a partition's position."""
+    return f"{topic}/{number}"
+
+
+def place_of(shard: str) -> tuple[str, int]:
+    """Topic and number of a position's partition."""
+    topic, _, number = shard.rpartition("/")
+    return topic, int(number)
+
+
 class KafkaSource:
     """See ``mesh.connect.contract.Source``."""
 
     def __init__(self) -> None:
         self._consumer: Consumer | None = None
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
-        """Assign the partitions of the topics, each at its stored offset."""
+    async def shards(self, context: Context) -> Sequence[str]:
+        """The partitions that this instance reads: ``topic/number``."""
         self._kafka = library("confluent_kafka", "kafka")
         options = self._options = context.options
         self._topics = words(options["topic.list"])
         self._only = {int(word) for word in words(options.get("partition.no.list"))}
         self._first = first_offsets(options.get("topic.offsets.map"))
-        stored = position or {}
-        self._offsets: dict[str, dict[str, int]] = {
-            topic: dict(offsets) for topic, offsets in (stored.get("offsets") or {}).items()
-        }
-        self._numbers: dict[str, int] = dict(stored.get("numbers") or {})
         self._is_numbered = bool(options.get("seq.enabled"))
-        self._assigned: set[tuple[str, int]] = set()
-        self._looked_s = 0.0
+        self._index, self._count = context.index, context.count
         own = {
             "client.id": context.instance,
             "group.id": options["group.id"],
@@ -103,7 +111,28 @@ class KafkaSource:
             self._consumer = self._kafka.Consumer(given)
         except self._kafka.KafkaException as error:
             raise ValueError(f"the client refuses its settings: {reason_of(error)}") from error
-        await self._in_thread(self._assign)
+        self._own: list[tuple[str, int]] = await self._in_thread(self._look)
+        return [shard_of(*place) for place in self._own]
+
+    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+        """Assign the partitions, each at its stored offset."""
+        if self._consumer is None:
+            await self.shards(context)
+        stored = position or {}
+        # Of a version that had one position for all partitions.
+        whole = stored.get("") or {}
+        self._numbers: dict[str, int] = dict(whole.get("numbers") or {})
+        offsets: list[TopicPartition] = []
+        for topic, number in self._own:
+            own = stored.get(shard_of(topic, number)) or {}
+            for name, last in (own.get("numbers") or {}).items():
+                self._numbers[name] = max(last, self._numbers.get(name, -1))
+            known = (whole.get("offsets") or {}).get(topic, {}).get(str(number))
+            first = self._first.get(topic, self._kafka.OFFSET_BEGINNING)
+            offset = own.get("offset", first if known is None else known)
+            offsets.append(self._kafka.TopicPartition(topic, number, offset))
+        assert self._consumer is not None
+        self._consumer.assign(offsets)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         try:
@@ -111,11 +140,11 @@ class KafkaSource:
         except self._kafka.KafkaException as error:
             raise UnavailableError(reason_of(error)) from error
 
-    def _assign(self) -> None:
-        """Add the partitions that are not assigned yet."""
+    def _look(self) -> list[tuple[str, int]]:
+        """The partitions that this instance reads, by topic and number."""
         assert self._consumer is not None
         self._looked_s = time.monotonic()
-        new: list[TopicPartition] = []
+        own: list[tuple[str, int]] = []
         for topic in self._topics:
             found = self._consumer.list_topics(topic, timeout=_CALL_S).topics[topic]
             if found.error is not None:
@@ -124,20 +153,17 @@ class KafkaSource:
             missing = numbers - set(found.partitions)
             if missing:
                 raise UnavailableError(f'topic "{topic}" has no partition {min(missing)}')
-            known = self._offsets.setdefault(topic, {})
-            for number in sorted(numbers):
-                if (topic, number) not in self._assigned:
-                    first = self._first.get(topic, self._kafka.OFFSET_BEGINNING)
-                    offset = known.get(str(number), first)
-                    new.append(self._kafka.TopicPartition(topic, number, offset))
-        if new:
-            self._consumer.incremental_assign(new)
-            self._assigned |= {(one.topic, one.partition) for one in new}
+            # More partitions of one topic leave those of the others where they are.
+            shift = crc32(topic.encode()) + self._index - 1
+            own += [(topic, n) for n in sorted(numbers) if (n - shift) % self._count == 0]
+        return own
 
     async def read(self) -> Batch | None:
         """The records that have arrived; None after a short wait."""
         if time.monotonic() - self._looked_s > _LOOK_S:
-            await self._in_thread(self._assign)
+            found = await self._in_thread(self._look)
+            if found != self._own:
+                raise ShardsChangedError
         messages: list[Message] = await self._in_thread(self._consume)
         if not messages:
             return None
@@ -146,11 +172,11 @@ class KafkaSource:
             kept = without_repeats(payloads, self._numbers)
             pairs = [(m, p) for m, p in zip(messages, kept, strict=True) if p is not None]
             messages, payloads = [m for m, _ in pairs], [p for _, p in pairs]
-        position: dict[str, Any] = {
-            "offsets": {topic: dict(offsets) for topic, offsets in self._offsets.items()}
+        more = {"numbers": dict(self._numbers)} if self._is_numbered else {}
+        position = {
+            shard_of(topic, number): {"offset": offset, **more}
+            for (topic, number), offset in self._read.items()
         }
-        if self._is_numbered:
-            position["numbers"] = dict(self._numbers)
         names = _Lazy(messages, _name)
         return Batch(payloads, position, _Lazy(messages, _properties), names)
 
@@ -163,17 +189,19 @@ class KafkaSource:
         errors = [message.error() for message in found]
         if any(errors):
             raise self._kafka.KafkaException(next(error for error in errors if error))
-        for message in found:
-            self._offsets[message.topic()][str(message.partition())] = message.offset() + 1  # type: ignore[index,operator]  # no error
+        #: Offset after the last record of each partition.
+        self._read: dict[tuple[str, int], int] = {
+            (m.topic(), m.partition()): m.offset() + 1  # type: ignore[misc,operator]  # no error
+            for m in found
+        }
         return found
 
     async def committed(self, position: Mapping[str, Any]) -> None:
         """Commit the offsets to the group, for tools; nothing waits for it or depends on it."""
         if self._options.get("enable.offsets.commit") and self._consumer is not None:
             offsets = [
-                self._kafka.TopicPartition(topic, int(number), offset)
-                for topic, numbers in position["offsets"].items()
-                for number, offset in numbers.items()
+                self._kafka.TopicPartition(*place_of(shard), values["offset"])
+                for shard, values in position.items()
             ]
             with contextlib.suppress(self._kafka.KafkaException):
                 self._consumer.commit(offsets=offsets, asynchronous=True)
