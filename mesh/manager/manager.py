@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from mesh import machine
+from mesh import machine, notify
 from mesh.clock import SystemClock
 from mesh.control import membership
 from mesh.control.actions import target_of
@@ -328,5 +328,14 @@ async def run(settings: Settings, serve: Serve) -> None:
         def announce(address: str) -> None:
             manager.address = address
 
-        async with supervised({"API": partial(serve, service, announce)}):
+        def reasons() -> tuple[str, ...]:
+            if not manager.address:
+                return ("the REST API does not listen yet",)
+            return service.unready_reasons()
+
+        async with (
+            notify.reporting(reasons) as notifier,
+            supervised({"API": partial(serve, service, announce)}),
+        ):
             await signalled()
+            notifier.stopping()

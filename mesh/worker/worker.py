@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mesh import machine
+from mesh import machine, notify
 from mesh.clock import SystemClock
+from mesh.control.readiness import worker_reasons
 from mesh.errors import MeshError
 from mesh.jetstream import channels
 from mesh.jetstream.connection import close, connect
@@ -38,8 +39,15 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
             MESH-C110 when another process of this name sends heartbeats; MESH-C113 when the probes
             can't listen.
     """
-    async with probes.serving(settings.worker) as served, _running(settings, served) as task:
-        yield task
+    async with (
+        probes.serving(settings.worker) as served,
+        notify.reporting(lambda: worker_reasons(served.state)) as notifier,
+        _running(settings, served) as task,
+    ):
+        try:
+            yield task
+        finally:
+            notifier.stopping()
 
 
 @asynccontextmanager

@@ -1,7 +1,8 @@
 """A session without instances that reports their states, in the protocol of the real one.
 
 ``FAKE_STOP_S`` is the time to stop an instance, seconds.  ``FAKE_EPOCH`` is the epoch of the
-markers: an instance of a lower one is refused.
+markers: an instance of a lower one is refused.  ``FAKE_READY`` is a named pipe: the session is
+ready when it is opened for writing.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ def main() -> None:
         sys.stdout.buffer.write(to_line(reply))
         sys.stdout.buffer.flush()
 
+    if "FAKE_READY" in os.environ:
+        with open(os.environ["FAKE_READY"]) as pipe:
+            pipe.read()
     say(Ready("none", 0.0))
     for line in sys.stdin.buffer:
         match from_line(line):

@@ -1,0 +1,194 @@
+"""``mesh install``: a machine with systemd that runs a manager, a worker, a receiver or NATS."""
+
+from __future__ import annotations
+
+import grp
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mesh.cli.machine_files import (
+    CONFIG,
+    NATS_GROUP,
+    MachineFile,
+    MachineRole,
+    files_of,
+    next_commands,
+)
+from mesh.cli.nats_config import write_private
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_PANEL = "Parts of a cluster"
+#: Directories that units with ``ProtectHome`` do not see.
+_HIDDEN = ("/home", "/root", "/run/user")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("install", rich_help_panel=_PANEL)(install)
+
+
+def install(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Files of 'mesh nats-config' for this machine."),
+    ],
+    role: Annotated[MachineRole, typer.Option(help="What the machine runs; repeat the command.")],
+    server: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the NATS server; with --role nats.")
+    ] = None,
+    program: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Path of mesh, or of nats-server, on the machine."),
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name or address of the API, for its certificate."),
+    ] = None,
+    root: Annotated[
+        Path, typer.Option(metavar="DIR", help="Directory of the machine's files.")
+    ] = Path("/"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing.")] = False,
+) -> None:
+    """Write the unit, the settings and the keys of a role for a machine with systemd.
+
+    A second call writes what has changed. It keeps the settings file and the API's certificate.
+
+    Example: `mesh install /root/nats --role worker`
+    """
+    path = str(program or _program(role))
+    used = (
+        [path] if program or role is MachineRole.NATS else [path, os.path.realpath(sys.executable)]
+    )
+    if hidden := [one for one in used if one.startswith(_HIDDEN)]:
+        raise MeshError(
+            "MESH-U181",
+            f'units do not see "{hidden[0]}"',
+            detail="They run without access to the homes of users.",
+            hint="Install into /opt/mesh: python3 -m venv /opt/mesh.",
+        )
+    files = files_of(role, _unit(role), _made(folder, role, server), path)
+    said = "would write" if dry_run else "wrote"
+    for file in files:
+        typer.echo(_placed(file, root, said, dry_run=dry_run))
+        if file.path.parts[1:3] == ("etc", "sysusers.d") and not dry_run:
+            _make_users(root)
+    if role is MachineRole.MANAGER:
+        typer.echo(_certificate(root, tuple(host or ()), said, dry_run=dry_run))
+    typer.echo("next:")
+    for command in next_commands(role, root, lambda one: _in(root, one).exists()):
+        typer.echo(f"  {command}")
+
+
+def _in(root: Path, path: Path) -> Path:
+    return root / path.relative_to("/")
+
+
+def _program(role: MachineRole) -> Path:
+    if role is MachineRole.NATS:
+        from mesh.jetstream.server import find_binary
+
+        return find_binary()
+    return Path(sys.executable).with_name("mesh")
+
+
+def _unit(role: MachineRole) -> str:
+    """The unit of ``conf/systemd``, which the wheel has as well."""
+    package = Path(__file__).parents[1]
+    for folder in (package.parent / "conf" / "systemd", package / "conf" / "systemd"):
+        path = folder / f"{role.unit}.service"
+        if path.exists():
+            return path.read_text("utf-8")
+    raise MeshError("MESH-U182", f"the unit {role.unit} is not part of this installation")
+
+
+def _made(folder: Path, role: MachineRole, server: str | None) -> dict[str, str]:
+    """Texts of the files of ``mesh nats-config`` for this machine, by name."""
+    paths = {f"{role}.yaml": folder / f"{role}.yaml", f"{role}.nk": folder / "keys" / f"{role}.nk"}
+    if role is MachineRole.NATS:
+        if server is None:
+            raise MeshError("MESH-U180", "--role nats needs --server with the name of the server")
+        paths = {name: folder / name for name in ("accounts.conf",)}
+        paths["server.conf"] = folder / f"{server}.conf"
+    try:
+        return {name: path.read_text("utf-8") for name, path in paths.items()}
+    except OSError as error:
+        raise MeshError(
+            "MESH-U180",
+            f'file "{error.filename}" can\'t be read',
+            detail=f"{error.strerror}.",
+            hint="mesh nats-config writes it; copy it from there, with its folder.",
+        ) from error
+
+
+def _placed(file: MachineFile, root: Path, said: str, *, dry_run: bool) -> str:
+    """Write a file if it has another text; what was done, in one line."""
+    target = _in(root, file.path)
+    found = target.read_text("utf-8") if target.exists() else None
+    if found == file.text:
+        return f"unchanged {target}"
+    if found is not None and file.is_kept:
+        return f"kept {target}, which is yours"
+    if not dry_run:
+        _make_folders(target.parent)
+        write_private(target, file.text)
+        if file.is_of_nats:
+            os.chown(target, 0, _group(root, NATS_GROUP))
+        target.chmod(file.mode)
+    return f"{said} {target}"
+
+
+def _make_folders(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if folder.name == "keys":
+        folder.chmod(0o700)
+
+
+def _make_users(root: Path) -> None:
+    """The system user of the NATS server, by systemd's own program."""
+    program = shutil.which("systemd-sysusers")
+    if program is None:
+        raise MeshError("MESH-U182", "systemd-sysusers is not installed", hint="Install systemd.")
+    _make_folders(_in(root, Path("/etc")))
+    command = [program, f"--root={root.absolute()}", "nats.conf"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if said.returncode:
+        raise MeshError(
+            "MESH-U182", "the user of the NATS server can't be made", detail=said.stderr.strip()
+        )
+
+
+def _group(root: Path, name: str) -> int:
+    if root == Path("/"):
+        return grp.getgrnam(name).gr_gid
+    lines = _in(root, Path("/etc/group")).read_text("utf-8").splitlines()
+    return next(int(line.split(":")[2]) for line in lines if line.startswith(f"{name}:"))
+
+
+def _certificate(root: Path, hosts: Iterable[str], said: str, *, dry_run: bool) -> str:
+    """A certificate of the API that is its own authority, unless there is one."""
+    import socket
+
+    from mesh.api.tls import self_signed
+    from mesh.clock import SystemClock
+
+    certificate, key = (_in(root, CONFIG / one) for one in ("api.crt", "keys/api.key"))
+    if certificate.exists() and key.exists():
+        return f"kept {certificate} and {key}"
+    if not dry_run:
+        _make_folders(key.parent)
+        names = dict.fromkeys((socket.gethostname(), *hosts, "localhost", "127.0.0.1", "::1"))
+        made = self_signed(key.parent / "made", SystemClock().wall_ms(), tuple(names))
+        for source, target in zip(made, (certificate, key), strict=True):
+            source.rename(target)
+        made[0].parent.rmdir()
+        certificate.chmod(0o644)
+    return f"{said} {certificate} and {key}: a certificate of its own, for clients as --ca"

@@ -1,0 +1,150 @@
+"""Files of a machine that runs one role under systemd: what ``mesh install`` writes.
+
+The functions compute files from values; ``mesh/cli/install.py`` reads and writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: The directory that the units of ``conf/systemd`` name for the program.
+UNIT_PREFIX: Final = "/opt/mesh/bin"
+CONFIG: Final = Path("/etc/mesh")
+NATS_CONFIG: Final = Path("/etc/nats")
+UNITS: Final = Path("/etc/systemd/system")
+NATS_GROUP: Final = "nats"
+_USERS: Final = 'u nats - "NATS server" /var/lib/nats\n'
+#: Ports of the probes: a worker and a receiver may share a machine.
+_PROBE_PORTS: Final = {"worker": 9544, "receiver": 9545}
+
+
+class MachineRole(StrEnum):
+    """A role of a machine; it may have several."""
+
+    MANAGER = "manager"
+    WORKER = "worker"
+    RECEIVER = "receiver"
+    NATS = "nats"
+
+    @property
+    def unit(self) -> str:
+        """The name of its unit, without suffix."""
+        return "nats-server" if self is MachineRole.NATS else f"mesh-{self}"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFile:
+    """A file of the machine."""
+
+    path: Path
+    text: str
+    mode: int = 0o644
+    #: Whether another text of this file is the operator's, and stays.
+    is_kept: bool = False
+    #: Whether the group of the NATS server may read it.
+    is_of_nats: bool = False
+
+
+def files_of(
+    role: MachineRole, unit: str, made: Mapping[str, str], program: str
+) -> tuple[MachineFile, ...]:
+    """The files of one role.
+
+    Args:
+        role: of the machine.
+        unit: text of the role's unit, as in ``conf/systemd``.
+        made: texts of the files of ``mesh nats-config`` for this machine, by name: ``NAME.yaml``
+            and ``NAME.nk`` of a role, or ``server.conf`` and ``accounts.conf``.
+        program: absolute path of ``mesh``, or of ``nats-server``.
+
+    Raises:
+        MeshError: MESH-U180 if a file is no such file.
+    """
+    name = "nats-server" if role is MachineRole.NATS else "mesh"
+    text = unit.replace(f"{UNIT_PREFIX}/{name}", program)
+    found = [MachineFile(UNITS / f"{role.unit}.service", text)]
+    if role is MachineRole.NATS:
+        return (
+            MachineFile(Path("/etc/sysusers.d/nats.conf"), _USERS),
+            MachineFile(NATS_CONFIG / "nats.conf", made["server.conf"], 0o640, is_of_nats=True),
+            MachineFile(
+                NATS_CONFIG / "accounts.conf", made["accounts.conf"], 0o640, is_of_nats=True
+            ),
+            *found,
+        )
+    nats = _nats_section(made[f"{role}.yaml"])
+    settings = yaml.safe_dump(_settings(role, nats), sort_keys=False)
+    head = f"# Settings of the {role} of this machine; conf/mesh.yaml lists all.\n"
+    found += [
+        MachineFile(CONFIG / f"{role}.yaml", head + settings, is_kept=True),
+        MachineFile(CONFIG / "keys" / f"{role}.nk", made[f"{role}.nk"], 0o600),
+    ]
+    if nats.get("tls_ca"):
+        found.append(MachineFile(UNITS / f"{role.unit}.service.d" / "tls.conf", _TLS))
+    return tuple(found)
+
+
+#: Servers of ``mesh nats-config`` with TLS ask for a certificate, whose key is a credential.
+_TLS: Final = """\
+# The certificate that the NATS servers ask for.
+[Service]
+LoadCredential=client.key:/etc/mesh/keys/client.key
+Environment=MESH_NATS_TLS_CERT=/etc/mesh/client.crt MESH_NATS_TLS_KEY=%d/client.key
+"""
+
+
+def _nats_section(text: str) -> dict[str, Any]:
+    try:
+        section = yaml.safe_load(text)["nats"]
+        str(section["url"])
+    except (yaml.YAMLError, KeyError, TypeError) as error:
+        raise MeshError(
+            "MESH-U180",
+            "the settings of the role are no file of mesh nats-config",
+            detail=f"{type(error).__name__}: {error}.",
+        ) from error
+    # The unit names the file, which is a credential.
+    return {name: value for name, value in section.items() if name != "nkey_seed_file"}
+
+
+def _settings(role: MachineRole, nats: dict[str, Any]) -> dict[str, Any]:
+    servers = str(nats["url"]).count(",") + 1
+    values: dict[str, Any] = {"nats": nats, "channels": {"replicas": 3 if servers >= 3 else 1}}
+    if role is MachineRole.MANAGER:
+        # The key is a credential as well.
+        values["manager"] = {"host": "0.0.0.0", "tls_cert": str(CONFIG / "api.crt")}
+    else:
+        values["worker"] = {"probe_port": _PROBE_PORTS[role]}
+    if role is MachineRole.RECEIVER:
+        values["worker"] |= {"spark": False, "takes_queries": False, "takes_receivers": True}
+    return values
+
+
+def next_commands(role: MachineRole, root: Path, has: Callable[[Path], bool]) -> list[str]:
+    """The commands that follow, in their order.
+
+    Args:
+        role: of the machine.
+        root: directory of the machine's files.
+        has: whether a path of the machine exists.
+    """
+    found = []
+    if role in (MachineRole.MANAGER, MachineRole.WORKER, MachineRole.RECEIVER):
+        needed = [CONFIG / "keys" / "client.key", CONFIG / "client.crt"]
+        if has(UNITS / f"{role.unit}.service.d" / "tls.conf") and not all(map(has, needed)):
+            found.append(
+                f"put the client's certificate and key into {' and '.join(map(str, needed))}"
+            )
+    if root != Path("/"):
+        return [*found, f"systemctl --root={root} enable {role.unit}"]
+    return [*found, "systemctl daemon-reload", f"systemctl enable --now {role.unit}"]
