@@ -144,6 +144,27 @@ class Backup(Protocol):
         ...
 
 
+class Forks(Protocol):
+    """Forks of apps."""
+
+    async def fork(
+        self,
+        app: str,
+        other: str,
+        *,
+        text: str | None,
+        begin: str,
+        until: str | None,
+        sinks: bool,
+        by: str,
+    ) -> Any:
+        """Make app ``other`` over the input of ``app``.
+
+        MESH-A409 for a name that is taken, MESH-A410 where retention has taken what it needs.
+        """
+        ...
+
+
 class QueryAnswer(Protocol):
     """The answer to an on-demand query."""
 
@@ -191,6 +212,11 @@ class Service(Protocol):
     @property
     def backups(self) -> Backups:
         """Calls on backups."""
+        ...
+
+    @property
+    def forks(self) -> Forks:
+        """Forks of apps."""
         ...
 
     @property

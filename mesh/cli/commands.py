@@ -30,6 +30,7 @@ from mesh.cli import (
     secret,
     testing,
     texts,
+    timeline,
     top,
     trace,
 )
@@ -112,6 +113,7 @@ PARTS = (
     explain,
     apps,
     backups,
+    timeline,
     failed,
     query,
     events,

@@ -22,6 +22,7 @@ from mesh.manager.backups import Backups
 from mesh.manager.deployments import UNDEPLOY_S, Deployments, paused_error
 from mesh.manager.desired_state import DesiredState, refusals
 from mesh.manager.events import Events
+from mesh.manager.forks import Forks
 from mesh.manager.nodes import NodeView, node_views
 from mesh.manager.overview import Overview, overview
 from mesh.manager.planning import Planner
@@ -112,6 +113,9 @@ class ManagerService:
         self.backups = Backups(
             client, view, self._desired, pieces, settings, clock, self._take, planner
         )
+        self.forks = Forks(
+            client, self._desired, self._deployments, pieces, settings, clock, self._take, planner
+        )
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """See ``Deployments.deploy``."""
@@ -193,10 +197,23 @@ class ManagerService:
 
         def removed() -> AppRecord | None:
             known = self._desired.get(app).value
+            if not known.deleting:
+                self._refuse_while_read(app)
             return None if known.deleting else replace(known, deleting=True)
 
         if at_ms := await self._desired.change(names.app_key(app), removed, UNDEPLOY_S):
             self._note(f"asked for app {app} to be undeployed", at_ms, by, app=app)
+
+    def _refuse_while_read(self, app: str) -> None:
+        """Refuse to remove channels that a fork reads; MESH-A409."""
+        records = (seen.value for seen in self._view.snapshot().apps)
+        forks = [r.spec.name for r in records if r.fork and r.fork.app == app and not r.deleting]
+        if forks:
+            raise MeshError(
+                "MESH-A409",
+                f'the input of app "{app}" is read by its fork "{forks[0]}"',
+                hint=f"'mesh undeploy {forks[0]}' first.",
+            )
 
     async def scale(self, app: str, group: str, parallel: int, *, by: str = "") -> AppStatus:
         """Set the desired number of instances of a group.
