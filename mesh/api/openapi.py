@@ -45,6 +45,7 @@ _QUERY: Final[dict[str, dict[str, dict[str, Any]]]] = {
     "POST /siddhi-apps/{app}/restore": {
         "revision": _TEXT, "before": _TEXT, "as": _TEXT, "replay": _BOOL,
     },
+    "POST /siddhi-apps/{app}/fork": {"as": _TEXT, "from": _TEXT, "until": _TEXT, "sinks": _BOOL},
     "GET /error-handler/{app}": {"limit": _COUNT, "before": _COUNT},
     "DELETE /error-handler/{app}": {"all": _BOOL, "olderThan": _COUNT},
     "GET /history": {"app": _TEXT, "group": _TEXT, "node": _TEXT, "seconds": _COUNT},
@@ -67,6 +68,7 @@ _BODIES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "POST /siddhi-apps": ("text/plain", _TEXT),
     "PUT /siddhi-apps": ("text/plain", _TEXT),
     "POST /siddhi-apps/plan": ("text/plain", _TEXT),
+    "POST /siddhi-apps/{app}/fork": ("text/plain", _TEXT),
     "PUT /secrets/{secret}": ("text/plain", _TEXT),
     "POST /error-handler/{app}/replay": ("application/json", _OBJECT),
     "POST /simulation/single": ("application/json", _EVENT),

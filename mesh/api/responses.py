@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 
+#: An app is a page of text; more is a mistake.
+TEXT_BYTES_MAX: Final = 1_000_000
+
+
 def error_type(status: int) -> str:
     """The kind of an error in the words of the system before this one."""
     kinds = {400: "validation error", 404: "not found", 409: "conflict", 500: "internal error"}
@@ -72,6 +76,23 @@ async def body(request: Request, most: int) -> bytes:
         if len(read) > most:
             raise MeshError("MESH-A413", f"a request of this kind has {most} bytes at most")
     return bytes(read)
+
+
+async def app_text(request: Request) -> str:
+    """The text of an app in the body; MESH-A415 and MESH-A400 for another body."""
+    kind, _, parameters = request.headers.get("content-type", "").partition(";")
+    charset = parameters.partition("=")[2].strip().strip('"').lower()
+    if kind.strip().lower() != "text/plain" or charset not in ("", "utf-8", "utf8", "us-ascii"):
+        raise MeshError(
+            "MESH-A415",
+            "an app is sent as text/plain in UTF-8",
+            detail=f"Content-Type is {request.headers.get('content-type')!r}.",
+            hint='With curl: -H "Content-Type: text/plain" --data-binary @app.siddhi',
+        )
+    try:
+        return (await body(request, TEXT_BYTES_MAX)).decode()
+    except UnicodeDecodeError as error:
+        raise MeshError("MESH-A400", "the text of an app is UTF-8", detail=f"{error}.") from error
 
 
 async def json_body(request: Request, most: int) -> Any:

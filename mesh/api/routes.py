@@ -47,7 +47,7 @@ from mesh.api.paths import route
 from mesh.api.queries import QueryRoutes
 from mesh.api.responses import (
     Json,
-    body,
+    app_text,
     error_type,
     number,
     parameter,
@@ -56,6 +56,7 @@ from mesh.api.responses import (
     with_status,
 )
 from mesh.api.secrets import SecretRoutes
+from mesh.api.timeline import TimeRoutes
 from mesh.api.visible import VisibleService, require_for_text
 from mesh.errors import MeshError, MeshErrors
 from mesh.logs import fields
@@ -71,8 +72,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: An app is a page of text; more is a mistake.
-TEXT_BYTES_MAX: Final = 1_000_000
 WAIT_S_MAX: Final = 300.0
 ERRORS_MAX: Final = 1000
 #: Statuses of texts that this cluster can't have.
@@ -82,6 +81,8 @@ REFUSALS: Final = {
     "MESH-C121": HTTPStatus.CONFLICT,
     "MESH-C122": HTTPStatus.BAD_REQUEST,
     "MESH-C123": HTTPStatus.CONFLICT,
+    "MESH-C150": HTTPStatus.BAD_REQUEST,
+    "MESH-C151": HTTPStatus.BAD_REQUEST,
     "MESH-S131": HTTPStatus.FORBIDDEN,
     "MESH-O110": HTTPStatus.BAD_REQUEST,
     "MESH-O111": HTTPStatus.CONFLICT,
@@ -101,6 +102,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             *ErrorEntryRoutes(service).routes(),
             *EventRoutes(service).routes(),
             *BackupRoutes(service).routes(),
+            *TimeRoutes(service).routes(),
             *QueryRoutes(service).routes(),
             *AccountRoutes(access).routes(),
             *SecretRoutes(access).routes(),
@@ -141,7 +143,7 @@ class Routes:
 
     async def deploy(self, request: Request) -> Response:
         """Deploy the text of the body."""
-        text = await _text(request)
+        text = await app_text(request)
         await require_for_text(self._service, Permission.APPS_MANAGE, text)
         begin = parse_start_position(request.query_params.get("from", "earliest"))
         done = await self._service.deploy(text, by=user_of(request), begin=begin)
@@ -150,7 +152,7 @@ class Routes:
 
     async def update(self, request: Request) -> Response:
         """Deploy the text of the body in place of the app of its name."""
-        text = await _text(request)
+        text = await app_text(request)
         await require_for_text(self._service, Permission.APPS_MANAGE, text)
         replace = request.query_params.get("replace", "false")
         if replace not in ("true", "false"):
@@ -167,7 +169,7 @@ class Routes:
 
     async def preview(self, request: Request) -> Response:
         """The plan of the text of the body, and the changes to the app of its name."""
-        text, reset = await _text(request), request.query_params.getlist("reset")
+        text, reset = await app_text(request), request.query_params.getlist("reset")
         await require_for_text(self._service, Permission.APPS_MANAGE, text)
         return Json(await self._service.preview(text, reset=reset))
 
@@ -237,7 +239,7 @@ class Routes:
     async def verification(self, request: Request) -> Response:
         """Faults and risks of an app, from what NATS stores of it now."""
         app = request.path_params["app"]
-        found = values_of(await self._service.verify(app))
+        found = values_of(await self._service.verification.verify(app))
         faults = sum(one["severity"] == "fault" for one in found)
         counts = {"faults": faults, "risks": len(found) - faults}
         return Json({"app": app, **counts, "findings": found})
@@ -281,22 +283,6 @@ def _deployed(done: Any) -> dict[str, Any]:
 async def health(request: Request) -> Response:
     """Show that the process answers, and nothing else: no user is needed."""
     return Json({"status": "up"})
-
-
-async def _text(request: Request) -> str:
-    kind, _, parameters = request.headers.get("content-type", "").partition(";")
-    charset = parameters.partition("=")[2].strip().strip('"').lower()
-    if kind.strip().lower() != "text/plain" or charset not in ("", "utf-8", "utf8", "us-ascii"):
-        raise MeshError(
-            "MESH-A415",
-            "an app is sent as text/plain in UTF-8",
-            detail=f"Content-Type is {request.headers.get('content-type')!r}.",
-            hint='With curl: -H "Content-Type: text/plain" --data-binary @app.siddhi',
-        )
-    try:
-        return (await body(request, TEXT_BYTES_MAX)).decode()
-    except UnicodeDecodeError as error:
-        raise MeshError("MESH-A400", "the text of an app is UTF-8", detail=f"{error}.") from error
 
 
 def status_of(error: MeshError) -> int:

@@ -103,6 +103,14 @@ class Events(Protocol):
         ...
 
 
+class Verification(Protocol):
+    """Calls on what NATS stores of apps."""
+
+    async def verify(self, app: str) -> Sequence[Any]:
+        """Faults and risks of an app; MESH-A404."""
+        ...
+
+
 class Backups(Protocol):
     """Calls on backups; MESH-A404 for an app or a backup that is not there."""
 
@@ -141,6 +149,27 @@ class Backup(Protocol):
     @property
     def revision(self) -> str:
         """Its name."""
+        ...
+
+
+class Forks(Protocol):
+    """Forks of apps."""
+
+    async def fork(
+        self,
+        app: str,
+        other: str,
+        *,
+        text: str | None,
+        begin: str,
+        until: str | None,
+        sinks: bool,
+        by: str,
+    ) -> Any:
+        """Make app ``other`` over the input of ``app``.
+
+        MESH-A409 for a name that is taken, MESH-A410 where retention has taken what it needs.
+        """
         ...
 
 
@@ -191,6 +220,16 @@ class Service(Protocol):
     @property
     def backups(self) -> Backups:
         """Calls on backups."""
+        ...
+
+    @property
+    def verification(self) -> Verification:
+        """Comparison of apps with what NATS stores of them."""
+        ...
+
+    @property
+    def forks(self) -> Forks:
+        """Forks of apps."""
         ...
 
     @property
@@ -285,10 +324,6 @@ class Service(Protocol):
 
         MESH-A404 without a history, MESH-A422 for a longer time than is kept.
         """
-        ...
-
-    async def verify(self, app: str) -> Sequence[Any]:
-        """Faults and risks of what NATS stores of an app; MESH-A404."""
         ...
 
     async def app(self, app: str) -> AppSpec:

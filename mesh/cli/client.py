@@ -187,6 +187,16 @@ class Client:
         found = self._ask("POST", _path(app, "/restore"), params=which, timeout=_BACKUP_S)
         return cast("dict[str, Any]", found)
 
+    def fork(self, app: str, text: str | None, **which: str) -> dict[str, Any]:
+        """Fork an app; ``which`` are the parameters of the REST API."""
+        headers = {"Content-Type": "text/plain; charset=utf-8"} if text is not None else {}
+        content = text.encode() if text is not None else b""
+        found = self._ask(
+            "POST", _path(app, "/fork"), params=which, content=content, headers=headers,
+            timeout=_BACKUP_S,
+        )  # fmt: skip
+        return cast("dict[str, Any]", found)
+
     def nodes(self) -> list[dict[str, Any]]:
         """Managers and workers."""
         return cast("list[dict[str, Any]]", self._ask("GET", "/nodes"))

@@ -66,26 +66,48 @@ async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettin
     await expect_streams(client.jetstream(), spec)
     errors = names.error_js_stream(spec.name)
     for name, subject in js_streams(spec):
-        if not spec.creates_channels and name != errors:
-            continue
-        config: dict[str, Any] = {
-            "name": name,
-            # Markers live beside the events they count: an atomic batch is within one stream.
-            "subjects": [subject, f"{names.marker_subject(name)}.>"],
-            "storage": "file",
-            "retention": "limits",
-            "discard": "old",
-            "num_replicas": settings.replicas,
-            "max_age": int(settings.max_age_s * 1e9),
-            "max_msgs": -1,
-            "max_bytes": (settings.errors_max_bytes if name == errors else settings.max_bytes)
-            or -1,
-            "allow_direct": True,
-            # A rollup is a header with which any publisher deletes all events.
-            "allow_rollup_hdrs": False,
-            "allow_atomic": True,
-        }
-        await _create(client, config)
+        if spec.creates_channels or name == errors:
+            await ensure_stream(client, name, subject, settings, holds_errors=name == errors)
+
+
+async def ensure_stream(
+    client: Client,
+    name: str,
+    subject: str,
+    settings: ChannelSettings,
+    *,
+    holds_errors: bool = False,
+    first_seq: int = 1,
+) -> None:
+    """Make a stream of a channel if it isn't there; MESH-N120 when the server refuses it.
+
+    Args:
+        client: the connection.
+        name: of the stream.
+        subject: of its events.
+        settings: retention and replicas.
+        holds_errors: whether it is an error stream.
+        first_seq: the sequence of its first message.
+    """
+    config: dict[str, Any] = {
+        "name": name,
+        # Markers live beside the events they count: an atomic batch is within one stream.
+        "subjects": [subject, f"{names.marker_subject(name)}.>"],
+        "storage": "file",
+        "retention": "limits",
+        "discard": "old",
+        "num_replicas": settings.replicas,
+        "max_age": int(settings.max_age_s * 1e9),
+        "max_msgs": -1,
+        "max_bytes": (settings.errors_max_bytes if holds_errors else settings.max_bytes) or -1,
+        "allow_direct": True,
+        # A rollup is a header with which any publisher deletes all events.
+        "allow_rollup_hdrs": False,
+        "allow_atomic": True,
+    }
+    if first_seq > 1:
+        config["first_seq"] = first_seq
+    await _create(client, config)
 
 
 async def forbid_rollups(client: Client, specs: Iterable[AppSpec]) -> None:

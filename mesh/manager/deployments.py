@@ -22,7 +22,7 @@ from mesh.plan.edits import still_retired, with_start_positions
 from mesh.plan.explain_changes import changes_to_values, explain_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection
 
     from nats.aio.client import Client
 
@@ -156,7 +156,15 @@ class Deployments:
             retired=None if known is None else retired_by(known.value, spec, known.value.retired),
             making=True,
         )
-        await self._make(record, revision, begin)
+
+        async def fill() -> AppRecord:
+            await channels.ensure_channels(self._client, spec, self._settings.channels)
+            passed = await start_positions.skipped_positions(
+                self._client, spec.given_streams, begin
+            )
+            return replace(record, spec=with_start_positions(spec, passed))
+
+        await self.make(record, revision, fill)
         instances = sum(group.parallel for group in spec.groups)
         reads = "" if begin == EARLIEST else f", to read from {begin}"
         note = f"deployed app {spec.name}, {instances} instances{reads}"
@@ -173,13 +181,20 @@ class Deployments:
         await until(self._view, self._clock, UNDEPLOY_S, is_made)
         return self._desired.find(app)
 
-    async def _make(self, record: AppRecord, revision: int, begin: StartPosition) -> None:
+    async def make(
+        self, record: AppRecord, revision: int, fill: Callable[[], Awaitable[AppRecord]]
+    ) -> None:
         """Write a record, make its channels, and let the app run.
 
         The record is first, so that only one of two deploys makes channels, and that the leader
         removes them with the record when a deploy fails.
+
+        Args:
+            record: the new app, marked as ``making``.
+            revision: what the last revision of the app's record must be.
+            fill: makes the channels, and returns the record with the positions of its groups.
         """
-        spec, settings = record.spec, self._settings.channels
+        spec = record.spec
         most = with_start_positions(spec, dict.fromkeys(spec.given_streams, 2**63))
         self._desired.check_size(replace(record, spec=most))
         conflict = MeshError(
@@ -191,12 +206,7 @@ class Deployments:
             await channels.expect_streams(self._client.jetstream(), spec)
             revision = await self._desired.write_app(record, revision)
             try:
-                await channels.ensure_channels(self._client, spec, settings)
-                passed = await start_positions.skipped_positions(
-                    self._client, spec.given_streams, begin
-                )
-                whole = with_start_positions(spec, passed)
-                made = replace(record, spec=whole, held="", making=False)
+                made = replace(await fill(), held="", making=False)
                 await self._desired.write_app(made, revision)
             except BaseException:
                 await self._give_up(record)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mesh.control import election
 from mesh.control.candidates import candidates
 from mesh.control.membership import heartbeat_status
+from mesh.errors import MeshError
 from mesh.model.cluster import Role
 
 if TYPE_CHECKING:
@@ -82,3 +83,16 @@ def node_views(snapshot: ClusterSnapshot, settings: Settings) -> list[NodeView]:
         for node in seen
         for host in [workers.get(node.value.id) if node.value.role is Role.WORKER else None]
     ]
+
+
+def worker_view(snapshot: ClusterSnapshot, settings: Settings, name: str) -> NodeView:
+    """The worker of a name; MESH-A404 when there is none."""
+    workers = [node for node in node_views(snapshot, settings) if node.role == "worker"]
+    found = next((node for node in workers if node.id == name), None)
+    if found is None:
+        raise MeshError(
+            "MESH-A404",
+            f'worker "{name}" is not there',
+            detail=f"Workers are: {', '.join(node.id for node in workers) or 'none'}.",
+        )
+    return found

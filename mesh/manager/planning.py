@@ -23,6 +23,7 @@ from mesh.plan.changes import changes_between
 from mesh.plan.edits import Edit, edit_app, obstacles
 from mesh.plan.explain import to_values
 from mesh.plan.explain_changes import changes_to_values
+from mesh.plan.fork import StateFit, fork_app, state_fit
 from mesh.plan.groups import app_name
 from mesh.plan.picture import drawing_of, to_dot, to_svg
 from mesh.plan.rename import renamed
@@ -133,6 +134,28 @@ class Planner:
         """The plan under another name; see ``mesh.plan.rename``."""
         return await self._run(None, renamed, spec, other)
 
+    async def fork(
+        self, of: AppSpec, text: str | None, other: str, scaled: Mapping[str, int], *, sinks: bool
+    ) -> AppSpec:
+        """The plan of a fork that takes no state; see ``mesh.plan.fork``."""
+        return await self._run(
+            None, fork_of, of, text, other, dict(scaled), sinks, self._has_python
+        )
+
+    async def fork_with_state(
+        self,
+        of: AppSpec,
+        was: AppSpec,
+        text: str | None,
+        other: str,
+        scaled: Mapping[str, int],
+        number: int,
+        *,
+        sinks: bool,
+    ) -> StateFit:
+        """The plan of a fork with the state that the app had when its plan was ``was``."""
+        return await self._run(None, fork_fit_of, of, was, text, other, dict(scaled), number, sinks)
+
     async def _run(
         self,
         key: tuple[str, bytes] | None,
@@ -210,6 +233,34 @@ def edit_of(
     """See ``Planner.edit``."""
     spec = as_scaled(text, scaled)
     return spec, edit_app(before, spec, number, reset)
+
+
+def fork_of(
+    of: AppSpec, text: str | None, other: str, scaled: Mapping[str, int], sinks: bool, python: bool
+) -> AppSpec:
+    """See ``Planner.fork``; MESH-S131 for a text with functions, if ``python`` is false."""
+    scripts = bind(parse(of.text if text is None else text)).scripts
+    if scripts and not python:
+        raise not_allowed(scripts[0])
+    return fork_app(of, text, other, copies=False, sinks=sinks, scaled=scaled)
+
+
+def fork_fit_of(
+    of: AppSpec,
+    was: AppSpec,
+    text: str | None,
+    other: str,
+    scaled: Mapping[str, int],
+    number: int,
+    sinks: bool,
+) -> StateFit:
+    """See ``Planner.fork_with_state``."""
+    try:
+        base = fork_app(was, None, other, copies=True, sinks=sinks, scaled=scaled)
+    except MeshError as error:
+        return StateFit(None, reason=error.message)
+    fork = fork_app(of, text, other, copies=True, sinks=sinks, scaled=scaled)
+    return state_fit(was, base, fork, number)
 
 
 def preview_of(

@@ -22,7 +22,8 @@ from mesh.manager.backups import Backups
 from mesh.manager.deployments import UNDEPLOY_S, Deployments, paused_error
 from mesh.manager.desired_state import DesiredState, refusals
 from mesh.manager.events import Events
-from mesh.manager.nodes import NodeView, node_views
+from mesh.manager.forks import Forks
+from mesh.manager.nodes import NodeView, node_views, worker_view
 from mesh.manager.overview import Overview, overview
 from mesh.manager.planning import Planner
 from mesh.manager.queries import Queries
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.control.cluster_state import ClusterState
-    from mesh.control.verification import Finding
     from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.deployments import Deployed, Preview
@@ -117,10 +117,9 @@ class ManagerService:
             client, view, self._desired, pieces, settings, clock, self._take, planner
         )
         self.verification = Verification(client, view, self._desired, pieces, settings, clock)
-
-    async def verify(self, app: str) -> Sequence[Finding]:
-        """See ``Verification.verify``."""
-        return await self.verification.verify(app)
+        self.forks = Forks(
+            client, self._desired, self._deployments, pieces, settings, clock, self._take, planner
+        )
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """See ``Deployments.deploy``."""
@@ -202,10 +201,23 @@ class ManagerService:
 
         def removed() -> AppRecord | None:
             known = self._desired.get(app).value
+            if not known.deleting:
+                self._refuse_while_read(app)
             return None if known.deleting else replace(known, deleting=True)
 
         if at_ms := await self._desired.change(names.app_key(app), removed, UNDEPLOY_S):
             self._note(f"asked for app {app} to be undeployed", at_ms, by, app=app)
+
+    def _refuse_while_read(self, app: str) -> None:
+        """Refuse to remove channels that a fork reads; MESH-A409."""
+        records = (seen.value for seen in self._view.snapshot().apps)
+        forks = [r.spec.name for r in records if r.fork and r.fork.app == app and not r.deleting]
+        if forks:
+            raise MeshError(
+                "MESH-A409",
+                f'the input of app "{app}" is read by its fork "{forks[0]}"',
+                hint=f"'mesh undeploy {forks[0]}' first.",
+            )
 
     async def scale(self, app: str, group: str, parallel: int, *, by: str = "") -> AppStatus:
         """Set the desired number of instances of a group.
@@ -336,12 +348,12 @@ class ManagerService:
         wanted = Admission(admission)
 
         def order() -> NodeOrder:
-            self._worker(node)
+            worker_view(self._view.snapshot(), self._settings, node)
             return NodeOrder(node, wanted, by, self._clock.wall_ms())
 
         if at_ms := await self._desired.change(names.order_key(node), order, RETRY_S):
             self._note(f"made worker {node} {wanted.value}", at_ms, by, worker=node)
-        return self._worker(node)
+        return worker_view(self._view.snapshot(), self._settings, node)
 
     async def story(self, app: str) -> list[JournalEntry]:
         """The journal of ``app``, in order, also after it was undeployed; MESH-A404."""
@@ -369,18 +381,6 @@ class ManagerService:
     def _take(self, entry: JournalEntry) -> None:
         if self._notes is not None:
             self._notes.note(entry)
-
-    def _worker(self, name: str) -> NodeView:
-        everybody = node_views(self._view.snapshot(), self._settings)
-        nodes = [node for node in everybody if node.role == "worker"]
-        found = next((node for node in nodes if node.id == name), None)
-        if found is None:
-            raise MeshError(
-                "MESH-A404",
-                f'worker "{name}" is not there',
-                detail=f"Workers are: {', '.join(node.id for node in nodes) or 'none'}.",
-            )
-        return found
 
     def _surveyed(self) -> ClusterState:
         """The cluster, surveyed once for each change of the view, for all that wait for one."""

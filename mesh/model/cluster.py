@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mesh.model.app import AppSpec, Channel, GroupSpec
+from mesh.model.fork import ForkOrigin
 
 
 class Role(StrEnum):
@@ -171,6 +172,8 @@ class AppRecord:
     paused: bool = False
     #: Its metrics.
     statistics: StatisticsLevel = StatisticsLevel.BASIC
+    #: Of a fork: where it comes from.
+    fork: ForkOrigin | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -532,3 +532,25 @@ def test_a_faulty_request_for_a_query_is_refused(faulty: Any) -> None:
     content = faulty if isinstance(faulty, str) else json.dumps(faulty)
     answer = ask(FakeService(), "POST", "/stores/query", content=content)
     assert (answer.status_code, answer.json()["code"]) == (400, "MESH-A400")
+
+
+def test_an_app_is_forked() -> None:
+    service = FakeService()
+    done = ask(service, "POST", "/siddhi-apps/Shop/fork?as=Next&from=17&until=20&sinks=true")
+    assert (done.status_code, done.headers["location"]) == (201, "/siddhi-apps/Next")
+    assert done.json()["of"] == "Shop"
+    assert service.forks.asked == {
+        "text": None, "begin": "17", "until": "20", "sinks": True, "by": "",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("Shop/fork", 400),
+        ("Shop/fork?as=Next&sinks=some", 400),
+        ("Gone/fork?as=Next", 404),
+    ],
+)
+def test_what_can_not_be_forked_says_so(path: str, status: int) -> None:
+    assert ask(FakeService(), "POST", f"/siddhi-apps/{path}").status_code == status

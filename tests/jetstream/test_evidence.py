@@ -235,7 +235,7 @@ def test_the_background_believes_what_it_sees_twice(nats_server: NatsServer) -> 
                 assert verification.figures() == {("Twice", "fault", "input-lost"): 1}
             (problem,) = [p for p in (await service.overview()).problems if p.name == "Twice"][-1:]
             assert (problem.state, problem.command) == ("fault", "mesh verify Twice")
-            assert [one.kind for one in await service.verify("Twice")] == ["input-lost"]
+            assert [one.kind for one in await verification.verify("Twice")] == ["input-lost"]
             await app.snapshot(EVENTS)
             await verification.round(noted.append)
             assert not verification.figures()

@@ -18,6 +18,7 @@ from mesh.manager.service import Leadership
 from mesh.manager.telemetry import Past
 from mesh.model.app import AppSpec, Channel
 from mesh.model.backup import BackupRecord, Restored
+from mesh.model.fork import Forked
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.settings import ManagerSettings
 
@@ -120,6 +121,19 @@ class FakeBackups:
         return Restored(asked["other"] or app, asked["revision"] or "r1", asked["replay"], 7, 2)
 
 
+@dataclass
+class FakeForks:
+    """Forks of one app."""
+
+    asked: dict[str, Any] = field(default_factory=dict)
+
+    async def fork(self, app: str, other: str, **asked: Any) -> Forked:
+        if app != "Shop":
+            raise MeshError("MESH-A404", f'app "{app}" is not deployed')
+        self.asked = asked
+        return Forked(other, app, "", {}, {}, 0, ())
+
+
 @dataclass(frozen=True, slots=True)
 class FakeAnswer:
     asked: tuple[Any, ...]
@@ -171,6 +185,7 @@ class FakeService:
     levels: dict[str, str] = field(default_factory=dict)
     spans: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     queries: FakeQueries = field(default_factory=FakeQueries)
+    forks: FakeForks = field(default_factory=FakeForks)
 
     async def deploy(self, text: str, *, by: str, begin: StartPosition) -> Done:
         self.begins.append(str(begin))
@@ -231,6 +246,10 @@ class FakeService:
             "wanted": {("Shop", "sums"): 3},
             "findings": {("Shop", "fault", "input-lost"): 2},
         }
+
+    @property
+    def verification(self) -> FakeService:
+        return self
 
     async def verify(self, app: str) -> list[Finding]:
         self._text(app)

@@ -1,0 +1,53 @@
+"""Forks through the REST API.
+
+POST /siddhi-apps/{app}/fork   ?as=NAME, ?from=, ?until=, ?sinks=true; the body is the fork's text,
+or empty for that of the app; 201
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from mesh.api.paths import route
+from mesh.api.responses import Json, app_text, parameter, user_of
+from mesh.model.access import Permission, require
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    from mesh.api.service import Service
+
+
+class TimeRoutes:
+    """Routes of forks, one method each."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[Route]:
+        """For the application."""
+        return [route("/siddhi-apps/{app}/fork", self.fork, "POST")]
+
+    async def fork(self, request: Request) -> Response:
+        """Fork an app: another one over its input, from a place in the past."""
+        asked = request.query_params
+        other, sinks = asked.get("as", ""), asked.get("sinks", "false")
+        if not other:
+            raise parameter("as", other, "the name of the fork")
+        if sinks not in ("true", "false"):
+            raise parameter("sinks", sinks, "true or false")
+        require(Permission.APPS_MANAGE, other)
+        done = await self._service.forks.fork(
+            request.path_params["app"],
+            other,
+            text=await app_text(request) if "content-type" in request.headers else None,
+            begin=asked.get("from", "start"),
+            until=asked.get("until"),
+            sinks=sinks == "true",
+            by=user_of(request),
+        )
+        where = {"Location": f"/siddhi-apps/{other}"}
+        return Json(done, HTTPStatus.CREATED, headers=where)

@@ -1,0 +1,110 @@
+"""Reading a range of a JetStream stream once, without a consumer: batches of direct gets.
+
+Source:
+    github.com/nats-io/nats-architecture-and-design, ADR-31, "batched requests".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from mesh.jetstream.connection import api_subject
+from mesh.model import names
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+#: Messages and bytes of one request.
+_BATCH: Final = 500
+_BATCH_BYTES: Final = 4 << 20
+#: Time for the next message of a response, seconds.
+_ANSWER_S: Final = 5.0
+#: Headers that the server adds.
+_SERVERS: Final = ("Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp")
+_MORE: Final = ("Nats-Num-Pending", "Nats-Last-Sequence", "Nats-UpTo-Sequence")
+
+
+@dataclass(frozen=True, slots=True)
+class LogMessage:
+    """A stored message."""
+
+    sequence: int
+    #: When the server stored it, milliseconds since 1970.
+    time_ms: int
+    subject: str
+    data: bytes
+    #: The publisher's headers.
+    headers: dict[str, str]
+
+    @property
+    def event_time_ms(self) -> int | None:
+        """The time that its publisher gave it; None without one."""
+        text = self.headers.get(names.EVENT_TIME_HEADER, "")
+        return int(text) if text.isdigit() else None
+
+
+async def read(
+    client: Client, js_stream: str, first: int, last: int, subject: str = ">"
+) -> AsyncIterator[LogMessage]:
+    """The stored messages of a range, in order; those that are gone are left out.
+
+    Args:
+        client: the connection.
+        js_stream: one with ``allow_direct``.
+        first: lowest sequence.
+        last: highest sequence; the iteration ends there or at the stream's end.
+        subject: of the messages, with wildcards.
+    """
+    at = first
+    while at <= last:
+        found = await _batch(client, js_stream, at, subject)
+        for one in found:
+            if one.sequence > last:
+                return
+            yield one
+        if not found:
+            return
+        at = found[-1].sequence + 1
+
+
+async def _batch(client: Client, js_stream: str, first: int, subject: str) -> list[LogMessage]:
+    answers: asyncio.Queue[Msg] = asyncio.Queue()
+    inbox = client.new_inbox()
+    subscription = await client.subscribe(inbox, cb=answers.put)
+    wanted = {"seq": first, "batch": _BATCH, "max_bytes": _BATCH_BYTES, "next_by_subj": subject}
+    try:
+        call = api_subject(client, f"DIRECT.GET.{js_stream}")
+        await client.publish(call, json.dumps(wanted).encode(), reply=inbox)
+        found: list[LogMessage] = []
+        while True:
+            try:
+                async with asyncio.timeout(_ANSWER_S):
+                    message = await answers.get()
+            except TimeoutError as error:
+                raise NatsTimeoutError from error
+            headers = message.headers or {}
+            if "Status" in headers:
+                return found
+            found.append(_message(message, headers))
+    finally:
+        await subscription.unsubscribe()
+
+
+def _message(message: Msg, headers: dict[str, str]) -> LogMessage:
+    stored = datetime.fromisoformat(headers["Nats-Time-Stamp"])
+    return LogMessage(
+        int(headers["Nats-Sequence"]),
+        int(stored.timestamp() * 1000),
+        headers["Nats-Subject"],
+        message.data,
+        {k: v for k, v in headers.items() if k not in _SERVERS and k not in _MORE},
+    )

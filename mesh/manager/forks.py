@@ -1,0 +1,387 @@
+"""Forks of apps, as any manager makes them: another app over the same input, from the past."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from nats.js.errors import NotFoundError
+
+from mesh.control import forking, restoring
+from mesh.control.forking import Beginning, PlaceKind
+from mesh.control.journal import JournalEntry
+from mesh.errors import MeshError
+from mesh.jetstream import (
+    backups,
+    channels,
+    fork_copies,
+    snapshots,
+    start_positions,
+    stream_positions,
+)
+from mesh.manager.deployments import MAKING
+from mesh.manager.desired_state import refusals
+from mesh.model.backup import StreamCut
+from mesh.model.begin import StartPosition, StartPositionKind, parse_start_position
+from mesh.model.cluster import AppRecord, Skip
+from mesh.model.fork import Forked, ForkOrigin
+from mesh.plan.edits import with_start_positions
+from mesh.plan.fork import read_streams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from nats.aio.client import Client
+    from nats.js.api import RawStreamMsg
+
+    from mesh.clock import Clock
+    from mesh.control.forking import Candidate, Copy, Place
+    from mesh.control.restoring import StreamState
+    from mesh.jetstream.blob_store import BlobStore
+    from mesh.manager.deployments import Deployments
+    from mesh.manager.desired_state import DesiredState
+    from mesh.manager.planning import Planner
+    from mesh.model.app import AppSpec
+    from mesh.model.backup import Backup
+    from mesh.plan.fork import StateFit
+    from mesh.settings import Settings
+
+#: Messages between the groups of an app that a fork copies at most.
+COPIED_MAX: Final = 100_000
+#: Backups that are looked at for a position, the newest first.
+LOOKED_AT: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A fork as it was asked for."""
+
+    of: AppRecord
+    other: str
+    text: str | None
+    sinks: bool
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A backup whose state the fork may take."""
+
+    backup: Backup
+    fit: StateFit
+    candidate: Candidate
+
+
+class Forks:
+    """Makes forks; the calls of ``mesh.api.service.Forks``."""
+
+    def __init__(
+        self,
+        client: Client,
+        desired: DesiredState,
+        deployments: Deployments,
+        pieces: BlobStore,
+        settings: Settings,
+        clock: Clock,
+        note: Callable[[JournalEntry], None],
+        planner: Planner,
+    ) -> None:
+        self._client = client
+        self._desired = desired
+        self._deployments = deployments
+        self._pieces = pieces
+        self._settings = settings
+        self._clock = clock
+        self._note = note
+        self._planner = planner
+
+    async def fork(
+        self,
+        app: str,
+        other: str,
+        *,
+        text: str | None = None,
+        begin: str = "start",
+        until: str | None = None,
+        sinks: bool = False,
+        by: str = "",
+    ) -> Forked:
+        """Make app ``other`` over the input of ``app``.
+
+        Args:
+            app: the first app, which is not changed.
+            other: the name of the fork.
+            text: SiddhiQL of the fork; None for that of ``app``.
+            begin: ``start``, a sequence, a time, ``backup`` or a backup's revision.
+            until: the last sequence to read, or the time before which messages are read.
+            sinks: whether its sinks run.
+            by: the user.
+
+        Raises:
+            MeshError: MESH-A404 for an app or a backup that is not there, MESH-A409 for a name that
+                is taken, MESH-A410 where retention has taken what it needs, MESH-A422 for an end
+                that can't be kept; as ``mesh.plan.fork.fork_app`` for its text.
+        """
+        record = self._desired.get(app).value
+        revision = self._desired.revision(other)
+        self._check_names(record, other)
+        wanted = _Wanted(record, other, text, sinks, by)
+        place = forking.place_of(begin)
+        spec = await self._planner.fork(record.spec, text, other, record.scaled, sinks=sinks)
+        with refusals(_conflict(other)):
+            beginning, known = await self._beginning(wanted, spec, place)
+            chosen = next((k for k in known if k.candidate.revision == beginning.backup), None)
+            spec = chosen.fit.spec if chosen is not None and chosen.fit.spec is not None else spec
+            ends = await self._ends(spec, until)
+            origin = ForkOrigin(
+                app, record.incarnation, beginning.backup, dict(beginning.begins), ends
+            )
+            copied = await self._make(wanted, spec, origin, chosen, revision)
+        told = f"forked app {app} as {other}"
+        cause = f"from backup {origin.backup}" if origin.backup else f"from {begin}"
+        self._note(JournalEntry(told, cause, by=by and f"user {by}", app=other))
+        return Forked(other, app, origin.backup, origin.begins, ends, copied, beginning.notes)
+
+    def _check_names(self, record: AppRecord, other: str) -> None:
+        if record.deleting or record.making:
+            raise MeshError("MESH-A409", f'app "{record.spec.name}" does not run now')
+        if self._desired.record(other) is not None:
+            raise MeshError(
+                "MESH-A409",
+                f'app "{other}" is there already',
+                hint="Choose another name, or undeploy it first.",
+            )
+
+    async def _beginning(
+        self, wanted: _Wanted, spec: AppSpec, place: Place
+    ) -> tuple[Beginning, list[_Known]]:
+        """The beginning of a fork, and the backups that were looked at."""
+        logs = await self._states(_input_streams(spec))
+        asked: dict[str, int] = {}
+        reaches: dict[str, int] = {}
+        stateful = [group.name for group in spec.groups if group.stateful]
+        known: list[_Known] = []
+        if place.kind is PlaceKind.POSITION:
+            position = parse_start_position(place.text)
+            asked = await self._asked(position, logs)
+            if stateful:
+                known = await self._known(wanted, None)
+                reaches = await self._reaches(position, asked, known)
+        elif place.kind is PlaceKind.BACKUP:
+            known = await self._known(wanted, place.revision, 1)
+        found = forking.decide(
+            place,
+            logs=logs,
+            asked=asked,
+            reaches=reaches,
+            stateful=stateful,
+            backups=[one.candidate for one in known],
+        )
+        return found, known
+
+    async def _asked(
+        self, position: StartPosition, logs: Mapping[str, StreamState]
+    ) -> dict[str, int]:
+        """By stream the last sequence before a position; 0 where that may be gone."""
+        found = await start_positions.skipped_positions(self._client, logs, position)
+        for stream, log in logs.items():
+            is_oldest = found.get(stream, 0) <= log.first - 1
+            exact = position.kind is StartPositionKind.SEQUENCE and position.sequence >= log.first
+            if is_oldest and not exact:
+                found[stream] = 0
+        return found
+
+    async def _known(
+        self, wanted: _Wanted, revision: str | None, most: int = LOOKED_AT
+    ) -> list[_Known]:
+        """Backups of the app, the newest first, with their fit."""
+        app = wanted.of.spec.name
+        await backups.ensure_bucket(self._client, self._settings.channels.replicas)
+        records = await backups.list_backups(self._client, app)
+        chosen = [r for r in reversed(records) if not revision or r.revision == revision][:most]
+        found = []
+        for one in chosen:
+            backup = await backups.read(self._pieces, one)
+            was = backup.record
+            fit = await self._planner.fork_with_state(
+                wanted.of.spec,
+                was.spec,
+                wanted.text,
+                wanted.other,
+                was.scaled,
+                max(was.edits, wanted.of.edits) + 1,
+                sinks=wanted.sinks,
+            )
+            states = await self._states({cut.js_stream for cut in backup.cuts})
+            gaps = restoring.gaps(backup, states)
+            inputs = _input_streams(fit.spec) if fit.spec is not None else set(states)
+            candidate = forking.candidate_of(backup, inputs, gaps, fit.reason)
+            found.append(_Known(backup, fit, candidate))
+        return found
+
+    async def _reaches(
+        self, position: StartPosition, asked: Mapping[str, int], known: Sequence[_Known]
+    ) -> dict[str, int]:
+        """By stream of backups' cuts, the last sequence that surely is before a position.
+
+        Keyed copies of a stream have sequences of their own, and are stored after the original.
+        """
+        streams = {s for one in known for s in one.candidate.reached} - set(asked)
+        if position.kind is StartPositionKind.SEQUENCE:
+            times = [
+                message.time.timestamp()
+                for stream in asked
+                if (message := await self._message(stream, position.sequence)) is not None
+                and message.time is not None
+            ]
+            if not times:
+                return dict(asked)
+            time_ms = int(min(times) * 1000)
+            position = StartPosition(StartPositionKind.TIME, time_ms=time_ms)
+        others = await start_positions.skipped_positions(self._client, streams, position)
+        return {**dict.fromkeys(streams, 0), **others, **asked}
+
+    async def _message(self, stream: str, sequence: int) -> RawStreamMsg | None:
+        try:
+            return await self._client.jetstream().get_msg(stream, sequence)
+        except NotFoundError:
+            return None
+
+    async def _ends(self, spec: AppSpec, until: str | None) -> dict[str, int]:
+        """By stream of a fork's input the last sequence that it reads."""
+        if until is None:
+            return {}
+        keyed = [
+            i.channel.stream.name
+            for g in spec.groups
+            for i in g.inputs
+            if i.channel.is_keyed and i.channel.app != spec.name
+        ]
+        position = parse_start_position(until)
+        if keyed or position.kind not in (StartPositionKind.SEQUENCE, StartPositionKind.TIME):
+            raise MeshError(
+                "MESH-A422",
+                f"the fork can't end at {until}",
+                detail=f'It reads keyed copies of stream "{keyed[0]}", whose sequences differ.'
+                if keyed
+                else "An end is a sequence or a time.",
+                hint="Leave --until out, and undeploy the fork when it has come far enough.",
+            )
+        streams = _input_streams(spec)
+        if position.kind is StartPositionKind.SEQUENCE:
+            return dict.fromkeys(streams, position.sequence)
+        found = await start_positions.skipped_positions(self._client, streams, position)
+        return {stream: found.get(stream, 0) for stream in streams}
+
+    async def _make(
+        self,
+        wanted: _Wanted,
+        spec: AppSpec,
+        origin: ForkOrigin,
+        chosen: _Known | None,
+        revision: int,
+    ) -> int:
+        """Deploy the fork; the number of messages that were copied for it."""
+        copied = 0
+        taken = [] if chosen is None else self._copies(chosen, spec)
+        spec = with_start_positions(spec, origin.begins) if chosen is None else spec
+        record = AppRecord(
+            spec,
+            secrets.token_hex(8),
+            self._clock.wall_ms(),
+            wanted.by,
+            held=MAKING,
+            skips=_skips(origin, chosen, taken),
+            edits=0 if chosen is None else max(wanted.of.edits, chosen.backup.record.edits) + 1,
+            scaled=wanted.of.scaled,
+            making=True,
+            statistics=wanted.of.statistics,
+            fork=origin,
+        )
+
+        async def fill() -> AppRecord:
+            nonlocal copied
+            for one in taken:
+                copied += await fork_copies.copy(self._client, one, self._settings.channels)
+            await channels.ensure_channels(self._client, spec, self._settings.channels)
+            if chosen is not None:
+                await self._begin_with(chosen, record, taken)
+            return record
+
+        try:
+            await self._deployments.make(record, revision, fill)
+        except BaseException:
+            if chosen is not None:
+                await snapshots.purge(self._client.jetstream(), self._pieces, record.incarnation)
+            raise
+        return copied
+
+    def _copies(self, chosen: _Known, spec: AppSpec) -> list[Copy]:
+        found = forking.copies(chosen.backup, spec, chosen.fit.changed)
+        count = sum(one.to - one.after for one in found)
+        if count > COPIED_MAX:
+            raise MeshError(
+                "MESH-A413",
+                f"the fork would copy {count} messages between the app's groups",
+                detail=f"At most {COPIED_MAX} are copied: a group of the backup is far behind.",
+                hint="Back the app up when its groups have caught up, or fork it --from start.",
+            )
+        return found
+
+    async def _begin_with(self, chosen: _Known, record: AppRecord, taken: Sequence[Copy]) -> None:
+        """Store the snapshots and markers with which the groups of a fork begin."""
+        backup, changed = chosen.backup, chosen.fit.changed
+        parts, manifests = [], []
+        targets = {one.target for one in taken}
+        for part in backup.parts:
+            manifest = forking.manifest_of_fork(part, backup, record.spec, changed, targets)
+            if manifest is not None:
+                parts.append(part)
+                manifests.append(manifest)
+        cuts = {cut.js_stream: cut for cut in backup.cuts}
+        for one in taken:
+            cut = StreamCut(one.target, 0, one.to, cuts[one.source].markers)
+            await stream_positions.begin_producers(self._client, cut, record.incarnation)
+        await backups.restore_snapshots(
+            self._client,
+            self._pieces,
+            replace(backup, parts=tuple(parts)),
+            record.incarnation,
+            manifests,
+        )
+
+    async def _states(self, streams: Collection[str]) -> dict[str, StreamState]:
+        found = {}
+        for stream in sorted(streams):
+            state = await stream_positions.state(self._client, stream)
+            if state is not None:
+                found[stream] = state
+        return found
+
+
+def _input_streams(spec: AppSpec) -> set[str]:
+    """The JetStream streams that a fork reads and that are not its own."""
+    own = {c.js_stream(p) for c in spec.channels for p in range(c.partitions)}
+    return set(read_streams(spec.groups)) - own
+
+
+def _skips(origin: ForkOrigin, chosen: _Known | None, taken: Sequence[Copy]) -> tuple[Skip, ...]:
+    """The ranges that a fork's groups skip: after its end, and those of the app in its copies."""
+    ends = tuple(Skip(s, n, forking.NO_END) for s, n in sorted(origin.until.items()))
+    if chosen is None:
+        return ends
+    names = {one.source: one.target for one in taken}
+    before = chosen.backup.record.skips
+    return (
+        *ends,
+        *(replace(s, js_stream=names[s.js_stream]) for s in before if s.js_stream in names),
+    )
+
+
+def _conflict(other: str) -> MeshError:
+    return MeshError(
+        "MESH-A409",
+        f'app "{other}" was deployed by another user just now',
+        hint="Look at it with 'mesh status'.",
+    )
