@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect import registry
-from mesh.connect.spec import Role
 from mesh.model.app import GroupKind, GroupMode, Strategy
 from mesh.plan.build import bind_group
 from mesh.plan.dependencies import union, uses_of
+from mesh.plan.guarantees import describe_delivery, guarantee_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,7 +30,7 @@ def explain(plan: AppPlan) -> str:
             _counted(len(spec.channels), "channel"),
         )
     )
-    lines = [f"app {spec.name}: {counts}"]
+    lines = [f"app {spec.name}: {counts}", f"delivery: {describe_delivery(spec)}"]
     for group in spec.groups:
         lines += ["", *_group_lines(group, spec.bounds.get(group.name))]
     lines += ["", "channels"]
@@ -59,6 +58,7 @@ def to_values(plan: AppPlan) -> dict[str, Any]:
     """The explanation as JSON values."""
     return {
         "app": plan.spec.name,
+        "delivery": describe_delivery(plan.spec),
         "groups": [_group_values(group) for group in plan.spec.groups],
         "channels": [_channel_values(channel) for channel in plan.spec.channels],
         "internal_streams": list(_internal_streams(plan)),
@@ -99,9 +99,8 @@ def _group_lines(group: GroupSpec, bounds: ScaleBounds | None) -> list[str]:
 
 def _deliveries(group: GroupSpec) -> tuple[str, ...]:
     """The guarantee of each connector that it runs."""
-    pairs = (one.partition(" ") for one in group.connectors)
-    specs = (registry.find(Role(role), name) for role, _, name in pairs)
-    return tuple(f"{spec.guarantee}" for spec in specs if spec is not None)
+    given = map(guarantee_of, group.connectors)
+    return tuple(str(one) for one in given if one is not None)
 
 
 def _queries(group: GroupSpec) -> tuple[str, ...]:

@@ -83,7 +83,6 @@ _CONNECTIONS: Final = ("store", "map")
 _NAME_HINT: Final = "Use letters, digits and '_', and no digit first."
 #: Last tokens of the subjects of on-demand queries.
 _QUERIES: Final = (names.QUERY, names.CHANGE)
-_APP_ANNOTATIONS: Final = ("app:guarantee",)
 
 
 def check_supported(app: BoundApp) -> None:
@@ -94,8 +93,6 @@ def check_supported(app: BoundApp) -> None:
             for the name of a stream that can't be part of a subject.
     """
     _check_definitions(app)
-    for annotation in app.annotations:
-        _check_app_annotation(annotation)
     for stream_name, annotation in app.stream_annotations:
         _check_stream_annotation(annotation, app.stream(stream_name))
     for query in app.queries:
@@ -159,12 +156,6 @@ def _check_stream_name(name: str, position: Position | None) -> None:
 
 # Annotations.  Those that the engine has for its own threads and reports (``@Async``,
 # ``@App:statistics``) mean nothing here and pass, as unknown ones do there.
-
-
-def _check_app_annotation(annotation: Annotation) -> None:
-    name = annotation.name.lower()
-    if name in _APP_ANNOTATIONS:
-        raise not_supported(f"@{annotation.name}", annotation.position)
 
 
 def _check_stream_annotation(annotation: Annotation, stream: StreamSchema) -> None:

@@ -160,6 +160,7 @@ def test_a_plan_is_explained() -> None:
         explain(plan(KEYED))
         == """\
 app Keyed: 3 groups, 4 instances, 4 channels
+delivery: exactly once between channels
 
 group partition-S-k (partitioner, added by the planner, 1 instance)
   instances  Keyed-partition-S-k-1

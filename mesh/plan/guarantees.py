@@ -1,0 +1,93 @@
+"""Delivery of an app: exactly once between its channels, and what each source and sink gives.
+
+``@App:guarantee('exactly-once')`` refuses an app that has a weaker border.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mesh.connect import registry
+from mesh.connect.spec import Guarantee, Role
+from mesh.errors import MeshError
+from mesh.language.syntax import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mesh.language.syntax import App
+    from mesh.model.app import AppSpec
+    from mesh.plan.receivers import DoorGroup
+
+_ANNOTATION: Final = "App:guarantee"
+#: From the strongest to the weakest.
+_BY_WORD: Final = {
+    guarantee.value.partition(",")[0].replace(" ", "-"): guarantee
+    for guarantee in (Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE)
+}
+_ORDER: Final = tuple(Guarantee)
+
+
+def check_guarantee(tree: App, doors: Iterable[DoorGroup]) -> None:
+    """Refuse sources and sinks that give less than the app demands.
+
+    Raises:
+        MeshError: MESH-P234 for a word that is no guarantee, MESH-P235 for a weaker border.
+    """
+    annotation = find(tree.annotations, _ANNOTATION)
+    if annotation is None:
+        return
+    said = (annotation.get() or "").strip().lower()
+    demanded = _BY_WORD.get(said)
+    if demanded is None:
+        raise MeshError(
+            "MESH-P234",
+            f'@{annotation.name} is no guarantee: "{said}"',
+            hint=f"Write one of {', '.join(_BY_WORD)}.",
+            position=annotation.position,
+        )
+    for door in doors:
+        given = guarantee_of(door.connector)
+        if given is None or _ORDER.index(given) >= _ORDER.index(demanded):
+            continue
+        role = "source" if door.is_source else "sink"
+        others = [
+            name
+            for name, spec in registry.of_role(Role(role)).items()
+            if _ORDER.index(spec.guarantee) >= _ORDER.index(demanded)
+        ]
+        raise MeshError(
+            "MESH-P235",
+            f'{door.connector} of stream "{door.stream}" gives {given.value}, and the app demands '
+            f"{demanded.value}",
+            hint=f"Types of a {role} that give it: {', '.join(sorted(others))}; or leave out "
+            f"@{annotation.name}.",
+            position=door.annotation.position,
+        )
+
+
+def guarantee_of(connector: str) -> Guarantee | None:
+    """The guarantee of ``source http`` and the like; None for one that is not installed."""
+    role, _, name = connector.partition(" ")
+    spec = registry.find(Role(role), name)
+    return spec.guarantee if spec is not None else None
+
+
+def describe_delivery(spec: AppSpec) -> str:
+    """One line: the delivery between channels, and the weakest borders."""
+    borders: list[tuple[Guarantee, str]] = [
+        (given, group.name)
+        for group in spec.groups
+        for connector in group.connectors
+        if (given := guarantee_of(connector)) is not None
+    ]
+    inside = "exactly once between channels"
+    weakest = min((given for given, _ in borders), key=_ORDER.index, default=None)
+    if weakest is None or weakest is Guarantee.EXACTLY_ONCE:
+        return f"{inside}{', sources and sinks' if borders else ''}"
+    where = _some([name for given, name in borders if given is weakest])
+    return f"{inside}; {weakest.value} in {where}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
