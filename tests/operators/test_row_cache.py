@@ -15,7 +15,7 @@ from mesh.operators.tables.row_cache import RowCache
 def test_a_full_cache_gives_up_one_by_its_policy(policy: CachePolicy, gone: list[str]) -> None:
     cache = RowCache(CacheOptions(3, policy))
     cache.came("abc")
-    cache.used("bbcaad")
+    cache.used("bbbcaax")
     assert cache.leaving(0) == []
     cache.used("ca")
     # The newest has no uses yet, and is not the first to go among rows that are used.

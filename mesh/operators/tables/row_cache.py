@@ -62,6 +62,8 @@ class RowCache:
 
     def used(self, keys: Iterable[Key]) -> None:
         """Note that rows were found."""
+        if not self.counts_use:
+            return
         for key in keys:
             entry = self._entries.get(key)
             if entry is not None:
