@@ -157,6 +157,9 @@ class Queries:
                 for index, instance in enumerate(group.instances, start=1)
                 for number in group.partitions_of(index)
             ]
+            if plan.is_anywhere:
+                placed = self._placed(record)
+                parts = [part for part in parts if part[0] in placed][:1] or parts[:1]
             if plan.changes:
                 return await self._change(record, group, query, id_ or uuid4().hex, deadline_s)
             found, missing = await self._gather(record, parts, query, at_least or {}, deadline_s)

@@ -20,6 +20,7 @@ from mesh.operators.divided import divide
 from mesh.operators.merged import merge
 from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.bound import Answer
+from mesh.plan.stores import is_looked_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,6 +38,8 @@ class QueryPlan:
     columns: tuple[tuple[str, str], ...]
     #: Whether it changes a table.
     changes: bool = False
+    #: Whether any part has the whole answer: the table is read from its database.
+    is_anywhere: bool = False
 
 
 @lru_cache(maxsize=64)
@@ -77,7 +80,8 @@ def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -
     columns = tuple(
         (o.name, (o.expression.type or AttributeType.OBJECT).value) for o in asked.outputs
     )
-    return QueryPlan(home, columns, changes)
+    is_anywhere = any(t.schema.name == own and is_looked_up(t) for t in _bound(app_text).tables)
+    return QueryPlan(home, columns, changes, is_anywhere)
 
 
 def _home(name: str, groups: tuple[tuple[str, str], ...]) -> str | None:

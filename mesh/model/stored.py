@@ -106,11 +106,29 @@ class Database:
         return f"{self.backend}://{self.host}{port}/{self.database}"
 
 
+class CachePolicy(StrEnum):
+    """Which row leaves a full cache: the oldest, the one not used for longest, the least used."""
+
+    FIFO = "FIFO"
+    LRU = "LRU"
+    LFU = "LFU"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOptions:
+    """``@cache(..)``: ``size`` in rows; ``retention_ms``: None, rows do not grow too old."""
+
+    size: int
+    policy: CachePolicy = CachePolicy.FIFO
+    retention_ms: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
     """``@store(type='rdbms', ..)``.
 
-    ``database``: None if ``source`` names one of the settings.
+    ``database``: None if ``source`` names one of the settings.  ``is_kept``: whether the state has
+    all rows; otherwise they are read from the database, and ``cache`` keeps some.
     """
 
     database: Database | None
@@ -118,6 +136,8 @@ class StoreOptions:
     table_name: str | None = None
     #: By attribute, the most characters.
     lengths: Mapping[str, int] = field(default_factory=dict)
+    is_kept: bool = True
+    cache: CacheOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ from mesh.operators.gaps import PERIODS_FIRST, ROWS_MAX, Gap
 from mesh.operators.on_demand import answer, as_chunk
 from mesh.operators.table_changes import TableChanges
 from mesh.operators.tables import Tables
+from mesh.operators.tables.looked_up import LookedUpTable
+from mesh.operators.tables.prefetch import Prefetch
 from mesh.operators.tables.written import WrittenTable, change_channels
 
 if TYPE_CHECKING:
@@ -157,6 +159,7 @@ class Executor:
         )
         with using(environment):
             tables.define(app.tables)
+            self._prefetch = Prefetch(app, tables)
             nodes = DataflowBuilder(app, tables, windows, self._outputs, aggregations)
             self._nodes, self._flow = make_dataflow(
                 nodes, self._outputs, in_bulk=mode is not Mode.STEP
@@ -383,6 +386,7 @@ class Executor:
         self, entering: list[tuple[str, EventBatch]], timeline: Timeline, leaving: list[Emitted]
     ) -> None:
         """Append the output of the dataflow to ``leaving``, ranked after its present content."""
+        self._prefetch.load(entering)
         before = sum(len(one.rank) for one in leaving)
         made = self._flow.run(entering, timeline)
         leaving += [replace(one, rank=one.rank + before) for one in made] if before else made
@@ -510,6 +514,11 @@ class Executor:
         found = [work.cells.tables.target for work in nodes if work.cells.tables is not None]
         written = (one for one in self._tables.values() if isinstance(one, WrittenTable))
         return found + [table.target for table in written]
+
+    @property
+    def looked_up(self) -> list[LookedUpTable]:
+        """Tables that are read from their databases; their reader has to be set."""
+        return [one for one in self._tables.values() if isinstance(one, LookedUpTable)]
 
     def fill(self, table: str, rows: pa.RecordBatch) -> None:
         """Give a table in a store the rows of its database, before any event."""

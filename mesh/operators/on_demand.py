@@ -27,8 +27,7 @@ from mesh.operators.frame import Frame
 from mesh.operators.joins.lookup_input import of_table
 from mesh.operators.select.aggregates import Expiry
 from mesh.operators.select.selector import Selector
-from mesh.operators.tables import Table, TableAction
-from mesh.operators.tables.conditions import Condition
+from mesh.operators.tables import AppTable, TableAction
 from mesh.plan.bound import Answer, BoundQuery, BoundStream, SourceKind, TableCheck, walk
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def _found(store: BoundStore | None, stores: Environment, now_ms: int) -> EventB
             rows = table.rows()
             return _met(store.on, as_chunk(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms))
         frame = Frame.of_events(as_chunk(_ONE, np.array([now_ms]), now_ms))
-        slots = Condition(of_table(store.on, 0), table).find(frame, 0)
+        slots = table.condition(of_table(store.on, 0)).find(frame, 0)
         _raise_first(frame.failures)
         rows = table.take(slots)
         return as_chunk(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms)
@@ -139,9 +138,9 @@ def _met(on: BoundExpression | None, events: EventBatch) -> EventBatch:
     return events.where(np.broadcast_to(met, len(events)))
 
 
-def _table(stores: Environment, name: str) -> Table:
+def _table(stores: Environment, name: str) -> AppTable:
     table = stores.tables[name]
-    assert isinstance(table, Table), "tables of an app are kept in memory"
+    assert isinstance(table, AppTable), "see ``environment.Membership``"
     return table
 
 

@@ -1,4 +1,7 @@
-"""Tables, windows and aggregations of a stored state, for readers that run none of its queries."""
+"""Tables, windows and aggregations of a stored state, for readers that run none of its queries.
+
+A table that is read from its database has no rows in the state: its reader is to be set.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,15 @@ from mesh.operators.base import restore_subset, subset
 from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.dataflow.named_window import NamedWindowNode
 from mesh.operators.environment import Environment, using
+from mesh.operators.tables.looked_up import LookedUpTable
 from mesh.operators.tables.stored import StoredTable
+from mesh.plan.stores import stored_table_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from mesh.operators.base import State
+    from mesh.operators.tables import AppTable
     from mesh.plan.bound import BoundApp
 
 
@@ -55,7 +61,7 @@ def stores_of(
         names: the tables, windows and aggregations.
         shard: see ``Environment``.
     """
-    tables: dict[str, StoredTable] = {}
+    tables: dict[str, AppTable] = {}
     windows: dict[str, NamedWindowNode] = {}
     aggregations: dict[str, AggregationNode] = {}
     scripts = compile_scripts(app.scripts)
@@ -68,8 +74,14 @@ def stores_of(
     with using(stores):
         for table in app.tables:
             name = table.schema.name
-            if name in names:
-                tables[name] = StoredTable(table, stores, subset(rows, name))
+            if name not in names:
+                continue
+            store = stored_table_of(table)
+            tables[name] = (
+                StoredTable(table, stores, subset(rows, name))
+                if store is None or store.is_kept
+                else LookedUpTable(table, stores, store)
+            )
         for window in app.windows:
             if window.schema.name in names:
                 windows[window.schema.name] = NamedWindowNode(window, 0)

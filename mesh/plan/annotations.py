@@ -89,7 +89,7 @@ def _check_playback(annotation: Annotation) -> None:
         missing = next(key for key in _PLAYBACK if key not in given)
         raise _wrong(annotation, f'@App:playback needs the element "{missing}" as well')
     for key in given:
-        _time(annotation, key)
+        time_in(annotation, key)
 
 
 def playback_times(annotation: Annotation) -> tuple[int, int] | None:
@@ -101,7 +101,7 @@ def playback_times(annotation: Annotation) -> tuple[int, int] | None:
     given = {key.lower() for key, _ in annotation.elements if key is not None}
     if not given.issuperset(_PLAYBACK):
         return None
-    idle_ms, increment_ms = (_time(annotation, key) for key in _PLAYBACK)
+    idle_ms, increment_ms = (time_in(annotation, key) for key in _PLAYBACK)
     return idle_ms, increment_ms
 
 
@@ -195,6 +195,12 @@ def indexes(annotations: Iterable[Annotation]) -> tuple[str, ...]:
     return tuple(text for a in annotations if named(a, "index") for text in _texts(a))
 
 
+def index_lists(annotations: Iterable[Annotation]) -> tuple[tuple[str, ...], ...]:
+    """The attributes of each ``@Index`` of a table in a store, each list once."""
+    found = (tuple(dict.fromkeys(_texts(a))) for a in annotations if named(a, "index"))
+    return tuple(dict.fromkeys(names for names in found if names))
+
+
 # Aggregations and partitions
 
 
@@ -204,7 +210,7 @@ def check_aggregation(annotation: Annotation, definition: AggregationDefinition)
         check_store(annotation)
     if not named(annotation, "purge") or not _is_on(annotation):
         return
-    _time(annotation, "interval")
+    time_in(annotation, "interval")
     kept = find(annotation.annotations, "retentionPeriod")
     if kept is None:
         return
@@ -267,11 +273,15 @@ def check_partition(annotation: Annotation) -> None:
             raise _wrong(annotation, f'@purge has no element "{key}"', hint)
     _is_on(annotation)
     for key in ("interval", "idle.period"):
-        _time(annotation, key)
+        time_in(annotation, key)
 
 
-def _time(annotation: Annotation, key: str) -> int:
-    """The time of an element, 0 without it."""
+def time_in(annotation: Annotation, key: str) -> int:
+    """The time of an element, milliseconds; 0 without it.
+
+    Raises:
+        MeshError: MESH-L223 for one that is no time.
+    """
     text = annotation.get(key)
     return 0 if text is None else _milliseconds(annotation, key, text)
 

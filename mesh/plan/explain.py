@@ -8,6 +8,7 @@ from mesh.model.app import GroupKind, GroupMode, Strategy
 from mesh.plan.build import bind_group
 from mesh.plan.dependencies import union, uses_of
 from mesh.plan.guarantees import describe_delivery, guarantee_of
+from mesh.plan.stores import is_looked_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 #: Of more instances of a group than this, only the first and the last are listed.
 _INSTANCES_MAX: Final = 4
+#: Of groups that read tables in databases.
+_NOT_REPEATED: Final = (
+    "at least once: after a failure, events since the last snapshot may find other rows"
+)
 
 
 def explain(plan: AppPlan) -> str:
@@ -87,9 +92,12 @@ def _group_lines(group: GroupSpec, bounds: ScaleBounds | None) -> list[str]:
         ("delivery", _deliveries(group)),
         ("queries", _queries(group)),
         ("aggregations", _aggregations(group)),
+        ("databases", tuple(f"{name} is read there" for name in _looked_up(group))),
     ):
         if names:
             lines.append(f"  {what:<9}  {', '.join(names)}")
+    if _looked_up(group):
+        lines.append(f"             {_NOT_REPEATED}")
     lines.extend(
         f"  {_channel_name(i.channel)} --{i.strategy}--> {group.name}" for i in group.inputs
     )
@@ -115,6 +123,13 @@ def _aggregations(group: GroupSpec) -> tuple[str, ...]:
     if group.kind is not GroupKind.QUERIES:
         return ()
     return tuple(aggregation.schema.name for aggregation in bind_group(group).aggregations)
+
+
+def _looked_up(group: GroupSpec) -> tuple[str, ...]:
+    """Its tables whose rows stay in their database."""
+    if group.kind is not GroupKind.QUERIES:
+        return ()
+    return tuple(t.schema.name for t in bind_group(group).tables if is_looked_up(t))
 
 
 def _channel_name(channel: Channel) -> str:
@@ -165,6 +180,7 @@ def _group_values(group: GroupSpec) -> dict[str, Any]:
         "delivery": list(_deliveries(group)),
         "queries": list(_queries(group)),
         "aggregations": list(_aggregations(group)),
+        "looked_up": list(_looked_up(group)),
         "reads": [_input_values(i) for i in group.inputs],
         "writes": [
             {"stream": c.stream.name, "key": list(c.key), "computed": c.computed}

@@ -15,9 +15,10 @@ from mesh.errors import MeshError, Position, not_supported
 from mesh.language.syntax import AggregationDefinition, App, Partition, Query, find
 from mesh.model import names
 from mesh.model.app import GroupMode, ScaleBounds
-from mesh.plan.bound import BoundAggregation, BoundApp, BoundPartition, BoundQuery
+from mesh.plan.bound import BoundAggregation, BoundApp, BoundPartition, BoundQuery, BoundTable
 from mesh.plan.dependencies import Uses, union, uses_of
 from mesh.plan.dist import AGGREGATION_PREFIX, DEFAULT_GROUP, Dist, read_dist
+from mesh.plan.stores import is_file, is_looked_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -154,8 +155,7 @@ def split_app(app: App, bound: BoundApp) -> tuple[Group, ...]:
     groups = _with_faults(
         [_group(name, said[name], tuple(parts)) for name, parts in members.items()]
     )
-    stored = {table.schema.name for table in bound.tables if find(table.annotations, "store")}
-    _refuse_scattered(groups, frozenset(stored))
+    _refuse_scattered(groups, bound.tables)
     _refuse_far_aggregations(groups, bound)
     for group in groups:
         _refuse_loops(group)
@@ -264,13 +264,22 @@ def _refuse_inner_dist(query: Query) -> None:
             )
 
 
-def _refuse_scattered(groups: tuple[Group, ...], stored: frozenset[str]) -> None:
+def _refuse_scattered(groups: tuple[Group, ...], tables: Sequence[BoundTable]) -> None:
     """Refuse tables and named windows in two groups, or in a group of several instances."""
+    stored = {table.schema.name for table in tables if find(table.annotations, "store")}
+    files = {table.schema.name for table in tables if is_file(table)}
+    # They are read from their database, by any instance.
+    anywhere = {table.schema.name for table in tables if is_looked_up(table)} - files
+
+    def also(kind: str, name: str) -> str:
+        is_shareable = kind == "table" and name in stored and name not in files
+        return ", or write kept='false' into its @store" if is_shareable else ""
+
     home: dict[str, Group] = {}
     for group in groups:
         for element in group.elements:
             uses = element.uses
-            kept = [("table", n) for n in uses.tables]
+            kept = [("table", n) for n in uses.tables if n not in anywhere]
             kept += [("window", n) for n in uses.windows]
             kept += [("aggregation", n) for n in uses.aggregations]
             for kind, name in kept:
@@ -282,7 +291,7 @@ def _refuse_scattered(groups: tuple[Group, ...], stored: frozenset[str]) -> None
                         detail="One of them keeps it, and writes it to its store."
                         if name in stored
                         else "It is kept in memory, by one of them.",
-                        hint="Put the elements that use it into one group.",
+                        hint=f"Put the elements that use it into one group{also(kind, name)}.",
                         position=element.tree.position,
                     )
                 if group.is_shared and kind != "aggregation":
@@ -292,7 +301,7 @@ def _refuse_scattered(groups: tuple[Group, ...], stored: frozenset[str]) -> None
                         f'{kind} "{name}" in group "{group.name}" {group.width}',
                         detail="Each instance would keep a part of it.",
                         hint=f"{to_unshare[0].upper()}{to_unshare[1:]}, or move the element to "
-                        "another group.",
+                        f"another group{also(kind, name)}.",
                         position=element.tree.position,
                     )
 

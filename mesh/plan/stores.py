@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, not_supported
 from mesh.language.syntax import find
-from mesh.model.stored import StoreOptions
+from mesh.model.stored import CacheOptions, CachePolicy, StoreOptions
 from mesh.model.types import AttributeType
+from mesh.plan.annotations import time_in
 from mesh.plan.jdbc import database_of
 
 if TYPE_CHECKING:
@@ -23,9 +24,11 @@ _KNOWN: Final = frozenset(
     {
         "type", "jdbc.url", "url", "username", "password", "jdbc.driver.name", "pool.properties",
         "jndi.resource", "datasource", "ref", "table.name", "field.length", "table.check.query",
-        "use.collation", "allow.null.values", "on.error",
+        "use.collation", "allow.null.values", "on.error", "kept",
     }
 )  # fmt: skip
+_CACHE: Final = ("size", "cache.policy", "retention.period", "purge.interval")
+_CACHE_MAX: Final = 1_000_000
 _TABLE_LENGTH_MAX: Final = 50
 
 
@@ -54,10 +57,9 @@ def store_of(
         # The seed writes the driver's class without a name.
         if key is not None and key.lower() not in _KNOWN:
             raise _wrong(annotation, f'option "{key}" of @store is unknown')
-    if find(annotation.annotations, "cache") is not None:
-        raise not_supported("@cache of a store", annotation.position, hint="Leave @cache out.")
     on_error = (annotation.get("on.error") or "RETRY").upper()
-    if on_error != "RETRY":
+    # The reference engine waits and tries again with LOG as well.
+    if on_error not in ("RETRY", "LOG"):
         raise not_supported(
             f"on.error='{on_error}' of a store",
             annotation.position,
@@ -67,8 +69,15 @@ def store_of(
     if name is not None and not 0 < len(name) <= _TABLE_LENGTH_MAX:
         raise _wrong(annotation, f"table.name has 1 to {_TABLE_LENGTH_MAX} characters")
     lengths = _lengths(annotation, attributes)
-    options = _database(annotation)
-    return replace(options, table_name=name, lengths=lengths)
+    cache = _cache(annotation)
+    options = replace(_database(annotation), table_name=name, lengths=lengths, cache=cache)
+    kept = annotation.get("kept")
+    if kept is not None and kept.lower() not in ("true", "false"):
+        raise _wrong(annotation, f'kept is true or false, not "{kept}"')
+    if cache is not None and (kept or "").lower() == "true":
+        raise _wrong(annotation, "a table that is kept in the state has no @cache")
+    is_kept = cache is None if kept is None else kept.lower() == "true"
+    return replace(options, is_kept=is_kept)
 
 
 def stored_in(aggregation: BoundAggregation) -> StoreOptions | None:
@@ -79,7 +88,12 @@ def stored_in(aggregation: BoundAggregation) -> StoreOptions | None:
     """
     names = [column.name for column in aggregation.group_by]
     names += [output.name for output in aggregation.outputs]
-    return store_of(aggregation.annotations, names)
+    found = store_of(aggregation.annotations, names)
+    if found is not None and not found.is_kept:
+        annotation = find(aggregation.annotations, "store")
+        assert annotation is not None, "it has been read"
+        raise _wrong(annotation, "@cache and kept are for tables, not for an aggregation")
+    return found
 
 
 def stored_table_of(table: BoundTable) -> StoreOptions | None:
@@ -101,6 +115,42 @@ def stored_table_of(table: BoundTable) -> StoreOptions | None:
     if any(attribute.type is AttributeType.OBJECT for attribute in table.schema.attributes):
         raise not_supported("an object of a table in a store", position)
     return store
+
+
+def is_looked_up(table: BoundTable) -> bool:
+    """Whether a table's rows stay in its database; options that are wrong are not looked at."""
+    annotation = find(table.annotations, "store")
+    if annotation is None:
+        return False
+    kept = (annotation.get("kept") or "").lower()
+    return kept == "false" or (not kept and find(annotation.annotations, "cache") is not None)
+
+
+def is_file(table: BoundTable) -> bool:
+    """Whether a table's database is a file of one machine."""
+    annotation = find(table.annotations, "store")
+    urls = [annotation.get(key) for key in ("jdbc.url", "url")] if annotation is not None else []
+    return any(url.removeprefix("jdbc:").startswith("sqlite") for url in urls if url is not None)
+
+
+def _cache(annotation: Annotation) -> CacheOptions | None:
+    """``@cache`` inside of ``@store``; None without it."""
+    written = find(annotation.annotations, "cache")
+    if written is None:
+        return None
+    for key, _ in written.elements:
+        if key is None or key.lower() not in _CACHE:
+            raise _wrong(written, f'option "{key}" of @cache is unknown')
+    size = written.get("size") or ""
+    if not size.isdecimal() or not 0 < int(size) <= _CACHE_MAX:
+        raise _wrong(written, f"the size of @cache is a number of rows from 1 to {_CACHE_MAX}")
+    policy = (written.get("cache.policy") or CachePolicy.FIFO).upper()
+    if policy not in CachePolicy.__members__:
+        raise _wrong(written, f'cache.policy is FIFO, LRU or LFU, not "{policy}"')
+    retention_ms = time_in(written, "retention.period") or None
+    # A row that is too old is not used, whenever it is removed.
+    time_in(written, "purge.interval")
+    return CacheOptions(int(size), CachePolicy[policy], retention_ms)
 
 
 def _database(annotation: Annotation) -> StoreOptions:

@@ -304,7 +304,8 @@ class PartitionRun:
         idle, executor = self._partition.idle, self._partition.executor
         passed_ms = 0 if idle is None else idle.passed(broker_ms)
         if passed_ms:
-            yield from self._emit(executor.step(executor.now_ms + passed_ms), by_events=True)
+            runs = executor.step(executor.now_ms + passed_ms)
+            yield from self._emit(self._taken(runs), by_events=True)
 
     def _run(self, inputs: list[InputRun]) -> Iterator[pa.RecordBatch]:
         assert self._partition is not None
@@ -337,8 +338,16 @@ class PartitionRun:
         )
         is_by_events = self._has_jumped or any(clock.by_events for clock in clocks)
         is_by_events |= partition.executor.plays_back
+        if partition.stores is not None:
+            partition.stores.prepare()
         runs = partition.executor.run(inputs, partition.times(), is_by_events=is_by_events)
-        return (runs if partition.stores is None else partition.stores.take(runs)), by_events
+        return self._taken(runs), by_events
+
+    def _taken(self, runs: list[OutputRun]) -> list[OutputRun]:
+        """The output that leaves; rows for databases are kept until they are written."""
+        assert self._partition is not None
+        stores = self._partition.stores
+        return runs if stores is None else stores.take(runs)
 
     def _keep(self, partition: Partition) -> None:
         position = Position.of(self.ends, self.ends)

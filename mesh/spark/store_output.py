@@ -10,6 +10,8 @@ Rows that no database takes leave as failed events, with the positions that they
 from __future__ import annotations
 
 import logging
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from mesh.model.stored import Database, StoredTable, StoreTarget
     from mesh.operators.executor import Executor
+    from mesh.operators.tables.looked_up import LookedUpTable
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +56,7 @@ class StoreOutput:
         self._kept: dict[StoreWriter, list[StoredTable]] = {}
         self._tables: dict[str, StoredTable] = {}
         self._writer_of: dict[str, StoreWriter] = {}
+        self._looked_up: Sequence[LookedUpTable] = ()
         #: Whether the last ``commit`` had rows to write.
         self.has_committed = False
         if any(target.own is not None and not target.own[1] for target in targets):
@@ -81,7 +85,20 @@ class StoreOutput:
     def of(cls, executor: Executor, epoch: int) -> StoreOutput | None:
         """The writers of an executor's tables; None without tables."""
         targets = executor.stores
-        return cls(targets, executor.producer, epoch) if targets else None
+        if not targets:
+            return None
+        made = cls(targets, executor.producer, epoch)
+        made._looked_up = executor.looked_up
+        for table in made._looked_up:
+            table.find_rows = partial(made._writer_of[table.stored.name].find, table.stored)
+        return made
+
+    def prepare(self) -> None:
+        """Forget rows of databases before a run, unless it continues one that is not written."""
+        if self._looked_up and not any(self._rows.values()):
+            now_ms = time.monotonic_ns() // 1_000_000
+            for table in self._looked_up:
+                table.settle(now_ms)
 
     def begin(self, executor: Executor) -> None:
         """Give tables that begin without a state the rows of their database.

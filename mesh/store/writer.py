@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.errors import MeshError
+from mesh.model.lookup import EVERY_ROW
 from mesh.model.stored import (
     DELETED,
     Backend,
@@ -31,6 +32,7 @@ from mesh.model.stored import (
 )
 from mesh.store import copying
 from mesh.store.engine import engine_of, told
+from mesh.store.lookups import select
 from mesh.store.merging import merge_rows
 from mesh.store.rows import merged, to_arrow, values
 from mesh.store.schema import create_tables, marker_table, sql_table
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
+    from mesh.model.lookup import Clause
     from mesh.model.stored import Database, StoredTable
 
 #: From this number on rows go through COPY into a temporary table, where there is one.
@@ -143,26 +146,35 @@ class StoreWriter:
                 for batch in _in_order(kept):
                     self._write(connection, batch)
         except BaseException:
-            self._connection = None
-            connection.invalidate()
-            connection.close()
+            self._give_up(connection)
             raise
         self.position = last
 
     def rows(self, table: StoredTable) -> pa.RecordBatch:
-        """All rows of a table.
+        """All rows of a table; see ``find``."""
+        return self.find(table, EVERY_ROW)
+
+    def find(self, table: StoredTable, clause: Clause) -> pa.RecordBatch:
+        """The rows of a table that a look-up finds.
 
         Raises:
-            MeshError: see ``open``.
+            MeshError: see ``open``.  The connection is closed then.
         """
-        import sqlalchemy as sa
-
         self.open()
-        assert self._connection is not None, "opened above"
-        target = self._targets[table.name]
-        chosen = sa.select(*(target.c[column.name] for column in table.columns))
-        with told(self._database, "when a table is read"), self._connection.begin():
-            return to_arrow(self._connection.execute(chosen).all(), table)
+        connection = self._connection
+        assert connection is not None, "opened above"
+        chosen = select(table, self._targets[table.name], clause, self._database.backend)
+        try:
+            with told(self._database, f"when table {table.name} is read"), connection.begin():
+                return to_arrow(connection.execute(chosen).all(), table)
+        except BaseException:
+            self._give_up(connection)
+            raise
+
+    def _give_up(self, connection: sa.Connection) -> None:
+        self._connection = None
+        connection.invalidate()
+        connection.close()
 
     def close(self) -> None:
         """Close the connection."""

@@ -28,10 +28,12 @@ from mesh.operators.executor import Executor
 from mesh.operators.failures import FAILED
 from mesh.operators.on_demand import answer
 from mesh.operators.stored import pieces_of, stores_of
+from mesh.operators.tables.looked_up import LookedUpTable
 from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.bound import Answer as Reads
 from mesh.plan.bound import SourceKind
 from mesh.spark.local_state import LocalState, Manifest
+from mesh.store.lookups import read, too_many
 from mesh.store.reader import BehindError, read_rows
 from mesh.store.sources import database, shard
 
@@ -39,12 +41,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh.language.syntax import TimeUnit
+    from mesh.model.lookup import Clause
     from mesh.operators.aggregations.tables import AggregationTables
     from mesh.operators.environment import Environment
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
 
 #: Stores that are kept for further questions; each may be large.
 KEPT_MAX: Final = 4
+#: Rows of a table in a database that one question may read there.
+READ_MAX: Final = 200_000
 #: Most attempts to read a state: it may be dropped meanwhile.
 _ATTEMPTS: Final = 5
 _kept: OrderedDict[object, Environment] = OrderedDict()
@@ -84,6 +89,11 @@ def answer_task(task: AnswerTask) -> Answer | None:
             stores = _stores(task, app, query, local, manifest)
         except FileNotFoundError:
             continue
+        # The state has none of their rows, and those of another question are old.
+        for table in stores.tables.values():
+            if isinstance(table, LookedUpTable):
+                table.find_rows = _reader(table)
+                table.forget()
         try:
             rows = answer(query, stores, time.time_ns() // 1_000_000)
         except BehindError:
@@ -194,6 +204,17 @@ def _finder(
     def found(per: TimeUnit, start: int, end: int) -> pa.RecordBatch:
         where = database(tables.target.options)
         return read_rows(where, tables[per], (start, end), producer, position)
+
+    return found
+
+
+def _reader(table: LookedUpTable) -> Callable[[Clause], pa.RecordBatch]:
+    def found(clause: Clause) -> pa.RecordBatch:
+        where = database(table.target.options)
+        rows, has_more = read(where, table.stored, clause, READ_MAX)
+        if has_more:
+            raise too_many(table.schema.name, READ_MAX)
+        return rows
 
     return found
 

@@ -15,6 +15,7 @@ from mesh.settings import ChannelSettings, QuerySettings
 from mesh.spark import partition_task
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import Position
+from mesh.store.engine import engine_of
 from pyspark_nats.source.rows import MARKED
 from tests.manager.test_queries import played
 from tests.support.databases import new_database
@@ -211,6 +212,26 @@ def test_a_table_in_a_store_is_changed(nats_server: NatsServer, tmp_path: Path) 
         assert await at.rows("from Prices select item, n") == [["ink", 1]]
         assert await _refusal(change(INSERT.replace("pen", "x" * 300))) == "MESH-O111"
         assert store.rows(rows) == [("ink", 1)]
+
+    _story(story, nats_server, tmp_path, text=text)
+
+
+def test_a_table_that_is_read_from_its_database(nats_server: NatsServer, tmp_path: Path) -> None:
+    store = new_database(None, tmp_path, "shop")
+    text = APP.replace("@PrimaryKey", f"{store.store(kept='false')} @PrimaryKey")
+
+    async def story(at: Scene, worker: Worker) -> None:
+        asked = at.queries.ask("Shop", INSERT, may_change=True)
+        assert (await worker.until_done(asyncio.ensure_future(asked))).changed == 1
+        with engine_of(store.database).begin() as connection:
+            connection.exec_driver_sql("INSERT INTO \"Prices\" VALUES ('ink', 9.0, 2)")
+        # Another program's row is there at once, and no state has it.
+        assert await at.rows("from Prices on price > 2.0 select item, n") == [["ink", 2]]
+        assert await at.rows("from Prices select item order by item") == [["ink"], ["pen"]]
+        asked = at.queries.ask("Shop", "delete Prices on Prices.n > 0", may_change=True)
+        assert (await worker.until_done(asyncio.ensure_future(asked))).changed == 2
+        assert store.rows('select * from "Prices"') == []
+        assert await at.rows("from Prices select item") == []
 
     _story(story, nats_server, tmp_path, text=text)
 

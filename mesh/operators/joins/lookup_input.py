@@ -12,7 +12,7 @@ from mesh.operators.base import WHOLE, State, namespaced, subset
 from mesh.operators.environment import current
 from mesh.operators.frame import Frame
 from mesh.operators.joins.input import ROW, TIME, JoinInput
-from mesh.operators.tables import Table
+from mesh.operators.tables import AppTable
 from mesh.plan.bound import BinaryExpression, Column, FunctionCall, SourceKind, UnaryExpression
 from mesh.plan.bound.expressions import TABLE_STEP
 
@@ -32,12 +32,12 @@ class LookupInput(JoinInput):
         self._through = pa.schema([*beside, *self.schema])
         self._make_window(self._through)
         self._came = 0
-        self.table: Table | None = None
+        self.table: AppTable | None = None
         self._named: str | None = None
         self._windows = current().windows
         if source.kind is SourceKind.TABLE:
             table = current().tables[source.schema.name]
-            assert isinstance(table, Table), "tables of an app are kept in memory"
+            assert isinstance(table, AppTable), "see ``environment.Membership``"
             self.table = table
         elif source.kind is SourceKind.WINDOW:
             self._named = source.schema.name

@@ -35,7 +35,6 @@ from mesh.operators.joins.aggregation_lookup import AggregationLookup, add_spans
 from mesh.operators.joins.input import ROW, TIME, joined_events, pass_nothing
 from mesh.operators.joins.lookup_input import BesideFrame, LookupInput, of_table
 from mesh.operators.joins.matches import JoinMatches, entry_starts, nothing
-from mesh.operators.tables import Condition
 from mesh.operators.total_order import instance_chunk_begins, run_begins, run_starts
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class LookupJoin:
         )
         self._met = None if source.on is None else compile_filter(source.on)
         self._tables = [
-            None if side.table is None else Condition(of_table(source.on, side.step), side.table)
+            None if side.table is None else side.table.condition(of_table(source.on, side.step))
             for side in self._sides
         ]
         self._aggregation = next(

@@ -17,7 +17,7 @@ from mesh.functions import kernels
 from mesh.operators.base import RESET
 from mesh.operators.expressions import compile_expression
 from mesh.operators.frame import Frame
-from mesh.operators.tables.conditions import Condition, RowFrame
+from mesh.operators.tables.conditions import RowFrame
 from mesh.operators.tables.written import WrittenTable
 from mesh.operators.total_order import instance_chunk_begins
 from mesh.plan.bound import Column, Delete, Insert, Update
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Vector
     from mesh.operators.base import EventBatch, Longs
-    from mesh.operators.tables.store import Table
+    from mesh.operators.tables.app_table import AppTable
+    from mesh.operators.tables.conditions import Condition
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class Outcome:
 class TableAction:
     """The write access of one query to one table."""
 
-    def __init__(self, action: Insert | Delete | Update, table: Table) -> None:
+    def __init__(self, action: Insert | Delete | Update, table: AppTable) -> None:
         self._table = table
         self._action = action
         self._condition: Condition | None = None
@@ -58,7 +59,7 @@ class TableAction:
         self._assignments: list[tuple[str, Callable[[Frame], Vector]]] = []
         if isinstance(action, Insert):
             return
-        self._condition = Condition(action.on, table)
+        self._condition = table.condition(action.on)
         if isinstance(action, Update):
             self._assignments = [
                 (assignment.attribute.name, compile_expression(assignment.value))

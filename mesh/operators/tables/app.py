@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mesh.operators.base import State, namespaced, restore_subset
 from mesh.operators.environment import current
 from mesh.operators.tables.app_table import AppTable
+from mesh.operators.tables.looked_up import LookedUpTable
 from mesh.operators.tables.written import WrittenTable
 from mesh.plan.stores import stored_table_of
 
@@ -21,16 +22,15 @@ class Tables(dict[str, AppTable]):
 
     def define(self, definitions: Iterable[BoundTable]) -> None:
         """Make the tables; inside of ``using``, so that their conditions find functions."""
-        # It needs this module.
-        from mesh.operators.tables.written import WrittenTable
-
         for definition in definitions:
             store = stored_table_of(definition)
-            self[definition.schema.name] = (
-                AppTable(definition, current())
-                if store is None
-                else WrittenTable(definition, current(), store)
-            )
+            name = definition.schema.name
+            if store is None:
+                self[name] = AppTable(definition, current())
+            elif store.is_kept:
+                self[name] = WrittenTable(definition, current(), store)
+            else:
+                self[name] = LookedUpTable(definition, current(), store)
 
     def channels(self, name: str) -> tuple[str, ...]:
         """The channel of a table's changes, if it is in a store."""

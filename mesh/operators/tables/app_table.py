@@ -24,11 +24,15 @@ class AppTable(Table):
         #: By identity: the same expression is evaluated for each event.
         self._conditions: dict[int, tuple[BoundExpression, Condition]] = {}
 
+    def condition(self, on: BoundExpression | None) -> Condition:
+        """A condition over its rows, compiled; inside of ``using``."""
+        return Condition(on, self)
+
     def contains(self, condition: BoundExpression, frame: Frame) -> Mask:
         """bool[n], the rows of ``frame`` for which ``condition`` holds for a row of the table."""
         known = self._conditions.get(id(condition))
         if known is None:
             with using(self._environment):
-                known = condition, Condition(condition, self)
+                known = condition, self.condition(condition)
             self._conditions[id(condition)] = known
         return known[1].any(frame)

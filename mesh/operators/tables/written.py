@@ -27,6 +27,7 @@ from mesh.model.stored import STRING_LENGTH as _LENGTH
 from mesh.model.stored_limits import refused as refused_rows
 from mesh.operators.base import concat
 from mesh.operators.tables.app_table import AppTable
+from mesh.plan.annotations import index_lists
 from mesh.plan.stores import stored_table_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class WrittenTable(AppTable):
     ) -> None:
         super().__init__(definition, environment)
         self.stored = stored_form(definition, options)
-        self.target = StoreTarget(options, (self.stored,), is_kept=True)
+        self.target = StoreTarget(options, (self.stored,), is_kept=options.is_kept)
         #: The row of the events that is being applied; None if all of them are at once.
         self.cause: int | None = None
         self._changes_made: list[tuple[Longs, pa.RecordBatch]] = []
@@ -152,7 +153,7 @@ def stored_form(definition: BoundTable, options: StoreOptions) -> StoredTable:
         for attribute in definition.schema.attributes
     )
     name = options.table_name or definition.schema.name
-    return StoredTable(name, columns, indexes=tuple((index,) for index in definition.indexes))
+    return StoredTable(name, columns, indexes=index_lists(definition.annotations))
 
 
 def change_channels(app: BoundApp, tables: Iterable[str] | None = None) -> tuple[str, ...]:

@@ -1,0 +1,63 @@
+"""Look-ups of rows in a database: conditions over columns, as values.
+
+Operators make them of conditions of queries, and ``mesh.store`` makes SQL of them.  A look-up finds
+at least the rows that meet the condition: operators test each row that comes, so a database whose
+texts or nulls compare in other ways changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Comparison(StrEnum):
+    """Comparison of a column with a value."""
+
+    EQUAL = "=="
+    LESS = "<"
+    LESS_OR_EQUAL = "<="
+    GREATER = ">"
+    GREATER_OR_EQUAL = ">="
+    #: The column's text has the value in it.
+    CONTAINS = "contains"
+    #: The value is None.
+    IS_NULL = "is null"
+    IS_NOT_NULL = "is not null"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """``column``, compared with a value that is not null."""
+
+    column: str
+    how: Comparison
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnyKey:
+    """The values of ``columns``, in their order, are one of ``keys``; none of them is null."""
+
+    columns: tuple[str, ...]
+    keys: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """All parts hold; without parts it holds for every row."""
+
+    parts: tuple[Clause, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """One of the parts holds; without parts it holds for no row."""
+
+    parts: tuple[Clause, ...] = ()
+
+
+Clause = Compared | AnyKey | AllOf | AnyOf
+#: Every row of a table.
+EVERY_ROW = AllOf()

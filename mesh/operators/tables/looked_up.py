@@ -1,0 +1,261 @@
+"""A table whose rows stay in its database: those that queries need are read there.
+
+    event ──▶ condition ──▶ look-up ──▶ rows, kept beside the changes until these are written
+                                └─ not for keys that are known: read or changed before, or cached
+
+Before a condition is evaluated, the rows that may meet it are loaded; before a row is written, the
+one with its key.  So the table in memory has every row that a query can find or change, and its
+queries are those of any table.  ``settle`` ends that, when the changes are in the database: then
+only a cache is left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.functions.vectors import from_arrow
+from mesh.model.lookup import EVERY_ROW, AllOf, AnyKey
+from mesh.operators.base import State
+from mesh.operators.tables.conditions import Condition
+from mesh.operators.tables.pushed import Pushed, key_parts
+from mesh.operators.tables.row_cache import RowCache
+from mesh.operators.tables.store import Table
+from mesh.operators.tables.written import WrittenTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from mesh.functions.vectors import Vector
+    from mesh.model.lookup import Clause
+    from mesh.model.stored import StoreOptions
+    from mesh.operators.base import Longs
+    from mesh.operators.environment import Environment
+    from mesh.operators.frame import Frame
+    from mesh.operators.tables.order import Key
+    from mesh.plan.bound import BoundExpression, BoundTable
+
+    Reader = Callable[[Clause], pa.RecordBatch]
+
+
+class LookedUpTable(WrittenTable):
+    """The rows of a table in a database that queries have asked for since the last ``settle``."""
+
+    def __init__(
+        self, definition: BoundTable, environment: Environment, options: StoreOptions
+    ) -> None:
+        super().__init__(definition, environment, options)
+        #: Reads rows of the database; the process that runs the queries sets it.
+        self.find_rows: Reader | None = None
+        #: Since the last ``settle``: look-ups, the values of those by equality, by columns and the
+        #: parts that hold besides, and keys without a row.
+        self._done: set[Clause] = set()
+        self._values: dict[tuple[tuple[str, ...], frozenset[Clause]], set[Key]] = {}
+        self._absent: set[Key] = set()
+        self._cache = None if options.cache is None else RowCache(options.cache)
+
+    def __repr__(self) -> str:
+        return f"LookedUpTable({self.schema.name}, {len(self)} rows at hand)"
+
+    # Loading
+
+    def require(self, lookups: Iterable[Clause]) -> None:
+        """Load the rows that look-ups find, unless they are at hand."""
+        for clause in lookups:
+            if EVERY_ROW in self._done or clause in self._done:
+                continue
+            by, rest = _by_key(clause)
+            if by is not None and self._covers(by, rest):
+                continue
+            self._load(clause)
+            self._done.add(clause)
+            if by is not None:
+                self._values.setdefault((by.columns, rest), set()).update(by.keys)
+
+    def _covers(self, by: AnyKey, rest: frozenset[Clause]) -> bool:
+        """Whether earlier look-ups by these columns, with no other parts, had these values."""
+        return any(
+            columns == by.columns and parts <= rest and values.issuperset(by.keys)
+            for (columns, parts), values in self._values.items()
+        )
+
+    def require_keys(self, keys: Iterable[Key]) -> None:
+        """Load the rows with these primary keys."""
+        if EVERY_ROW in self._done:
+            return
+        unknown = [key for key in dict.fromkeys(keys) if not self._is_known(key)]
+        many = len(self.primary_key) > 1
+        for clause in key_parts(self.primary_key, [key if many else (key,) for key in unknown]):
+            self._load(clause)
+        self._absent.update(key for key in unknown if key not in self._keys)
+
+    def _is_known(self, key: Key) -> bool:
+        parts = key if isinstance(key, tuple) else (key,)
+        return key in self._keys or key in self._absent or None in parts
+
+    def _load(self, clause: Clause) -> None:
+        assert self.find_rows is not None, "a process that runs queries sets a reader"
+        found = self.find_rows(clause)
+        columns = [found.column(name).to_pylist() for name in self.primary_key]
+        keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        new = np.array([not self._is_known(key) for key in keys], dtype=np.bool_)
+        rows = found.filter(pa.array(new))
+        vectors = [
+            from_arrow(rows.column(name), column.type) for name, column in self._columns.items()
+        ]
+        # A row that others have written may break the rules of this table: it is not refused.
+        Table.add(self, vectors, rows.num_rows)
+
+    def settle(self, now_ms: int) -> None:
+        """Forget all but what the cache keeps at ``now_ms``, which never falls.
+
+        All changes have to be in the database.
+        """
+        if self._cache is None:
+            gone = list(self._keys.values())
+        else:
+            keys = self._cache.leaving(now_ms)
+            gone = [self._keys[key] for key in keys if key in self._keys]
+        if gone:
+            Table.remove(self, np.array(gone, dtype=np.int64))
+        self._done.clear()
+        self._values.clear()
+        self._absent.clear()
+
+    def forget(self) -> None:
+        """Forget all rows, those of a cache as well."""
+        if self._keys:
+            Table.remove(self, np.array(list(self._keys.values()), dtype=np.int64))
+        self.settle(0)
+
+    # Reading
+
+    def condition(self, on: BoundExpression | None) -> Condition:
+        """See ``AppTable.condition``."""
+        return LookedUpCondition(on, self)
+
+    def used(self, slots: Longs) -> None:
+        """Note for the cache that rows were found."""
+        if self._cache is not None and self._cache.counts_use and len(slots):
+            self._cache.used(self._key_at(slot) for slot in slots.tolist())
+
+    def rows(self) -> pa.RecordBatch:
+        """All rows of the database, by primary key."""
+        self.require((EVERY_ROW,))
+        return super().rows()
+
+    def arrange(self, slots: Longs) -> Longs:
+        """By primary key: which rows are at hand makes no difference."""
+        if len(slots) < 2:
+            return slots
+        keys = [self._key_at(slot) for slot in slots.tolist()]
+        order = np.array(sorted(range(len(keys)), key=keys.__getitem__))
+        found: Longs = slots[order]
+        return found
+
+    # Changing
+
+    def add(self, vectors: Sequence[Vector], count: int) -> dict[int, str]:
+        """See ``Table``."""
+        self.require_keys(self._keys_in(dict(zip(self._columns, vectors, strict=True)), count))
+        return super().add(vectors, count)
+
+    def put(self, vectors: Sequence[Vector]) -> str | None:
+        """See ``Table``."""
+        self.require_keys(self._keys_in(dict(zip(self._columns, vectors, strict=True)), 1))
+        return super().put(vectors)
+
+    def put_all(self, vectors: Sequence[Vector], count: int) -> bool:
+        """See ``Table``: whole rows are written over whatever the database has."""
+        keys = self._keys_in(dict(zip(self._columns, vectors, strict=True)), count)
+        if self._indexes:
+            self.require_keys(keys)
+        if not super().put_all(vectors, count):
+            return False
+        if self._cache is not None:
+            self._cache.came(keys)
+        return True
+
+    def change(self, slots: Longs, values: Mapping[str, Vector]) -> str | None:
+        """See ``Table``."""
+        if len(slots) and any(name in values for name in self.primary_key):
+            self.require_keys(self._key_of(values, slots))
+        return super().change(slots, values)
+
+    def _enter(self, slot: int) -> str | None:
+        reason = super()._enter(slot)
+        if reason is None and self._cache is not None:
+            self._cache.came((self._key_at(slot),))
+        return reason
+
+    def _leave(self, slot: int) -> None:
+        key = self._key_at(slot)
+        super()._leave(slot)
+        self._absent.add(key)
+        if self._cache is not None:
+            self._cache.went(key)
+
+    def _keys_in(self, values: Mapping[str, Vector], count: int) -> list[Key]:
+        columns = [
+            values[name].spread(count).to_arrow(count).to_pylist() for name in self.primary_key
+        ]
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+    # State
+
+    def snapshot(self) -> State:
+        """Nothing: all changes are in the database when a state is stored."""
+        return State()
+
+    def restore(self, state: State) -> None:
+        """Begin without rows at hand; a state of another kind of table is not used."""
+        self._restored += 1
+
+
+class LookedUpCondition(Condition):
+    """A condition that loads the rows that may meet it."""
+
+    def __init__(self, on: BoundExpression | None, table: LookedUpTable) -> None:
+        super().__init__(on, table)
+        self._looked_up = table
+        self._pushed = Pushed(on)
+        self._loaded: Frame | None = None
+
+    def find(self, frame: Frame, row: int) -> Longs:
+        """See ``Condition.find``."""
+        self.require(frame)
+        found = super().find(frame, row)
+        self._looked_up.used(found)
+        return found
+
+    def pairs(self, frame: Frame) -> tuple[Longs, Longs]:
+        """See ``Condition.pairs``."""
+        self.require(frame)
+        rows, slots = super().pairs(frame)
+        self._looked_up.used(slots)
+        return rows, slots
+
+    def require(self, frame: Frame) -> None:
+        """Load the rows that may meet it with any row of ``frame``, once."""
+        if self._loaded is frame or self._never:
+            return
+        self._loaded = frame
+        if self._key is None:
+            self._looked_up.require(self._pushed.lookups(frame))
+            return
+        columns = [equal.values(frame) for equal in self._key]
+        keys = columns[0] if len(columns) == 1 else zip(*columns, strict=True)
+        self._looked_up.require_keys(keys)
+
+
+def _by_key(clause: Clause) -> tuple[AnyKey | None, frozenset[Clause]]:
+    """The part of a look-up that is by equality, and the parts that hold besides."""
+    match clause:
+        case AnyKey():
+            return clause, frozenset()
+        case AllOf((AnyKey() as by, *rest)):
+            return by, frozenset(rest)
+        case _:
+            return None, frozenset()

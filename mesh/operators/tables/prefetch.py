@@ -1,0 +1,173 @@
+"""Rows of tables in databases that the events of a run may need, loaded with few statements.
+
+Queries that share tables are run event by event, and each event would ask the database by itself.
+So before a run the conditions of queries that read a stream directly are looked up for all of its
+events at once.  Events that a filter stops are among them: more rows come than are needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mesh.language.syntax import BinaryOperator
+from mesh.model.types import AttributeType
+from mesh.operators.frame import Frame
+from mesh.operators.joins.lookup_input import of_table
+from mesh.operators.tables.looked_up import LookedUpCondition, LookedUpTable
+from mesh.plan.bound import (
+    AggregateCall,
+    BinaryExpression,
+    BoundFilter,
+    BoundJoin,
+    BoundStream,
+    Column,
+    EventIsNull,
+    FunctionCall,
+    Insert,
+    SourceKind,
+    TableCheck,
+    UnaryExpression,
+    walk,
+)
+from mesh.plan.bound import Answer as Reads
+from mesh.plan.bound.expressions import OUTPUT_STEP, TABLE_STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from mesh.operators.base import EventBatch
+    from mesh.operators.tables.app_table import AppTable
+    from mesh.plan.bound import BoundApp, BoundExpression, BoundQuery
+
+#: Fewer events ask by themselves.
+_EVENTS_MIN = 2
+
+
+class Prefetch:
+    """By stream, the conditions over tables in databases that its events are used in."""
+
+    def __init__(self, app: BoundApp, tables: Mapping[str, AppTable]) -> None:
+        """Compile them; inside of ``using``."""
+        self._tables = {n: t for n, t in tables.items() if isinstance(t, LookedUpTable)}
+        self._wanted: dict[str, list[tuple[int, LookedUpCondition]]] = {}
+        inside = (query for partition in app.partitions for query in partition.queries)
+        for query in (*app.queries, *inside) if self._tables else ():
+            for stream, step, table, on in self._conditions(query):
+                condition = LookedUpCondition(on, self._tables[table])
+                self._wanted.setdefault(stream, []).append((step, condition))
+
+    def load(self, entering: Iterable[tuple[str, EventBatch]]) -> None:
+        """Load what the events of a run may need.
+
+        Raises:
+            MeshError: a database does not answer.
+        """
+        if not self._wanted:
+            return
+        for stream, events in entering:
+            for step, condition in self._wanted.get(stream, ()):
+                if len(events) >= _EVENTS_MIN:
+                    condition.require(Frame.of_events(events, step))
+
+    def _conditions(
+        self, query: BoundQuery
+    ) -> Iterator[tuple[str, int, str, BoundExpression | None]]:
+        """Stream, its step, table, and the condition over columns of both."""
+        sources: list[tuple[int, BoundStream]] = []
+        if isinstance(query.input, BoundStream):
+            sources = [(0, query.input)]
+        elif isinstance(query.input, BoundJoin):
+            sources = [(0, query.input.left), (1, query.input.right)]
+        for step, source in sources:
+            if source.kind is not SourceKind.STREAM:
+                continue
+            for table, on in self._of_source(query, step, source):
+                if table in self._tables and _is_of(on, step, source):
+                    yield source.schema.name, step, table, on
+
+    def _of_source(
+        self, query: BoundQuery, step: int, source: BoundStream
+    ) -> Iterator[tuple[str, BoundExpression]]:
+        if isinstance(query.input, BoundJoin):
+            other = query.input.right if step == 0 else query.input.left
+            on = of_table(query.input.on, 1 - step)
+            if other.kind is SourceKind.TABLE and on is not None:
+                yield other.schema.name, on
+        given = [output.expression for output in query.outputs]
+        given += [h.condition for h in source.handlers if isinstance(h, BoundFilter)]
+        for part in (part for one in given for part in walk(one)):
+            if isinstance(part, TableCheck):
+                yield part.table, part.operand
+        action = query.action
+        if isinstance(action, Reads) or action.target.name not in self._tables:
+            return
+        values = {output.name: output.expression for output in query.outputs}
+        if isinstance(action, Insert):
+            yield action.target.name, self._by_key(action.target.name, [*values.values()])
+            return
+        on = _with_outputs(action.on, values)
+        if on is not None:
+            yield action.target.name, on
+
+    def _by_key(self, name: str, values: Sequence[BoundExpression]) -> BoundExpression:
+        """The condition that a row has the primary key of ``values``, all of a row."""
+        table = self._tables[name]
+        parts: list[BoundExpression] = [
+            BinaryExpression(
+                BinaryOperator.EQUAL,
+                Column(attribute.name, attribute.type, TABLE_STEP),
+                value,
+                AttributeType.BOOL,
+            )
+            for attribute, value in zip(table.schema.attributes, values, strict=True)
+            if attribute.name in table.primary_key
+        ]
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = BinaryExpression(BinaryOperator.AND, whole, part, AttributeType.BOOL)
+        return whole
+
+
+def _is_of(on: BoundExpression, step: int, source: BoundStream) -> bool:
+    """Whether a condition can be computed of a stream's events alone, as they come."""
+    return on.type is AttributeType.BOOL and all(
+        _is_known(part, step, source.schema.names) for part in walk(on)
+    )
+
+
+def _is_known(part: BoundExpression, step: int, names: Sequence[str]) -> bool:
+    match part:
+        case AggregateCall() | TableCheck() | EventIsNull():
+            return False
+        case FunctionCall():
+            return not part.is_script
+        case Column():
+            is_own = (part.step, part.index) == (step, None) and part.name in names
+            return part.step == TABLE_STEP or is_own
+        case _:
+            return True
+
+
+def _with_outputs(
+    on: BoundExpression, values: Mapping[str, BoundExpression]
+) -> BoundExpression | None:
+    """``on`` with the expressions of a query's output in place of its attributes."""
+    match on:
+        case Column() if on.step == OUTPUT_STEP:
+            return values.get(on.name)
+        case UnaryExpression():
+            operand = _with_outputs(on.operand, values)
+            return None if operand is None else replace(on, operand=operand)
+        case BinaryExpression():
+            left, right = (_with_outputs(one, values) for one in (on.left, on.right))
+            if left is None or right is None:
+                return None
+            return replace(on, left=left, right=right)
+        case FunctionCall():
+            found = [_with_outputs(one, values) for one in on.arguments]
+            if any(one is None for one in found):
+                return None
+            return replace(on, arguments=tuple(one for one in found if one is not None))
+        case _:
+            return on

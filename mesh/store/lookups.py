@@ -1,0 +1,174 @@
+"""Look-ups of ``mesh.model.lookup`` as SQL, for each database.
+
+The keys of a batch are one statement.  Values are parameters with types of their own: a value that
+no row of the column can have finds nothing, where a cast to the column's type would fail.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.errors import MeshError
+from mesh.model.lookup import AllOf, AnyKey, AnyOf, Clause, Compared, Comparison
+from mesh.model.stored import Backend
+from mesh.store.engine import engine_of, told
+from mesh.store.rows import to_arrow
+from mesh.store.schema import sql_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import sqlalchemy as sa
+
+    from mesh.model.stored import Database, StoredTable
+
+_ESCAPE: Final = "/"
+_OPERATORS: Final = {
+    Comparison.EQUAL: operator.eq,
+    Comparison.LESS: operator.lt,
+    Comparison.LESS_OR_EQUAL: operator.le,
+    Comparison.GREATER: operator.gt,
+    Comparison.GREATER_OR_EQUAL: operator.ge,
+}
+
+
+def select(table: StoredTable, target: sa.Table, clause: Clause, backend: Backend) -> Any:
+    """The statement that finds the rows of a look-up, in the columns of ``table``."""
+    import sqlalchemy as sa
+
+    return sa.select(*(target.c[column.name] for column in table.columns)).where(
+        _condition(clause, target, backend)
+    )
+
+
+def read(
+    database: Database, table: StoredTable, clause: Clause, rows_max: int
+) -> tuple[pa.RecordBatch, bool]:
+    """The rows of a look-up, over a connection of its own, and whether there are more.
+
+    Args:
+        database: with the table.
+        table: if it does not exist yet it has no rows.
+        clause: the look-up.
+        rows_max: the most rows that are read.
+
+    Raises:
+        MeshError: MESH-S140 if the database does not answer; MESH-S142.
+    """
+    import sqlalchemy as sa
+
+    metadata = sa.MetaData()
+    target = sql_table(table, metadata, database.backend)
+    with (
+        told(database, f"when table {table.name} is read"),
+        engine_of(database).connect() as connection,
+    ):
+        if not sa.inspect(connection).has_table(table.name):
+            return to_arrow([], table), False
+        chosen = select(table, target, clause, database.backend).limit(rows_max + 1)
+        found = connection.execute(chosen).all()
+    return to_arrow(found[:rows_max], table), len(found) > rows_max
+
+
+def too_many(table: str, rows_max: int) -> MeshError:
+    """The error of a query that needs too many rows of a table in a database."""
+    return MeshError(
+        "MESH-A413",
+        f'the query needs more than {rows_max} rows of table "{table}"',
+        detail="They are read from its database, since the state does not have them.",
+        hint="Ask for less: 'on' with comparisons of columns and values selects there.",
+    )
+
+
+def _condition(clause: Clause, target: sa.Table, backend: Backend) -> Any:
+    import sqlalchemy as sa
+
+    match clause:
+        case AllOf(parts):
+            found = (_condition(part, target, backend) for part in parts)
+            return sa.and_(sa.true(), *found)
+        case AnyOf(parts):
+            found = (_condition(part, target, backend) for part in parts)
+            return sa.or_(sa.false(), *found)
+        case AnyKey():
+            return _any_key(clause, target)
+        case Compared():
+            return _compared(clause, target, backend)
+
+
+def _any_key(clause: AnyKey, target: sa.Table) -> Any:
+    import sqlalchemy as sa
+
+    columns = [target.c[name] for name in clause.columns]
+    keys = [
+        tuple(_value(part, column) for part, column in zip(key, columns, strict=True))
+        for key in clause.keys
+        if all(map(_is_storable, key))
+    ]
+    if not keys:
+        return sa.false()
+    types = [_type(value, column) for value, column in zip(keys[0], columns, strict=True)]
+    if len(columns) == 1:
+        # An expanding parameter: the statement is compiled once for any number.
+        given = sa.bindparam(None, [key[0] for key in keys], type_=types[0], expanding=True)
+        return columns[0].in_(given)
+    if len(keys) == 1:
+        parts = zip(columns, keys[0], types, strict=True)
+        return sa.and_(*(column == sa.literal(value, type) for column, value, type in parts))
+    return sa.tuple_(*columns, types=types).in_(keys)
+
+
+def _compared(clause: Compared, target: sa.Table, backend: Backend) -> Any:
+    import sqlalchemy as sa
+
+    column, value = target.c[clause.column], clause.value
+    if clause.how is Comparison.IS_NULL:
+        return column.is_(None)
+    if clause.how is Comparison.IS_NOT_NULL:
+        return column.is_not(None)
+    if not _is_storable(value):
+        return sa.false()
+    if clause.how is Comparison.CONTAINS:
+        for special in (_ESCAPE, "%", "_"):
+            value = value.replace(special, _ESCAPE + special)
+        return column.like(_literal(f"%{value}%", column), escape=_ESCAPE)
+    is_finite = not isinstance(value, float) or math.isfinite(value)
+    if not is_finite and backend is not Backend.POSTGRESQL:
+        # They have no infinity; the rows are tested once more.
+        return sa.true()
+    return _OPERATORS[clause.how](column, _literal(value, column))
+
+
+def _is_storable(value: Any) -> bool:
+    """Whether a row can have a value at all."""
+    return value is not None and not (isinstance(value, str) and "\0" in value)
+
+
+def _literal(value: Any, column: sa.Column[Any]) -> Any:
+    """A parameter with the type of the value."""
+    import sqlalchemy as sa
+
+    return sa.literal(_value(value, column), _type(value, column))
+
+
+def _value(value: Any, column: sa.Column[Any]) -> Any:
+    """A value as the driver takes it; a flag in a key has a third value, for null."""
+    import sqlalchemy as sa
+
+    is_number = isinstance(value, bool) and not isinstance(column.type, sa.Boolean)
+    return int(value) if is_number else value
+
+
+def _type(value: Any, column: sa.Column[Any]) -> Any:
+    import sqlalchemy as sa
+
+    match _value(value, column):
+        case bool():
+            return sa.Boolean()
+        case int():
+            return sa.BigInteger()
+        case float():
+            return sa.Double()
+        case _:
+            return sa.Text()
