@@ -11,7 +11,7 @@ from nats.js.errors import NotFoundError
 
 from bench.chaos import app
 from bench.chaos.compare import Compared
-from bench.chaos.scene import ScenarioError, Scene
+from bench.chaos.scene import ScenarioError
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE
@@ -19,6 +19,7 @@ from mesh.model import names
 
 if TYPE_CHECKING:
     from bench.chaos.scenario import Scenario
+    from bench.chaos.scene import Scene
     from bench.chaos.stage import Stage
     from mesh.testing.cluster import Outside
 
@@ -63,7 +64,7 @@ async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
     outcome = Outcome(scenario.name, scenario.fault)
     try:
         async with stage.look() as outside:
-            scene = Scene(stage, outside, name, text, names.subject(name, app.INPUT))
+            scene = scenario.scene(stage, outside, name, text, names.subject(name, app.INPUT))
             scene.is_lossy = scenario.is_lossy
             try:
                 if scenario.in_sides:

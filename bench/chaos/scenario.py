@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from bench.chaos.scene import Scene
 from bench.chaos.stage import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-    from bench.chaos.scene import Scene
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,7 @@ class Scenario:
     name: str
     #: For people.
     fault: str
-    play: Callable[[Scene], Awaitable[None]]
+    play: Callable[[Any], Awaitable[None]]
     #: Regular expressions that lines of the app's story match, in this order.
     story: tuple[str, ...] = ()
     #: The same for parallel events, with no order between the two.
@@ -36,6 +35,8 @@ class Scenario:
     is_lossy: bool = False
     #: Whether it may end with an alarm, which ``story`` tells, and an app that waits for a person.
     may_stop: bool = False
+    #: The actions that it has.
+    scene: type[Scene] = Scene
     #: Why it can't be played yet; empty when it can.
     missing: str = ""
 

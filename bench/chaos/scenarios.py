@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.chaos import hostile_scenarios
+from bench.chaos import door_scenarios, hostile_scenarios
 from bench.chaos.faults import forms, managers, servers, workers
 from bench.chaos.scenario import Scenario
 from bench.chaos.stage import Topology
@@ -282,4 +282,5 @@ SCENARIOS: Final = (
         topology=Topology.APART,
     ),
     *hostile_scenarios.SCENARIOS,
+    *door_scenarios.SCENARIOS,
 )

@@ -45,6 +45,8 @@ class Topology(StrEnum):
     APART = "apart"
     #: One, whose disk and those of the workers are small, with states in a directory.
     DISKS = "disks"
+    #: One; the workers have connector hosts and no Spark.
+    HOSTS = "hosts"
 
 
 class Stage:
@@ -124,6 +126,12 @@ class Stage:
                 "MESH_WORKER_TAKES_RECEIVERS": str(name == FRONT).lower(),
                 "MESH_SPARK_DRIVER_MEMORY": "768m",
             }
+            if self.topology is Topology.HOSTS:
+                own |= {
+                    "MESH_WORKER_SPARK": "false",
+                    "MESH_WORKER_TAKES_RECEIVERS": "true",
+                    "MESH_RECEIVER_LISTEN": "127.0.0.1:0-65535",
+                }
         return common | own
 
     async def mend_servers(self) -> None:

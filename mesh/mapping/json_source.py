@@ -17,7 +17,7 @@ from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.mapping.events import of_values
 from mesh.mapping.texts import value_of
 from pyspark_nats.arrow import kernels, rows_at
-from pyspark_nats.decode import decode_messages
+from pyspark_nats.decode import decode_messages, json_text
 from pyspark_nats.decode.result import DecodeResult, assembled, part
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _EVENT: Final = "event"
 _ENVELOPE: Final = r'^\s*(\[\s*)?\{\s*"event"\s*:\s*\{'
+_HEAD: Final = b'{"event":{'
+_TAIL: Final = b"}}"
 _ENVELOPE_OF: Final = re.compile(_ENVELOPE.encode()).match
 #: Payloads up to which Python's expression is faster: Arrow compiles its own for each batch.
 _FEW: Final = 500
@@ -48,7 +50,7 @@ class PlainSource:
         return self._plain(data, self._schema)
 
     def _plain(self, data: Any, schema: pa.Schema) -> DecodeResult:
-        kinds = pa.array([self._content_type] * len(data), pa.string())
+        kinds = pa.repeat(pa.scalar(self._content_type), len(data))
         parts: list[Part] = []
         errors: list[tuple[int, int, str]] = []
         at = 0
@@ -74,6 +76,9 @@ class JsonSource(PlainSource):
         data = pa.array(payloads, pa.binary())
         if _EVENT in self._schema.names:
             return self._plain(data, self._schema)
+        found = self._bare(data)
+        if found is not None:
+            return found
         flags = _enveloped(payloads, data)
         if not flags.any():
             return self._plain(data, self._schema)
@@ -86,6 +91,26 @@ class JsonSource(PlainSource):
                 found = decode(data.take(rows_at(at)), self._schema)
                 errors += [(int(at[number]), index, why) for number, index, why in found.errors]
                 parts += [part(found.rows, at[found.message], found.index)]
+        return assembled(parts, self._schema, errors, len(data))
+
+    def _bare(self, data: Any) -> DecodeResult | None:
+        """Events without the octets of their envelopes; None if one is written in another way.
+
+        What is left of an envelope with something else in it is no JSON.
+        """
+        if not _are_alike(data):
+            return None
+        inner = kernels.binary_slice(data, len(_HEAD) - 1, -1)
+        found = self._plain(inner, self._schema)
+        if not found.errors:
+            return found
+        # Each has one event; the reasons are those of the whole payloads.
+        at = np.array(sorted({number for number, _, _ in found.errors}))
+        again = self._unwrapped(data.take(rows_at(at)), self._schema)
+        parts = [part(found.rows, found.message, found.index)] if found.rows.num_rows else []
+        if again.rows.num_rows:
+            parts.append(part(again.rows, at[again.message], again.index))
+        errors = [(int(at[number]), index, why) for number, index, why in again.errors]
         return assembled(parts, self._schema, errors, len(data))
 
     def _unwrapped(self, data: Any, schema: pa.Schema) -> DecodeResult:
@@ -105,6 +130,19 @@ class JsonSource(PlainSource):
             return assembled([], schema, errors, len(data))
         rows = pa.RecordBatch.from_arrays(inner.flatten(), schema=schema)
         return assembled([part(rows, message, index)], schema, errors, len(data))
+
+
+def _are_alike(data: Any) -> bool:
+    """Whether each payload is an envelope in one line that is written without spaces."""
+    bounds, octets = json_text.bounds_of(data), json_text.octets_of(data)
+    first, last = bounds[:-1], bounds[1:]
+    if not len(data) or (last - first).min() < len(_HEAD) + len(_TAIL):
+        return False
+    marks = [(first + at, mark) for at, mark in enumerate(_HEAD)]
+    marks += [(last - len(_TAIL) + at, mark) for at, mark in enumerate(_TAIL)]
+    return all(bool((octets[at] == mark).all()) for at, mark in marks) and not (
+        json_text.has_line_feed(data)
+    )
 
 
 def _enveloped(payloads: Sequence[bytes], data: Any) -> Any:

@@ -165,7 +165,7 @@ async def commit(
 
     Returns:
         The sequence of the last marker, those before it have the preceding ones; None if a marker
-        was stored meanwhile by somebody else, or earlier and the answer was lost.
+        was stored meanwhile by another process, or earlier and the answer was lost.
 
     Raises:
         MeshError: MESH-N113 for refused events; NatsError, TimeoutError, OSError.

@@ -67,6 +67,8 @@ class Stage:
             lambda: Retries(0.05, 0.2),
             self.reports.append,
         )
+        #: Environment of instances that are not killed, beside the one that is.
+        self.calm = self.environment
 
     def start(self, group: str, epoch: int = 1, **changes: Any) -> DoorInstance:
         """Start the only instance of a group."""

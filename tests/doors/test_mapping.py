@@ -226,3 +226,33 @@ def test_mappers_need_no_spark() -> None:
     code = "import sys, mesh.mapping; print(' '.join(sys.modules))"
     loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
     assert not loaded & {"pyspark", "py4j", "numba", "pandas", "nats"}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b'{"event":{"s":"x","n":1,"d":1,"b":true},"more":{}}',
+        b'{"event":{"s":"x","n":1,"d":1,"b":true}{"s":"y"}}',
+        b'{"event":{"s":"x","n":1,"d":1,"b":true}, "event":{"s":"y","n":2,"d":2,"b":true}}',
+        b'{"event":{"s":"x","n":1,"d":1,"b":true}\r}}',
+        b'{"event":{"s":"x","n":1,"d":1,"b":{"c":1}}',
+        b'{"event":{"s":"x","n":"1","d":1,"b":true}}',
+        b'{"event":{"s":"x"}}',
+        b'{"event":{"s":"\xff","n":1,"d":1,"b":true}}',
+        b'{"event":{"s":"}}","n":1,"d":1,"b":true,"t":{"u":[{}]}}}',
+        b'{"event":{}}',
+        b'{"event":{},{}}',
+    ],
+)
+@pytest.mark.parametrize("count", [1, 700])
+def test_events_of_envelopes_of_one_layout_are_those_of_others(odd: bytes, count: int) -> None:
+    """A space after the first brace has them read as envelopes of any form."""
+    good = b'{"event":{"s":"x","n":1,"d":1.5,"b":true}}'
+    mapper = source_mapper("json", {}, (), STREAM)
+    payloads = [*[good] * count, odd, good]
+    found = mapper.decode(payloads)
+    expected = mapper.decode([b"{ " + payload[1:] for payload in payloads])
+    assert found.rows.equals(expected.rows)
+    assert found.message.tolist() == expected.message.tolist()
+    assert [e[:2] for e in found.errors] == [e[:2] for e in expected.errors]
+    assert found.taken == expected.taken

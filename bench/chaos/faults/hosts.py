@@ -1,0 +1,71 @@
+"""Faults of connector hosts, of their destinations, and of the broker between them."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from bench.chaos.endpoints import Manner
+from bench.chaos.stage import PAST_TERMS_S
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from bench.chaos.door_scene import DoorScene
+
+
+async def host_killed(scene: DoorScene) -> None:
+    """The hosts die, their agents live and start others; twice."""
+    for _ in range(2):
+        scene.signal_hosts(signal.SIGKILL)
+        await scene.flow(100)
+        await scene.arrived(100)
+
+
+async def host_paused(scene: DoorScene) -> None:
+    """The hosts are frozen for a while, and wake up."""
+    scene.signal_hosts(signal.SIGSTOP)
+    await scene.passing(PAST_TERMS_S)
+    scene.signal_hosts(signal.SIGCONT)
+    await scene.arrived(100)
+
+
+async def worker_paused(scene: DoorScene) -> None:
+    """The worker with the sink is frozen past its term; it wakes up when another has the sink."""
+    scene.pause(scene.holder)
+    await scene.outside.until("another sink", lambda: scene.worker_of("sink-S-1") == scene.other)
+    await scene.arrived(50)
+    scene.wake(scene.holder)
+    await scene.arrived(100)
+
+
+async def worker_cut(scene: DoorScene) -> None:
+    """The worker with the sink is cut off from NATS, and not from the destinations."""
+    scene.cut(scene.holder)
+    await scene.outside.until("another sink", lambda: scene.worker_of("sink-S-1") == scene.other)
+    await scene.arrived(50)
+    scene.heal(scene.holder)
+    await scene.arrived(100)
+
+
+def destination_is(manner: Manner) -> Callable[[DoorScene], Awaitable[None]]:
+    """One of two destinations fails for a while; the other one gets its events all the same."""
+
+    async def play(scene: DoorScene) -> None:
+        scene.hit()
+        await scene.far.become(manner)
+        await scene.arrived(300, scene.near)
+        await scene.far.become(Manner.WELL)
+        await scene.arrived(100)
+
+    return play
+
+
+async def broker_full(scene: DoorScene) -> None:
+    """The channel accepts no more bytes for some seconds: neither events nor positions."""
+    scene.hit()
+    held = await scene.stored_bytes()
+    await scene.with_config(max_bytes=max(held, 1), discard="new")
+    await scene.passing(PAST_TERMS_S)
+    await scene.with_config(max_bytes=-1, discard="old")
+    await scene.arrived(100)
