@@ -178,7 +178,8 @@ async def act(frame: Frame, request: Request) -> Response:
                     )
                 await accounts.delete_user(name)
                 return frame.done(f"/users?done={quote(name)}")
+            case _:
+                raise MeshError("MESH-A400", "the form asks for nothing that is known")
     except MeshError as error:
         values = {**await _values(frame, request), "error": error}
         return frame.shown(request, View("user.html", values, 400))
-    raise MeshError("MESH-A400", "the form asks for nothing that is known")
