@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 import mesh
 from mesh.api.paths import REQUEST_SECONDS
 from mesh.control.lifecycle import AppState
-from mesh.model.histogram import BATCH_BOUNDS_S
+from mesh.model.histogram import BATCH_BOUNDS_S, LATENCY_BOUNDS_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -151,7 +151,16 @@ class _ClusterCollector(Collector):
         yield from self._of_nodes()
         yield from self._of_apps()
         yield from self._of_instances()
-        yield self._batches()
+        yield self._histogram(
+            "mesh_instance_batch_seconds", "Duration of its batches.", "batches", BATCH_BOUNDS_S
+        )
+        yield self._histogram(
+            "mesh_instance_latency_seconds",
+            "Time from the storing of an event to the publishing of its effect.",
+            "latencies",
+            LATENCY_BOUNDS_S,
+        )
+        yield from self._elements()
         yield from self._of_channels()
 
     def _of_nodes(self) -> Iterator[Metric]:
@@ -232,20 +241,38 @@ class _ClusterCollector(Collector):
                 counter.add_metric(labels, float(one.get(key, 0)))
             yield counter
 
-    def _batches(self) -> Metric:
-        batches = HistogramMetricFamily(
-            "mesh_instance_batch_seconds", "Duration of its batches.", labels=_OF_INSTANCE
-        )
+    def _histogram(self, name: str, text: str, key: str, bounds_s: tuple[float, ...]) -> Metric:
+        family = HistogramMetricFamily(name, text, labels=_OF_INSTANCE)
         for labels, one in self._instances():
-            counts = one.get("batches") or ()
+            counts = one.get(key) or ()
             # A worker of another version may count by other buckets.
-            if len(counts) == len(BATCH_BOUNDS_S) + 1:
+            if len(counts) == len(bounds_s) + 1:
                 buckets, seen = [], 0
-                for bound, count in zip((*BATCH_BOUNDS_S, "+Inf"), counts, strict=True):
+                for bound, count in zip((*bounds_s, "+Inf"), counts, strict=True):
                     seen += count
                     buckets.append((str(bound), float(seen)))
-                batches.add_metric(labels, buckets, one["batches_sum_s"])
-        return batches
+                family.add_metric(labels, buckets, one[f"{key}_sum_s"])
+        return family
+
+    def _elements(self) -> Iterator[Metric]:
+        """With statistics DETAIL; instances of other apps report no elements."""
+        labels = (*_OF_INSTANCE, "kind", "element")
+        entered = CounterMetricFamily(
+            "mesh_element_events_in", "Events that entered a query or a window.", labels=labels
+        )
+        emitted = CounterMetricFamily(
+            "mesh_element_events_out", "Events that it emitted.", labels=labels
+        )
+        rows = GaugeMetricFamily("mesh_element_rows", "Rows of a table.", labels=labels)
+        for instance, one in self._instances():
+            for element in one.get("elements") or ():
+                at = (*instance, element["kind"], element["name"])
+                if element["rows"] is not None:
+                    rows.add_metric(at, float(element["rows"]))
+                    continue
+                entered.add_metric(at, float(element["events_in"]))
+                emitted.add_metric(at, float(element["events_out"]))
+        yield from (entered, emitted, rows)
 
     def _of_channels(self) -> Iterator[Metric]:
         labels = ("app", "stream")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mesh.control.cluster_state import ClusterState
     from mesh.control.standby import StandbyView
     from mesh.model.app import GroupSpec
-    from mesh.model.cluster import AppRecord, DoorStatus
+    from mesh.model.cluster import AppRecord, DoorStatus, ElementCounts
 
 #: States of an instance beside those that a worker reports: it has no place;
 UNPLACED: Final = "unplaced"
@@ -72,6 +72,13 @@ class InstanceView:
     #: Durations of its batches by bucket (``mesh.model.histogram``), and their sum, seconds.
     batches: tuple[int, ...] = ()
     batches_sum_s: float = 0.0
+    #: Times from the broker's storing of an event to the publishing of its effect, likewise.
+    latencies: tuple[int, ...] = ()
+    latencies_sum_s: float = 0.0
+    #: Size of its stored state; 0 for a group without state.
+    state_bytes: int = 0
+    #: With statistics DETAIL alone.
+    elements: tuple[ElementCounts, ...] = ()
     #: Why it is not placed, or on the move.
     reason: str | None = None
     #: The change that would give it a place.
@@ -260,6 +267,10 @@ def _view(group: str, instance: str, app: AppRecord, found: ClusterState) -> Ins
         status.batch_ms_p50,
         status.batches,
         status.batches_sum_s,
+        status.latencies,
+        status.latencies_sum_s,
+        status.state_bytes,
+        status.elements,
         reason,
         cure,
         retry_at_ms=status.retry_at_ms,

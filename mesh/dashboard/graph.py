@@ -9,6 +9,7 @@ from mesh.dashboard import shown
 from mesh.manager.overview import BACKLOG_MIN
 from mesh.manager.rates import total
 from mesh.model.cluster import InstanceState
+from mesh.model.histogram import LATENCY_BOUNDS_S, merged, quantile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +36,10 @@ class GroupNow:
     flow: Flow
     #: One word: ``running``, ``behind``, ``failing``, ``starting``, ``waiting``, ``paused``.
     state: str
+    #: Size of its stored state; 0 for a group without state.
+    state_bytes: int = 0
+    #: Of its events: half of them, and 99 of 100, were published in this time, seconds.
+    latency_s: tuple[float | None, float | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,12 @@ def _group(name: str, ones: Sequence[InstanceView], seen: Seen) -> GroupNow:
         state = next(one.state for one in ones if one.state != InstanceState.RUNNING)
     elif flow.backlog >= BACKLOG_MIN and flow.backlog_s >= LAG_MIN_S:
         state = "behind"
-    return GroupNow(name, len(ones), running, flow, state)
+    counts: tuple[int, ...] = ()
+    for one in ones:
+        counts = merged(counts, one.latencies)
+    latency_s = quantile(counts, LATENCY_BOUNDS_S, 0.5), quantile(counts, LATENCY_BOUNDS_S, 0.99)
+    size = sum(one.state_bytes for one in ones)
+    return GroupNow(name, len(ones), running, flow, state, size, latency_s)
 
 
 def cells_of(
@@ -113,7 +123,8 @@ def _of_group(group: GroupNow | None) -> tuple[list[str], str]:
     flow = f"{shown.rate(now.messages)}/s in, {shown.rate(now.rows)}/s out"
     match group.state:
         case "running":
-            return [flow, f"keeps up, {shown.number(now.backlog)} wait"], ""
+            size = f", state {shown.size(group.state_bytes)}" if group.state_bytes else ""
+            return [flow, f"keeps up, {shown.number(now.backlog)} wait{size}"], ""
         case "behind":
             waits = f"{shown.number(now.backlog)} wait {shown.duration(now.backlog_s)}"
             return [flow, f"behind: {waits}"], "warn"

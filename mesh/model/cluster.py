@@ -296,6 +296,19 @@ class DoorStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ElementCounts:
+    """Events of a query, a named window or a table of an instance since it was placed."""
+
+    #: ``query``, ``window`` or ``table``.
+    kind: str
+    name: str
+    events_in: int = 0
+    events_out: int = 0
+    #: Rows that a table has now; None for other elements.
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceStatus:
     """A worker's report on one instance."""
 
@@ -320,6 +333,13 @@ class InstanceStatus:
     #: Durations of its batches by bucket (``mesh.model.histogram``), and their sum, seconds.
     batches: tuple[int, ...] = ()
     batches_sum_s: float = 0.0
+    #: Times from the broker's storing of an event to the publishing of its effect, likewise.
+    latencies: tuple[int, ...] = ()
+    latencies_sum_s: float = 0.0
+    #: Size of its stored state; 0 for a group without state.
+    state_bytes: int = 0
+    #: With statistics DETAIL alone.
+    elements: tuple[ElementCounts, ...] = ()
     #: It stopped at the end of a batch, with a snapshot of that position, and no output stems from
     #: input after it.
     settled: bool = False

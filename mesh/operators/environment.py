@@ -70,6 +70,12 @@ class Environment:
     periodic: list[Periodic] = field(default_factory=list)
     #: The time of a stored state; None: that of the question.
     clock_ms: int | None = None
+    #: By kind and name of a query or a window: events that entered it, and that it emitted.
+    counts: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+
+    def count_of(self, kind: str, name: str) -> list[int]:
+        """The counter of an element: two numbers, to which it adds once a batch."""
+        return self.counts.setdefault((kind, name), [0, 0])
 
 
 _current: ContextVar[Environment | None] = ContextVar("environment", default=None)

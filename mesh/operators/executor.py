@@ -502,6 +502,15 @@ class Executor:
         """The rows of an on-demand query."""
         return answer(query, self._environment, now_ms)
 
+    def figures(self) -> list[tuple[str, str, int, int, int | None]]:
+        """Of each query, window and table: kind, name, events in and out, and rows of a table."""
+        counts = self._environment.counts
+        found: list[tuple[str, str, int, int, int | None]] = [
+            (kind, name, events_in, events_out, None)
+            for (kind, name), (events_in, events_out) in counts.items()
+        ]
+        return [*found, *(("table", name, 0, 0, len(t)) for name, t in self._tables.items())]
+
     @property
     def producer(self) -> str:
         """The name of this executor among all, for markers in databases."""

@@ -7,10 +7,12 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.model.histogram import Histogram, merged
+from mesh.model.cluster import ElementCounts, InstanceState, InstanceStatus
+from mesh.model.histogram import LATENCY_BOUNDS_S, Histogram, merged
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mesh.control.instance_lifecycle import InstanceLifecycle
     from mesh.spark.instance_context import InstanceContext
 
@@ -26,6 +28,16 @@ def newer_epoch(error: str | None) -> int:
     return int(found[1]) if found is not None else 0
 
 
+def added(before: ElementCounts, more: ElementCounts, *, rows: int | None) -> ElementCounts:
+    """The events of two counts of an element together."""
+    return replace(
+        before,
+        events_in=before.events_in + more.events_in,
+        events_out=before.events_out + more.events_out,
+        rows=rows,
+    )
+
+
 class InstanceMetrics:
     """Counters of one instance, and its reports; for one thread at a time."""
 
@@ -35,6 +47,10 @@ class InstanceMetrics:
         self._clock = context.clock
         self._batch_ms: list[float] = []
         self._batches = Histogram()
+        self._latencies = Histogram(LATENCY_BOUNDS_S)
+        #: By part; those of the same element add up.
+        self._elements: dict[str, dict[tuple[str, str], ElementCounts]] = {}
+        self.state_bytes = 0
         #: Failures of the instance's other queries.
         self.restarts = 0
         self.messages_in = 0
@@ -44,19 +60,49 @@ class InstanceMetrics:
         self.behind = 0
 
     def count(self, messages: int, rows: int, errors: int, took_ms: float | None) -> None:
-        """Count completed batches; ``took_ms`` is the mean time of one."""
+        """Count events of completed batches; ``took_ms`` is the mean time of one."""
         self.messages_in += messages
         self.rows_out += rows
         self.errors += errors
         if took_ms is not None:
-            self._batches.observe(took_ms / 1000)
             self._batch_ms = [*self._batch_ms[1 - _BATCHES :], float(took_ms)]
+
+    def observe_batch(self, took_ms: float) -> None:
+        """Count the duration of a micro-batch."""
+        self._batches.observe(took_ms / 1000)
+
+    def count_runs(
+        self, batches: tuple[int, ...], took_s: float, latencies: tuple[int, ...], sum_s: float
+    ) -> None:
+        """Count runs by duration, and their events by latency."""
+        self._batches.add(batches, took_s)
+        self._latencies.add(latencies, sum_s)
+
+    def count_elements(self, part: str, counts: Sequence[ElementCounts]) -> None:
+        """Count events of a part's elements; their rows are those of now."""
+        known = self._elements.setdefault(part, {})
+        for one in counts:
+            key = one.kind, one.name
+            known[key] = added(known.get(key, ElementCounts(*key)), one, rows=one.rows)
+
+    def _all_elements(self) -> tuple[ElementCounts, ...]:
+        found: dict[tuple[str, str], ElementCounts] = {}
+        for part in self._elements.values():
+            for key, one in part.items():
+                before = found.get(key)
+                rows = one.rows if before is None or before.rows is None else before.rows
+                if before is not None and before.rows is not None and one.rows is not None:
+                    rows = before.rows + one.rows
+                found[key] = added(before or ElementCounts(*key), one, rows=rows)
+        return tuple(found[key] for key in sorted(found))
 
     def add(self, status: InstanceStatus) -> None:
         """Add the counts of the instance's other query."""
         self.restarts += status.restarts
         self.count(status.messages_in, status.rows_out, status.errors, None)
-        self._batches.add(status.batches, status.batches_sum_s)
+        self.count_runs(
+            status.batches, status.batches_sum_s, status.latencies, status.latencies_sum_s
+        )
 
     def with_counts(self, status: InstanceStatus, failures: int) -> InstanceStatus:
         """A status of the instance's other query, with the counts of this one added."""
@@ -68,6 +114,8 @@ class InstanceMetrics:
             errors=status.errors + self.errors,
             batches=merged(status.batches, self._batches.counts),
             batches_sum_s=status.batches_sum_s + self._batches.sum_s,
+            latencies=merged(status.latencies, self._latencies.counts),
+            latencies_sum_s=status.latencies_sum_s + self._latencies.sum_s,
         )
 
     def status(self, life: InstanceLifecycle) -> InstanceStatus:
@@ -90,6 +138,10 @@ class InstanceMetrics:
             behind=self.behind,
             batches=self._batches.counts,
             batches_sum_s=round(self._batches.sum_s, 6),
+            latencies=self._latencies.counts,
+            latencies_sum_s=round(self._latencies.sum_s, 3),
+            state_bytes=self.state_bytes,
+            elements=self._all_elements(),
             batch_ms_p50=statistics.median(self._batch_ms) if self._batch_ms else None,
             settled=life.settled is not None,
             position=life.settled or {},

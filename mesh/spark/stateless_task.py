@@ -12,7 +12,7 @@ of the group: the first that reads the input, or the first that contains the que
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +88,8 @@ class _CompiledQuery:
     query: StreamQuery
     #: Whether the events on which it fails are recorded by this route.
     records_failures: bool
+    #: Events that entered it, and that it emitted.
+    counts: list[int] = field(default_factory=lambda: [0, 0])
 
     def run(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
         """Evaluate the query on n > 0 events with metadata.
@@ -101,6 +103,8 @@ class _CompiledQuery:
         last = int(events.clock_ms.max())
         timeline = Timeline(0, np.maximum.accumulate(events.clock_ms), last)
         made = self.query.process({self.source.name: [events]}, timeline)
+        self.counts[0] += len(events)
+        self.counts[1] += len(made)
         row = _row_numbers(made, events)
         is_each = len(row) == len(events) and bool((np.diff(row) == 1).all())
         origin = metadata if is_each else metadata.take(rows_at(row))
@@ -199,6 +203,16 @@ def _compiled_routes(io: InstanceIO, js_stream: str) -> tuple[_CompiledRoute, ..
         for one in positioned_routes(io)
         if js_stream_of(one.route.input, 0) == js_stream
     )
+
+
+def figures(io: InstanceIO, js_stream: str) -> tuple[object, list[tuple[str, str, int, int, None]]]:
+    """The counters of an input's queries, and their values: see ``Executor.figures``.
+
+    A query of several routes has the counts of one of them: all process the same events.
+    """
+    compiled = _compiled_routes(io, js_stream)
+    found = {query.name: query.counts for route in compiled for query in route.queries}
+    return compiled, [("query", name, *counts, None) for name, counts in found.items()]  # type: ignore[misc]  # two counts
 
 
 def _compiled_query(

@@ -56,7 +56,7 @@ from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
 from mesh.model import codec, names
-from mesh.model.cluster import InstanceStatus, NodeRecord, Role, StandbyStatus
+from mesh.model.cluster import InstanceStatus, NodeRecord, Role, StandbyStatus, StatisticsLevel
 from mesh.signals import end
 from mesh.worker.child import SessionProcess
 from mesh.worker.metrics import Placed, WorkerValues
@@ -124,6 +124,8 @@ class Agent:
             process_started=machine.started(os.getpid()),
         )
         self.state = AgentState(identity, self.settings, self.clock.monotonic_s())
+        #: Apps with statistics DETAIL, and when that was looked up.
+        self._detailed: tuple[float, frozenset[str]] = float("-inf"), frozenset()
 
     async def claim(self) -> None:
         """Wait until this worker's name is free.
@@ -332,8 +334,19 @@ class Agent:
         self._events.put_nowait(event)
 
     async def _write_report(self, status: InstanceStatus) -> None:
+        if status.elements and status.app not in self._detailed_apps():
+            status = replace(status, elements=())
         await self._put_status(names.status_key(status.instance), status)
         self._events.put_nowait(ReportWritten(status))
+
+    def _detailed_apps(self) -> frozenset[str]:
+        """The apps with statistics DETAIL, as of a second ago at most."""
+        now_s = self.clock.monotonic_s()
+        if now_s - self._detailed[0] >= 1.0:
+            apps = (one.value for one in self.view.snapshot().apps)
+            found = frozenset(a.spec.name for a in apps if a.statistics is StatisticsLevel.DETAIL)
+            self._detailed = now_s, found
+        return self._detailed[1]
 
     async def _write_held(self, holds: StandbyStatus) -> None:
         await self._put_status(names.standby_key(holds.instance), holds)

@@ -17,6 +17,7 @@ from mesh.errors import MeshError
 from mesh.manager.nodes import NodeView
 from mesh.manager.service import Leadership
 from mesh.model.access import ALL, Permission, read_permissions
+from mesh.model.cluster import ElementCounts
 from mesh.plan.build import plan
 from mesh.settings import ManagerSettings
 from tests.support.api import OPEN, TEXT, TEXT_PLAIN, FakeService, served
@@ -55,6 +56,8 @@ def node(name: str, role: str, **more: Any) -> NodeView:
 
 #: Durations of three batches by bucket.
 COUNTS = (1, 0, 1, 0, 0, 1, *(0,) * 9)
+ELEMENTS = (ElementCounts("query", "sums", 10, 4), ElementCounts("table", "T", rows=7))
+LATENCIES = (*(0,) * 14, 2, 0, 1)
 
 
 @dataclass
@@ -68,7 +71,8 @@ class Cluster(FakeService):
             "Shop-sums-2: broken",
             (
                 instance("Shop-sums-1", "sums", "running", messages_in=10, rows_out=4, behind=2,
-                         batch_ms_p50=20.0, errors=1, batches=COUNTS, batches_sum_s=0.02),
+                         batch_ms_p50=20.0, errors=1, batches=COUNTS, batches_sum_s=0.02,
+                         latencies=LATENCIES, latencies_sum_s=1.5, elements=ELEMENTS),
                 instance("Shop-sums-2", "sums", "retrying", messages_in=5, restarts=3,
                          error="broken", batches=(1, 2)),
             ),
@@ -241,6 +245,13 @@ def test_metrics_are_read_by_prometheus() -> None:
     assert samples["mesh_instance_batch_seconds_count", *labels] == 3
     assert samples["mesh_instance_batch_seconds_bucket", *labels, "0.005"] == 2
     assert ("mesh_instance_batch_seconds_count", "Shop", "sums", "Shop-sums-2") not in samples
+    assert samples["mesh_instance_latency_seconds_count", *labels] == 3
+    assert samples["mesh_instance_latency_seconds_bucket", *labels, "120.0"] == 2
+    assert samples["mesh_instance_latency_seconds_sum", *labels] == 1.5
+    assert samples["mesh_element_events_in_total", *labels, "query", "sums"] == 10
+    assert samples["mesh_element_events_out_total", *labels, "query", "sums"] == 4
+    assert samples["mesh_element_rows", *labels, "table", "T"] == 7
+    assert ("mesh_element_rows", *labels, "query", "sums") not in samples
     assert samples["mesh_instance_running", "Idle", "default", "Idle-default-1"] == 0
     assert samples["mesh_instance_info", *labels, "w1"] == 1
     assert samples["mesh_app_state", "Shop", "failing"] == 1

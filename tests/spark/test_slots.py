@@ -196,7 +196,15 @@ def test_what_is_reported_adds_up_and_is_stored(mesh: Mesh, shared: QueryWithout
     one.stop()
     one.join()
     assert mesh.hand.rows("A", "Sums") == [[1], [3], [6], [9]]
-    assert mesh.told["sums"][-1].messages_in == 4
+    last = mesh.told["sums"][-1]
+    assert last.messages_in == 4
+    # Each event has a latency, each run a duration, and the query its counts.
+    assert sum(last.latencies) == 4
+    assert 0 <= last.latencies_sum_s < 60
+    assert 1 <= sum(last.batches) <= 4
+    (query,) = last.elements
+    assert (query.kind, query.events_in, query.events_out, query.rows) == ("query", 4, 4, None)
+    assert last.state_bytes > 0
     # The state was stored, and goes on.
     again = mesh.start("sums")
     mesh.publish("Numbers", {"n": 5})

@@ -9,6 +9,7 @@ import numpy as np
 
 from mesh.language.syntax import EventKind
 from mesh.operators.base import CURRENT, EXPIRED, RESET, WHOLE, Longs, State, merge, with_timer_path
+from mesh.operators.environment import current
 from mesh.operators.windows import kind_of, make_window
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class NamedWindowNode:
         )
         self._timer = timer
         self._window = make_window(definition.window, self._schema, timer)
+        self._count = current().count_of("window", self._name)
 
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """The events that enter and leave the window."""
@@ -59,6 +61,8 @@ class NamedWindowNode:
                 made = made.where(made.kind == CURRENT)
             case EventKind.EXPIRED:
                 made = made.where(made.kind == EXPIRED)
+        self._count[0] += len(events)
+        self._count[1] += len(made)
         return [(self._name, made)]
 
     def content(self, instance: int = WHOLE) -> tuple[pa.RecordBatch, Longs]:

@@ -11,6 +11,7 @@ import numpy as np
 from mesh.operators.base import CURRENT, RESET, WHOLE
 from mesh.operators.dataflow.causes import failed_inputs
 from mesh.operators.dataflow.graph import CallbackRecorder, Outputs, as_current
+from mesh.operators.environment import current
 from mesh.operators.failures import FAILED, failed_output, failure_events, faulted
 from mesh.plan.bound import BoundStream
 
@@ -65,6 +66,7 @@ class QueryNode:
         self._is_joint = not isinstance(query.input, BoundStream)
         self.query = running
         self.calls = CallbackRecorder(query.name)
+        self._count = current().count_of("query", query.name)
 
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """The output of the query for its target, and the events on which it failed."""
@@ -73,6 +75,8 @@ class QueryNode:
             named.setdefault(self._channels[channel], []).extend(runs)
         made = self.query.process(named, timeline)
         self.calls.record(made)
+        self._count[0] += sum(len(run) for runs in named.values() for run in runs)
+        self._count[1] += len(made)
         result: Outputs = []
         if self._target.table is not None:
             result += self._kept(self._target.table, made, named)

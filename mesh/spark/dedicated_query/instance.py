@@ -292,6 +292,8 @@ class DedicatedInstance:
             messages = max(0, int(progress["numInputRows"]) - overhead)
             took_ms = progress["durationMs"].get("triggerExecution")
             self._metrics.count(messages, rows - errors, errors, took_ms)
+            if took_ms is not None:
+                self._metrics.observe_batch(took_ms)
 
     def _settle(self, *, drains: bool) -> None:
         """Store the reached state, if the instance drains."""

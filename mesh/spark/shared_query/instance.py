@@ -308,6 +308,11 @@ class SharedInstance:
     def _count(self, done: Outcome) -> None:
         each_ms = done.took_ms / done.runs if done.runs else None
         self._metrics.count(done.messages, done.rows, done.errors, each_ms)
+        self._metrics.count_runs(
+            done.batches, done.took_ms / 1000, done.latencies, done.latencies_sum_s
+        )
+        self._metrics.count_elements(done.part, done.elements)
+        self._metrics.state_bytes = self._snapshots.state_bytes
         self._behind[done.part] = done.behind
         self._metrics.behind = sum(self._behind.values())
         self._is_changed = True

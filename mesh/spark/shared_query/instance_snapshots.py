@@ -33,6 +33,8 @@ class InstanceSnapshots:
         #: The position of each admitted part.
         self._at: dict[str, Offsets] = {}
         self._shared: dict[str, Offsets] = {}
+        #: By partition: bytes of its last stored state.
+        self._sizes: dict[int, int] = {}
         #: Held while a snapshot is stored.
         self._sharing = threading.Lock()
 
@@ -57,6 +59,12 @@ class InstanceSnapshots:
         """Record the new position of a part."""
         with self._lock:
             self._at[key] = at
+
+    @property
+    def state_bytes(self) -> int:
+        """Size of the state, as it was stored last."""
+        with self._lock:
+            return sum(self._sizes.values())
 
     @property
     def is_dirty(self) -> bool:
@@ -147,11 +155,15 @@ class InstanceSnapshots:
                 self._note({key: at})
 
     def _save(self, partition: int, local: LocalState, manifest: Manifest) -> None:
+        pieces = {name: local.piece_path(name) for name in manifest.pieces}
         self._store.save(
             self._io.part(partition),
             snapshot_migration.sign_manifest(manifest, self._io.group).to_bytes(),
-            {name: local.piece_path(name) for name in manifest.pieces},
+            pieces,
         )
+        size = sum(path.stat().st_size for path in pieces.values())
+        with self._lock:
+            self._sizes[partition] = size
 
     def _note(self, shared: dict[str, Offsets]) -> None:
         with self._lock:

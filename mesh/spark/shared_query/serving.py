@@ -8,10 +8,13 @@ one, the instance goes back to a stored position, and its markers show which out
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
+from mesh.model.histogram import Histogram
+from mesh.spark import latency
 from mesh.spark.shared_query import task
+from mesh.spark.shared_query.element_counter import ElementCounter
 from mesh.spark.shared_query.planner import RoundPlanner
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, Outcome
 from pyspark_nats.errors import UnavailableError
@@ -41,6 +44,10 @@ class _Served:
     runs: int = 0
     took_ms: float = 0.0
     behind: int = 0
+    batches: Histogram = field(default_factory=Histogram)
+    #: Of each run: times of its events, and when their output was published.
+    times: list[tuple[list[Any], int]] = field(default_factory=list)
+    elements: ElementCounter = field(default_factory=ElementCounter)
     #: Its position and state after its last run; None if reported.
     ends: Offsets | None = None
     live: LiveState | None = None
@@ -54,6 +61,8 @@ class _Served:
         self.errors += run.errors
         self.runs += 1
         self.took_ms += took_ms
+        self.batches.observe(took_ms / 1000)
+        self.times.append((run.times, run.published_ms))
         self.behind, self.ends, self.live = item.behind, item.ends, run.live
         if run.has_committed:
             # Questions need a state that is not older than the rows in the database.
@@ -78,7 +87,11 @@ class _Served:
             self.behind,
             self.runs,
             self.took_ms,
+            self.batches.counts,
+            *latency.count(self.times),
+            self.elements.take(self.member.io, self.part.key, self.live),
         )
+        self.batches, self.times = Histogram(), []
         self.messages = self.rows = self.errors = self.runs = 0
         self.took_ms = 0.0
         self.ends = self.live = None

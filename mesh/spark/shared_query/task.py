@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from mesh.clock import SystemClock
 from mesh.spark import partition_task, sink_rows
 from mesh.spark.partition_task import PartitionRun, PartitionTask, without_skipped
 from mesh.spark.stateless_task import StatelessTask
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _SERVER_S: Final = 20.0
 #: The server's time of a message, in rows for groups with state and without.
 _TIME_COLUMNS: Final = ("time_ms", "_timestamp_ms")
+_CLOCK: Final = SystemClock()
 #: Numbers the runs of this process.
 _runs: Final = itertools.count(1)
 
@@ -77,6 +79,10 @@ class PartRun:
     since_ms: int = 0
     #: None for a group without state.
     live: LiveState | None = None
+    #: The broker's times of the messages, a column for each batch.
+    times: list[Any] = field(default_factory=list)
+    #: When the output was published, by this machine's clock.
+    published_ms: int = 0
 
     @property
     def timer_ms(self) -> int | None:
@@ -126,6 +132,7 @@ def run(item: WorkItem) -> PartRun:
                 done.rows += out.num_rows
             publisher.add(messages_out.without_header_lines(out))
     publisher.finish()
+    done.published_ms = _CLOCK.wall_ms()
     return done
 
 
@@ -191,6 +198,7 @@ def _processed(
 ) -> Iterator[pa.RecordBatch]:
     for batch in rows:
         done.messages += batch.num_rows
+        done.times.append(batch.column("time_ms"))
         yield from run.process(batch)
     yield from run.finish()
     (done.live,) = task.live
@@ -207,6 +215,7 @@ def _without(
         skips = member.io.skips(part.key)
         for batch in rows:
             done.messages += without_skipped(batch, "_sequence", skips).num_rows
+            done.times.append(batch.column("_timestamp_ms"))
             yield batch
 
     return StatelessTask(member.io, part.key)(counted())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from mesh.model.cluster import ElementCounts
     from mesh.spark.shared_query.members import InputPartition, Member, Offsets
     from pyspark_nats.source.messages import Messages
     from pyspark_nats.source.ranges import StreamRange
@@ -64,4 +65,10 @@ class Outcome:
     #: Runs since the last report, and the time that they took together, milliseconds.
     runs: int = 0
     took_ms: float = 0.0
+    #: The runs by duration, and the events by latency (``mesh.model.histogram``), since then.
+    batches: tuple[int, ...] = ()
+    latencies: tuple[int, ...] = ()
+    latencies_sum_s: float = 0.0
+    #: Of the part's elements; events since the last report, rows now.
+    elements: tuple[ElementCounts, ...] = ()
     failure: str | None = None

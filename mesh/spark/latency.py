@@ -1,0 +1,50 @@
+"""Latency of events: from the broker's storing to the end of the run that published their effect.
+
+A run keeps the times of its events, and they are counted once a report.  The messages of a stream
+are in the order of their times, so a few events stand for those around them in a large run: the
+cost of a run does not depend on its size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from mesh.model.histogram import LATENCY_BOUNDS_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+#: Of the type of the times: others would have all of them converted.
+_BOUNDS_MS: Final = np.array([round(bound * 1000) for bound in LATENCY_BOUNDS_S], np.int64)
+#: Events of a run that are looked at, about.
+SAMPLES: Final = 16
+
+
+def count(runs: Iterable[tuple[Sequence[Any], int]]) -> tuple[tuple[int, ...], float]:
+    """The latencies of the events of some runs.
+
+    Args:
+        runs: for each, int64 columns of Arrow with the broker's times, ms since 1970, each in
+            order; and when their output was published, by this machine's clock.
+
+    Returns:
+        The number of events in each bucket of ``LATENCY_BOUNDS_S``, empty without events; and the
+        sum of their latencies, seconds.  A clock that is behind the broker's gives 0.
+    """
+    waits, weights = [], []
+    for columns, now_ms in runs:
+        for column in columns:
+            size = len(column)
+            if not size:
+                continue
+            step = -(-size // SAMPLES)
+            waits.append(now_ms - column.to_numpy(zero_copy_only=False)[::step])
+            # The last one stands for the rest.
+            weights += [step] * ((size - 1) // step) + [size - (size - 1) // step * step]
+    if not waits:
+        return (), 0.0
+    waits_ms = np.maximum(np.concatenate(waits), 0)
+    found = np.bincount(np.searchsorted(_BOUNDS_MS, waits_ms), weights, len(_BOUNDS_MS) + 1)
+    return tuple(found.astype(np.int64).tolist()), float(np.dot(waits_ms, weights)) / 1000
