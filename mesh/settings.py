@@ -296,6 +296,9 @@ class OidcSettings:
         "Time after which a session asks the provider whether its user may still sign in, seconds.",
         is_positive=True,
     )
+    provisioned_only: bool = setting(
+        False, "Refuse users of the provider that it has not provisioned by SCIM."
+    )
     command_client_id: str = setting(
         "", "Id of the public client of 'mesh login', empty for oidc.client_id."
     )

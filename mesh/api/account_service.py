@@ -130,6 +130,14 @@ class Accounts:
         kept = self._access.sessions
         return await kept.end_all(user) if kept is not None else 0
 
+    async def end_provisioned(self, user: str) -> None:
+        """Sign a user of the identity provider out everywhere, and revoke its tokens."""
+        await self.directory.delete_tokens(user)
+        kept = self._access.sessions
+        if kept is not None:
+            listed = await kept.listed()
+            await kept.end_ids([s.id for s in listed if s.user.casefold() == user.casefold()])
+
     def tokens(self, identity: Identity) -> list[dict[str, Any]]:
         """One's own tokens, with ``admin`` those of all, without what makes them valid."""
         found = [
@@ -141,7 +149,10 @@ class Accounts:
 
     async def make_token(self, identity: Identity, values: Mapping[str, Any]) -> dict[str, Any]:
         """A token of one's own, with no more than one's own rights; ``token`` is shown once."""
-        if identity.how != "password":
+        users = self._access.users
+        # A provisioned user is known when a program asks, so its token ends with the user.
+        is_provisioned = users is not None and users.is_provisioned(identity.user)
+        if identity.how != "password" and not (identity.how == "oidc" and is_provisioned):
             raise MeshError("MESH-A403", "a token is made with a password, not with a token")
         days = values.get("days", 30)
         if isinstance(days, bool) or not isinstance(days, int) or not 0 < days <= DAYS_MAX:

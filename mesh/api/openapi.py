@@ -49,9 +49,17 @@ _QUERY: Final[dict[str, dict[str, dict[str, Any]]]] = {
     "GET /error-handler/{app}": {"limit": _COUNT, "before": _COUNT},
     "DELETE /error-handler/{app}": {"all": _BOOL, "olderThan": _COUNT},
     "GET /history": {"app": _TEXT, "group": _TEXT, "node": _TEXT, "seconds": _COUNT},
+    **{
+        f"GET /scim/v2/{kind}": {
+            "filter": _TEXT, "startIndex": _COUNT, "count": _COUNT, "sortBy": _TEXT,
+            "attributes": _TEXT,
+        }
+        for kind in ("Users", "Groups")
+    },
     "GET /audit": {"limit": _COUNT, "user": _TEXT},
 }  # fmt: skip
 _OBJECT: Final[dict[str, Any]] = {"type": "object"}
+_SCIM: Final = ("application/scim+json", _OBJECT)
 
 
 def _object(required: tuple[str, ...], **properties: dict[str, Any]) -> dict[str, Any]:
@@ -63,8 +71,17 @@ _EVENT: Final = _object(
     ("siddhiAppName", "streamName", "data"),
     siddhiAppName=_TEXT, streamName=_TEXT, data={"type": "array"}, timestamp={"type": "integer"},
 )  # fmt: skip
+_PROVISIONED: Final = {
+    f"{method} /scim/v2/{kind}{rest}": _SCIM
+    for kind in ("Users", "Groups")
+    for method, rest in (
+        ("POST", ""), ("POST", "/.search"), ("PUT", "/{resource}"), ("PATCH", "/{resource}"),
+    )
+}  # fmt: skip
 #: Media types and schemas of bodies, by route.
 _BODIES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    **_PROVISIONED,
+    "POST /scim/v2/.search": _SCIM,
     "POST /siddhi-apps": ("text/plain", _TEXT),
     "PUT /siddhi-apps": ("text/plain", _TEXT),
     "POST /siddhi-apps/plan": ("text/plain", _TEXT),

@@ -55,6 +55,7 @@ from mesh.api.responses import (
     values_of,
     with_status,
 )
+from mesh.api.scim import ScimRoutes
 from mesh.api.secrets import SecretRoutes
 from mesh.api.timeline import TimeRoutes
 from mesh.api.visible import VisibleService, require_for_text
@@ -106,6 +107,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             *QueryRoutes(service).routes(),
             *AccountRoutes(access).routes(),
             *SecretRoutes(access).routes(),
+            *ScimRoutes(access).routes(),
             route("/openapi.json", openapi, "GET"),
             route("/siddhi-apps", routes.apps, "GET"),
             route("/siddhi-apps", routes.deploy, "POST"),

@@ -15,6 +15,7 @@ import uvicorn
 
 from mesh.api.auth import Access, is_loopback
 from mesh.api.connections import Acceptor, TimedProtocol
+from mesh.api.oidc import read_roles
 from mesh.api.page_door import PageDoor
 from mesh.api.rates import RateLimits
 from mesh.api.routes import make_app
@@ -147,7 +148,7 @@ class ApiServer:
         """
         self._listener = listener
         access = Access(
-            _users(settings, directory),
+            _users(settings, directory, provider),
             note=audit.note if audit is not None else _ignore,
             entries=audit.last if audit is not None else None,
             secrets=secrets,
@@ -206,12 +207,17 @@ def _ignore(_: AuditEntry) -> None:
     """Take no entry."""
 
 
-def _users(settings: ManagerSettings, directory: Directory | None) -> Users | None:
+def _users(
+    settings: ManagerSettings, directory: Directory | None, provider: Provider | None
+) -> Users | None:
     """The users of the settings; None where access is anonymous."""
     if settings.anonymous:
         return None
     path = Path(settings.users_file) if settings.users_file else None
     users = Users(path, directory)
+    if provider is not None:
+        users.roles = read_roles(provider.settings.roles)
+        users.is_provisioned_only = provider.settings.provisioned_only
     users.refresh()
     if directory is None and not len(users):
         raise MeshError(

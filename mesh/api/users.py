@@ -28,6 +28,8 @@ from mesh.errors import MeshError
 from mesh.model.access import ALL, Grant, Identity, Permission, read_permissions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mesh.jetstream.directory import Directory
 
 _HASHER = PasswordHasher()
@@ -87,6 +89,10 @@ class Users:
 
     path: Path | None
     directory: Directory | None = None
+    #: Grants by group or role of provisioned users.
+    roles: Mapping[str, tuple[Grant, ...]] = field(default_factory=dict)
+    #: Whether users of the identity provider have to be provisioned.
+    is_provisioned_only: bool = False
     _now: _Contents = field(default_factory=_Contents, repr=False)
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
@@ -136,7 +142,7 @@ class Users:
                 raise _unreadable(self.path, str(error)) from error
         if stamp == self._now.stamp:
             return
-        users = {} if self.directory is None else _of_directory(self.directory)
+        users = {} if self.directory is None else _of_directory(self.directory, self.roles)
         of_file = _parse(self.path, text) if self.path else {}
         self._now = _Contents(stamp, {**users, **of_file}, of_file)
 
@@ -156,12 +162,25 @@ class Users:
 
     def with_provisioned(self, identity: Identity) -> Identity | None:
         """The user of an identity provider with what the directory grants; None if disabled."""
-        known = self.directory.users.get(identity.user) if self.directory is not None else None
-        if known is None:
+        if self.directory is None:
             return identity
-        if not known.active:
+        known = self.directory.users.get(identity.user)
+        given = self.directory.provisioned.get(identity.user.casefold())
+        if given is None and self.is_provisioned_only:
             return None
-        return Identity(identity.user, (*identity.grants, *known.grants), identity.how)
+        if (known is not None and not known.active) or (given is not None and not given.active):
+            return None
+        more = self.grants(given.name if given is not None else identity.user)
+        return Identity(
+            given.name if given is not None else identity.user,
+            tuple(dict.fromkeys((*identity.grants, *more))),
+            identity.how,
+        )
+
+    def is_provisioned(self, user: str) -> bool:
+        """Whether the identity provider has provisioned a user, who may sign in."""
+        given = self.directory.provisioned.get(user.casefold()) if self.directory else None
+        return given is not None and given.active and given.name == user
 
     def of_file(self) -> dict[str, User]:
         """The users of the file alone."""
@@ -172,12 +191,19 @@ class Users:
         return len(self._now.users)
 
 
-def _of_directory(directory: Directory) -> dict[str, User]:
-    return {
+def _of_directory(directory: Directory, roles: Mapping[str, tuple[Grant, ...]]) -> dict[str, User]:
+    disabled = {name for name, one in directory.users.items() if not one.active}
+    found = {
+        one.name: User("", frozenset(), tuple(g for role in one.roles for g in roles.get(role, ())))
+        for one in directory.provisioned.values()
+        if one.active and one.name not in disabled
+    }
+    found |= {
         name: User(one.hash, frozenset(), one.grants)
         for name, one in directory.users.items()
         if one.active
     }
+    return found
 
 
 def parse_basic(header: str) -> Credentials | None:

@@ -2,6 +2,7 @@
 
     user.{name}       {"name", "hash", "grants": [{"may": [..], "apps"}], "by", "at_ms", "active"}
     token.{sha256}    {"id", "user", "name", "grant", "expires_ms", "at_ms"}
+    scim.{kind}.{id}  a user or a group that an identity provider has provisioned, as SCIM has it
     setup             {"sha256"}: of the token for the first user, while there is none
 
 Names are in base64 in keys, as they have signs that keys do not.  Passwords are argon2 hashes, and
@@ -26,6 +27,7 @@ from nats.js.errors import BucketNotFoundError, NotFoundError
 from mesh.errors import MeshError
 from mesh.jetstream import kv
 from mesh.jetstream.connection import UNREACHABLE
+from mesh.jetstream.provisioning import provisioned
 from mesh.logs import fields
 from mesh.model import names
 from mesh.model.access import Grant, grant_of, grant_values
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
     from nats.aio.msg import Msg
     from nats.js import JetStreamContext
+
+    from mesh.jetstream.provisioning import Provisioned
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +92,10 @@ class Directory:
         self.users: Mapping[str, DirectoryUser] = {}
         #: By digest.
         self.tokens: Mapping[str, Token] = {}
+        #: Resources of SCIM, by kind and id.
+        self.resources: Mapping[tuple[str, str], dict[str, Any]] = {}
+        #: Their users, by folded name.
+        self.provisioned: Mapping[str, Provisioned] = {}
         self._setup = ""
         #: Grows with each change.
         self.version = 0
@@ -150,6 +158,7 @@ class Directory:
     def _take(self, found: dict[str, bytes]) -> None:
         users: dict[str, DirectoryUser] = {}
         tokens: dict[str, Token] = {}
+        resources: dict[tuple[str, str], dict[str, Any]] = {}
         setup = ""
         for key, data in found.items():
             try:
@@ -159,11 +168,15 @@ class Directory:
                     users[values["name"]] = _user(values)
                 elif kind == "token":
                     tokens[rest] = _token(values)
+                elif kind == "scim":
+                    of, _, id_ = rest.partition(".")
+                    resources[of, id_] = values
                 elif key == _SETUP:
                     setup = str(values["sha256"])
             except (ValueError, KeyError, TypeError, AttributeError, MeshError) as error:
                 log.warning("record of the directory not read", extra=fields(key=key, error=error))
         self.users, self.tokens, self._setup = users, tokens, setup
+        self.resources, self.provisioned = resources, provisioned(resources)
         self.version += 1
         self._complete.set()
         self._changed.set()
@@ -195,9 +208,7 @@ class Directory:
     async def delete_user(self, name: str) -> None:
         """Remove a user with its tokens."""
         since = self.version
-        for key, token in list(self.tokens.items()):
-            if token.user == name:
-                await kv.put(self._js, names.USERS_BUCKET, f"token.{key}", None)
+        await self.delete_tokens(name)
         await kv.put(self._js, names.USERS_BUCKET, _user_key(name), None)
         await self._wait(since)
 
@@ -227,6 +238,19 @@ class Directory:
         for key, token in list(self.tokens.items()):
             if token.id == id_:
                 await kv.put(self._js, names.USERS_BUCKET, f"token.{key}", None)
+        await self._wait(since)
+
+    async def delete_tokens(self, user: str) -> None:
+        """Revoke all tokens of a user, in any spelling of its name."""
+        for key, token in list(self.tokens.items()):
+            if token.user.casefold() == user.casefold():
+                await kv.put(self._js, names.USERS_BUCKET, f"token.{key}", None)
+
+    async def put_resource(self, kind: str, id_: str, values: Mapping[str, Any] | None) -> None:
+        """Store a resource of SCIM, or remove it with None."""
+        since = self.version
+        data = orjson.dumps(values) if values is not None else None
+        await kv.put(self._js, names.USERS_BUCKET, f"scim.{kind}.{id_}", data)
         await self._wait(since)
 
     def token(self, given: str) -> Token | None:

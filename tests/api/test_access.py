@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PARAMETERS: Final = {
     "app": "Shop", "id": "1", "revision": "r1", "node": "w1", "order": "drain", "user": "ada",
     "token": "t", "secret": "db", "stream": "Orders",
+    "kind": "User", "urn": "urn:x", "resource": "r", "unknown": "x",
 }  # fmt: skip
 #: A hash that is quick to check.
 HASH: Final = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$mZbVHJtcPJ7vv7gOZCpbFg"
@@ -80,6 +81,8 @@ class FakeDirectory:
     def __init__(self, **grants: tuple[Grant, ...]) -> None:
         self.users = {name: DirectoryUser(name, "", some) for name, some in grants.items()}
         self.tokens: dict[str, Any] = {}
+        self.resources: dict[tuple[str, str], Any] = {}
+        self.provisioned: dict[str, Any] = {}
         self.version = 1
 
     def is_setup(self, given: str) -> bool:

@@ -1,0 +1,396 @@
+"""Provisioning of users and groups by an identity provider: SCIM 2.0 (RFC 7643, RFC 7644).
+
+    GET    /scim/v2/ServiceProviderConfig, /ResourceTypes, /Schemas
+    GET    /scim/v2/Users         ?filter=userName eq "ada"&startIndex=1&count=100&sortBy=userName
+    POST   /scim/v2/Users         201 and Location; 409 for a name that is taken
+    POST   /scim/v2/Users/.search
+    GET, PUT, PATCH, DELETE  /scim/v2/Users/{resource}
+    and the same for /scim/v2/Groups
+
+A provisioned user signs in at the identity provider, never with a password here: passwords are
+neither accepted nor kept.  The names of its groups, and its roles, are mapped to grants as the
+claim of roles is (``oidc.roles``).  ``active: false`` and DELETE end its sessions and tokens.
+
+scim2-models checks and changes resources.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import operator
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from starlette.responses import Response
+
+from mesh.api.account_service import Accounts
+from mesh.api.paths import route
+from mesh.api.responses import body
+from mesh.errors import MeshError
+from mesh.jetstream.provisioning import GROUP, USER, identity_name
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request
+    from starlette.routing import Route
+
+    from mesh.api.auth import Access
+
+    Handler = Callable[[Any, Request], Awaitable[Response]]
+
+BODY_BYTES_MAX: Final = 500_000
+COUNT_MAX: Final = 1000
+_BASE: Final = "/scim/v2"
+_MEDIA: Final = "application/scim+json"
+_ENDPOINTS: Final = {USER: "Users", GROUP: "Groups"}
+
+
+class Scim(Response):
+    """JSON of SCIM."""
+
+    media_type = _MEDIA
+
+    def render(self, content: Any) -> bytes:
+        """As JSON; nothing for None."""
+        return b"" if content is None else orjson.dumps(content)
+
+
+def _answers_errors(handler: Handler) -> Handler:
+    """Have errors of a handler answered as SCIM has them."""
+
+    @functools.wraps(handler)
+    async def checked(routes: Any, request: Request) -> Response:
+        try:
+            from pydantic import ValidationError
+            from scim2_models import Error, SCIMException
+        except ImportError as error:
+            raise MeshError(
+                "MESH-A422",
+                "provisioning needs the package scim2-models",
+                hint="pip install 'nats-event-mesh[scim]'",
+            ) from error
+        try:
+            return await handler(routes, request)
+        except ValidationError as error:
+            (first, *_) = Error.from_validation_errors(error)
+            return Scim(first.model_dump(), first.status or 400)
+        except SCIMException as error:
+            return Scim(error.to_error().model_dump(), error.status)
+        except MeshError as error:
+            if not error.code.startswith("MESH-A4"):
+                raise
+            status = int(error.code[6:])
+            detail = f"{error.message} [{error.code}]"
+            return Scim(Error(status=status, detail=detail).model_dump(), status)
+
+    return checked
+
+
+class ScimRoutes:
+    """Routes of provisioning, one method each."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._accounts = Accounts(access)
+        self._turn = asyncio.Lock()
+
+    def routes(self) -> list[Route]:
+        """For the application."""
+        made = [
+            route(f"{_BASE}/ServiceProviderConfig", self.config, "GET"),
+            route(f"{_BASE}/ResourceTypes", self.resource_types, "GET"),
+            route(f"{_BASE}/ResourceTypes/{{kind}}", self.resource_types, "GET"),
+            route(f"{_BASE}/Schemas", self.schemas, "GET"),
+            route(f"{_BASE}/Schemas/{{urn}}", self.schemas, "GET"),
+            route(f"{_BASE}/.search", self.search, "POST"),
+        ]
+        for name in _ENDPOINTS.values():
+            one = f"{_BASE}/{name}/{{resource}}"
+            made += [
+                route(f"{_BASE}/{name}", self.query, "GET"),
+                route(f"{_BASE}/{name}", self.create, "POST"),
+                route(f"{_BASE}/{name}/.search", self.search, "POST"),
+                route(one, self.show, "GET"),
+                route(one, self.replace, "PUT"),
+                route(one, self.change, "PATCH"),
+                route(one, self.delete, "DELETE"),
+            ]
+        return [*made, route(f"{_BASE}/{{unknown}}", self.unknown, "GET")]
+
+    @_answers_errors
+    async def config(self, request: Request) -> Response:
+        """The parts of SCIM that are supported."""
+        from scim2_models import ServiceProviderConfig
+
+        url = f"{_base(request)}{_BASE}/ServiceProviderConfig"
+        yes, no = {"supported": True}, {"supported": False}
+        scheme = {
+            "type": "oauthbearertoken",
+            "name": "API token",
+            "description": "A token of 'mesh token add' with the permission admin.",
+            "primary": True,
+        }
+        found = ServiceProviderConfig.model_validate(
+            {
+                "patch": yes, "changePassword": no, "sort": yes, "etag": no,
+                "bulk": {**no, "maxOperations": 0, "maxPayloadSize": 0},
+                "filter": {**yes, "maxResults": COUNT_MAX},
+                "authenticationSchemes": [scheme],
+                "meta": {"resourceType": "ServiceProviderConfig", "location": url},
+            }
+        )  # fmt: skip
+        return Scim(found.model_dump())
+
+    @_answers_errors
+    async def resource_types(self, request: Request) -> Response:
+        """The kinds of resources, or one."""
+        from scim2_models import NotFoundException, ResourceType
+
+        found = []
+        for kind, model in _models().items():
+            one = ResourceType.from_resource(model)
+            url = f"{_base(request)}{_BASE}/ResourceTypes/{kind}"
+            found.append({**one.model_dump(), "meta": _meta("ResourceType", url)})
+        wanted = request.path_params.get("kind")
+        if wanted is None:
+            return Scim(_listed(found))
+        one_of = [one for one in found if one["id"] == wanted]
+        if not one_of:
+            raise NotFoundException(detail=f"there is no resource type {wanted!r}")
+        return Scim(one_of[0])
+
+    @_answers_errors
+    async def schemas(self, request: Request) -> Response:
+        """The schemas of the resources, or one."""
+        from scim2_models import NotFoundException
+
+        found = []
+        for model in _models().values():
+            one = model.to_schema().model_dump()
+            url = f"{_base(request)}{_BASE}/Schemas/{one['id']}"
+            found.append({**one, "meta": _meta("Schema", url)})
+        wanted = request.path_params.get("urn")
+        if wanted is None:
+            return Scim(_listed(found))
+        one_of = [one for one in found if one["id"] == wanted]
+        if not one_of:
+            raise NotFoundException(detail=f"there is no schema {wanted!r}")
+        return Scim(one_of[0])
+
+    @_answers_errors
+    async def query(self, request: Request) -> Response:
+        """Resources that a filter of the URL accepts."""
+        return self._found(request, dict(request.query_params), (_kind(request),))
+
+    @_answers_errors
+    async def search(self, request: Request) -> Response:
+        """Resources that a filter of the body accepts."""
+        path = request.url.path
+        kinds = tuple(_ENDPOINTS) if path == f"{_BASE}/.search" else (_kind(request),)
+        return self._found(request, await _object(request), kinds)
+
+    @_answers_errors
+    async def create(self, request: Request) -> Response:
+        """Provision a resource."""
+        from scim2_models import Context
+
+        kind = _kind(request)
+        made = _models()[kind].model_validate(
+            await _object(request), scim_ctx=Context.RESOURCE_CREATION_REQUEST
+        )
+        async with self._turn:
+            made.id = secrets.token_hex(12)
+            await self._store(kind, made, None)
+        shown = self._shown(request, kind, made.id)
+        location = {"Location": shown["meta"]["location"]}
+        return Scim(shown, 201, headers=location)
+
+    @_answers_errors
+    async def show(self, request: Request) -> Response:
+        """One resource."""
+        kind, id_ = _kind(request), request.path_params["resource"]
+        self._stored(kind, id_)
+        return Scim(self._shown(request, kind, id_))
+
+    @_answers_errors
+    async def replace(self, request: Request) -> Response:
+        """Replace a resource."""
+        from scim2_models import Context
+
+        kind, id_ = _kind(request), request.path_params["resource"]
+        given = _models()[kind].model_validate(
+            await _object(request), scim_ctx=Context.RESOURCE_REPLACEMENT_REQUEST
+        )
+        async with self._turn:
+            known = self._read(kind, id_)
+            given.replace(known)
+            given.id = id_
+            await self._store(kind, given, known)
+        return Scim(self._shown(request, kind, id_))
+
+    @_answers_errors
+    async def change(self, request: Request) -> Response:
+        """Change parts of a resource."""
+        from scim2_models import Context, PatchOp
+
+        kind, id_ = _kind(request), request.path_params["resource"]
+        wanted = PatchOp[_models()[kind]].model_validate(  # type: ignore[misc]  # made of a value
+            await _object(request), scim_ctx=Context.RESOURCE_PATCH_REQUEST
+        )
+        async with self._turn:
+            known = self._read(kind, id_)
+            changed = known.model_copy(deep=True)
+            if wanted.patch(changed):
+                await self._store(kind, changed, known)
+        return Scim(self._shown(request, kind, id_))
+
+    @_answers_errors
+    async def delete(self, request: Request) -> Response:
+        """Remove a resource; a user loses sessions and tokens."""
+        kind, id_ = _kind(request), request.path_params["resource"]
+        async with self._turn:
+            known = self._stored(kind, id_)
+            await self._accounts.directory.put_resource(kind, id_, None)
+            if kind == USER:
+                await self._accounts.end_provisioned(identity_name(known["userName"]))
+        return Scim(None, 204)
+
+    @_answers_errors
+    async def unknown(self, request: Request) -> Response:
+        """The answer for other endpoints."""
+        from scim2_models import NotFoundException
+
+        raise NotFoundException(detail="there is no such endpoint")
+
+    def _stored(self, kind: str, id_: str) -> dict[str, Any]:
+        from scim2_models import NotFoundException
+
+        found = self._accounts.directory.resources.get((kind, id_))
+        if found is None:
+            raise NotFoundException(detail=f"there is no {kind} {id_[:64]!r}")
+        return found
+
+    def _read(self, kind: str, id_: str) -> Any:
+        return _models()[kind].model_validate(self._stored(kind, id_))
+
+    async def _store(self, kind: str, made: Any, known: Any) -> None:
+        """Write a resource; a user that is not active any more loses sessions and tokens."""
+        from scim2_models import UniquenessException
+
+        directory = self._accounts.directory
+        values = made.model_dump()
+        name = "userName" if kind == USER else "displayName"
+        taken = {
+            str(one[name]).casefold()
+            for (other, id_), one in directory.resources.items()
+            if other == kind and id_ != made.id
+        }
+        if str(values[name]).casefold() in taken:
+            raise UniquenessException(detail=f"{name} is taken")
+        now = datetime.fromtimestamp(self._access.clock.wall_ms() / 1000, UTC).isoformat()
+        before = self._stored(kind, made.id) if known is not None else {}
+        created = before.get("meta", {}).get("created", now)
+        # Groups of a user are those that name it as a member.
+        for left_out in ("password", "groups"):
+            values.pop(left_out, None)
+        values["meta"] = {"resourceType": kind, "created": created, "lastModified": now}
+        await directory.put_resource(kind, made.id, values)
+        is_renamed = known is not None and values[name] != before.get(name)
+        if kind == USER and (values.get("active") is False or is_renamed):
+            await self._accounts.end_provisioned(identity_name(before.get(name, values[name])))
+
+    def _found(self, request: Request, asked: dict[str, Any], kinds: tuple[str, ...]) -> Response:
+        from scim2_models import Context, SearchRequest
+
+        bound: Any = SearchRequest
+        served = functools.reduce(operator.or_, (_models()[kind] for kind in kinds))
+        wanted = bound[served].model_validate(asked, scim_ctx=Context.SEARCH_REQUEST)
+        models = [
+            _models()[kind].model_validate(self._full(request, kind, id_))
+            for kind, id_ in sorted(self._accounts.directory.resources)
+            if kind in kinds
+        ]
+        if wanted.filter is not None:
+            models = [one for one in models if wanted.filter.match(one)]
+        models = wanted.sort(models)
+        start = (wanted.start_index or 1) - 1
+        count = min(COUNT_MAX, wanted.count if wanted.count is not None else COUNT_MAX)
+        shown = [
+            one.model_dump(scim_ctx=Context.RESOURCE_QUERY_RESPONSE, response_parameters=wanted)
+            for one in models[start : start + count]
+        ]
+        return Scim(_listed(shown, len(models), start + 1))
+
+    def _shown(self, request: Request, kind: str, id_: str) -> dict[str, Any]:
+        """A resource, with the attributes that the request asks for."""
+        from scim2_models import Context, ResponseParameters
+
+        names = ("attributes", "excludedAttributes")
+        asked = {name: request.query_params[name] for name in names if name in request.query_params}
+        model = _models()[kind]
+        wanted = ResponseParameters[model].model_validate(asked)  # type: ignore[valid-type]  # made of a value
+        found: dict[str, Any] = model.model_validate(self._full(request, kind, id_)).model_dump(
+            scim_ctx=Context.RESOURCE_QUERY_RESPONSE, response_parameters=wanted
+        )
+        return found
+
+    def _full(self, request: Request, kind: str, id_: str) -> dict[str, Any]:
+        """A resource with its location, and a user with its groups."""
+        values = self._stored(kind, id_)
+        base = f"{_base(request)}{_BASE}"
+        meta = {**values.get("meta", {}), "location": f"{base}/{_ENDPOINTS[kind]}/{id_}"}
+        full = {**values, "meta": meta}
+        if kind == USER:
+            groups = [
+                {"value": group, "$ref": f"{base}/Groups/{group}", "display": one["displayName"]}
+                for (other, group), one in self._accounts.directory.resources.items()
+                if other == GROUP
+                and any(member.get("value") == id_ for member in one.get("members", ()))
+            ]
+            if groups:
+                full["groups"] = groups
+        return full
+
+
+def _models() -> dict[str, Any]:
+    from scim2_models import Group, User
+
+    return {USER: User, GROUP: Group}
+
+
+def _kind(request: Request) -> str:
+    return GROUP if request.url.path.startswith(f"{_BASE}/Groups") else USER
+
+
+def _base(request: Request) -> str:
+    return str(request.base_url).rstrip("/")
+
+
+def _meta(kind: str, location: str) -> dict[str, str]:
+    return {"resourceType": kind, "location": location}
+
+
+def _listed(found: list[Any], total: int | None = None, start: int = 1) -> dict[str, Any]:
+    return {
+        "schemas": ["urn:ietf:params:scim:api:messages:2.0:ListResponse"],
+        "totalResults": len(found) if total is None else total,
+        "startIndex": start,
+        "itemsPerPage": len(found),
+        "Resources": found,
+    }
+
+
+async def _object(request: Request) -> dict[str, Any]:
+    from scim2_models import InvalidSyntaxException
+
+    try:
+        values = orjson.loads(await body(request, BODY_BYTES_MAX))
+    except orjson.JSONDecodeError as error:
+        raise InvalidSyntaxException(detail="the body is no JSON") from error
+    if not isinstance(values, dict):
+        raise InvalidSyntaxException(detail="the body is no JSON object")
+    return values
