@@ -165,6 +165,14 @@ class Forks(Protocol):
         ...
 
 
+class Past(Protocol):
+    """Questions about an app's past."""
+
+    async def why(self, app: str, stream: str, sequence: int, index: int) -> Any:
+        """The lineage of an event; MESH-A404 for one that isn't there."""
+        ...
+
+
 class QueryAnswer(Protocol):
     """The answer to an on-demand query."""
 
@@ -212,6 +220,11 @@ class Service(Protocol):
     @property
     def backups(self) -> Backups:
         """Calls on backups."""
+        ...
+
+    @property
+    def past(self) -> Past:
+        """Questions about an app's past."""
         ...
 
     @property
