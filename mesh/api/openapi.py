@@ -26,6 +26,7 @@ _TEXT: Final[dict[str, Any]] = {"type": "string"}
 _PATH: Final[dict[str, dict[str, Any]]] = {
     "app": {"type": "string", "pattern": f"^{names.APP_NAME}$"},
     "id": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
+    "sequence": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
     "order": {"enum": ["cordon", "uncordon", "drain"]},
     "secret": {"type": "string", "pattern": "^[a-z][a-z0-9_.-]{0,63}$"},
 }
@@ -46,6 +47,7 @@ _QUERY: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "revision": _TEXT, "before": _TEXT, "as": _TEXT, "replay": _BOOL,
     },
     "POST /siddhi-apps/{app}/fork": {"as": _TEXT, "from": _TEXT, "until": _TEXT, "sinks": _BOOL},
+    "GET /siddhi-apps/{app}/why/{stream}/{sequence}": {"index": _COUNT},
     "GET /error-handler/{app}": {"limit": _COUNT, "before": _COUNT},
     "DELETE /error-handler/{app}": {"all": _BOOL, "olderThan": _COUNT},
     "GET /history": {"app": _TEXT, "group": _TEXT, "node": _TEXT, "seconds": _COUNT},

@@ -48,6 +48,7 @@ ROUTES: Final[dict[str, Permission | None]] = {
     "POST /siddhi-apps/{app}/backup": _MANAGE,
     "POST /siddhi-apps/{app}/restore": _MANAGE,
     "POST /siddhi-apps/{app}/fork": _MANAGE,
+    "GET /siddhi-apps/{app}/why/{stream}/{sequence}": _READ,
     "GET /siddhi-apps/{app}/revisions": _VIEW,
     "DELETE /siddhi-apps/{app}/revisions": _MANAGE,
     "DELETE /siddhi-apps/{app}/revisions/{revision}": _MANAGE,

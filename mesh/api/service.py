@@ -173,6 +173,14 @@ class Forks(Protocol):
         ...
 
 
+class Past(Protocol):
+    """Questions about an app's past."""
+
+    async def why(self, app: str, stream: str, sequence: int, index: int) -> Any:
+        """The lineage of an event; MESH-A404 for one that isn't there."""
+        ...
+
+
 class QueryAnswer(Protocol):
     """The answer to an on-demand query."""
 
@@ -225,6 +233,11 @@ class Service(Protocol):
     @property
     def verification(self) -> Verification:
         """Comparison of apps with what NATS stores of them."""
+        ...
+
+    @property
+    def past(self) -> Past:
+        """Questions about an app's past."""
         ...
 
     @property

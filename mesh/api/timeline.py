@@ -1,13 +1,15 @@
-"""Forks through the REST API.
+"""Forks and lineage through the REST API.
 
-POST /siddhi-apps/{app}/fork   ?as=NAME, ?from=, ?until=, ?sinks=true; the body is the fork's text,
-or empty for that of the app; 201
+GET    /siddhi-apps/{app}/why/{stream}/{sequence}   lineage of an event; ?index= in its message
+POST   /siddhi-apps/{app}/fork   ?as=NAME, ?from=, ?until=, ?sinks=true; 201.  The body is the text
+of the fork, or empty for that of the app.
 """
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mesh.api.paths import route
 from mesh.api.responses import Json, app_text, parameter, user_of
@@ -21,15 +23,33 @@ if TYPE_CHECKING:
     from mesh.api.service import Service
 
 
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+
+
 class TimeRoutes:
-    """Routes of forks, one method each."""
+    """Routes of forks and lineage, one method each."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     def routes(self) -> list[Route]:
         """For the application."""
-        return [route("/siddhi-apps/{app}/fork", self.fork, "POST")]
+        return [
+            route("/siddhi-apps/{app}/fork", self.fork, "POST"),
+            route("/siddhi-apps/{app}/why/{stream}/{sequence}", self.why, "GET"),
+        ]
+
+    async def why(self, request: Request) -> Response:
+        """The inputs of an event, back to the app's input."""
+        given = request.path_params
+        sequence, index = given["sequence"], request.query_params.get("index", "0")
+        for name, text in (("sequence", sequence), ("index", index)):
+            if not _NUMBER.fullmatch(text):
+                raise parameter(name, text, "a number")
+        found = await self._service.past.why(
+            given["app"], given["stream"], int(sequence), int(index)
+        )
+        return Json(found)
 
     async def fork(self, request: Request) -> Response:
         """Fork an app: another one over its input, from a place in the past."""

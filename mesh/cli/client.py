@@ -197,6 +197,12 @@ class Client:
         )  # fmt: skip
         return cast("dict[str, Any]", found)
 
+    def why(self, app: str, stream: str, sequence: int, index: int) -> dict[str, Any]:
+        """The lineage of an event."""
+        path = _path(app, f"/why/{quote(stream, safe='')}/{sequence}")
+        found = self._ask("GET", path, params={"index": index}, timeout=_BACKUP_S)
+        return cast("dict[str, Any]", found)
+
     def nodes(self) -> list[dict[str, Any]]:
         """Managers and workers."""
         return cast("list[dict[str, Any]]", self._ask("GET", "/nodes"))

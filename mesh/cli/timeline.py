@@ -1,10 +1,12 @@
-"""``mesh fork``: another app over an app's input, from a place in the past."""
+"""``mesh fork`` and ``mesh why``: an app's past, run again and explained."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import orjson
 import typer
 
 from mesh.cli.client import Client
@@ -19,8 +21,57 @@ PANEL = "An app's past"
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(rich_help_panel=PANEL)(fork)
+    """Add the commands."""
+    for command in (fork, why):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+@takes_cluster
+def why(
+    app: AppArgument,
+    stream: Annotated[str, typer.Argument(help="Stream of the app.", metavar="STREAM")],
+    sequence: Annotated[
+        int, typer.Argument(min=1, help="Sequence of the message in the stream's channel.")
+    ],
+    index: Annotated[
+        int, typer.Option(min=0, help="Place of the event in its message, from 0.")
+    ] = 0,
+    *,
+    at: Context,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Show the inputs of an event: those without which it would be another one, or none.
+
+    They are found by running the groups again over the log, back to the events that came from
+    outside.
+
+    Example: `mesh why Shop DearOrders 17`
+    """
+    with Client(at) as client:
+        found = client.why(app, stream, sequence, index)
+    if output is Output.JSON:
+        show_json(found)
+    else:
+        typer.echo("\n".join(lineage_lines(found)))
+
+
+def lineage_lines(cause: dict[str, Any], depth: int = 0) -> list[str]:
+    """A lineage as an indented list, the inputs of an event below it."""
+    at = datetime.fromtimestamp(cause["time_ms"] / 1000, UTC)
+    shown = f"{at:%Y-%m-%d %H:%M:%S}.{cause['time_ms'] % 1000:03d}"
+    place = f"{cause['stream']} {cause['sequence']}"
+    place += f".{cause['index']}" if cause["index"] else ""
+    by = f"  by {cause['group']}" if cause["group"] else ""
+    event = orjson.dumps(cause["event"]).decode()
+    lines = [f"{'  ' * depth}{place}  {shown}  {event}{by}"]
+    for one in cause["inputs"]:
+        lines += lineage_lines(one, depth + 1)
+    below = "  " * (depth + 1)
+    if cause["more"]:
+        lines.append(f"{below}and {cause['more']} more")
+    if cause["note"]:
+        lines.append(f"{below}{cause['note']}")
+    return lines
 
 
 @takes_cluster

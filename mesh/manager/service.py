@@ -25,6 +25,7 @@ from mesh.manager.events import Events
 from mesh.manager.forks import Forks
 from mesh.manager.nodes import NodeView, node_views, worker_view
 from mesh.manager.overview import Overview, overview
+from mesh.manager.past import PastQuestions
 from mesh.manager.planning import Planner
 from mesh.manager.queries import Queries
 from mesh.manager.streams import Streams
@@ -117,6 +118,7 @@ class ManagerService:
             client, view, self._desired, pieces, settings, clock, self._take, planner
         )
         self.verification = Verification(client, view, self._desired, pieces, settings, clock)
+        self.past = PastQuestions(self._desired, settings)
         self.forks = Forks(
             client, self._desired, self._deployments, pieces, settings, clock, self._take, planner
         )

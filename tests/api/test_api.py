@@ -554,3 +554,10 @@ def test_an_app_is_forked() -> None:
 )
 def test_what_can_not_be_forked_says_so(path: str, status: int) -> None:
     assert ask(FakeService(), "POST", f"/siddhi-apps/{path}").status_code == status
+
+
+def test_an_events_lineage_is_asked_for_by_its_sequence() -> None:
+    found = ask(FakeService(), "GET", "/siddhi-apps/Shop/why/Dear/7?index=1")
+    assert found.json() == {"stream": "Dear", "sequence": 7, "index": 1, "inputs": []}
+    assert ask(FakeService(), "GET", "/siddhi-apps/Shop/why/Dear/x").status_code == 400
+    assert ask(FakeService(), "GET", "/siddhi-apps/Shop/why/Dear/10").status_code == 404

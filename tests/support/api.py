@@ -134,6 +134,15 @@ class FakeForks:
         return Forked(other, app, "", {}, {}, 0, ())
 
 
+class FakePast:
+    """Lineage of one event."""
+
+    async def why(self, app: str, stream: str, sequence: int, index: int) -> Any:
+        if sequence > 9:
+            raise MeshError("MESH-A404", f"no event {index} in message {sequence}")
+        return {"stream": stream, "sequence": sequence, "index": index, "inputs": []}
+
+
 @dataclass(frozen=True, slots=True)
 class FakeAnswer:
     asked: tuple[Any, ...]
@@ -186,6 +195,7 @@ class FakeService:
     spans: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     queries: FakeQueries = field(default_factory=FakeQueries)
     forks: FakeForks = field(default_factory=FakeForks)
+    past: FakePast = field(default_factory=FakePast)
 
     async def deploy(self, text: str, *, by: str, begin: StartPosition) -> Done:
         self.begins.append(str(begin))

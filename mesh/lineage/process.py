@@ -1,0 +1,51 @@
+"""Calls of the lineage process: a manager's answers that take time and memory.
+
+A manager computes none of this itself: it would hold up the loop that renews the leader's lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from nats.errors import Error as NatsError
+
+from mesh.errors import MeshError
+from mesh.jetstream import connection
+from mesh.lineage.why import Lineage
+from mesh.model import codec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from nats.aio.client import Client
+
+    from mesh.model.cluster import AppRecord
+    from mesh.settings import NatsSettings
+
+
+def why(nats: NatsSettings, record: AppRecord, stream: str, sequence: int, index: int) -> Any:
+    """The lineage of an event, as JSON values; see ``Lineage.why``."""
+
+    async def answer() -> Any:
+        async with _connected(nats) as client:
+            return codec.to_values(await Lineage(client, record).why(stream, sequence, index))
+
+    return asyncio.run(answer())
+
+
+@asynccontextmanager
+async def _connected(nats: NatsSettings) -> AsyncIterator[Client]:
+    client = await connection.connect(nats, "lineage")
+    try:
+        yield client
+    except (NatsError, TimeoutError) as error:
+        raise MeshError(
+            "MESH-A503",
+            "NATS did not answer",
+            detail=f"{type(error).__name__}: {error}.",
+            hint="Try again; 'nats server check jetstream' tells more.",
+        ) from error
+    finally:
+        await connection.close(client)

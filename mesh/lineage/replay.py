@@ -1,0 +1,202 @@
+"""A group's operators over a part of its log, in this process: without Spark, sink and snapshots.
+
+The result is that of an instance, because operators depend on nothing but events and times
+(docs/design/dataflow.md), however the input was cut into runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.errors import MeshError
+from mesh.model.app import Format
+from mesh.operators.executor import Executor, InputRun
+from mesh.operators.failures import FAILED
+from mesh.spark.idle_time import IdleTime
+from mesh.spark.live_partition import Partition
+from mesh.spark.partitioning import restrict_to_partition
+from mesh.spark.routes import bound_group
+from mesh.spark.stream_clock import StreamClock
+from pyspark_nats import decode
+from pyspark_nats.decode.limits import USUAL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from mesh.jetstream.log_reader import LogMessage
+    from mesh.model.app import Channel
+    from mesh.spark.instance_io import InstanceIO
+
+    Bools = npt.NDArray[np.bool_]
+    Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The readable events of a range of one JetStream stream, n of them."""
+
+    js_stream: str
+    channel: Channel
+    rows: pa.RecordBatch
+    #: int64[n]: of its message; of the event in its message; milliseconds since 1970.
+    sequence: Longs
+    index: Longs
+    time_ms: Longs
+    #: bool[n], whether the time is the publisher's.
+    is_own: Bools
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+
+def events_of(js_stream: str, channel: Channel, messages: Sequence[LogMessage]) -> Events:
+    """Decode messages as the source does; what can't be read is left out."""
+    data = pa.array([m.data for m in messages], pa.binary())
+    kinds = pa.array([m.headers.get("Content-Type", "") for m in messages], pa.string())
+    parts: list[tuple[pa.RecordBatch, Any, Any, Any, Any]] = []
+    at = 0
+    while at < len(messages):
+        some = messages[at:]
+        own = pa.array([m.event_time_ms for m in some], pa.int64())
+        broker = np.array([m.time_ms for m in some], np.int64)
+        made = decode.decode_messages(
+            data.slice(at), kinds.slice(at), channel.stream.arrow, limits=USUAL
+        )
+        made = decode.with_event_times(made, own, partial(_same, broker), USUAL)
+        sequences = np.array([m.sequence for m in some], np.int64)
+        is_own = made.event_time_ms.is_valid().to_numpy(zero_copy_only=False)
+        given = made.event_time_ms.fill_null(0).to_numpy(zero_copy_only=False)
+        time_ms = np.where(is_own, given, broker[made.message])
+        parts.append((made.rows, sequences[made.message], made.index, time_ms, is_own))
+        at += max(1, made.taken)
+    if not parts:
+        none = np.empty(0, np.int64)
+        rows = pa.RecordBatch.from_pylist([], channel.stream.arrow)
+        return Events(js_stream, channel, rows, none, none, none, np.empty(0, np.bool_))
+    table = pa.Table.from_batches([p[0] for p in parts]).combine_chunks()
+    rows = table.to_batches()[0] if table.num_rows else parts[0][0]
+    columns = [np.concatenate([p[n] for p in parts]) for n in range(1, 5)]
+    return Events(js_stream, channel, rows, *columns)
+
+
+def _same(times: Longs) -> Longs:
+    return times
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An event that a group emitted, in one run."""
+
+    stream: str
+    position: int
+    time_ms: int
+    values: tuple[Any, ...]
+
+    @property
+    def shown(self) -> str:
+        """Stream, time and values: two rows with the same are not told apart."""
+        return repr((self.stream, self.time_ms, self.values))
+
+
+@dataclass
+class GroupReplay:
+    """One virtual partition of a stateful group, which can be run again and again."""
+
+    io: InstanceIO
+    number: int
+    inputs: Sequence[Events]
+    #: Broker's time up to which each input is known.
+    end_ms: int
+    _executor: Executor = field(init=False)
+    _empty: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        group = self.io.group
+        app = restrict_to_partition(bound_group(group), self.number, self.io.partition_count)
+        if IdleTime.of(bound_group(group)) is not None:
+            raise MeshError(
+                "MESH-C152",
+                f'group "{group.name}" can\'t be recomputed',
+                detail="Its clock advances by idle time (@App:playback).",
+            )
+        outputs = dict.fromkeys(c.stream.name for c in group.outputs)
+        salt = self.io.producer(str(self.number))
+        self._executor = Executor(app, [*outputs, FAILED], salt=salt)
+        if self._executor.stores:
+            raise MeshError(
+                "MESH-C152",
+                f'group "{group.name}" can\'t be recomputed',
+                detail="It has tables in a database.",
+            )
+        self._empty = self._executor.snapshot()
+        order = np.lexsort(
+            (
+                np.concatenate([e.index for e in self.inputs]),
+                np.concatenate([e.sequence for e in self.inputs]),
+                np.concatenate([np.full(len(e), n) for n, e in enumerate(self.inputs)]),
+                np.concatenate([e.time_ms for e in self.inputs]),
+            )
+        )
+        #: (number of the input, row in it) of each event, by time.
+        starts = np.concatenate([[0], np.cumsum([len(e) for e in self.inputs])])
+        which = np.searchsorted(starts, order, side="right") - 1
+        self.places = np.stack([which, order - starts[which]], axis=1)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def rows(self, mask: Bools | None = None) -> list[Row]:
+        """The rows that the group emits for the events of a mask, bool[n] over ``places``."""
+        self._executor.restore(self._empty)
+        clocks = {e.channel.stream.name: StreamClock() for e in self.inputs}
+        partition = Partition(self._executor, clocks)
+        runs, has_own = [], False
+        for number, events in enumerate(self.inputs):
+            kept = self._kept(number, events, mask)
+            if len(kept):
+                times, own = events.time_ms[kept], events.is_own[kept]
+                clocks[events.channel.stream.name].take(times, bool(own[-1]))
+                has_own |= bool(own.any())
+                at: Any = pa.array(kept)
+                rows = events.rows.take(at)
+                sequence = events.sequence[kept]
+                chunk = sequence if events.channel.format is Format.JSON else None
+                runs.append(InputRun(events.channel.stream.name, sequence, times, rows, chunk))
+        for clock in clocks.values():
+            clock.broker_reached(self.end_ms)
+        by_events = has_own or self._executor.plays_back
+        made = self._executor.run(runs, partition.times(), is_by_events=by_events)
+        return [
+            Row(run.stream, position, time_ms, tuple(values))
+            for run in made
+            if run.stream != FAILED
+            for position, time_ms, values in zip(
+                run.position.tolist(),
+                run.time_ms.tolist(),
+                zip(*(c.to_pylist() for c in run.rows.columns), strict=True),
+                strict=True,
+            )
+        ]
+
+    def _kept(self, number: int, events: Events, mask: Bools | None) -> Longs:
+        if mask is None:
+            return np.arange(len(events))
+        chosen = self.places[mask & (self.places[:, 0] == number)]
+        return np.sort(chosen[:, 1])
+
+    def holds(self, row: Row, rows: Sequence[Row]) -> Mapping[str, int]:
+        """The number of rows like ``row`` up to it, for ``is_held``."""
+        same = [r for r in rows if r.shown == row.shown and r.position <= row.position]
+        return {row.shown: len(same)}
+
+    def is_held(self, wanted: Mapping[str, int], mask: Bools) -> bool:
+        """Whether the events of a mask give rows at least as often as ``wanted``."""
+        found = [row.shown for row in self.rows(mask)]
+        return all(found.count(shown) >= times for shown, times in wanted.items())

@@ -1,0 +1,77 @@
+"""Questions about an app's past, answered by a process with bounded time and memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+
+from mesh.bounded_process import BoundedProcess
+from mesh.errors import MeshError
+from mesh.manager.waiting import Bound
+
+if TYPE_CHECKING:
+    from mesh.bounded_process import Process
+    from mesh.manager.desired_state import DesiredState
+    from mesh.settings import Settings
+
+#: Time for one answer, the start of the process among it, seconds.
+ANSWER_S: Final = 120.0
+#: Questions that wait.
+WAITING_MAX: Final = 4
+_MODULE: Final = "mesh.lineage.process"
+
+
+def _exceeded(detail: str) -> MeshError:
+    return MeshError(
+        "MESH-C153",
+        "the answer takes too much work",
+        detail=detail,
+        hint="Fork the app from a place shortly before the event, and ask about the fork's.",
+    )
+
+
+#: Of this Python process, so that it is started once.
+_PROCESS: Final = BoundedProcess(_MODULE, _exceeded)
+
+
+class PastQuestions:
+    """Lineage, as any manager answers.
+
+    Args:
+        desired: the records of apps.
+        settings: of NATS.
+        process: computes the answers; tests give one of their own.
+    """
+
+    def __init__(
+        self, desired: DesiredState, settings: Settings, process: Process | None = None
+    ) -> None:
+        self._desired = desired
+        self._nats = settings.nats
+        self._process = process or _PROCESS
+        self._limiter = CapacityLimiter(1)
+        self._bound = Bound(WAITING_MAX, "questions about the past wait")
+
+    async def why(self, app: str, stream: str, sequence: int, index: int) -> Any:
+        """The lineage of an event of ``app``, as the values of ``mesh.model.lineage.Cause``.
+
+        Raises:
+            MeshError: MESH-A404 for an app, a stream or a message that isn't there, MESH-C152 and
+                MESH-C153 for an event that can't be recomputed.
+        """
+        record = self._desired.get(app).value
+        return await self._ask(f"{_MODULE}:why", record, stream, sequence, index)
+
+    async def _ask(self, function: str, *arguments: Any) -> Any:
+        with self._bound.turn():
+            return await anyio.to_thread.run_sync(
+                self._process.call,
+                ANSWER_S,
+                function,
+                self._nats,
+                *arguments,
+                limiter=self._limiter,
+                abandon_on_cancel=True,
+            )

@@ -1,0 +1,42 @@
+"""Lineage of an event: the inputs without which it would be another one, as a tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """An event with its causes."""
+
+    #: Of the app's text.
+    stream: str
+    js_stream: str
+    sequence: int
+    #: Place of the event in its message, from 0.
+    index: int
+    #: Its own time, milliseconds since 1970.
+    time_ms: int
+    event: dict[str, Any]
+    #: Group that emitted it; empty for one that came from outside.
+    group: str = ""
+    inputs: tuple[Cause, ...] = ()
+    #: Inputs that are not listed, because there are many.
+    more: int = 0
+    #: Why its inputs are not known, or not all; empty if they are.
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Budget:
+    """Work that one answer may still take."""
+
+    #: Messages that are read.
+    messages: int = 200_000
+    #: Events that are explained by recomputing a group.
+    replays: int = 40
+    #: Events of the answer.
+    events: int = 500
+    #: By (stream, sequence, index): events that were explained already.
+    known: dict[tuple[str, int, int], Cause] = field(default_factory=dict)

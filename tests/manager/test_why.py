@@ -1,0 +1,85 @@
+"""Lineage of events of a running app, back to its input, through groups in a row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.errors import MeshError
+from mesh.lineage.why import Lineage
+from mesh.model import codec
+from mesh.model.lineage import Budget
+from tests.manager.test_forks import play, played
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+    from mesh.model.lineage import Cause
+    from tests.support.backups import Mesh
+    from tests.support.shared_query import Hand
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
+
+TEXT = """@App:name('Pair')
+define stream Numbers (n long);
+@dist(execGroup='even') from Numbers[n % 2 == 0] select n insert into Evens;
+@dist(execGroup='sums') from Evens#window.length(3) select sum(n) as total insert into Sums;
+@dist(execGroup='rises')
+from every a=Sums -> b=Sums[total > a.total + 5]
+select a.total as x, b.total as y insert into Rises;
+@dist(execGroup='shown') from Rises[y > 0] select x, y insert into Shown;
+"""
+
+
+def leaves(cause: Cause) -> set[int]:
+    """The events of the app's input in a lineage, by their numbers."""
+    if not cause.group:
+        return {int(cause.event["n"])}
+    return {n for one in cause.inputs for n in leaves(one)}
+
+
+def test_an_event_is_traced_through_filters_windows_and_patterns(
+    hand: Hand, nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+        await have.service.deploy(TEXT)
+        one = await played(have, "Pair", hand, runner)
+        hand.publish("Pair", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+        # The sums of three are 2, 6, 12, 18, 24: each but the last is risen above.
+        await one.until("Shown", 4)
+        lineage = Lineage(have.client, one.record)
+        first = await first_of(have, "mesh-Pair-Shown", "mesh.Pair.Shown")
+        found = await lineage.why("Shown", first)
+        assert (found.stream, found.group) == ("Shown", "shown")
+        # The process of a manager says the same.
+        told = await have.service.past.why("Pair", "Shown", first, 0)
+        assert told == codec.to_values(found)
+        assert found.event in ({"x": x, "y": y} for x, y in one.rows("Shown"))
+        (rise,) = found.inputs
+        assert (rise.stream, rise.group, rise.event) == ("Rises", "rises", found.event)
+        totals = [cause.event["total"] for cause in rise.inputs]
+        assert {found.event["x"], found.event["y"]} <= set(totals)
+        assert all(cause.group == "sums" for cause in rise.inputs)
+        # Every number of the two sums, and no odd one.
+        assert leaves(found) <= {2, 4, 6, 8, 10}
+        assert {2, 4, 6} <= leaves(found)
+        with pytest.raises(MeshError, match="no event"):
+            await lineage.why("Shown", 10_000)
+        # What retention has taken is named, and nothing is guessed.
+        await have.client.jetstream().purge_stream("mesh-Pair-Numbers", seq=4)
+        cut = await Lineage(have.client, one.record, Budget()).why("Shown", first)
+        notes = [evens.note for sums in cut.inputs[0].inputs for evens in sums.inputs]
+        assert any("is gone" in note for note in notes), cut
+        await one.stop()
+
+    play(nats_server, tmp_path, scene)
+
+
+async def first_of(have: Mesh, js_stream: str, subject: str) -> int:
+    """The sequence of the first event of a stream."""
+    found = await have.client.jetstream().get_msg(js_stream, 1, subject=subject, next=True)
+    assert found.seq is not None
+    return found.seq
