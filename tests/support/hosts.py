@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bench.chaos import namespaces
 from bench.chaos.namespaces import Namespaces
+from mesh.jetstream import server
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ for d in {own}; do
 done
 mount -t tmpfs tmpfs /run
 mkdir -p /opt/mesh/bin
-cp {home}/bin/* /opt/mesh/bin/
+cp -P {home}/bin/* /opt/mesh/bin/
 echo ready
 exec cat
 """
@@ -75,15 +78,15 @@ class Host:
 
 
 class Hosts:
-    """Hosts ``a``, ``b`` and ``w`` at 198.18.0.11 to .13; use it as a context.
+    """Up to three hosts at 198.18.0.11 to .13; use it as a context.
 
     The thread that enters it is in their network.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, names: tuple[str, ...]) -> None:
         self._directory = directory
         self._network = Namespaces()
-        self._nodes = {"a": "n1", "b": "n2", "w": "n3"}
+        self._nodes = dict(zip(names, ("n1", "n2", "n3"), strict=False))
         self.hosts: dict[str, Host] = {}
 
     def __enter__(self) -> Hosts:
@@ -138,6 +141,7 @@ class Hosts:
             path = home / "bin" / program
             path.write_text(f'#!/bin/sh\n{python} {what} "$@"\n')
             path.chmod(0o755)
+        (home / "bin" / "nats-server").symlink_to(server.find_binary())
         inside = self._network.within(node)
         setup = _SETUP.format(name=name, home=home, own=" ".join(_OWN))
         holder = subprocess.Popen(
@@ -147,6 +151,18 @@ class Hosts:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "ready\n", "no mounts of its own"
         return Host(name, inside[-1], home, holder)
+
+
+def why_not() -> str:
+    """The reason why there can be no hosts; empty if there can."""
+    if reason := namespaces.why_not():
+        return reason
+    for program in ("unshare", "nsenter", "hostname"):
+        if shutil.which(program) is None:
+            return f"needs {program}"
+    probe = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/run"]
+    said = subprocess.run(probe, capture_output=True, text=True, check=False)
+    return f"mounts can't be made: {said.stderr.strip()}" if said.returncode else ""
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
