@@ -54,7 +54,9 @@ UNORDERED: Final = frozenset({"Flat"})
 OUTPUTS: Final = ("Flat", "Counts", "Means", "Chains")
 
 
-def text(name: str, *, in_sides: bool = False, is_timed: bool = False) -> str:
+def text(
+    name: str, *, in_sides: bool = False, is_timed: bool = False, has_standbys: bool = False
+) -> str:
     """The app under a name.
 
     Args:
@@ -63,9 +65,11 @@ def text(name: str, *, in_sides: bool = False, is_timed: bool = False) -> str:
             receiver.  Groups with state are then for workers with the label ``side=b``, the other
             one for those with ``side=a``.
         is_timed: whether it has a group with windows of time.
+        has_standbys: whether groups with state have a standby.
     """
     if not in_sides:
-        plain = _TEXT.format(name=name, source="", front="", back="")
+        back = ", standby='1'" if has_standbys else ""
+        plain = _TEXT.format(name=name, source="", front="", back=back)
         return plain + _TIMED if is_timed else plain
     source = f"@source(type='nats', stream='{feed(name)}')\n"
     return _TEXT.format(name=name, source=source, front=", node='side=a'", back=", node='side=b'")

@@ -60,7 +60,12 @@ async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
     clock = SystemClock()
     started_s = clock.monotonic_s()
     name = f"{scenario.app_name}{run}"
-    text = app.text(name, in_sides=scenario.in_sides, is_timed=scenario.is_timed)
+    text = app.text(
+        name,
+        in_sides=scenario.in_sides,
+        is_timed=scenario.is_timed,
+        has_standbys=scenario.has_standbys,
+    )
     outcome = Outcome(scenario.name, scenario.fault)
     try:
         async with stage.look() as outside:

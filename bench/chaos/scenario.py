@@ -31,6 +31,8 @@ class Scenario:
     in_sides: bool = False
     #: Whether the app has a group with windows of time as well.
     is_timed: bool = False
+    #: Whether its groups with state have a standby.
+    has_standbys: bool = False
     #: Whether it takes acknowledged events away: the output is then that of the events left.
     is_lossy: bool = False
     #: Whether it may end with an alarm, which ``story`` tells, and an app that waits for a person.

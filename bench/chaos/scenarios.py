@@ -268,6 +268,14 @@ SCENARIOS: Final = (
         topology=Topology.THREE,
     ),
     Scenario(
+        "host-killed",
+        "one of two machines dies: a worker, the leader and a NATS server",
+        servers.host_killed,
+        (r"manager <follower> leads", *GONE),
+        topology=Topology.THREE,
+        has_standbys=True,
+    ),
+    Scenario(
         "nodes-killed",
         "all three NATS servers killed",
         servers.nodes_killed,

@@ -76,6 +76,25 @@ async def node_killed(scene: Scene) -> None:
     await scene.flow(100)
 
 
+async def host_killed(scene: Scene) -> None:
+    """A machine of two dies with its worker, its manager and its NATS server, and comes back.
+
+    The third server, the witness, is on another machine.
+    """
+    # They are one machine's for this scenario: the leader, the holder, and the holder's server.
+    node = await _node_of(scene, scene.holder)
+    scene.hit()
+    await asyncio.gather(
+        asyncio.to_thread(scene.stage.servers.kill, node), scene.kill(scene.holder, scene.leader)
+    )
+    await scene.flow(300)
+    await scene.moved(scene.holder)
+    await scene.stage.mend_servers()
+    scene.stage.start(scene.holder, scene.leader)
+    await scene.outside.until_ready(scene.holder)
+    await scene.flow(100)
+
+
 async def nodes_killed(scene: Scene) -> None:
     """All three servers are killed, and restarted."""
     scene.hit()

@@ -1,0 +1,88 @@
+"""``mesh follow`` and ``mesh promote``: the inputs of apps in a second datacenter."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+# typer reads the annotations when the command line is built.
+from mesh.cli.options import ConfigOption, FileArgument  # noqa: TC001
+from mesh.cli.output import read_source, show_table
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from nats.aio.client import Client
+
+    from mesh.jetstream.datacenters import FollowedStream
+    from mesh.model.app import AppSpec
+    from mesh.settings import ChannelSettings
+
+    Work = Callable[[Client, AppSpec, ChannelSettings], Awaitable[list[FollowedStream]]]
+
+_PANEL = "Two datacenters"
+DomainOption = Annotated[
+    str, typer.Option(metavar="NAME", help="JetStream domain of the first datacenter.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("follow", rich_help_panel=_PANEL)(follow)
+    app.command("promote", rich_help_panel=_PANEL)(promote)
+
+
+def follow(file: FileArgument, domain: DomainOption, config: ConfigOption = None) -> None:
+    """Mirror the inputs of an app from another datacenter; again, to show how far they are.
+
+    It connects to the NATS of this datacenter with a manager's settings.
+
+    Example: `mesh follow counts.siddhi --domain east --config west.yaml`
+    """
+    from mesh.jetstream import datacenters
+
+    async def work(
+        client: Client, spec: AppSpec, settings: ChannelSettings
+    ) -> list[FollowedStream]:
+        return await datacenters.follow(client, spec, domain, settings)
+
+    _show(_run(file, config, work))
+
+
+def promote(file: FileArgument, config: ConfigOption = None) -> None:
+    """Make the mirrored inputs of an app accept events: the other datacenter is lost.
+
+    Example: `mesh promote counts.siddhi --config west.yaml`
+    """
+    from mesh.jetstream import datacenters
+
+    _show(_run(file, config, datacenters.promote))
+
+
+def _run(file: Path, config: Path | None, work: Work) -> list[FollowedStream]:
+    from mesh import settings
+    from mesh.jetstream.connection import close, connect
+    from mesh.plan.build import plan
+
+    loaded, spec = settings.load(config), plan(read_source(file)).spec
+
+    async def run() -> list[FollowedStream]:
+        client = await connect(loaded.nats, "mesh datacenters")
+        try:
+            return await work(client, spec, loaded.channels)
+        finally:
+            await close(client)
+
+    return asyncio.run(run())
+
+
+def _show(found: list[FollowedStream]) -> None:
+    rows: list[tuple[Any, ...]] = []
+    for one in found:
+        heard = f"{one.silent_s:.1f} s ago" if one.silent_s >= 0 else "never"
+        follows = (one.domain, one.lag, heard) if one.domain else ("nothing", None, None)
+        rows.append((one.name, one.last_sequence, *follows))
+    show_table(("stream", "last", "follows", "lag", "heard"), rows)

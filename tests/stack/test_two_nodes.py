@@ -1,0 +1,115 @@
+"""Two nodes and a witness: the commands of docs/two-nodes.md, word for word, and each node lost."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.jetstream.connection import close, connect
+from mesh.model import names
+from tests.support.hosts import Hosts, blocks, why_not
+from tests.support.load import OUT_S, Load, patiently
+from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.extended, pytest.mark.timeout(1800)]
+
+URL = ",".join(f"nats://198.18.0.{n}:4222" for n in (11, 12, 13))
+#: Events that pass before and after each change.
+SOME = 60
+COMMANDS = blocks((ROOT / "docs" / "two-nodes.md").read_text("utf-8"))
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    if reason := why_not():
+        pytest.skip(reason)
+    with Hosts(tmp_path, ("a", "b", "w")) as made:
+        for host in made.hosts.values():
+            shutil.copy(ROOT / "conf" / "two-nodes" / "counts.siddhi", host.home / "work")
+        yield made
+
+
+def longest_gap(rows: list[tuple[float, dict[str, Any]]]) -> float:
+    """The longest time without a row, seconds."""
+    return max(later[0] - earlier[0] for earlier, later in itertools.pairwise(rows))
+
+
+def test_the_page_is_followed_and_each_node_dies_once(hosts: Hosts) -> None:
+    asyncio.run(follow(hosts))
+
+
+async def follow(all_: Hosts) -> None:
+    steps, hosts = iter(COMMANDS), all_.hosts
+
+    async def step(host: str) -> str:
+        wanted, commands = next(steps)
+        assert wanted == host
+        return await asyncio.to_thread(hosts[host].run, commands)
+
+    await step("a")
+    for name in ("b", "w"):
+        shutil.copytree(hosts["a"].home / "work" / "nats", hosts[name].home / "work" / "nats")
+    for host in ("w", "a", "b", "a", "b", "a"):
+        await step(host)
+    assert 'app "Counts" is running' in await step("a")
+    await step("w")
+
+    load = Load(hosts["a"].home / "work" / "nats", URL)
+    client = await connect(load.settings("manager"), "reader")
+    publishing = asyncio.create_task(load.publish())
+    try:
+        await load.more(client, SOME)
+        # The page's order: a dies, b does all; a is back; b dies.
+        first = await _lost(all_, "a", load, client)
+        shown = await step("b")
+        assert "worker a is gone" in shown
+        assert 'app "Counts" is running' in shown
+        all_.boot("a")
+        await step("a")
+        await load.more(client, SOME)
+        shown = await step("b")
+        assert "Counts-sums-1" in shown
+        second = await _lost(all_, "b", load, client)
+        assert next(steps, None) is None
+        load.end()
+        await publishing
+        await _all_out(load, client)
+        rows = [row for _, row in await load.rows(client)]
+    finally:
+        publishing.cancel()
+        await close(client)
+    numbers = [row["n"] for row in rows]
+    assert numbers == list(range(load.sent))
+    assert [row["seen"] for row in rows] == list(range(1, load.sent + 1))
+    assert rows[-1]["total"] == sum(numbers)
+    if "MESH_SHOW" in os.environ:
+        print(f"pauses: {first:.1f} s without a, {second:.1f} s without b")  # noqa: T201
+
+
+async def _lost(all_: Hosts, name: str, load: Load, client: Any) -> float:
+    """A host dies under load; the pause until the next output, seconds."""
+    stream = names.js_stream("Counts", "Sums")
+    before = (await patiently(partial(client.jetstream().stream_info, stream))).state.last_seq
+    await asyncio.to_thread(all_.die, name)
+    await load.more(client, SOME)
+    return longest_gap(await load.rows(client, before))
+
+
+async def _all_out(load: Load, client: Any) -> None:
+    async with asyncio.timeout(OUT_S):
+        while (missing := load.sent - len(await load.rows(client))) > 0:
+            await load.more(client, missing)
+
+
+def test_every_command_of_the_page_is_for_a_known_host() -> None:
+    assert [host for host, _ in COMMANDS] == list("awabab") + list("aawbab")
