@@ -105,7 +105,7 @@ def arrow_csv(data: bytes) -> pa.Table:
 
 
 def arrow_json(data: bytes, schema: pa.Schema) -> pa.Table:
-    """The same objects by Arrow's reader alone, in one thread, with the types that it is told."""
+    """The same objects by Arrow's reader alone, in one thread, with given types."""
     return pa.json.read_json(
         io.BytesIO(data),
         pa.json.ReadOptions(use_threads=False, block_size=len(data) + 1),

@@ -1,4 +1,4 @@
-"""``mesh follow`` and ``mesh promote``: the inputs of apps in a second datacenter."""
+"""``mesh datacenter``: the inputs of apps in a second datacenter, mirrored and taken over."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     Work = Callable[[Client, AppSpec, ChannelSettings], Awaitable[list[FollowedStream]]]
 
-_PANEL = "Two datacenters"
 DomainOption = Annotated[
     str, typer.Option(metavar="NAME", help="JetStream domain of the first datacenter.")
 ]
@@ -31,8 +30,10 @@ DomainOption = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("follow", rich_help_panel=_PANEL)(follow)
-    app.command("promote", rich_help_panel=_PANEL)(promote)
+    commands = typer.Typer(no_args_is_help=True, help="Inputs of apps in a second datacenter.")
+    commands.command("follow")(follow)
+    commands.command("promote")(promote)
+    app.add_typer(commands, name="datacenter", rich_help_panel="Parts of a cluster")
 
 
 def follow(file: FileArgument, domain: DomainOption, config: ConfigOption = None) -> None:
@@ -40,7 +41,7 @@ def follow(file: FileArgument, domain: DomainOption, config: ConfigOption = None
 
     It connects to the NATS of this datacenter with a manager's settings.
 
-    Example: `mesh follow counts.siddhi --domain east --config west.yaml`
+    Example: `mesh datacenter follow counts.siddhi --domain east --config west.yaml`
     """
     from mesh.jetstream import datacenters
 
@@ -55,7 +56,7 @@ def follow(file: FileArgument, domain: DomainOption, config: ConfigOption = None
 def promote(file: FileArgument, config: ConfigOption = None) -> None:
     """Make the mirrored inputs of an app accept events: the other datacenter is lost.
 
-    Example: `mesh promote counts.siddhi --config west.yaml`
+    Example: `mesh datacenter promote counts.siddhi --config west.yaml`
     """
     from mesh.jetstream import datacenters
 
