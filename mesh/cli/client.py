@@ -5,16 +5,17 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
-
-import httpx
 
 from mesh.cli.context import is_loopback
 from mesh.errors import MeshError, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import httpx
 
     from mesh.cli.context import Context
 
@@ -38,6 +39,9 @@ class Client:
                 detail="There is no --server, no MESH_SERVER and no context file.",
                 hint="'mesh dev' starts a cluster and tells the other commands where it is.",
             )
+        # Most commands have this module and no client.
+        import httpx
+
         self._context = context
         self._http = httpx.Client(
             base_url=context.server,
@@ -222,6 +226,8 @@ class Client:
 
     def health(self) -> bool:
         """Whether the manager answers."""
+        import httpx
+
         try:
             return self._http.get("/health", timeout=2).is_success
         except httpx.HTTPError:
@@ -232,6 +238,8 @@ class Client:
         return self._ask(method, path, **more)
 
     def _ask(self, method: str, path: str, **more: Any) -> Any:
+        import httpx
+
         try:
             answer = self._http.request(method, path, **more)
         except httpx.TimeoutException as error:
@@ -258,7 +266,7 @@ class Client:
             ) from error
         if answer.is_success:
             return values
-        if answer.status_code == httpx.codes.UNAUTHORIZED:
+        if answer.status_code == HTTPStatus.UNAUTHORIZED:
             values["hint"] = (
                 "--user and --password, or MESH_USER and MESH_PASSWORD, say who you are."
             )
