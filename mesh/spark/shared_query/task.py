@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from mesh.spark.local_state import Position
     from mesh.spark.partition_task import Partition
+    from mesh.spark.shared_query.background import BackgroundPublisher
     from mesh.spark.shared_query.members import InputPartition, Member
     from mesh.spark.shared_query.work import WorkItem
     from pyspark_nats.source.ranges import StreamRange
@@ -90,8 +91,12 @@ class PartRun:
         return stores is not None and stores.has_committed
 
 
-def run(item: WorkItem) -> PartRun:
+def run(item: WorkItem, background: BackgroundPublisher | None = None) -> PartRun:
     """Run a work item: read its ranges, compute, and publish the output.
+
+    Args:
+        item: the work.
+        background: publishes the output after this returns; None to publish it now.
 
     Raises:
         UnavailableError: NATS, or a stream, does not answer; other errors of the member's own.
@@ -117,6 +122,7 @@ def run(item: WorkItem) -> PartRun:
     publisher = Publisher(connection, member.sink, origin)
     errors = member.io.errors[0]
     room = messages_out.room(connection)
+    output: list[pa.RecordBatch] = []
     for out in sink_rows.within_size(member.io, made, room):
         if out.num_rows:
             # The rows of a batch are for one stream.
@@ -124,8 +130,15 @@ def run(item: WorkItem) -> PartRun:
                 done.errors += out.num_rows
             else:
                 done.rows += out.num_rows
-            publisher.add(messages_out.without_header_lines(out))
-    publisher.finish()
+            ready = messages_out.without_header_lines(out)
+            if background is None:
+                publisher.add(ready)
+            else:
+                output.append(ready)
+    if background is None:
+        publisher.finish()
+    else:
+        background.publish((member.file_name, part.key), publisher, output)
     return done
 
 
