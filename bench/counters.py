@@ -50,7 +50,7 @@ def measure() -> tuple[float, float]:
 def _shares(io: InstanceIO, stream: str, task: StatelessTask, size: int) -> tuple[float, float]:
     rows = _rows(stream, size)
     batches, elements, clock = Histogram(), ElementCounter(), SystemClock()
-    times: list[tuple[list[Any], int]] = []
+    times: list[tuple[list[Any], list[int]]] = []
 
     def compute() -> None:
         for _ in task([rows]):
@@ -58,7 +58,7 @@ def _shares(io: InstanceIO, stream: str, task: StatelessTask, size: int) -> tupl
 
     def count() -> None:
         batches.observe(0.003)
-        times.append(([rows.column("_timestamp_ms")], clock.wall_ms()))
+        times.append(([rows.column("_timestamp_ms")], [clock.wall_ms()]))
 
     def report() -> None:
         latency.count(times[:_RUNS])

@@ -5,18 +5,18 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
-import httpx
-
-from mesh.cli import logins
 from mesh.cli.context import is_loopback
 from mesh.errors import MeshError, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import httpx
 
     from mesh.cli.context import Context
 
@@ -40,6 +40,9 @@ class Client:
                 detail="There is no --server, no MESH_SERVER and no context file.",
                 hint="'mesh dev' starts a cluster and tells the other commands where it is.",
             )
+        # Most commands have this module and no client.
+        import httpx
+
         self._context = context
         self._http = httpx.Client(
             base_url=context.server,
@@ -244,6 +247,8 @@ class Client:
 
     def health(self) -> bool:
         """Whether the manager answers."""
+        import httpx
+
         try:
             return self._http.get("/health", timeout=2).is_success
         except httpx.HTTPError:
@@ -254,6 +259,8 @@ class Client:
         return self._ask(method, path, **more)
 
     def _ask(self, method: str, path: str, **more: Any) -> Any:
+        import httpx
+
         try:
             answer = self._http.request(method, path, **more)
         except httpx.TimeoutException as error:
@@ -280,7 +287,7 @@ class Client:
             ) from error
         if answer.is_success:
             return values
-        if answer.status_code == httpx.codes.UNAUTHORIZED:
+        if answer.status_code == HTTPStatus.UNAUTHORIZED:
             values["hint"] = (
                 "--user and --password, or MESH_USER and MESH_PASSWORD, say who you are; "
                 "'mesh login' signs in by an identity provider."
@@ -307,6 +314,9 @@ def _auth(context: Context) -> httpx.Auth | None:
     """The credentials of a request; a token of the context is a header instead."""
     if context.token:
         return None
+    # Only here: it brings the HTTP client along, and its classes.
+    from mesh.cli import logins
+
     login = logins.find(Path(context.login), context.server) if context.login else None
     if login is not None:
         return logins.LoginAuth(Path(context.login), context.server, login)

@@ -58,6 +58,9 @@ def worker(id: IdOption = None, config: ConfigOption = None) -> None:
 
 
 def _prepare(config: Path | None) -> Settings:
+    from mesh.imports import import_nats
+
+    import_nats()
     from mesh import logs, settings
     from mesh.cli.local import watch_parent
 

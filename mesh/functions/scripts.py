@@ -20,6 +20,7 @@ import ast
 import os
 import re
 import textwrap
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -31,6 +32,7 @@ from mesh.errors import MeshError, Position
 from mesh.functions.engine import cast_number
 from mesh.functions.objects import ValueSet, from_python, python_value
 from mesh.functions.rows import from_values, object_values, python_values
+from mesh.functions.script_switch import SWITCH
 from mesh.functions.vectors import Vector, dtype_of, from_arrow
 from mesh.model.types import AttributeType
 
@@ -39,9 +41,6 @@ if TYPE_CHECKING:
 
     from mesh.functions.rows import Function, Rows
 
-#: Environment variable of a process that runs no function if it is "false".  The check is where the
-#: code is executed, so that no way of an app to a worker avoids it.
-SWITCH: Final = "MESH_FUNCTIONS_PYTHON"
 #: The comment that marks a body as vectorised.
 _VECTORISED: Final = re.compile(r"\s*#\s*vectori[sz]ed\b")
 # The stubs have a dozen overloads for each Arrow function, and reject most valid calls.
@@ -105,11 +104,6 @@ def not_allowed(script: Script) -> MeshError:
     )
 
 
-def switch(is_allowed: bool) -> dict[str, str]:
-    """The environment that allows or forbids functions in a process and in its children."""
-    return {SWITCH: "true" if is_allowed else "false"}
-
-
 class _Body:
     """The compiled body, and its text for messages."""
 
@@ -118,6 +112,10 @@ class _Body:
         self.lines = script.body.splitlines()
         self.file = f"<function {script.name}>"
         namespace: dict[str, Any] = dict(_SAFE_NAMES)
+        if "pandas" in script.body:
+            # Our processes hide it from Arrow (``mesh.imports``), which looks again for this.
+            with suppress(ImportError):
+                pa.table({}).to_pandas()
         exec(_code(script, self.file), namespace)
         self.call: Callable[[list[Any]], Any] = namespace["function"]
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import pyarrow as pa
 
 #: Length of a string column without ``field.length``, as in the reference engine.
 STRING_LENGTH: Final = 254
@@ -81,6 +81,9 @@ class StoredTable:
     @property
     def arrow(self) -> pa.Schema:
         """The schema of its rows."""
+        # The agent of a worker needs the names of databases only.
+        import pyarrow as pa
+
         return pa.schema([pa.field(c.name, c.type.arrow) for c in self.columns])
 
 
@@ -176,9 +179,13 @@ def is_stored(channel: str) -> bool:
 
 def changes_schema(table: StoredTable) -> pa.Schema:
     """Rows of ``changes_channel``."""
+    import pyarrow as pa
+
     return table.arrow.append(pa.field(DELETED, AttributeType.BOOL.arrow))
 
 
 def purge_schema() -> pa.Schema:
     """Rows of ``purge_channel``."""
+    import pyarrow as pa
+
     return pa.schema([pa.field("before_ms", AttributeType.LONG.arrow)])

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.language.parser import parse
-from mesh.operators import native
+from mesh.operators import loop_cache
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.select.hashing import Rows, Texts
 from mesh.plan.bind import bind
@@ -74,10 +74,10 @@ _EVENTS: Final = 40
 
 def compile_once() -> None:
     """Compile the loops unless that is done; one process at a time, the others wait for it."""
-    native.CACHE.mkdir(parents=True, exist_ok=True)
-    with (native.CACHE / "lock").open("w") as lock:
+    loop_cache.CACHE.mkdir(parents=True, exist_ok=True)
+    with (loop_cache.CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not native.is_compiled():
+        if not loop_cache.is_compiled():
             compile_loops()
             _drop_others()
 
@@ -87,9 +87,9 @@ def _drop_others() -> None:
 
     Where a user named the directory, other versions of mesh may use it too.
     """
-    if native.CACHE.parent == native.HERE / "__pycache__":
-        for other in native.CACHE.parent.glob("native-*"):
-            if other != native.CACHE:
+    if loop_cache.CACHE.parent == loop_cache.HERE / "__pycache__":
+        for other in loop_cache.CACHE.parent.glob("native-*"):
+            if other != loop_cache.CACHE:
                 shutil.rmtree(other, ignore_errors=True)
 
 
@@ -109,8 +109,8 @@ def compile_loops() -> None:
     text.find("k")
     rows.number(np.zeros((1, 1), dtype=np.int64), np.zeros(1, dtype=np.bool_))
     rows.find(np.zeros(1, dtype=np.int64))
-    native.CACHE.mkdir(parents=True, exist_ok=True)
-    native.compiled_mark().touch()
+    loop_cache.CACHE.mkdir(parents=True, exist_ok=True)
+    loop_cache.compiled_mark().touch()
 
 
 def _rows(app: BoundApp, stream: str) -> pa.RecordBatch:

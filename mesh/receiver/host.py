@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 from mesh import logs
 from mesh.clock import SystemClock
 from mesh.control.retries import Retries
+from mesh.imports import import_arrow
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.secret_store import SecretStore
 from mesh.logs import fields
 from mesh.model import codec
 from mesh.receiver.access import access_of, references_of
 from mesh.receiver.environment import Environment
-from mesh.receiver.imports import import_arrow
 from mesh.worker.protocol import (
     CONFIG_VARIABLE,
     Ready,

@@ -15,9 +15,11 @@ import gc
 import importlib
 import os
 import sys
-from typing import Final
+from typing import Any, Final
 
 from pyspark import daemon
+
+from mesh.imports import import_arrow
 
 #: Set by the session for tasks that run functions of ours, and for no others.
 FUNCTIONS_VARIABLE: Final = "MESH_SPARK_FUNCTIONS"
@@ -25,7 +27,6 @@ FUNCTIONS_VARIABLE: Final = "MESH_SPARK_FUNCTIONS"
 _TASKS: Final = "pyspark.worker"
 _CONNECTOR: Final = (
     _TASKS,
-    "pandas",
     "pyarrow.compute",
     "pyspark.sql.conversion",
     "pyspark.sql.streaming.datasource",
@@ -39,20 +40,54 @@ _OPERATORS: Final = (
 )
 
 
+#: An app whose run loads what all native loops need.
+_WARM_UP: Final = """
+define stream S (k string, d double);
+from S#window.time(1 sec) select k, avg(d) as m group by k insert into O;
+"""
+
+
+def modules() -> tuple[str, ...]:
+    """The modules of the tasks of this daemon."""
+    return (*_CONNECTOR, *(_OPERATORS if os.environ.get(FUNCTIONS_VARIABLE) else ()))
+
+
 def prepare(names: tuple[str, ...]) -> None:
     """Import modules, and exclude them from garbage collection."""
     # Collections during the imports find nothing, and take a sixth of their time.
     gc.disable()
+    import_arrow()
     for name in names:
         importlib.import_module(name)
+    if _OPERATORS[0] in names:
+        _load_loops()
     gc.enable()
     gc.collect()
     gc.freeze()
+
+
+def _load_loops() -> None:
+    """Load compiled loops that most apps use, with the parts of Numba that load them: 12 MB."""
+    import numpy as np
+    import pyarrow as pa
+
+    from mesh.language.parser import parse
+    from mesh.operators import loop_cache
+    from mesh.operators.executor import Executor, InputRun
+    from mesh.plan.bind import bind
+
+    if not loop_cache.is_compiled():
+        # It would take a while, and another process does so.
+        return
+    columns: list[pa.Array[Any]] = [pa.array(["a", "b"]), pa.array([1.0, 2.0])]
+    rows = pa.RecordBatch.from_arrays(columns, ["k", "d"])
+    times = np.array([1, 2000], dtype=np.int64)
+    Executor(bind(parse(_WARM_UP)), ["O"]).run([InputRun("S", times, times, rows)], {"S": 2000})
 
 
 if __name__ == "__main__":
     # Processes write states, which only this user may read.
     os.umask(0o077)
     if _TASKS in sys.argv[1:]:
-        prepare((*_CONNECTOR, *(_OPERATORS if os.environ.get(FUNCTIONS_VARIABLE) else ())))
+        prepare(modules())
     daemon.manager()

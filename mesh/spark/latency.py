@@ -22,25 +22,26 @@ _BOUNDS_MS: Final = np.array([round(bound * 1000) for bound in LATENCY_BOUNDS_S]
 SAMPLES: Final = 16
 
 
-def count(runs: Iterable[tuple[Sequence[Any], int]]) -> tuple[tuple[int, ...], float]:
+def count(runs: Iterable[tuple[Sequence[Any], Sequence[int]]]) -> tuple[tuple[int, ...], float]:
     """The latencies of the events of some runs.
 
     Args:
         runs: for each, int64 columns of Arrow with the broker's times, ms since 1970, each in
-            order; and when their output was published, by this machine's clock.
+            order; and when their output was published, by this machine's clock: empty if it was
+            not.
 
     Returns:
         The number of events in each bucket of ``LATENCY_BOUNDS_S``, empty without events; and the
-        sum of their latencies, seconds.  A clock that is after the broker's gives 0.
+        sum of their latencies, seconds.  A clock that is late gives 0.
     """
     waits, weights = [], []
-    for columns, now_ms in runs:
-        for column in columns:
+    for columns, published_ms in runs:
+        for column in columns if published_ms else ():
             size = len(column)
             if not size:
                 continue
             step = -(-size // SAMPLES)
-            waits.append(now_ms - column.to_numpy(zero_copy_only=False)[::step])
+            waits.append(published_ms[0] - column.to_numpy(zero_copy_only=False)[::step])
             # The last one stands for the rest.
             weights += [step] * ((size - 1) // step) + [size - (size - 1) // step * step]
     if not waits:

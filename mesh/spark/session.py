@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import psutil
 import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -58,6 +59,12 @@ UNLOGGED: Final[dict[str, str]] = tuning.asynchronous_progress(interval_s=3600)
 #: Keeps a JVM from writing counters to /tmp/hsperfdata_USER, which ignores the temporary directory.
 _NO_FILES: Final = "-XX:-UsePerfData"
 
+#: Keeps the heap small: rows of instances do not pass through it in real-time mode, and what the
+#: garbage of a micro-batch once filled stays resident until a collection of the whole heap.
+_SMALL_HEAP: Final = (
+    "-Xms32m -Xmn16m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=20 -XX:-ShrinkHeapInSteps"
+)
+
 #: All settings of the session that are the same for every worker.
 CONF: Final[dict[str, str]] = {**tuning.RECOMMENDED_CONF, **OWN_CONF}
 
@@ -72,6 +79,9 @@ _ARCHIVE_S: Final = 90.0
 
 #: Beginning of a local master that says how many threads it has.
 _LOCAL: Final = re.compile(r"local\[(\d+|\*)")
+
+#: Module of Spark's daemons for planning; that of tasks is ours.
+_PLANNING_DAEMON: Final = "pyspark.daemon"
 
 #: Gateways to the JVMs that ``start`` has launched.
 _launched: Final[list[Any]] = []
@@ -111,13 +121,11 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
         .config("spark.python.unix.domain.socket.dir", str(socket_directory(temporary)))
         .config("spark.local.dir", str(directory / "local"))
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        # Keep the heap small: rows of instances do not pass through it in real-time mode, and what
-        # the garbage of a micro-batch once filled stays resident.  Threads of the collector would
-        # compete with the tasks.
+        # Threads of the collector would compete with the tasks.
         .config(
             "spark.driver.extraJavaOptions",
             f'"-Dderby.system.home={directory}" "-Djava.io.tmpdir={temporary}" {_NO_FILES} '
-            f"{tuning.java_options()} -XX:+UseSerialGC -Xms512m -Xmn48m "
+            f"{tuning.java_options()} -XX:+UseSerialGC {_SMALL_HEAP} "
             + class_archive.java_option(class_archive.default_path()),
         )
     )
@@ -148,6 +156,20 @@ def stop(session: SparkSession) -> None:
         process.wait(_ARCHIVE_S if class_archive.is_written() else _EXIT_S)
     # A later session of this process starts its own JVM.
     SparkContext._gateway = SparkContext._jvm = None
+
+
+def shrink(session: SparkSession) -> None:
+    """Return memory that only the start has needed.
+
+    The JVM collects its whole heap.  Spark's daemons for the planning of queries end, one for each
+    step, 24 MB each; Spark starts another when a query needs it.
+    """
+    jvm: Any = session.sparkContext._jvm
+    jvm.java.lang.System.gc()
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if _PLANNING_DAEMON in process.cmdline():
+                process.terminate()
 
 
 def slot_count(master: str) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from mesh import scratch
-from mesh.functions import scripts
+from mesh.functions import script_switch
 from mesh.jetstream.server import die_with_parent
 from mesh.model import codec
 from mesh.store import sources
@@ -150,6 +150,6 @@ class SessionProcess:
 def environment_of(config: SessionConfig) -> dict[str, str]:
     """The variables of a session, which its JVM and Python workers inherit."""
     settings = config.settings
-    allowed = scripts.switch(settings.functions.python)
+    allowed = script_switch.switch(settings.functions.python)
     stores = sources.variables(settings.stores.shard_id, settings.stores.sources_file)
     return {CONFIG_VARIABLE: codec.encode(config).decode(), **allowed, **stores}

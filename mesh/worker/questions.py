@@ -18,7 +18,7 @@ from anyio import CapacityLimiter
 from mesh.bounded_process import BoundedProcess
 from mesh.bounds import Bound
 from mesh.errors import MeshError
-from mesh.functions import scripts
+from mesh.functions import script_switch
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.logs import fields
 from mesh.model import codec, names
@@ -81,7 +81,7 @@ class Questions:
         self._limiter = CapacityLimiter(1)
         stores = settings.stores
         environment = {
-            **scripts.switch(settings.functions.python),
+            **script_switch.switch(settings.functions.python),
             **sources.variables(stores.shard_id, stores.sources_file),
         }
         self._process = process or BoundedProcess(_ANSWERING, _exceeded, environment)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh import java, logs, scratch
 from mesh.clock import SystemClock
+from mesh.imports import import_arrow, import_spark
 from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import close, connect, connector_options
 from mesh.jetstream.mirror import Mirror
@@ -371,6 +372,8 @@ def main() -> None:
     """Entry point of the process."""
     # Its files hold events and credentials; the JVM and the Python processes inherit this.
     os.umask(0o077)
+    import_arrow()
+    import_spark()
     config = codec.decode(SessionConfig, os.environ.pop(CONFIG_VARIABLE).encode())
     logs.configure(config.settings.log.level, config.settings.log.style)
     asyncio.run(run(config, Replies()))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mesh.clock import SystemClock
 from mesh.jetstream import channels, server
 from mesh.logs import fields
-from mesh.operators import native
+from mesh.operators import loop_cache
 from mesh.spark import session as spark_session
 from mesh.spark import warmup
 from mesh.spark.shared_query.query import SharedQuery
@@ -71,7 +71,7 @@ def _start(
 
 async def compile_loops(clock: Clock) -> None:
     """Compile the operators' native loops, if the installation has not done so."""
-    if native.is_compiled():
+    if loop_cache.is_compiled():
         return
     log.warning("native loops are not compiled yet; that takes a minute or two, once")
     started_s = clock.monotonic_s()
@@ -112,3 +112,4 @@ async def warm_up(
             await asyncio.to_thread(warmup.warm, spark, app, options.nats, scratch)
     finally:
         await channels.delete_channels(js, app)
+    await asyncio.to_thread(spark_session.shrink, spark)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.errors import MeshError
-from mesh.functions import scripts
+from mesh.functions import script_switch
 from mesh.functions.objects import ValueSet, from_binary
 from mesh.functions.rows import python_values
 from mesh.functions.scripts import compile_scripts
@@ -226,11 +226,11 @@ def test_uuids_are_the_same_however_the_events_are_cut() -> None:
 
 def test_no_function_runs_in_a_process_that_runs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     app = bind(parse(f"{STREAM}{RECIPROCAL} from S select reciprocal(d) as r insert into Out;"))
-    for name, value in scripts.switch(False).items():
+    for name, value in script_switch.switch(False).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(MeshError, match="MESH-S131") as error:
         compile_scripts(app.scripts)
     assert error.value.position is not None
-    for name, value in scripts.switch(True).items():
+    for name, value in script_switch.switch(True).items():
         monkeypatch.setenv(name, value)
     assert list(compile_scripts(app.scripts)) == ["reciprocal"]

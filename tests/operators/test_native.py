@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from numba.core.dispatcher import Dispatcher
 
-from mesh.operators import executor, native
+from mesh.operators import executor, loop_cache
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-ROOT = Path(native.HERE).parents[1]
+ROOT = Path(loop_cache.HERE).parents[1]
 
 
 def _operators() -> list[ModuleType]:
@@ -43,7 +43,7 @@ def _file_of(source: str, name: str) -> Path:
 
 
 def test_the_cache_is_named_after_all_files_that_are_compiled_into_loops() -> None:
-    looked_at = {str(path) for path in native.sources()}
+    looked_at = {str(path) for path in loop_cache.sources()}
     loops = 0
     for module in _operators():
         found: list[Any] = [v for v in vars(module).values() if isinstance(v, Dispatcher)]

@@ -331,8 +331,8 @@ def test_an_image_adds_at_most_what_the_page_says(target: str) -> None:
 
 def test_a_worker_has_its_archive_of_classes_and_compiled_loops() -> None:
     code = (
-        "from mesh.spark import class_archive; from mesh.operators import native;"
-        "print(class_archive.default_path().exists(), any(native.CACHE.iterdir()))"
+        "from mesh.spark import class_archive; from mesh.operators import loop_cache;"
+        "print(class_archive.default_path().exists(), any(loop_cache.CACHE.iterdir()))"
     )
     run = ("run", "--rm", "--read-only", "--tmpfs", "/tmp", "--entrypoint", "python3")
     assert docker(*run, "mesh-worker:dev", "-c", code).stdout == "True True\n"

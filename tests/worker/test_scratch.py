@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh import scratch
-from mesh.operators import native
+from mesh.operators import loop_cache
 from mesh.settings import Settings
 from mesh.worker.child import SessionProcess
 from mesh.worker.protocol import Ready, SessionConfig
@@ -169,16 +169,16 @@ def test_native_code_is_kept_in_the_users_cache_or_goes_with_the_process(
     home = tmp_path_factory.mktemp("home")
     _install_for_all(home, monkeypatch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-    assert native._cache().parent == home / "mesh"
+    assert loop_cache._cache().parent == home / "mesh"
     monkeypatch.setenv("CACHE_DIRECTORY", f"{home / 'unit'}:{home / 'other'}")
-    assert native._cache().parent == home / "unit"
+    assert loop_cache._cache().parent == home / "unit"
     assert list(system.iterdir()) == []
     monkeypatch.setenv("CACHE_DIRECTORY", str(home / "file"))
-    made = native._cache()
+    made = loop_cache._cache()
     assert made.parent.parent == system
-    assert os.environ[native.DIRECTORY_VARIABLE] == str(made.parent)
+    assert os.environ[loop_cache.DIRECTORY_VARIABLE] == str(made.parent)
     # A process that this one starts uses it too.
-    assert native._cache() == made
+    assert loop_cache._cache() == made
 
 
 @pytest.mark.parametrize("place", ["home", "cache"])
@@ -192,9 +192,9 @@ def test_native_code_is_not_loaded_from_a_directory_that_others_may_write_to(
 ) -> None:
     home = tmp_path_factory.mktemp("home")
     _install_for_all(home, monkeypatch)
-    monkeypatch.setenv(native.DIRECTORY_VARIABLE, str(home / "named"))
+    monkeypatch.setenv(loop_cache.DIRECTORY_VARIABLE, str(home / "named"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-    cache = native._cache()
+    cache = loop_cache._cache()
     planted = cache if place == "cache" else cache.parent
     if owner == "this user":
         planted.chmod(0o777)
@@ -208,7 +208,7 @@ def test_native_code_is_not_loaded_from_a_directory_that_others_may_write_to(
             return of_others if path == planted else found
 
         monkeypatch.setattr(Path, "stat", stat_of)
-    assert native._cache().parent == home / "mesh"
+    assert loop_cache._cache().parent == home / "mesh"
 
 
 def test_a_user_who_may_write_the_sources_may_write_beside_them(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_user_who_may_write_the_sources_may_write_beside_them(tmp_path: Path) 
 def _install_for_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An installation that its users can't write to."""
     (home / "file").touch()
-    monkeypatch.setenv(native.DIRECTORY_VARIABLE, "")
-    monkeypatch.setattr(native, "HERE", home / "file")
+    monkeypatch.setenv(loop_cache.DIRECTORY_VARIABLE, "")
+    monkeypatch.setattr(loop_cache, "HERE", home / "file")
     monkeypatch.delenv("CACHE_DIRECTORY", raising=False)
-    monkeypatch.setattr(native, "_digest", lambda: "0")
+    monkeypatch.setattr(loop_cache, "_digest", lambda: "0")

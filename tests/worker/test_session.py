@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.functions import scripts
+from mesh.functions import script_switch
 from mesh.model import codec
 from mesh.model.app import GroupSpec
 from mesh.model.cluster import Assignment
@@ -140,5 +140,5 @@ def test_a_session_and_its_children_run_functions_only_where_they_are_allowed() 
     for is_allowed in (True, False):
         settings = Settings(functions=FunctionSettings(python=is_allowed))
         found = environment_of(SessionConfig("w1", "", settings))
-        assert found[scripts.SWITCH] == str(is_allowed).lower()
+        assert found[script_switch.SWITCH] == str(is_allowed).lower()
         assert codec.decode(SessionConfig, found[CONFIG_VARIABLE].encode()).settings == settings

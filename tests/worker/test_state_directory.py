@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mesh.errors import MeshError
-from mesh.functions import scripts
+from mesh.functions import script_switch
 from mesh.settings import Settings
 from mesh.worker import state_directory
 from mesh.worker.child import SessionProcess
@@ -155,4 +155,4 @@ def test_a_session_does_not_inherit_logins(tmp_path: Path, monkeypatch: pytest.M
         return said
 
     found = [one for one in asyncio.run(scene()).split() if not one.startswith("MESH_STORES_")]
-    assert found == [scripts.SWITCH, "MESH_LOG_LEVEL", CONFIG_VARIABLE]
+    assert found == [script_switch.SWITCH, "MESH_LOG_LEVEL", CONFIG_VARIABLE]

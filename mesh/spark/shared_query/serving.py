@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mesh.model.histogram import Histogram
 from mesh.spark import latency
 from mesh.spark.shared_query import task
+from mesh.spark.shared_query.background import LARGE_RUN, BackgroundPublisher
 from mesh.spark.shared_query.element_counter import ElementCounter
 from mesh.spark.shared_query.planner import RoundPlanner
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, Outcome
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from mesh.spark.shared_query.task import LiveState, PartRun
     from mesh.spark.shared_query.work import WorkItem
     from pyspark_nats.protocol.connection_options import ConnectionOptions
+
+T = TypeVar("T")
 
 #: Interval of the reports on a busy part, seconds.
 REPORT_S: Final = 1.0
@@ -46,7 +49,7 @@ class _Served:
     behind: int = 0
     batches: Histogram = field(default_factory=Histogram)
     #: Of each run: times of its events, and when their output was published.
-    times: list[tuple[list[Any], int]] = field(default_factory=list)
+    times: list[tuple[list[Any], list[int]]] = field(default_factory=list)
     elements: ElementCounter = field(default_factory=ElementCounter)
     #: Its position and state after its last run; None if reported.
     ends: Offsets | None = None
@@ -121,6 +124,7 @@ class Serving:
         self._tell = tell
         self._at_work = at_work
         self._report_s = report_s
+        self._background = BackgroundPublisher()
         self._served: dict[str, dict[str, _Served]] = {}
 
     def admit(self, member: Member, keys: Collection[str]) -> None:
@@ -169,6 +173,7 @@ class Serving:
 
     def close(self) -> None:
         """Close the connections; the parts are not stored."""
+        self._background.close()
         self._planner.close()
 
     # --- work
@@ -176,10 +181,33 @@ class Serving:
     def _work(self, item: WorkItem) -> None:
         member, part = item.member, item.part
         assert part is not None
-        self._at_work.begin(member.name)
+        # In a backlog, the server stores the output of a run while this thread computes the next.
+        came = item.messages
+        is_large = came is not None and item.behind > 0 and len(came) >= LARGE_RUN
+        if not is_large or self._background.owner != (member.file_name, part.key):
+            self._settle()
+            if not self._planner.has(member.file_name):
+                return
         started_s = time.perf_counter()
+        run = self._guarded(
+            member, lambda: task.run(item, self._background) if is_large else task.run(item)
+        )
+        if run is not None:
+            took_ms = (time.perf_counter() - started_s) * 1000
+            self._served[member.file_name][part.key].add(item, run, took_ms)
+            self._planner.ran(item, run.messages, took_ms, run.timer_ms)
+
+    def _settle(self) -> None:
+        """Wait until the output of all runs is published; a member whose is not has failed."""
+        if self._background.owner is not None:
+            name, key = self._background.owner
+            self._guarded(self._served[name][key].member, self._background.wait)
+
+    def _guarded(self, member: Member, step: Callable[[], T]) -> T | None:
+        """The result of a step of a member's; None if the member has failed by it."""
+        self._at_work.begin(member.name)
         try:
-            run = task.run(item)
+            return step()
         except UnavailableError as error:
             # This is no work of the member's.
             self._at_work.end()
@@ -187,16 +215,13 @@ class Serving:
                 # Each of the others would wait for it.
                 raise
             self._fail(member, f"{UNANSWERED}: {error}")
-            return
         # A failure concerns only its member.
         except Exception as error:
             self._at_work.end()
             self._fail(member, f"{type(error).__name__}: {error}")
-            return
-        self._at_work.end()
-        took_ms = (time.perf_counter() - started_s) * 1000
-        self._served[member.file_name][part.key].add(item, run, took_ms)
-        self._planner.ran(item, run.messages, took_ms, run.timer_ms)
+        finally:
+            self._at_work.end()
+        return None
 
     # --- reports
 
@@ -207,8 +232,11 @@ class Serving:
     def _report(self) -> None:
         now_s = time.monotonic()
         told: list[Outcome] = []
-        for one in list(self._unreported()):
-            if one.due_s <= now_s and self._planner.has(one.member.file_name):
+        due = [one for one in self._unreported() if one.due_s <= now_s]
+        if due:
+            self._settle()
+        for one in due:
+            if one.ends is not None and self._planner.has(one.member.file_name):
                 self._stored(one, now_s, told)
         if told:
             self._tell(tuple(told))
@@ -231,6 +259,9 @@ class Serving:
 
     def _leave(self, member: Member) -> None:
         """Store and report all parts of a member, which then does no more work here."""
+        self._settle()
+        if member.file_name not in self._served:
+            return
         now_s = time.monotonic()
         told: list[Outcome] = []
         for one in self._served[member.file_name].values():
@@ -240,6 +271,7 @@ class Serving:
         self._tell((*told, Outcome(REMOVED, member.name, member.generation)))
 
     def _fail(self, member: Member, failure: str) -> None:
+        self._background.drop(member.file_name)
         served = self._served[member.file_name].values()
         told = [one.report(stored=False) for one in served if one.ends is not None]
         self._drop(member)

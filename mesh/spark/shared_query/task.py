@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from mesh.spark.local_state import Position
     from mesh.spark.partition_task import Partition
+    from mesh.spark.shared_query.background import BackgroundPublisher
     from mesh.spark.shared_query.members import InputPartition, Member
     from mesh.spark.shared_query.work import WorkItem
     from pyspark_nats.source.ranges import StreamRange
@@ -81,8 +82,12 @@ class PartRun:
     live: LiveState | None = None
     #: The broker's times of the messages, a column for each batch.
     times: list[Any] = field(default_factory=list)
-    #: When the output was published, by this machine's clock.
-    published_ms: int = 0
+    #: When the output was published, by this machine's clock, ms since 1970; empty before that.
+    published_ms: list[int] = field(default_factory=list)
+
+    def published(self) -> None:
+        """Record that the output is published."""
+        self.published_ms.append(_CLOCK.wall_ms())
 
     @property
     def timer_ms(self) -> int | None:
@@ -96,8 +101,12 @@ class PartRun:
         return stores is not None and stores.has_committed
 
 
-def run(item: WorkItem) -> PartRun:
+def run(item: WorkItem, background: BackgroundPublisher | None = None) -> PartRun:
     """Run a work item: read its ranges, compute, and publish the output.
+
+    Args:
+        item: the work.
+        background: publishes the output after this returns; None to publish it now.
 
     Raises:
         UnavailableError: NATS, or a stream, does not answer; other errors of the member's own.
@@ -123,6 +132,7 @@ def run(item: WorkItem) -> PartRun:
     publisher = Publisher(connection, member.sink, origin)
     errors = member.io.errors[0]
     room = messages_out.room(connection)
+    output: list[pa.RecordBatch] = []
     for out in sink_rows.within_size(member.io, made, room):
         if out.num_rows:
             # The rows of a batch are for one stream.
@@ -130,9 +140,16 @@ def run(item: WorkItem) -> PartRun:
                 done.errors += out.num_rows
             else:
                 done.rows += out.num_rows
-            publisher.add(messages_out.without_header_lines(out))
-    publisher.finish()
-    done.published_ms = _CLOCK.wall_ms()
+            ready = messages_out.without_header_lines(out)
+            if background is None:
+                publisher.add(ready)
+            else:
+                output.append(ready)
+    if background is None:
+        publisher.finish()
+        done.published()
+    else:
+        background.publish((member.file_name, part.key), publisher, output, done.published)
     return done
 
 

@@ -1,4 +1,4 @@
-"""Imports of the connector host without what it does not use, which is most of their memory."""
+"""Imports of packages without the parts that a process does not use, most of their memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Absent(MetaPathFinder):
 
 @contextmanager
 def _without(name: str) -> Iterator[None]:
-    """Let the import of a package fail; connectors may import it afterwards."""
+    """Let the import of a package fail; other modules may import it afterwards."""
     absent = _Absent(name)
     sys.meta_path.insert(0, absent)
     try:
@@ -43,8 +43,21 @@ def import_nats() -> None:
 
 @cache
 def import_arrow() -> None:
-    """Import Arrow without pandas, which it looks for with its first array: 50 MB and 0.5 s."""
+    """Import Arrow without pandas, which it looks for with its first array: 50 MB and 0.5 s.
+
+    Arrow finds pandas later if it is asked for a data frame.
+    """
     with _without("pandas"):
         import pyarrow as pa
 
         pa.array([1])
+
+
+def import_spark() -> None:
+    """Import Spark without pandas, which it looks for with the first call of the JVM: 38 MB.
+
+    To convert arguments it asks a module of its tests whether NumPy is installed, and that one
+    imports what tests may use.
+    """
+    with _without("pandas"), _without("google"):
+        import pyspark.testing.utils  # noqa: F401

@@ -1,0 +1,90 @@
+"""Publication of a large run's output while its slot computes the next run of the same part.
+
+The server stores a batch while this process decodes and computes another, so that neither waits for
+the other.  All of it belongs to one part: a run of another part, and each report, waits first.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from pyspark_nats.sink.publish import Publisher
+
+#: Messages of a run from which on a thread publishes its output.  To hand over a smaller one costs
+#: more than it saves.
+LARGE_RUN: Final = 2_000
+
+#: Member and part.
+Owner = tuple[str, str]
+
+
+class BackgroundPublisher:
+    """A thread that publishes the output of one run at a time; called by one thread."""
+
+    def __init__(self) -> None:
+        """Nothing is under way."""
+        self._pool: ThreadPoolExecutor | None = None
+        self._run: Future[None] | None = None
+        #: Whose output is under way; None for none.
+        self.owner: Owner | None = None
+
+    def publish(
+        self,
+        owner: Owner,
+        publisher: Publisher,
+        output: Sequence[pa.RecordBatch],
+        published: Callable[[], None],
+    ) -> None:
+        """Publish the output of a run, when the earlier one has been published.
+
+        Args:
+            owner: whose output it is.
+            publisher: to its streams.
+            output: its rows.
+            published: called by the thread once everything is acknowledged.
+
+        Raises:
+            ConnectorError: of the earlier run; this one is not published then.
+        """
+        self.wait()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "publisher")
+        self.owner = owner
+        self._run = self._pool.submit(_publish, publisher, output, published)
+
+    def wait(self) -> None:
+        """Wait until everything is acknowledged.
+
+        Raises:
+            ConnectorError: as ``Publisher.add``.
+        """
+        run, self._run, self.owner = self._run, None, None
+        if run is not None:
+            run.result()
+
+    def drop(self, member: str) -> None:
+        """Wait for the output of a member that has failed, whatever becomes of it."""
+        if self.owner is not None and self.owner[0] == member:
+            run, self._run, self.owner = self._run, None, None
+            if run is not None:
+                run.exception()
+
+    def close(self) -> None:
+        """End the thread, which finishes what is under way."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def _publish(
+    publisher: Publisher, output: Sequence[pa.RecordBatch], published: Callable[[], None]
+) -> None:
+    for rows in output:
+        publisher.add(rows)
+    publisher.finish()
+    published()

@@ -1,0 +1,69 @@
+"""Processes of a worker without the packages that they do not use."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+#: Large packages.
+PACKAGES = ("aiohttp", "httpx", "numba", "pandas", "pyarrow", "pyspark")
+AGENT = "import mesh.cli.commands, mesh.worker.worker"
+SESSION = """
+import mesh.worker.session
+from mesh.imports import import_arrow, import_spark
+import_arrow()
+import_spark()
+import numpy, pyarrow
+from pyspark.sql.types import NumpyArrayConverter
+assert NumpyArrayConverter().can_convert(numpy.zeros(1))
+pyarrow.array(["a"])
+assert mesh.worker.session.session_start.loop_cache.compiled_mark()
+"""
+TASK = """
+import os, sys
+os.environ["MESH_SPARK_FUNCTIONS"] = "1"
+from mesh.spark import daemon
+daemon.prepare(daemon.modules())
+from mesh.operators.windows import sliding
+assert sliding
+"""
+
+
+def _imported(code: str) -> set[str]:
+    """Those of ``PACKAGES`` that a process has imported after ``code``."""
+    code += f"\nimport json, sys\nprint(json.dumps([p for p in {PACKAGES} if p in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("code", "used"),
+    [
+        (AGENT, set()),
+        (SESSION, {"pyarrow", "pyspark"}),
+        (TASK, {"numba", "pyarrow", "pyspark"}),
+    ],
+    ids=["agent", "session", "task"],
+)
+def test_a_process_has_only_what_it_uses(code: str, used: set[str]) -> None:
+    assert _imported(code) == used
+
+
+def test_arrow_finds_pandas_for_a_function_of_an_app_that_uses_it() -> None:
+    code = """
+from types import SimpleNamespace
+from mesh.imports import import_arrow
+import_arrow()
+from mesh.errors import Position
+from mesh.functions.scripts import compile_script
+from mesh.model.types import AttributeType
+body = "import pandas"
+compile_script(SimpleNamespace(
+    name="f", type=AttributeType.INT, body=body, position=Position(1, 1)))
+import pandas, pyarrow
+assert pyarrow.array(pandas.Series([1.0, None])).null_count == 1
+"""
+    assert "pandas" in _imported(code)
