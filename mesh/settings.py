@@ -373,6 +373,34 @@ class SparkSettings:
 
     master: str = setting("local[2]", "Spark master URL; the worker is the driver.")
     driver_memory: str = setting("1g", "Heap of the driver's Java process.")
+    conf_file: str = setting(
+        "",
+        "File of further settings of Spark on a cluster, like spark-defaults.conf; may hold "
+        "spark.authenticate.secret.",
+    )
+    driver_host: str = setting(
+        "",
+        "Address at which executors of a cluster reach the worker, empty for that of the "
+        "interface towards the master.",
+    )
+    driver_port: int = setting(0, "Port of the driver for executors, 0 for a free one.", most=65535)
+    block_manager_port: int = setting(
+        0, "Port of the driver's blocks for executors, 0 for a free one.", most=65535
+    )
+    slots_port: int = setting(
+        0, "Port on which slots on executors connect to the worker, 0 for a free one.", most=65535
+    )
+    slots: int = setting(
+        0, "Slots of the shared query on a cluster, 0 for half of the executors' cores."
+    )
+    archives: str = setting(
+        "",
+        "Archive of the Python environment for executors, which 'mesh pack' makes; a path or a "
+        "URI that Spark reads.",
+    )
+    python: str = setting(
+        "", "Python of executors, empty for that of spark.archives or the worker's own path."
+    )
     trigger_rows_max: int = setting(
         100000, "Most messages that a micro-batch reads from one channel.", least=1
     )

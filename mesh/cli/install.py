@@ -177,7 +177,7 @@ def _certificate(root: Path, hosts: Iterable[str], said: str, *, dry_run: bool) 
     """A certificate of the API that is its own authority, unless there is one."""
     import socket
 
-    from mesh.api.tls import self_signed
+    from mesh.certificate import self_signed
     from mesh.clock import SystemClock
 
     certificate, key = (_in(root, CONFIG / one) for one in ("api.crt", "keys/api.key"))

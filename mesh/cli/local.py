@@ -134,7 +134,7 @@ def start(plan: LocalPlan) -> LocalCluster:
             can't be started.
     """
     from mesh.api import users
-    from mesh.api.tls import self_signed
+    from mesh.certificate import self_signed
     from mesh.cli import context as contexts
 
     directory = plan.directory.absolute()

@@ -203,7 +203,7 @@ class DirectoryBlobStore:
 
     async def put(self, name: str, data: bytes) -> None:
         """See ``Pieces.put``."""
-        await self._call(self._put, name, data)
+        await self._call(self.put_now, name, data)
 
     async def fetch(self, wanted: Mapping[str, Path]) -> None:
         """See ``Pieces.fetch``."""
@@ -212,7 +212,7 @@ class DirectoryBlobStore:
         async def fetch(name: str, path: Path) -> None:
             async with gate:
                 try:
-                    await self._call(self._fetch, name, path)
+                    await self._call(self.fetch_now, name, path)
                 except FileNotFoundError as error:
                     raise BlobMissingError(name) from error
 
@@ -267,7 +267,8 @@ class DirectoryBlobStore:
         except (ValueError, OSError) as error:
             raise _unusable(self._where, error) from error
 
-    def _put(self, name: str, data: bytes) -> None:
+    def put_now(self, name: str, data: bytes) -> None:
+        """Store a piece; blocks."""
         path = self._path(name)
         head = _MAGIC + hashlib.sha256(data).digest()
         if self._is_local:
@@ -281,7 +282,8 @@ class DirectoryBlobStore:
             out.write(data)
         self._files.move(temporary, path)
 
-    def _fetch(self, name: str, path: Path) -> None:
+    def fetch_now(self, name: str, path: Path) -> None:
+        """Copy a piece to a local file; blocks.  FileNotFoundError for a missing one."""
         with self._files.open_input_file(self._path(name)) as source:
             path.write_bytes(checked(name, source.read_buffer()))
 

@@ -32,6 +32,7 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream.blob_store import BlobMissingError
 from mesh.jetstream.mirror import file_name
+from mesh.jetstream.task_store import RECORDS
 from mesh.logs import fields
 from mesh.model import names
 
@@ -66,6 +67,8 @@ class _Part:
     revision: int = 0
     #: Piece to object.
     objects: dict[str, str] = field(default_factory=dict)
+    #: Stored pieces of tasks that were deleted; tasks name them for a while.
+    discarded: set[str] = field(default_factory=set)
     #: Random, one for each run; part of the names of its pieces.
     run: str = field(default_factory=lambda: secrets.token_hex(3))
 
@@ -129,14 +132,36 @@ class JetStreamSnapshots:
             )
         return manifest
 
-    def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path]) -> None:
+    def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path | str]) -> None:
         """See ``SnapshotStore.save``."""
+        known = self._parts[part].objects
         contents = {
-            name: path.read_bytes()
-            for name, path in pieces.items()
-            if name not in self._parts[part].objects
+            name: given.read_bytes()
+            for name, given in pieces.items()
+            if not isinstance(given, str) and name not in known
         }
-        self._wait(self._save(part, manifest, tuple(pieces), contents), TRANSFER_S)
+        stored = {
+            name: given if isinstance(given, str) else known[name]
+            for name, given in pieces.items()
+            if name not in contents
+        }
+        self._wait(self._save(part, manifest, stored, contents), TRANSFER_S)
+
+    def stored(self, part: str) -> Mapping[str, str]:
+        """See ``SnapshotStore.stored``."""
+        return dict(self._parts[part].objects)
+
+    def discard(self, part: str, names: Collection[str]) -> None:
+        """See ``SnapshotStore.discard``."""
+        known = self._parts[part]
+        gone = set(names) - set(known.objects.values()) - known.discarded
+        known.discarded = set(names)
+        if gone:
+            self._wait(self._delete(gone), TRANSFER_S)
+
+    async def _delete(self, names: Collection[str]) -> None:
+        for name in names:
+            await self._pieces.delete(name)
 
     def forget(self, part: str) -> None:
         """See ``SnapshotStore.forget``."""
@@ -193,11 +218,11 @@ class JetStreamSnapshots:
         return len(wanted)
 
     async def _save(
-        self, part: str, manifest: bytes, pieces: tuple[str, ...], contents: Mapping[str, bytes]
+        self, part: str, manifest: bytes, stored: Mapping[str, str], contents: Mapping[str, bytes]
     ) -> None:
         manifests = await self._js.key_value(names.SNAPSHOTS_BUCKET)
         known = self._parts[part]
-        wanted = {piece: known.objects[piece] for piece in pieces if piece in known.objects}
+        wanted = dict(stored)
         added = {
             piece: f"{self._prefix}/{part}/{self._epoch}-{known.run}/{piece}" for piece in contents
         }
@@ -218,8 +243,7 @@ class JetStreamSnapshots:
             await self._again(manifests, part, known, value, added.values(), error)
         gone = set(known.objects.values()) - set(wanted.values())
         known.objects = wanted
-        for stored in gone:
-            await self._pieces.delete(stored)
+        await self._delete(gone)
 
     async def _again(
         self,
@@ -320,9 +344,10 @@ async def purge(js: JetStreamContext, pieces: BlobStore, incarnation: str, group
     key, start = f"{incarnation}.", f"{incarnation}/"
     if group:
         key, start = f"{key}{group}.", f"{start}{group}/"
-    await js.purge_stream(
-        f"KV_{names.SNAPSHOTS_BUCKET}", subject=f"$KV.{names.SNAPSHOTS_BUCKET}.{key}>"
-    )
+    for subject in (f"{key}>", f"{RECORDS}.{key}>"):
+        await js.purge_stream(
+            f"KV_{names.SNAPSHOTS_BUCKET}", subject=f"$KV.{names.SNAPSHOTS_BUCKET}.{subject}"
+        )
     await pieces.drop(start)
 
 

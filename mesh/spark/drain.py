@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from mesh.operators.base import State, subset
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
-from mesh.spark.local_state import LocalState, Position
+from mesh.spark.local_state import Position
+from mesh.spark.part_states import state_of
 from mesh.spark.routes import positioned_routes
 from pyspark_nats.sink import markers
 from pyspark_nats.source import halting
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from mesh.model.app import Channel
     from mesh.spark.instance_io import InstanceIO
+    from mesh.spark.task_states import TaskStates
 
 #: ``{stream: {"sequence", "time_ms", ..}}``, in the form of the source.
 Places = dict[str, dict[str, int]]
@@ -69,7 +71,11 @@ class Drain:
 
 
 def has_no_output_beyond(
-    io: InstanceIO, directory: Path, places: Mapping[int, Places], nats: Mapping[str, str]
+    io: InstanceIO,
+    directory: Path,
+    places: Mapping[int, Places],
+    nats: Mapping[str, str],
+    states: TaskStates | None = None,
 ) -> bool:
     """Whether no output stems from input after the positions where an instance has halted.
 
@@ -81,17 +87,21 @@ def has_no_output_beyond(
         directory: of its state.
         places: its halt positions by virtual partition; 0 without one.
         nats: options of the source and the sink for the NATS connection.
+        states: the state's place, if it is not the directory.
 
     Raises:
         ConnectorError: a newer instance has written a marker, or NATS did not answer.
     """
-    last = last_positions(io, directory, places)
+    last = last_positions(io, directory, places, states)
     out = markers.fenced(nats, list(last), io.assignment.epoch)
     return all(out[pair].position <= position for pair, position in last.items())
 
 
 def last_positions(
-    io: InstanceIO, directory: Path, places: Mapping[int, Places]
+    io: InstanceIO,
+    directory: Path,
+    places: Mapping[int, Places],
+    states: TaskStates | None = None,
 ) -> dict[tuple[str, str], int]:
     """Highest position of each producer for the input up to ``places``.
 
@@ -109,7 +119,7 @@ def last_positions(
                 found[stream, one.producer(io)] = last
         return found
     for partition in io.partitions:
-        local = LocalState(directory / str(partition))
+        local = state_of(io, directory, partition, states)
         position = Position.of(places[partition], io.input_streams(partition))
         manifest = local.manifest(position) or local.restored(position)
         scalars: Any = manifest.scalars if manifest is not None else {}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mesh.clock import Clock
     from mesh.model.cluster import InstanceStatus
     from mesh.spark.instance_io import InstanceIO
+    from mesh.spark.task_states import TaskStore
 
 
 class SnapshotStore(Protocol):
@@ -27,8 +28,19 @@ class SnapshotStore(Protocol):
         """
         ...
 
-    def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path]) -> None:
-        """Store a snapshot; MESH-S110 when a newer epoch has taken over."""
+    def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path | str]) -> None:
+        """Store a snapshot; MESH-S110 when a newer epoch has taken over.
+
+        A piece is a local file, or the name of one that a task has stored.
+        """
+        ...
+
+    def stored(self, part: str) -> Mapping[str, str]:
+        """The names under which the pieces of the newest snapshot of ``part`` are stored."""
+        ...
+
+    def discard(self, part: str, names: Collection[str]) -> None:
+        """Delete stored pieces, but for those of the newest snapshot."""
         ...
 
     def forget(self, part: str) -> None:
@@ -60,6 +72,8 @@ class InstanceOptions:
     settle_s: float
     #: Limits of one message.
     message: MessageLimits = USUAL
+    #: Place of the states if the tasks run on other machines; None for the session's directory.
+    task_store: TaskStore | None = None
 
     def retries(self) -> Retries:
         """The retries of an instance that has not failed yet."""

@@ -157,7 +157,7 @@ class LocalState:
         pieces = tuple(state.pieces)
         manifest = Manifest(position, clocks, dict(state.scalars), pieces, ahead=ahead or {})
         self.put_manifest(manifest)
-        self._drop_old()
+        self.drop_old()
 
     def put_pieces(self, state: State) -> None:
         """Write missing pieces."""
@@ -165,7 +165,7 @@ class LocalState:
         for name, batch in state.pieces.items():
             path = self.piece_path(name)
             if not path.exists():
-                _write_atomically(path, _ipc(batch))
+                _write_atomically(path, batch_bytes(batch))
 
     def put_manifest(self, manifest: Manifest) -> None:
         """Write a manifest whose pieces all exist."""
@@ -204,10 +204,7 @@ class LocalState:
             manifest = Manifest.from_bytes(self._restored_path.read_bytes())
         except FileNotFoundError:
             return None
-        reached = {stream: sequence for stream, sequence, _ in manifest.position_of.streams}
-        if any(sequence > reached.get(stream, -1) for stream, sequence, _ in start.streams):
-            return None
-        return replace(manifest, position=start, ahead=reached)
+        return restored_at(manifest, start)
 
     def manifest(self, position: Position) -> Manifest | None:
         """The manifest of exactly this position."""
@@ -219,8 +216,12 @@ class LocalState:
     def load(self, manifest: Manifest) -> State:
         """The state that a manifest describes; pieces are mapped, not read."""
         return State(
-            {name: _read(self.piece_path(name)) for name in manifest.pieces}, manifest.scalars
+            {name: read_batch(self.piece_path(name)) for name in manifest.pieces}, manifest.scalars
         )
+
+    def pieces_of(self, manifest: Manifest) -> dict[str, Path]:
+        """The file of each piece of a manifest."""
+        return {name: self.piece_path(name) for name in manifest.pieces}
 
     def is_empty(self) -> bool:
         """Whether no state has been saved here."""
@@ -241,7 +242,8 @@ class LocalState:
     def _manifest_path(self, position: Position) -> Path:
         return self.directory / f"{position.name}.manifest"
 
-    def _drop_old(self) -> None:
+    def drop_old(self) -> None:
+        """Remove all but the last few manifests, and the pieces that none of them names."""
         newest_first = sorted(
             self.directory.glob("*.manifest"), key=lambda p: p.stat().st_mtime_ns, reverse=True
         )
@@ -265,13 +267,23 @@ def _write_atomically(path: Path, data: bytes) -> None:
     temporary.replace(path)
 
 
-def _ipc(batch: pa.RecordBatch) -> bytes:
+def restored_at(manifest: Manifest, start: Position) -> Manifest | None:
+    """``manifest`` for a batch from ``start``; None if that batch lacks input after it."""
+    reached = {stream: sequence for stream, sequence, _ in manifest.position_of.streams}
+    if any(sequence > reached.get(stream, -1) for stream, sequence, _ in start.streams):
+        return None
+    return replace(manifest, position=start, ahead=reached)
+
+
+def batch_bytes(batch: pa.RecordBatch) -> bytes:
+    """A piece as an Arrow file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return bytes(sink.getvalue())
 
 
-def _read(path: Path) -> pa.RecordBatch:
+def read_batch(path: Path) -> pa.RecordBatch:
+    """A piece from its file, which is mapped."""
     reader = pa.ipc.open_file(pa.memory_map(str(path)))
     return reader.get_batch(0)

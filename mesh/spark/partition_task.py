@@ -32,10 +32,12 @@ from mesh.spark.idle_time import IdleTime
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.live_partition import Partition as Partition
 from mesh.spark.local_state import LocalState, Position
+from mesh.spark.part_states import state_of
 from mesh.spark.partitioning import channel_rows, restrict_to_partition
 from mesh.spark.routes import bound_group
 from mesh.spark.store_output import StoreOutput
 from mesh.spark.stream_clock import StreamClock
+from mesh.spark.task_states import RemoteState, TaskStates
 from mesh.store.sources import shard
 from pyspark_nats import decode
 from pyspark_nats.arrow import FEW
@@ -67,6 +69,8 @@ class PartitionTask:
     restored: frozenset[int]
     #: Limits of one message.
     limits: MessageLimits = field(default=USUAL, kw_only=True)
+    #: Where the states are if the tasks have no directory in common.
+    states: TaskStates | None = field(default=None, kw_only=True)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run one partition's part of a micro-batch."""
@@ -78,6 +82,9 @@ class PartitionTask:
 
     def kept(self, number: int, position: Position, partition: Partition) -> None:
         """Store the state at the end of a batch, and write the time of its next timer."""
+        if self.states is not None:
+            self.store(number, position, partition)
+            return
         drop_ended_states()
         self.store(number, position, partition)
         wakeup = Path(self.directory) / "wakeup" / str(number)
@@ -93,10 +100,21 @@ class PartitionTask:
 
     def store(self, number: int, position: Position, partition: Partition) -> None:
         """Store the state of a partition, which is at ``position``, in its directory."""
-        local = LocalState(Path(self.directory) / str(number))
-        local.save(
-            position, partition.stored_clocks(), partition.executor.snapshot(), partition.ahead
-        )
+        found = self.state(number)
+        state = partition.executor.snapshot()
+        if isinstance(found, RemoteState):
+            due_ms = partition.wakeup_ms()
+            found.save(position, partition.stored_clocks(), state, partition.ahead, due_ms)
+        else:
+            found.save(position, partition.stored_clocks(), state, partition.ahead)
+
+    def is_live(self, state: LocalState | RemoteState, position: Position) -> bool:
+        """Whether the state that this process has at ``position`` is the one that others find."""
+        return not isinstance(state, RemoteState) or state.is_live(position)
+
+    def state(self, number: int) -> LocalState | RemoteState:
+        """The stored states of a partition."""
+        return state_of(self.io, Path(self.directory), number, self.states)
 
 
 class PartitionRun:
@@ -160,7 +178,8 @@ class PartitionRun:
         self._inputs = self._io.input_streams(self._number)
         position = Position.of(self.starts, self.starts)
         live = _LIVE.pop(self._key, None)
-        if live is not None and live[0] == position:
+        local = self._task.state(self._number)
+        if live is not None and live[0] == position and self._task.is_live(local, position):
             self._partition = live[1]
             return live[1]
 
@@ -170,7 +189,6 @@ class PartitionRun:
             idle=IdleTime.of(bound_group(self._io.group)),
         )
         partition.stores = StoreOutput.of(partition.executor, self._io.assignment.epoch)
-        local = self._local
         manifest = local.manifest(position) or local.restored(position)
         if manifest is not None:
             partition.ahead = manifest.ahead
@@ -362,10 +380,6 @@ class PartitionRun:
     @property
     def _key(self) -> tuple[str, str, int]:
         return (self._task.directory, self._io.assignment.instance, self._number)
-
-    @property
-    def _local(self) -> LocalState:
-        return LocalState(Path(self._task.directory) / str(self._number))
 
 
 def without_skipped(

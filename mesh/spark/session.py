@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
@@ -15,13 +16,11 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from mesh import scratch
-from mesh.spark import class_archive
+from mesh.spark import class_archive, cluster
 from mesh.spark.daemon import FUNCTIONS_VARIABLE
 from pyspark_nats import tuning
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mesh.settings import SparkSettings
 
 #: Names of settings and options whose values are not shown: those of Spark's default and ours.
@@ -109,27 +108,39 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
     # The path stays the same if possible, because a class archive is for one class path.
     home = class_archive.directory() / f"spark-{pyspark.__version__}"
     os.environ["SPARK_HOME"] = str(tuning.lean_home(home, directory / "home"))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = cluster.python(settings)
+    is_local = cluster.is_local(settings.master)
+    if not is_local:
+        _prepare_driver(settings, directory)
+    sockets = socket_directory(temporary)
     builder = (
         SparkSession.builder.master(_with_threads(settings.master))
         .appName(name)
         .config("spark.ui.enabled", str(settings.ui).lower())
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", settings.driver_memory)
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.python.unix.domain.socket.dir", str(socket_directory(temporary)))
         .config("spark.local.dir", str(directory / "local"))
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         # Threads of the collector would compete with the tasks.
         .config(
             "spark.driver.extraJavaOptions",
-            f'"-Dderby.system.home={directory}" "-Djava.io.tmpdir={temporary}" {_NO_FILES} '
+            # Sockets are there, unless executors on other machines need the setting for theirs.
+            f'"-Dderby.system.home={directory}" '
+            f'"-Djava.io.tmpdir={temporary if is_local else sockets}" {_NO_FILES} '
             f"{tuning.java_options()} -XX:+UseSerialGC {_SMALL_HEAP} "
             + class_archive.java_option(class_archive.default_path()),
         )
     )
-    for key, value in CONF.items():
+    own = (
+        {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.python.unix.domain.socket.dir": str(sockets),
+        }
+        if is_local
+        else cluster.conf(settings)
+    )
+    for key, value in {**CONF, **own}.items():
         builder = builder.config(key, value)
     is_first = SparkContext._gateway is None
     session = builder.getOrCreate()
@@ -137,6 +148,19 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
         _launched.append(session.sparkContext._gateway)
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _prepare_driver(settings: SparkSettings, directory: Path) -> None:
+    """Have the driver's JVM read the file of settings, and find the executors' Python."""
+    os.environ["PYSPARK_SUBMIT_ARGS"] = cluster.submit_arguments(settings)
+    found = Path(cluster.python(settings))
+    if found.is_absolute():
+        return
+    # The planners of queries run on the driver, by the same relative path.
+    place = directory / "driver"
+    place.mkdir(exist_ok=True)
+    (place / found.parts[0]).symlink_to(sys.prefix)
+    os.chdir(place)
 
 
 def stop(session: SparkSession) -> None:

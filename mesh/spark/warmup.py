@@ -120,7 +120,13 @@ class _NoSnapshots:
     def restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
         return None
 
-    def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path]) -> None:
+    def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path | str]) -> None:
+        return
+
+    def stored(self, part: str) -> Mapping[str, str]:
+        return {}
+
+    def discard(self, part: str, names: Collection[str]) -> None:
         return
 
     def forget(self, part: str) -> None:

@@ -25,12 +25,13 @@ from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import close, connect, connector_options
 from mesh.jetstream.mirror import Mirror
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
+from mesh.jetstream.task_store import JetStreamTaskStore
 from mesh.logs import fields
 from mesh.model import codec
 from mesh.model.app import GroupKind, GroupMode
 from mesh.model.cluster import Assignment
 from mesh.signals import end
-from mesh.spark import jvm_figures
+from mesh.spark import cluster, jvm_figures
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query.instance import DedicatedInstance
 from mesh.spark.instance_context import InstanceContext, InstanceOptions
@@ -53,6 +54,7 @@ from mesh.worker.protocol import (
 from mesh.worker.replies import Replies
 from mesh.worker.ticker import Ticker
 from pyspark_nats.decode.limits import MessageLimits
+from pyspark_nats.protocol.connection_options import connection_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -91,6 +93,7 @@ class Session:
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task,
     ) -> None:
         self._scratch = directory
+        self._config = config
         self._directory = directory / state_directory.INSTANCES
         self._spawn = spawn
         self._spark = spark
@@ -254,7 +257,7 @@ class Session:
             return self._shared_query
         if self._script_query is None:
             self._script_query = session_start.start_script_query(
-                self._spark, self._options, self._scratch
+                self._spark, self._config, self._options, self._scratch
             )
         return self._script_query
 
@@ -289,9 +292,14 @@ def _is_trigger(io: InstanceIO) -> bool:
 def instance_options(config: SessionConfig) -> InstanceOptions:
     """The options that the worker's instances share."""
     settings = config.settings
+    nats = connector_options(settings.nats)
+    task_store = None
+    if not cluster.is_local(settings.spark.master):
+        task_store = JetStreamTaskStore(connection_options(nats), settings.state.store)
     return InstanceOptions(
         worker=config.worker,
-        nats=connector_options(settings.nats),
+        nats=nats,
+        task_store=task_store,
         batch_rows_max=settings.spark.trigger_rows_max,
         snapshot_interval_s=settings.worker.snapshot_interval_s,
         retry_s=settings.worker.retry_s,
@@ -338,10 +346,13 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     spark = await starting
     await compiling
     options = instance_options(config)
-    # Tasks on other machines would not find the local files of the shared query.
-    shares = settings.spark.shared_query and settings.spark.master.startswith("local")
+    if not cluster.is_local(settings.spark.master):
+        cores = await asyncio.to_thread(cluster.wait_for_cores, spark, settings.spark)
+        await asyncio.to_thread(cluster.check_executors, spark, cores)
     shared_query = (
-        session_start.start_shared_query(spark, config, options, directory) if shares else None
+        session_start.start_shared_query(spark, config, options, directory)
+        if settings.spark.shared_query
+        else None
     )
     await session_start.warm_up(spark, client, config, options, shared_query, directory)
     reader = asyncio.StreamReader(limit=1 << 24)

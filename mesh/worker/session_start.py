@@ -11,13 +11,14 @@ from mesh.clock import SystemClock
 from mesh.jetstream import channels, server
 from mesh.logs import fields
 from mesh.operators import loop_cache
+from mesh.spark import cluster, warmup
 from mesh.spark import session as spark_session
-from mesh.spark import warmup
 from mesh.spark.shared_query.query import SharedQuery
 from mesh.spark.shared_query.source import ScriptQuerySource, SharedQuerySource
 from mesh.worker import warmup_channels
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from nats.aio.client import Client
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.spark.instance_context import InstanceOptions
+    from mesh.spark.shared_query.slot_network import Address
     from mesh.worker.protocol import SessionConfig
 
 log = logging.getLogger(__name__)
@@ -34,27 +36,42 @@ def start_shared_query(
     spark: SparkSession, config: SessionConfig, options: InstanceOptions, directory: Path
 ) -> SharedQuery:
     """Start the query that instances share."""
-    slot_count = spark_session.slot_count(config.settings.spark.master)
-    return _start(spark, options, directory / "shared-query", slot_count, SharedQuerySource)
+    settings = config.settings.spark
+    place = directory / "shared-query"
+    if cluster.is_local(settings.master):
+        count = spark_session.slot_count(settings.master)
+        return _start(spark, options, place, lambda: count, SharedQuerySource)
+
+    def now() -> int:
+        return cluster.slot_count(settings, cluster.wait_for_cores(spark, settings))
+
+    elsewhere = cluster.slots_address(settings, settings.slots_port)
+    return _start(spark, options, place, now, SharedQuerySource, elsewhere)
 
 
 def start_script_query(
-    spark: SparkSession, options: InstanceOptions, directory: Path
+    spark: SparkSession, config: SessionConfig, options: InstanceOptions, directory: Path
 ) -> SharedQuery:
     """Start the query that instances with functions of users share.
 
     Such a function may hang, crash its process or fill its memory, and only others of its kind
     wait for it then.
     """
-    return _start(spark, options, directory / "script-query", 1, ScriptQuerySource)
+    settings = config.settings.spark
+    is_local = cluster.is_local(settings.master)
+    # The port of the settings is the other query's.
+    elsewhere = None if is_local else cluster.slots_address(settings, 0)
+    place = directory / "script-query"
+    return _start(spark, options, place, lambda: 1, ScriptQuerySource, elsewhere)
 
 
 def _start(
     spark: SparkSession,
     options: InstanceOptions,
     directory: Path,
-    slot_count: int,
+    slot_count: Callable[[], int],
     source: type[SharedQuerySource],
+    elsewhere: Address | None = None,
 ) -> SharedQuery:
     shared_query = SharedQuery(
         spark,
@@ -64,6 +81,8 @@ def _start(
         slot_count=slot_count,
         retry_s=options.retry_s,
         source=source,
+        elsewhere=elsewhere,
+        report_s=options.snapshot_interval_s,
     )
     shared_query.start()
     return shared_query

@@ -36,6 +36,7 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
 
     Raises:
         MeshError: MESH-C111 for an invalid name; MESH-S130 for an unusable ``worker.state_dir``;
+            MESH-S150 or MESH-S151 for a Spark cluster that can't be used;
             MESH-C110 when another process of this name sends heartbeats; MESH-C113 when the probes
             can't listen.
     """
@@ -53,6 +54,11 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
 @asynccontextmanager
 async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[asyncio.Task[None]]:
     clock = SystemClock()
+    if settings.worker.spark and not settings.spark.master.startswith("local"):
+        # Only here: it brings Spark's Python along, which agents should not wait for.
+        from mesh.spark import cluster
+
+        cluster.check(settings.spark, settings.nats)
     name = machine.node_name(settings.worker.id)
     settings = replace(settings, worker=replace(settings.worker, id=name))
     directory = state_directory.for_worker(settings.worker.state_dir, name)

@@ -17,7 +17,8 @@ import anyio
 import httpx
 import pytest
 
-from mesh.api import tls, users
+from mesh import certificate as certificates
+from mesh.api import users
 from mesh.api.server import ApiServer, listen
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 def secured(tmp_path: Path) -> ManagerSettings:
     """HTTPS with one user, ada, whose password is 'pass:word'."""
     users.add(tmp_path / "users", "ada", "pass:word")
-    certificate, key = tls.self_signed(tmp_path, SystemClock().wall_ms())
+    certificate, key = certificates.self_signed(tmp_path, SystemClock().wall_ms())
     return ManagerSettings(
         port=0,
         tls_cert=str(certificate),
@@ -430,7 +431,7 @@ def test_a_users_file_holds_no_password_and_is_its_owners(tmp_path: Path) -> Non
 
 
 def test_the_certificates_key_is_its_owners(tmp_path: Path) -> None:
-    _, key = tls.self_signed(tmp_path, SystemClock().wall_ms())
+    _, key = certificates.self_signed(tmp_path, SystemClock().wall_ms())
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.api import connections, tls
+from mesh import certificate as certificates
+from mesh.api import connections
 from mesh.clock import SystemClock
 from mesh.settings import ManagerSettings
 from tests.support.api import OPEN, FakeService, served
@@ -132,7 +133,7 @@ def test_a_client_above_the_number_waits_until_another_leaves() -> None:
 
 def test_a_tls_handshake_that_does_not_begin_is_ended(tmp_path: Path) -> None:
     async def run() -> None:
-        certificate, key = tls.self_signed(tmp_path, SystemClock().wall_ms())
+        certificate, key = certificates.self_signed(tmp_path, SystemClock().wall_ms())
         settings = ManagerSettings(
             port=0, anonymous=True, tls_cert=str(certificate), tls_key=str(key),
             head_timeout_s=0.5, connections_max=2,

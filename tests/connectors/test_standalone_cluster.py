@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
-import pyspark
 import pytest
 
-from mesh import java
 from mesh.jetstream import server
-from tests.support.paths import ROOT
-from tests.support.processes import look_until
+from tests.support.standalone import DEADLINE_S, WORKERS, Standalone, environment, kill_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,79 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow]
 
-CONNECTORS = ROOT / "connectors"
 INPUTS = ("IN0", "IN1")
-WORKERS = ("w1", "w2")
-DEADLINE_S = 150.0
-
-
-class Standalone:
-    """A master and two workers of one core each, as ``spark-class`` starts them."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        #: Of the master, once it is up.
-        self.url = ""
-
-    def start(self) -> None:
-        """Start all three, and return once the workers are registered."""
-        self._start("master", "master.Master", "--port", "0", "--webui-port", "0")
-        self.url = self._said("master", r"Starting Spark master at (spark://\S+)")
-        for name in WORKERS:
-            self._start(
-                name, "worker.Worker", "--port", "0", "--webui-port", "0", "--cores", "1",
-                "--memory", "700m", "--work-dir", str(self._directory / name), self.url,
-            )  # fmt: skip
-        for name in WORKERS:
-            self._said(name, r"(Successfully registered) with master")
-
-    def _start(self, name: str, kind: str, *arguments: str) -> None:
-        program = Path(pyspark.__file__).parent / "bin" / "spark-class"
-        with self._log(name).open("wb") as log:
-            self._processes[name] = subprocess.Popen(
-                [program, f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1", *arguments],
-                env=environment()
-                | {
-                    "SPARK_LOCAL_DIRS": str(self._directory / "local"),
-                    "SPARK_DAEMON_MEMORY": "160m",
-                    "SPARK_NO_DAEMONIZE": "1",
-                },
-                cwd=self._directory,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=server.die_with_parent(),
-            )
-
-    def _log(self, name: str) -> Path:
-        return self._directory / f"{name}.log"
-
-    def _said(self, name: str, pattern: str) -> str:
-        """Wait for a line in a log; returns the pattern's group."""
-        found: list[str] = []
-
-        def has_said() -> bool:
-            found.extend(re.findall(pattern, self._log(name).read_text(errors="replace")))
-            return bool(found)
-
-        look_until(has_said, self._processes[name], f"{pattern} from {name}", DEADLINE_S)
-        return found[0]
-
-    def executors(self, name: str) -> list[psutil.Process]:
-        """The executors that a worker has started."""
-        children = psutil.Process(self._processes[name].pid).children(recursive=True)
-        return [child for child in children if "CoarseGrainedExecutorBackend" in line_of(child)]
-
-    def kill(self, name: str) -> None:
-        """Kill -9 a worker with its executor and that one's Python workers."""
-        kill_tree(self._processes[name])
-
-    def stop(self) -> None:
-        """End all of it."""
-        for process in self._processes.values():
-            kill_tree(process)
 
 
 @dataclass
@@ -129,36 +51,6 @@ class Program:
 
     def _said(self) -> str:
         return self.log.read_text(errors="replace")[-8000:]
-
-
-def environment() -> dict[str, str]:
-    """Environment that a user sets: a Java, and the connector's path if it is not installed."""
-    return {
-        **os.environ,
-        "JAVA_HOME": str(java.java_home()),
-        "PYTHONPATH": str(CONNECTORS),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-
-
-def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kill -9 a process and all that it started."""
-    if process.poll() is None:
-        parent = psutil.Process(process.pid)
-        for one in [parent, *parent.children(recursive=True)]:
-            try:
-                one.kill()
-            except psutil.NoSuchProcess:
-                continue
-    process.wait()
-
-
-def line_of(process: psutil.Process) -> str:
-    """A process's command line; "" when it has ended."""
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
-        return ""
 
 
 #: Reads both streams as a table, then copies them to OUT by a streaming query.

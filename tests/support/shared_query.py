@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mesh.clock import SystemClock
@@ -27,13 +29,13 @@ from pyspark_nats.protocol.connection_options import connection_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
 
     from mesh.clock import Clock
     from mesh.jetstream.server import NatsServer
     from mesh.model.app import AppSpec
     from mesh.spark.shared_query.members import Member
     from mesh.spark.shared_query.work import Outcome
+    from mesh.spark.task_states import TaskStore
 
 APP = """@App:name('{name}')
 define stream Numbers (n int);
@@ -49,7 +51,8 @@ from Numbers#window.time(500 millisec) select n insert expired events into Late;
 class Snapshots:
     """A store in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, task_store: TaskStore | None = None) -> None:
+        self._task_store = task_store
         self.kept: dict[str, tuple[bytes, dict[str, bytes]]] = {}
         #: The last sequence of every stream.
         self.last = 0
@@ -62,8 +65,23 @@ class Snapshots:
             piece_path(name).write_bytes(data)
         return manifest
 
-    def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path]) -> None:
-        self.kept[part] = manifest, {name: path.read_bytes() for name, path in pieces.items()}
+    def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path | str]) -> None:
+        self.kept[part] = manifest, {n: self._content(one) for n, one in pieces.items()}
+
+    def _content(self, piece: Path | str) -> bytes:
+        if not isinstance(piece, str):
+            return piece.read_bytes()
+        assert self._task_store is not None, "no task has stored it"
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory, "piece")
+            self._task_store.fetch({piece: path})
+            return path.read_bytes()
+
+    def stored(self, part: str) -> Mapping[str, str]:
+        return {}
+
+    def discard(self, part: str, names: Collection[str]) -> None:
+        return
 
     def forget(self, part: str) -> None:
         return
@@ -176,6 +194,15 @@ class Hand:
             }
             call = (f"$JS.API.STREAM.CREATE.{name}", json.dumps(config).encode())
             self.ask(call)
+
+    def make_state_buckets(self) -> None:
+        """Make the buckets of manifests and pieces."""
+        for stream, subject in (
+            (f"KV_{names.SNAPSHOTS_BUCKET}", f"$KV.{names.SNAPSHOTS_BUCKET}.>"),
+            (f"OBJ_{names.STATE_BUCKET}", f"$O.{names.STATE_BUCKET}.>"),
+        ):
+            config = {"name": stream, "subjects": [subject], "allow_direct": True}
+            self.ask((f"$JS.API.STREAM.CREATE.{stream}", json.dumps(config).encode()))
 
     def ask(self, call: tuple[str, bytes]) -> bytes:
         return self.broker.retry_while_unavailable("asking", lambda: self.broker.requests([call]))[

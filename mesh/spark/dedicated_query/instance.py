@@ -27,7 +27,9 @@ from mesh.spark.dedicated_query import query
 from mesh.spark.instance_failures import is_nats_timeout, is_replaced, reason_of
 from mesh.spark.instance_metrics import InstanceMetrics
 from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
+from mesh.spark.part_states import begin_part, mirror, state_of, write_wakeups
 from mesh.spark.start_offsets import start_offsets, with_newest
+from mesh.spark.task_states import RemoteState, TaskStates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,6 +59,8 @@ class _Run:
     directory: Path
     offsets: dict[str, dict[str, int]] | None = None
     restored: frozenset[int] = frozenset()
+    #: Place of the states if the tasks run on other machines.
+    states: TaskStates | None = None
     query: StreamingQuery | None = None
     is_up: bool = False
     #: The ``haltPath`` of each source.
@@ -202,10 +206,14 @@ class DedicatedInstance:
         """Restore the last snapshot into a new directory."""
         reached: dict[int, Position] = {}
         starts: list[dict[str, dict[str, int]]] = []
+        states = None
+        if self._options.task_store is not None and self.io.group.stateful:
+            states = TaskStates.begin(self.io, self._options.task_store)
         for partition in self.io.partitions:
             local = LocalState(directory / str(partition))
             local.directory.mkdir(parents=True)
             data = self._store.restore(self.io.part(partition), local.piece_path)
+            manifest = None
             if data is not None:
                 manifest = snapshot_migration.adopt_manifest(
                     self.io, partition, local, data, self._store
@@ -215,9 +223,11 @@ class DedicatedInstance:
                 starts.append(manifest.starts)
             else:
                 local.put_new()
+            if states is not None:
+                begin_part(self.io, partition, local, manifest, states, self._store)
         offsets = with_newest(start_offsets(self.io, reached), starts)
         input_kept.check(self.io, offsets, self._options.nats)
-        return _Run(directory, offsets or None, frozenset(reached))
+        return _Run(directory, offsets or None, frozenset(reached), states)
 
     def _start(self, until: Mapping[str, int] | None) -> None:
         """Start the query, or let it read on to ``until``."""
@@ -232,6 +242,7 @@ class DedicatedInstance:
                 message=self._options.message,
                 offsets=run.offsets,
                 restored=run.restored,
+                states=run.states,
             )
             run.reported_at_s = run.shared_at_s = self._clock.monotonic_s()
         if until is None:
@@ -267,6 +278,8 @@ class DedicatedInstance:
         if (progress["batchId"], progress["timestamp"]) != run.seen_batch:
             run.seen_batch = (progress["batchId"], progress["timestamp"])
             self._count(progress)
+            if run.states is not None:
+                write_wakeups(self.io, run.directory, run.states)
         if not run.is_up:
             run.is_up = True
             self._take(events.Up())
@@ -303,7 +316,8 @@ class DedicatedInstance:
             return
         reached = {stream: place["sequence"] for stream, place in places.items()}
         everywhere = dict.fromkeys(self.io.partitions, places)
-        if not drain.has_no_output_beyond(self.io, directory, everywhere, self._options.nats):
+        nats, states = self._options.nats, self._run.states
+        if not drain.has_no_output_beyond(self.io, directory, everywhere, nats, states):
             # A killed predecessor may have read further, but not past the end of the streams.
             ends = self._store.ends(places)
             is_more = any(ends.get(stream, 0) > at for stream, at in reached.items())
@@ -316,8 +330,10 @@ class DedicatedInstance:
 
     def _has_run(self, run: Path) -> bool:
         """Whether a batch of this run has state; a stateless group has only a position."""
-        local = (LocalState(run / str(p)) for p in self.io.partitions)
-        return not self.io.group.stateful or any(one.has_run() for one in local)
+        states = self._run.states
+        return not self.io.group.stateful or any(
+            state_of(self.io, run, p, states).has_run() for p in self.io.partitions
+        )
 
     def _share(self, ends: drain.Places, run: Path, shared: Position | None) -> Position | None:
         """Store the snapshot of the last committed batch, unless it is already stored."""
@@ -330,22 +346,24 @@ class DedicatedInstance:
             streams = self.io.input_streams(partition)
             position = Position.of(ends, streams)
             newest = newest_of({s: at for s, at in ends.items() if s in streams})
+            local = state_of(self.io, run, partition, self._run.states)
             if self.io.group.stateful:
-                local = LocalState(run / str(partition))
                 manifest = local.manifest(position)
                 if manifest is None:
                     # Later batches have already dropped it; the next poll finds a newer one.
                     return shared
             else:
                 manifest = Manifest(position, {}, {}, ())
-                local = LocalState(run / str(partition))
             signed = snapshot_migration.sign_manifest(manifest, self.io.group)
             try:
                 self._store.save(
                     self.io.part(partition),
                     replace(signed, newest=newest).to_bytes(),
-                    {name: local.piece_path(name) for name in manifest.pieces},
+                    local.pieces_of(manifest),
                 )
+                if isinstance(local, RemoteState):
+                    self._store.discard(local.part, local.dropped())
+                    mirror(LocalState(run / str(partition)), local, manifest)
             except FileNotFoundError:
                 return shared
         return whole

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from mesh.spark.task_states import TaskStates
 
 #: Bounds a batch in bytes by the average message size: Arrow batches have no bound of their own
 #: (``pyspark_nats.tuning``).
@@ -50,6 +51,7 @@ def start(
     offsets: Mapping[str, Mapping[str, int]] | None,
     restored: frozenset[int],
     message: MessageLimits = USUAL,
+    states: TaskStates | None = None,
 ) -> tuple[StreamingQuery, tuple[Path, ...]]:
     """Start the query of an instance.
 
@@ -62,6 +64,7 @@ def start(
         offsets: start offsets by JetStream stream; None for the beginning.
         restored: partitions whose state was restored.
         message: limits of one message.
+        states: place of the states, if it is not the directory.
 
     Returns:
         The query, and the ``haltPath`` of each of its sources.
@@ -74,7 +77,7 @@ def start(
     limits = BatchLimits(batch_rows_max, BATCH_BYTES, message)
     room = _room(nats)
     if io.group.stateful:
-        rows = _stateful(session, io, directory, common, limits, restored, halts, room)
+        rows = _stateful(session, io, directory, common, limits, restored, halts, room, states)
     else:
         rows = _stateless(session, io, common, limits, halts, room)
     instance = io.assignment.instance
@@ -122,6 +125,7 @@ def _stateful(
     restored: frozenset[int],
     halts: _HaltPaths,
     room: int,
+    states: TaskStates | None,
 ) -> DataFrame:
     # The operators, which sessions without dedicated queries do not load.
     from mesh.spark.partition_task import PartitionTask
@@ -131,7 +135,7 @@ def _stateful(
     parts = [str(partition) for partition in io.partitions]
     options = source_options(io, parts, common, limits, wakeup)
     source = session.readStream.format("nats").options(**options, haltPath=halts.next()).load()
-    task = PartitionTask(io, str(directory), restored, limits=limits.message)
+    task = PartitionTask(io, str(directory), restored, limits=limits.message, states=states)
     return source.mapInArrow(_WithinSize(io, task, room), SINK_SCHEMA)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 #: Start of the work, local monotonic clock, seconds; 0 while idle.  Then the instance's length.
@@ -44,6 +45,9 @@ class AtWork:
         """Record that no work is being done."""
         self._memory[: _HEAD.size] = _HEAD.pack(0.0, 0)
 
+    def rest(self) -> None:
+        """Record that the slot waits; ``end`` has said so."""
+
     def look(self) -> Work | None:
         """The present work; None while idle."""
         since_s, length = _HEAD.unpack(self._memory[: _HEAD.size])
@@ -51,3 +55,51 @@ class AtWork:
             return None
         name = self._memory[_HEAD.size : _HEAD.size + length]
         return Work(name.decode(errors="replace"), since_s)
+
+
+#: Interval in which work for one instance is announced again, seconds.
+_AGAIN_S: Final = 1.0
+
+
+class ToldWork:
+    """Present work of a slot whose session is on another machine, told to it by messages.
+
+    What is sent reaches the session even if the process is killed then.  Work for one instance
+    after the other costs one message.
+    """
+
+    def __init__(self, tell: Callable[[str | None], None]) -> None:
+        self._tell = tell
+        self._told: str | None = None
+        self._told_s = 0.0
+
+    def begin(self, instance: str) -> None:
+        """See ``AtWork``."""
+        now_s = time.monotonic()
+        if instance != self._told or now_s - self._told_s > _AGAIN_S:
+            self._told, self._told_s = instance, now_s
+            self._tell(instance)
+
+    def end(self) -> None:
+        """See ``AtWork``; told with the next work, or when the slot waits."""
+
+    def rest(self) -> None:
+        """See ``AtWork``."""
+        if self._told is not None:
+            self._told = None
+            self._tell(None)
+
+
+class NotedWork:
+    """The session's notes of what such a slot has told."""
+
+    def __init__(self) -> None:
+        self._work: Work | None = None
+
+    def note(self, instance: str | None) -> None:
+        """Record what the slot does now."""
+        self._work = None if instance is None else Work(instance, time.monotonic())
+
+    def look(self) -> Work | None:
+        """See ``AtWork``."""
+        return self._work

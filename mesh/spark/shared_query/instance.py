@@ -228,6 +228,7 @@ class SharedInstance:
                 restored=restored,
                 until=until,
                 message=self._given.options.message,
+                states=self._snapshots.states,
             )
             if self._life.phase is Phase.JOINING:
                 self._member = member

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from mesh.spark import drain, input_kept, snapshot_migration
 from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
+from mesh.spark.part_states import begin_part, mirror, state_of
 from mesh.spark.shared_query import members
 from mesh.spark.start_offsets import start_offsets, with_newest
+from mesh.spark.task_states import RemoteState, TaskStates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +28,9 @@ class InstanceSnapshots:
         self._io = context.io
         self._store = context.store
         self._nats = context.options.nats
+        self._task_store = context.options.task_store
+        #: The states of this run, if its slots are on other machines.
+        self.states: TaskStates | None = None
         self._keys = members.partition_keys(context.io)
         #: Guards the following fields; never held while waiting.
         self._lock = threading.Lock()
@@ -43,7 +48,9 @@ class InstanceSnapshots:
     def begin(self, run: Path) -> None:
         """Forget all positions; the state will be in ``run``, a new directory."""
         run.mkdir(parents=True)
+        remote = self._task_store if self._io.group.stateful else None
         with self._lock:
+            self.states = TaskStates.begin(self._io, remote) if remote is not None else None
             self._run = run
             self._at, self._shared = {}, {}
 
@@ -82,7 +89,10 @@ class InstanceSnapshots:
             starts, run = dict(self._at), self._run
         if not self._io.group.stateful:
             return starts, frozenset(starts)
-        return starts, frozenset(k for k in starts if not LocalState(run / k).is_empty())
+        return starts, frozenset(k for k in starts if not self._state(run, k).is_empty())
+
+    def _state(self, run: Path, key: str) -> LocalState | RemoteState:
+        return state_of(self._io, run, int(key), self.states)
 
     # --- stored snapshots
 
@@ -107,15 +117,20 @@ class InstanceSnapshots:
             local = LocalState(run / key)
             local.directory.mkdir()
             data = self._store.restore(self._io.part(int(key)), local.piece_path)
+            adopted: Manifest | None = None
             if data is not None:
-                manifest = snapshot_migration.adopt_manifest(
+                adopted = snapshot_migration.adopt_manifest(
                     self._io, int(key), local, data, self._store
                 )
-                local.put_restored(manifest)
-                starts[key] = manifest.starts
+                local.put_restored(adopted)
+                starts[key] = adopted.starts
                 restored.add(key)
+            else:
+                local.put_new()
+            if self.states is not None:
+                begin_part(self._io, int(key), local, adopted, self.states, self._store)
+            if adopted is not None:
                 continue
-            local.put_new()
             if any(stream in begun for stream in streams):
                 nowhere = {"sequence": 0, "time_ms": 0}
                 starts[key] = {stream: begun.get(stream, nowhere) for stream in streams}
@@ -143,7 +158,7 @@ class InstanceSnapshots:
                 self._note(whole)
             return
         for key, at in moved.items():
-            local = LocalState(run / key)
+            local = self._state(run, key)
             manifest = local.manifest(Position.of(at, self._keys[key]))
             # None: later batches have dropped it, or there was none; the next tick finds a newer
             # one.
@@ -154,14 +169,17 @@ class InstanceSnapshots:
                     continue
                 self._note({key: at})
 
-    def _save(self, partition: int, local: LocalState, manifest: Manifest) -> None:
-        pieces = {name: local.piece_path(name) for name in manifest.pieces}
+    def _save(self, partition: int, local: LocalState | RemoteState, manifest: Manifest) -> None:
         self._store.save(
             self._io.part(partition),
             snapshot_migration.sign_manifest(manifest, self._io.group).to_bytes(),
-            pieces,
+            local.pieces_of(manifest),
         )
-        size = sum(path.stat().st_size for path in pieces.values())
+        if isinstance(local, RemoteState):
+            self._store.discard(local.part, local.dropped())
+            mirror(LocalState(self._run / str(partition)), local, manifest)
+            return
+        size = sum(path.stat().st_size for path in local.pieces_of(manifest).values())
         with self._lock:
             self._sizes[partition] = size
 
@@ -189,7 +207,7 @@ class InstanceSnapshots:
             if self._io.group.stateful
             else {0: _shared_streams(whole)}
         )
-        if not drain.has_no_output_beyond(self._io, run, places, self._nats):
+        if not drain.has_no_output_beyond(self._io, run, places, self._nats, self.states):
             return None
         return {stream: one["sequence"] for stream, one in _shared_streams(whole).items()}
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from mesh.spark.task_states import TaskStates
+
 _BYTES_MAX: Final = 8 << 20
 #: Time that a task waits for one stream to answer, seconds: other members wait as long.
 _PATIENCE_S: Final = "10"
@@ -69,6 +71,8 @@ class Member:
     #: The member leaves at these sequences, by JetStream stream, and reads no further in others;
     #: None for one that stays until it is released.
     until: Mapping[str, int] | None = None
+    #: Place of its states, if they are not in the directory.
+    states: TaskStates | None = None
 
     @property
     def name(self) -> str:
@@ -91,6 +95,7 @@ def member(
     restored: frozenset[str],
     until: Mapping[str, int] | None = None,
     message: MessageLimits = USUAL,
+    states: TaskStates | None = None,
 ) -> Member:
     """An instance as a member.
 
@@ -103,6 +108,7 @@ def member(
         restored: keys of parts with state in their directory.
         until: see ``Member``.
         message: limits of one message.
+        states: see ``Member``.
     """
     patient = {"timeoutS": _PATIENCE_S, **nats}
     parts = tuple(
@@ -118,7 +124,7 @@ def member(
         for number, key in enumerate(partition_keys(io))
     )
     sink = sink_options({**patient, "epoch": str(io.assignment.epoch)})
-    return Member(io, str(run), generation, parts, sink, until)
+    return Member(io, str(run), generation, parts, sink, until, states)
 
 
 def partition_keys(io: InstanceIO) -> dict[str, tuple[str, ...]]:

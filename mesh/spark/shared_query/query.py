@@ -26,6 +26,7 @@ import orjson
 from mesh.logs import fields
 from mesh.spark.session import UNLOGGED, socket_directory
 from mesh.spark.shared_query import members
+from mesh.spark.shared_query.slot_network import Address, LocalDoor, TlsDoor
 from mesh.spark.shared_query.slot_protocol import Admit, Remove
 from mesh.spark.shared_query.slots import SlotLink, Slots, distribute
 from mesh.spark.shared_query.source import ENDING, SharedQuerySource
@@ -33,7 +34,7 @@ from mesh.spark.shared_query.work import FAILED, REMOVED, Outcome
 from pyspark_nats.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -115,9 +116,11 @@ class SharedQuery:
         clock: Clock,
         *,
         nats: dict[str, str],
-        slot_count: int,
+        slot_count: Callable[[], int],
         retry_s: float,
         source: type[SharedQuerySource] = SharedQuerySource,
+        elsewhere: Address | None = None,
+        report_s: float = 1.0,
     ) -> None:
         """Create a shared query that is not started.
 
@@ -126,9 +129,12 @@ class SharedQuery:
             directory: for scratch; exclusive to this query.
             clock: for timed work.
             nats: options of the NATS connection.
-            slot_count: number of slots; Spark runs a task for each all the time.
+            slot_count: the number of slots for the next start; Spark runs a task for each all the
+                time.
             retry_s: pause before the query is started again.
             source: its data source; no other query of the session has the same.
+            elsewhere: where slots on other machines reach the session; None if they are here.
+            report_s: interval of such slots' reports on a busy part, seconds.
         """
         #: Unique numbers: a member that is admitted again gets a new one.
         self.generations = itertools.count(1)
@@ -142,6 +148,7 @@ class SharedQuery:
         self._slot_count = slot_count
         self._source = source
         self._retry_s = retry_s
+        self._elsewhere, self._report_s = elsewhere, report_s
         #: Guards the following fields; never held while a listener is called.
         self._lock = threading.Lock()
         self._members: dict[str, _Admitted] = {}
@@ -248,25 +255,27 @@ class SharedQuery:
         for number in itertools.count():
             run = self._directory / f"run-{number}"
             run.mkdir(parents=True, mode=0o700)
-            accepting = Slots(
-                socket_directory(run) / f"slots-{number}",
-                self._slot_count,
-                self._on_ready,
-                self._on_outcomes,
-            )
-            with self._lock:
-                self._slots = accepting
             error = "the shared query ended"
             suspects: frozenset[str] = frozenset()
+            accepting: Slots | None = None
             try:
-                self._watch(self._start(run, accepting), accepting, run)
+                count = self._slot_count()
+                door = (
+                    TlsDoor(self._elsewhere)
+                    if self._elsewhere is not None
+                    else LocalDoor(socket_directory(run) / f"slots-{number}")
+                )
+                accepting = Slots(door, count, self._on_ready, self._on_outcomes)
+                with self._lock:
+                    self._slots = accepting
+                self._watch(self._start(run, count, door.options), accepting, run)
             except _HangsError as failure:
                 error, suspects = str(failure), frozenset([failure.instance])
             # A failure of the query is reported to its members, and the query is started again.
             except Exception as failure:
                 error = str(failure)
                 # No member is to blame for a server that is unavailable.
-                if UnavailableError.code not in error:
+                if UnavailableError.code not in error and accepting is not None:
                     suspects = accepting.suspects()
             if self._ending.is_set():
                 return
@@ -275,13 +284,14 @@ class SharedQuery:
             shutil.rmtree(run, ignore_errors=True)
             self._ending.wait(self._retry_s)
 
-    def _start(self, run: Path, accepting: Slots) -> StreamingQuery:
+    def _start(self, run: Path, count: int, found: dict[str, str]) -> StreamingQuery:
         self.session.sparkContext.setLocalProperty("spark.scheduler.pool", "shared-query")
         source = (
             self.session.readStream.format(self._source.name())
             .option("directory", str(run))
-            .option("address", accepting.address)
-            .option("slots", str(self._slot_count))
+            .options(**found)
+            .option("slots", str(count))
+            .option("report", str(self._report_s))
             .option("nats", orjson.dumps(self._nats).decode())
             .load()
         )

@@ -23,7 +23,7 @@ from pyspark_nats.errors import UnavailableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from mesh.spark.shared_query.at_work import AtWork
+    from mesh.spark.shared_query.at_work import AtWork, ToldWork
     from mesh.spark.shared_query.members import InputPartition, Member, Offsets
     from mesh.spark.shared_query.task import LiveState, PartRun
     from mesh.spark.shared_query.work import WorkItem
@@ -108,7 +108,7 @@ class Serving:
         self,
         connection: ConnectionOptions,
         tell: Callable[[tuple[Outcome, ...]], None],
-        at_work: AtWork,
+        at_work: AtWork | ToldWork,
         *,
         report_s: float = REPORT_S,
     ) -> None:

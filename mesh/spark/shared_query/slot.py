@@ -15,19 +15,20 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
-from multiprocessing.connection import Client
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from mesh.spark.shared_query.at_work import AtWork
-from mesh.spark.shared_query.serving import Serving
-from mesh.spark.shared_query.slot_protocol import DONE, Admit, Hello, Remove
+from mesh.spark.shared_query.at_work import AtWork, ToldWork
+from mesh.spark.shared_query.serving import REPORT_S, Serving
+from mesh.spark.shared_query.slot_network import connect
+from mesh.spark.shared_query.slot_protocol import DONE, Admit, Hello, Remove, Working
 from pyspark_nats.protocol.connection import close_shared
 
 if TYPE_CHECKING:
-    from mesh.spark.shared_query.slot_protocol import Command
+    from mesh.spark.shared_query.slot_network import Secret
+    from mesh.spark.shared_query.slot_protocol import Command, Report
     from mesh.spark.shared_query.work import Outcome
     from pyspark_nats.protocol.connection_options import ConnectionOptions
 
@@ -44,10 +45,14 @@ _DONE: Final = pa.schema([pa.field(name, _ARROW[kind]) for name, kind in DONE.it
 class SlotOptions:
     """Options of a slot."""
 
-    #: Socket of the session, and the directory for files of the slot.
+    #: Of the session, and the directory for files of the slot.
     address: str
     directory: str
     connection: ConnectionOptions
+    #: Of a session on another machine; the slot has no directory then.
+    secret: Secret | None = None
+    #: Interval of the reports on a busy part, seconds.
+    report_s: float = REPORT_S
 
 
 class Slot:
@@ -56,7 +61,7 @@ class Slot:
     def __init__(self, options: SlotOptions) -> None:
         """Connect to the session, and serve in a thread from now on."""
         self.options = options
-        self._session = Client(options.address, family="AF_UNIX")
+        self._session = connect(options.address, options.secret)
         self._done: dict[tuple[str, str], Counter[str]] = {}
         self._lock = threading.Lock()
         #: Until when a task has found it, monotonic, seconds.
@@ -104,9 +109,16 @@ class Slot:
             self._ended.set()
 
     def _serve(self) -> None:
-        path = Path(self.options.directory) / f"at-work-{os.getpid()}"
-        serving = Serving(self.options.connection, self._tell, AtWork(path))
-        self._session.send(Hello(os.getpid(), str(path)))
+        path = ""
+        at_work: AtWork | ToldWork
+        if self.options.secret is None:
+            path = str(Path(self.options.directory) / f"at-work-{os.getpid()}")
+            at_work = AtWork(Path(path))
+        else:
+            at_work = ToldWork(self._tell_work)
+        options = self.options
+        serving = Serving(options.connection, self._tell, at_work, report_s=options.report_s)
+        self._session.send(Hello(os.getpid(), path))
         try:
             while self._is_staying or time.monotonic() < self._leased_s:
                 while self._session.poll():
@@ -117,6 +129,7 @@ class Slot:
                         case Remove(name):
                             serving.remove(name)
                 serving.round(_WAIT_S, self._session.fileno())
+                at_work.rest()
         finally:
             serving.close()
             close_shared()
@@ -132,8 +145,14 @@ class Slot:
                         errors=one.errors,
                         took_ms=round(one.took_ms),
                     )
+        self._send(outcomes)
+
+    def _tell_work(self, instance: str | None) -> None:
+        self._send(Working(instance))
+
+    def _send(self, told: Report) -> None:
         try:
-            self._session.send(outcomes)
+            self._session.send(told)
         except OSError as error:
             raise EOFError from error
 

@@ -1,4 +1,4 @@
-"""Messages between the session and its slots, over a Unix domain socket in a private directory.
+"""Messages between the session and its slots, over a Unix domain socket or TLS (``slot_network``).
 
 And the rows that slots give to Spark.
 """
@@ -18,8 +18,15 @@ class Hello:
     """First message of a slot."""
 
     pid: int
-    #: File of its ``AtWork``.
+    #: File of its ``AtWork``; empty for a slot on another machine, which sends ``Working``.
     at_work: str
+
+
+@dataclass(frozen=True, slots=True)
+class Working:
+    """A slot on another machine begins work for an instance, or is idle: None."""
+
+    instance: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ class Remove:
 
 #: Messages of the session, and of a slot.
 Command = Admit | Remove
-Report = Hello | tuple["Outcome", ...]
+Report = Hello | Working | tuple["Outcome", ...]
 
 #: Columns of the query's rows, which have the work of each part in a batch.
 DONE: Final = {

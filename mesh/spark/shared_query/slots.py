@@ -7,20 +7,20 @@ import queue
 import signal
 import socket
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mesh.spark.shared_query.at_work import AtWork
-from mesh.spark.shared_query.slot_protocol import Hello
+from mesh.spark.shared_query.at_work import AtWork, NotedWork
+from mesh.spark.shared_query.slot_protocol import Hello, Working
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mesh.spark.shared_query.at_work import Work
     from mesh.spark.shared_query.members import Member
+    from mesh.spark.shared_query.slot_network import Door, Link
     from mesh.spark.shared_query.slot_protocol import Command
     from mesh.spark.shared_query.work import Outcome
 
@@ -30,13 +30,14 @@ class SlotLink:
     """A connected slot; messages to it are queued, as a slot at work reads none."""
 
     hello: Hello
-    connection: Connection
+    connection: Link
     #: Number of parts that it serves.
     load: int = 0
     _queue: queue.SimpleQueue[Command | None] = field(default_factory=queue.SimpleQueue)
 
     def __post_init__(self) -> None:
-        self._at_work = AtWork(Path(self.hello.at_work))
+        path = self.hello.at_work
+        self._at_work = AtWork(Path(path)) if path else NotedWork()
         threading.Thread(target=self._write, name="slot-writer", daemon=True).start()
 
     def send(self, command: Command) -> None:
@@ -47,8 +48,15 @@ class SlotLink:
         """Its present work; None while idle."""
         return self._at_work.look()
 
+    def note(self, told: Working) -> None:
+        """Record what a slot on another machine says of its work."""
+        if isinstance(self._at_work, NotedWork):
+            self._at_work.note(told.instance)
+
     def kill(self) -> None:
-        """Kill its process."""
+        """Kill its process, if it is on this machine; the end of its query ends others."""
+        if not self.hello.at_work:
+            return
         with suppress(ProcessLookupError):
             os.kill(self.hello.pid, signal.SIGKILL)
 
@@ -71,7 +79,7 @@ class Slots:
 
     def __init__(
         self,
-        address: Path,
+        door: Door,
         count: int,
         on_ready: Callable[[Sequence[SlotLink]], None],
         on_outcomes: Callable[[SlotLink, tuple[Outcome, ...]], None],
@@ -79,12 +87,12 @@ class Slots:
         """Accept slots from now on.
 
         Args:
-            address: path for a socket.
+            door: where they connect; closed with the slots.
             count: how many slots there will be.
             on_ready: called once, when all of them are connected.
             on_outcomes: called with the reports of a slot, in order.
         """
-        self._listener = Listener(str(address), family="AF_UNIX")
+        self._door = door
         self._count = count
         self._on_ready, self._on_outcomes = on_ready, on_outcomes
         self._lock = threading.Lock()
@@ -92,7 +100,6 @@ class Slots:
         self._is_closed = False
         #: For each slot that ended before it was to, what it was working on.
         self._lost: list[Work | None] = []
-        self.address = str(address)
         threading.Thread(target=self._accept, name="slots", daemon=True).start()
 
     @property
@@ -121,15 +128,14 @@ class Slots:
         with self._lock:
             self._is_closed = True
         # Wakes the thread that accepts.
-        with suppress(OSError):
-            Client(self.address, family="AF_UNIX").close()
+        self._door.wake()
         for link in self.links:
             link.close()
 
     def _accept(self) -> None:
-        with self._listener:
+        with closing(self._door):
             while True:
-                connection = self._listener.accept()
+                connection = self._door.accept()
                 with self._lock:
                     if self._is_closed:
                         connection.close()
@@ -138,7 +144,7 @@ class Slots:
                     target=self._read, args=(connection,), name="slot-reader", daemon=True
                 ).start()
 
-    def _read(self, connection: Connection) -> None:
+    def _read(self, connection: Link) -> None:
         link: SlotLink | None = None
         try:
             link = SlotLink(connection.recv(), connection)
@@ -148,7 +154,11 @@ class Slots:
             if is_last:
                 self._on_ready(self.links)
             while True:
-                self._on_outcomes(link, connection.recv())
+                told = connection.recv()
+                if isinstance(told, Working):
+                    link.note(told)
+                else:
+                    self._on_outcomes(link, told)
         except (EOFError, OSError):
             connection.close()
             with self._lock:

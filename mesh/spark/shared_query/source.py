@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 ENDING: Final = "ending"
 #: Duration of a batch, seconds.
 STAY_S: Final = 30.0
+#: The same for slots on other machines.
+_ENDLESS_S: Final = 1e8
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,10 @@ class SlotPartition(InputPartition):
 
 
 class SharedQuerySource(DataSource):
-    """Options: ``directory`` and ``address`` of the session, ``slots``, ``nats`` as JSON."""
+    """Options: ``directory`` and ``address`` of the session, ``slots``, ``nats`` as JSON.
+
+    For slots on other machines also ``secret_certificate``, ``secret_key``, and ``report``.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -68,6 +73,8 @@ class SharedQueryReader(DataSourceStreamReader):
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
+        # Here the driver reads files of credentials; executors have none.
+        self._nats = connection_options(orjson.loads(options["nats"]))
 
     def initialOffset(self) -> dict[str, int]:
         """The offset of no batch."""
@@ -94,13 +101,18 @@ class SharedQueryReader(DataSourceStreamReader):
         """Stay, while the slot of this process serves its parts."""
         # The planner needs no operators.
         from mesh.spark.shared_query.slot import SlotOptions, of_this_process
+        from mesh.spark.shared_query.slot_network import Secret
 
         freeze_imported()
-        nats = connection_options(orjson.loads(self._options["nats"]))
-        slot = of_this_process(
-            SlotOptions(self._options["address"], self._options["directory"], nats)
-        )
-        yield slot.stay(STAY_S)
+        given = self._options
+        options = SlotOptions(given["address"], given["directory"], self._nats)
+        stay_s = STAY_S
+        if key := given.get("secret_key"):
+            # The next task could run in another process, so this one stays until the query ends.
+            secret, stay_s = Secret(given["secret_certificate"], key), _ENDLESS_S
+            report_s = float(given["report"])
+            options = SlotOptions(given["address"], "", self._nats, secret, report_s)
+        yield of_this_process(options).stay(stay_s)
 
     def commit(self, end: dict[str, int]) -> None:
         """No action: the session stores positions."""

@@ -68,6 +68,10 @@ class _KeepingTask(PartitionTask):
         """See ``PartitionTask.kept``."""
         self.live[:] = [LiveState(self, number, position, partition)]
 
+    def is_live(self, state: object, position: Position) -> bool:
+        """See ``PartitionTask.is_live``; no other process has the part."""
+        return True
+
 
 @dataclass(slots=True)
 class PartRun:
@@ -198,7 +202,7 @@ def _with_state(
     assert part is not None
     restored = frozenset([int(part.key)]) if part.is_restored else frozenset[int]()
     limits = part.options.message
-    task = _KeepingTask(member.io, member.directory, restored, limits=limits)
+    task = _KeepingTask(member.io, member.directory, restored, limits=limits, states=member.states)
     run = PartitionRun(task)
     run.starts = {r.stream: {"sequence": r.start, "time_ms": r.start_ms} for r in item.ranges}
     run.ends = {r.stream: {"sequence": r.end, "time_ms": r.end_ms} for r in item.ranges}

@@ -1,0 +1,91 @@
+"""The state of a part, on the session's disk or where tasks of other machines store it.
+
+Callers that are the same for both ask here; a run has ``TaskStates`` if its tasks are elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.spark.local_state import LocalState
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mesh.spark.instance_context import SnapshotStore
+    from mesh.spark.instance_io import InstanceIO
+    from mesh.spark.local_state import Manifest
+    from mesh.spark.task_states import RemoteState, TaskStates
+
+
+def state_of(
+    io: InstanceIO, directory: Path, partition: int, states: TaskStates | None
+) -> LocalState | RemoteState:
+    """The states of a virtual partition, in the run's directory or where tasks store them."""
+    if states is None:
+        return LocalState(directory / str(partition))
+    return states.of(io.part(partition))
+
+
+def begin_part(
+    io: InstanceIO,
+    partition: int,
+    local: LocalState,
+    manifest: Manifest | None,
+    states: TaskStates,
+    store: SnapshotStore,
+) -> None:
+    """Begin a run of a partition, whose tasks are elsewhere, from what was restored here.
+
+    Args:
+        io: of the instance.
+        partition: the virtual partition.
+        local: the directory of the restored pieces.
+        manifest: the restored one; None without a snapshot.
+        states: of the run.
+        store: which the snapshot was restored from.
+    """
+    part = io.part(partition)
+    known = store.stored(part)
+    names = manifest.pieces if manifest is not None else ()
+    # A migration has written pieces that are stored nowhere.
+    pieces = {name: known.get(name) or local.piece_path(name) for name in names}
+    store.discard(part, states.of(part).begin(manifest, pieces))
+
+
+def mirror(local: LocalState, remote: RemoteState, manifest: Manifest) -> None:
+    """Copy a shared state to the session's directory, where on-demand queries read it.
+
+    Args:
+        local: the directory.
+        remote: its states, of which ``manifest`` is the one returned last.
+        manifest: the shared one.
+    """
+    local.directory.mkdir(parents=True, exist_ok=True)
+    wanted = {
+        stored: path
+        for name, stored in remote.pieces_of(manifest).items()
+        if not (path := local.piece_path(name)).exists()
+    }
+    remote.states.store.fetch(wanted)
+    local.put_manifest(manifest)
+    local.drop_old()
+
+
+def write_wakeups(io: InstanceIO, directory: Path, states: TaskStates) -> None:
+    """Write the times of the next timers where the query's planner reads them.
+
+    Args:
+        io: of the instance.
+        directory: of the run; has a directory ``wakeup``.
+        states: the stored states.
+    """
+    for partition in io.partitions:
+        due_ms = states.of(io.part(partition)).wakeup_ms()
+        path = directory / "wakeup" / str(partition)
+        if due_ms is None:
+            path.unlink(missing_ok=True)
+            continue
+        temporary = path.with_name(f".{path.name}")
+        temporary.write_text(str(due_ms))
+        temporary.replace(path)

@@ -1,0 +1,388 @@
+"""States of stateful instances whose tasks run on other machines than the session.
+
+On one machine a task stores its state in a directory that the next task and the session read
+(``LocalState``).  On a Spark cluster they have no directory in common, so tasks store the pieces
+where all of them reach, and one *record* for each part names the last manifests of the run:
+
+    task ─pieces─▶ piece store ◀─pieces─ task on another executor
+      └─record (compare-and-set)─▶ bucket ◀─ session: shares the snapshot, reads the next timer
+
+The session begins a run with a new record.  A task of another run finds it, and ends.  A manifest
+is never replaced: of two attempts of one task, the second drops what it has stored.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import orjson
+
+from mesh.errors import MeshError
+from mesh.operators.base import State
+from mesh.spark.local_state import (
+    Manifest,
+    Position,
+    batch_bytes,
+    read_batch,
+    restored_at,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.spark.instance_io import InstanceIO
+
+#: A batch may run again from the previous position, and the session may be one further back.
+_KEPT: Final = 3
+#: Most names of dropped pieces that wait for their deletion; the leader's sweep finds the others.
+_DROPPED: Final = 500
+#: Parts whose last state a process knows.
+_KNOWN: Final = 1024
+
+
+class ConflictError(Exception):
+    """A record was written by another task since it was read."""
+
+
+class TaskStore(Protocol):
+    """Store that the session and all tasks reach.  It pickles; its calls block."""
+
+    def read(self, key: str) -> tuple[bytes, int] | None:
+        """A record and its revision; None if there is none."""
+        ...
+
+    def write(self, key: str, data: bytes, revision: int) -> int:
+        """Store a record if it still has ``revision``, 0 for none; returns the new revision.
+
+        Raises:
+            ConflictError: it has another.
+        """
+        ...
+
+    def put(self, pieces: Mapping[str, bytes]) -> None:
+        """Store pieces; no two have the same name."""
+        ...
+
+    def fetch(self, wanted: Mapping[str, Path]) -> None:
+        """Copy pieces, by name, to local files; FileNotFoundError for a missing one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A manifest, and the stored name of each of its pieces."""
+
+    manifest: Manifest
+    objects: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        values = orjson.loads(self.manifest.to_bytes())
+        return {"manifest": values, "objects": dict(self.objects)}
+
+    @classmethod
+    def of(cls, values: Any) -> Kept:
+        """From JSON values."""
+        return cls(Manifest.from_bytes(orjson.dumps(values["manifest"])), values["objects"])
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The states of one part in one run."""
+
+    epoch: int
+    #: Random: of all sessions and starts, this one.
+    run: str
+    #: The snapshot that the run began from; None if it began without a state.
+    restored: Kept | None = None
+    #: The last manifests of tasks, oldest first.
+    kept: tuple[Kept, ...] = ()
+    #: Stored pieces that no manifest here names any more.
+    dropped: tuple[str, ...] = ()
+    #: Time of the next timer in the last state; None without one.
+    wakeup_ms: int | None = None
+
+    @property
+    def named(self) -> set[str]:
+        """The stored pieces that manifests of the record name."""
+        all_of_it = (*self.kept, *([self.restored] if self.restored else []))
+        return {stored for one in all_of_it for stored in one.objects.values()}
+
+    def at(self, position: Position) -> Kept | None:
+        """The manifest of a task at exactly this position."""
+        return next((one for one in self.kept if one.manifest.position == position), None)
+
+    def adding(self, new: Kept, wakeup_ms: int | None) -> Record:
+        """The record with the next manifest; the oldest is dropped."""
+        kept = (*self.kept, new)[-_KEPT:]
+        # The restored one serves until the run can repeat no batch from it.
+        restored = self.restored if len(kept) < _KEPT else None
+        changed = replace(self, kept=kept, restored=restored, wakeup_ms=wakeup_ms)
+        gone = self.named - changed.named
+        return replace(changed, dropped=(*self.dropped, *sorted(gone))[-_DROPPED:])
+
+    def to_bytes(self) -> bytes:
+        """JSON; ``objects`` has what the leader's sweep must leave."""
+        return orjson.dumps(
+            {
+                "epoch": self.epoch,
+                "run": self.run,
+                "restored": self.restored.to_json() if self.restored else None,
+                "kept": [one.to_json() for one in self.kept],
+                "dropped": self.dropped,
+                "wakeup_ms": self.wakeup_ms,
+                "objects": {str(n): name for n, name in enumerate(sorted(self.named))},
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Record:
+        """A record from its JSON."""
+        values = orjson.loads(data)
+        return cls(
+            values["epoch"],
+            values["run"],
+            Kept.of(values["restored"]) if values["restored"] else None,
+            tuple(map(Kept.of, values["kept"])),
+            tuple(values["dropped"]),
+            values["wakeup_ms"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStates:
+    """The states of one run of an instance; pickled to its tasks."""
+
+    store: TaskStore
+    incarnation: str
+    group: str
+    epoch: int
+    run: str
+
+    @classmethod
+    def begin(cls, io: InstanceIO, store: TaskStore) -> TaskStates:
+        """States of a new run of an instance."""
+        given = io.assignment
+        run = secrets.token_hex(6)
+        return cls(store, given.app_incarnation, io.group.name, given.epoch, run)
+
+    def of(self, part: str) -> RemoteState:
+        """The states of one part (``InstanceIO.part``)."""
+        return RemoteState(self, part)
+
+
+@dataclass(slots=True)
+class _Known:
+    """The state of one part that this process has stored or fetched last."""
+
+    position: Position
+    objects: Mapping[str, str]
+
+
+#: By run and part; a lost entry costs one more transfer of the state.
+_known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+#: Records as last read or written in this process, with their revisions.
+_records: OrderedDict[tuple[str, str], tuple[Record, int]] = OrderedDict()
+
+
+@dataclass(slots=True)
+class RemoteState:
+    """The states of one part; the interface of ``LocalState``."""
+
+    states: TaskStates
+    part: str
+    _found: Kept | None = field(default=None)
+
+    # --- the session's side
+
+    def begin(self, manifest: Manifest | None, pieces: Mapping[str, Path | str]) -> set[str]:
+        """Write the first record of the run; afterwards tasks of earlier runs end.
+
+        Args:
+            manifest: of the restored snapshot; None to begin without a state.
+            pieces: of the manifest: local files, or names of pieces that are stored already.
+
+        Returns:
+            Stored pieces of the run before, which this one does not need.
+
+        Raises:
+            MeshError: MESH-S110, a newer epoch has begun.
+        """
+        files = {name: path for name, path in pieces.items() if isinstance(path, Path)}
+        added = self._new_names(files)
+        self.states.store.put({added[name]: path.read_bytes() for name, path in files.items()})
+        objects = {name: given for name, given in pieces.items() if isinstance(given, str)} | added
+        restored = Kept(manifest, objects) if manifest is not None else None
+        record = Record(self.states.epoch, self.states.run, restored)
+        while True:
+            earlier = self.states.store.read(self._key)
+            before = Record.from_bytes(earlier[0]) if earlier else None
+            if before is not None and before.epoch > self.states.epoch:
+                raise MeshError(
+                    "MESH-S110",
+                    f"state of {self._key} belongs to a newer writer, of epoch {before.epoch}",
+                    detail="The instance was placed again while this worker was cut off."
+                    " [MESH-S110]",
+                )
+            try:
+                self.states.store.write(self._key, record.to_bytes(), earlier[1] if earlier else 0)
+            except ConflictError:
+                continue
+            old = before.named | set(before.dropped) if before is not None else set()
+            return old - record.named
+
+    def manifest(self, position: Position) -> Manifest | None:
+        """The manifest of exactly this position."""
+        self._found = self._record(position).at(position)
+        return self._found.manifest if self._found is not None else None
+
+    def restored(self, start: Position) -> Manifest | None:
+        """See ``LocalState.restored``."""
+        self._found = self._record().restored
+        return restored_at(self._found.manifest, start) if self._found is not None else None
+
+    def pieces_of(self, _: Manifest) -> Mapping[str, str]:
+        """The stored names of the pieces of the manifest that was returned last."""
+        assert self._found is not None
+        return self._found.objects
+
+    def is_empty(self) -> bool:
+        """Whether the run began without a state, and no task has stored one."""
+        record = self._record()
+        return record.restored is None and not record.kept
+
+    def has_run(self) -> bool:
+        """Whether a task has stored a state."""
+        return bool(self._record().kept)
+
+    def dropped(self) -> set[str]:
+        """Stored pieces that no manifest of the run names any more."""
+        record = self._record()
+        return set(record.dropped) - record.named
+
+    def wakeup_ms(self) -> int | None:
+        """Time of the next timer in the last stored state; None without one."""
+        return self._record().wakeup_ms
+
+    # --- the tasks' side
+
+    def is_live(self, position: Position) -> bool:
+        """Whether this process has stored the state at ``position``, as others find it."""
+        known = _known.get(self._id)
+        return known is not None and known.position == position
+
+    def load(self, manifest: Manifest) -> State:
+        """The state of the manifest that was returned last; its pieces are fetched.
+
+        Raises:
+            MeshError: MESH-S100, a piece is not there any more.
+        """
+        assert self._found is not None
+        objects = self._found.objects
+        with tempfile.TemporaryDirectory(prefix="mesh-state-") as directory:
+            paths = {name: Path(directory, str(n)) for n, name in enumerate(manifest.pieces)}
+            try:
+                self.states.store.fetch({objects[name]: path for name, path in paths.items()})
+            except FileNotFoundError as error:
+                raise _missing(self._key, f"Piece {error} is not stored") from error
+            # The files are mapped, and vanish when the last array does.
+            pieces = {name: read_batch(path) for name, path in paths.items()}
+        self._remember(_Known(manifest.position, dict(objects)))
+        return State(pieces, manifest.scalars)
+
+    def save(
+        self,
+        position: Position,
+        clocks: dict[str, Any],
+        state: State,
+        ahead: Mapping[str, int] | None = None,
+        wakeup_ms: int | None = None,
+    ) -> None:
+        """Store the missing pieces, then the record with the next manifest."""
+        before = _known.get(self._id)
+        known = before.objects if before is not None else {}
+        added = self._new_names(name for name in state.pieces if name not in known)
+        self.states.store.put({n: batch_bytes(state.pieces[name]) for name, n in added.items()})
+        objects = {name: added.get(name) or known[name] for name in state.pieces}
+        pieces = tuple(state.pieces)
+        manifest = Manifest(position, clocks, dict(state.scalars), pieces, ahead=ahead or {})
+        if self._add(Kept(manifest, objects), wakeup_ms):
+            self._remember(_Known(position, objects))
+        else:
+            _known.pop(self._id, None)
+
+    def _add(self, new: Kept, wakeup_ms: int | None) -> bool:
+        """Add a manifest to the record; False if another attempt of the task has done so."""
+        record, revision = _records.get(self._id) or self._read()
+        while True:
+            position = new.manifest.position
+            earlier = record.at(position)
+            if earlier is not None and earlier.objects == new.objects:
+                return True
+            if earlier is None:
+                changed = record.adding(new, wakeup_ms)
+            else:
+                mine = set(new.objects.values()) - record.named
+                changed = replace(record, dropped=(*record.dropped, *sorted(mine))[-_DROPPED:])
+            try:
+                revision = self.states.store.write(self._key, changed.to_bytes(), revision)
+            except ConflictError:
+                record, revision = self._read()
+                continue
+            _put(_records, self._id, (changed, revision))
+            return earlier is None
+
+    # --- both
+
+    @property
+    def _key(self) -> str:
+        return f"{self.states.incarnation}.{self.states.group}.{self.part}"
+
+    @property
+    def _id(self) -> tuple[str, str]:
+        return self.states.run, self._key
+
+    def _new_names(self, pieces: Any) -> dict[str, str]:
+        """Names for pieces that nothing stored before has."""
+        states = self.states
+        token = f"{states.epoch}-{states.run}{secrets.token_hex(4)}"
+        prefix = f"{states.incarnation}/{states.group}/{self.part}/{token}"
+        return {name: f"{prefix}/{name}" for name in pieces}
+
+    def _record(self, wanted: Position | None = None) -> Record:
+        known = _records.get(self._id)
+        if wanted is not None and known is not None and known[0].at(wanted) is not None:
+            return known[0]
+        return self._read()[0]
+
+    def _read(self) -> tuple[Record, int]:
+        found = self.states.store.read(self._key)
+        record = Record.from_bytes(found[0]) if found is not None else None
+        if found is None or record is None or record.run != self.states.run:
+            raise _missing(self._key, "Another run of the instance has begun")
+        _put(_records, self._id, (record, found[1]))
+        return record, found[1]
+
+    def _remember(self, known: _Known) -> None:
+        _put(_known, self._id, known)
+
+
+def _put(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    cache[key] = value
+    cache.move_to_end(key)
+    while len(cache) > _KNOWN:
+        cache.popitem(last=False)
+
+
+def _missing(key: str, why: str) -> MeshError:
+    return MeshError(
+        "MESH-S100",
+        f"state of {key} at this position is missing",
+        detail=f"{why}.",
+        hint="The instance restarts from its last shared snapshot by itself.",
+    )

@@ -1,0 +1,170 @@
+"""A worker on a standalone Spark cluster: a master and two workers, which lose executors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import psutil
+import pytest
+
+from mesh.clock import SystemClock
+from mesh.jetstream.channels import ensure_buckets
+from mesh.jetstream.connection import close, connect
+from mesh.jetstream.watch import ClusterView
+from mesh.operators import precompile
+from mesh.settings import ChannelSettings, NatsSettings
+from mesh.testing.cluster import MeshCluster, View
+from tests.e2e import test_temperature
+from tests.support.standalone import WORKERS, Standalone
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.nats,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.extended,
+    pytest.mark.timeout(600),
+]
+
+SECRET: Final = "s3cr3t-of-the-cluster"
+CONF: Final = {
+    "spark.authenticate": "true",
+    "spark.authenticate.secret": SECRET,
+    "spark.network.crypto.enabled": "true",
+}
+DEADLINE_S: Final = 240.0
+
+
+@dataclass
+class OnSpark:
+    """A mesh of one worker, and the Spark cluster of which it is a driver."""
+
+    mesh: MeshCluster
+    spark: Standalone
+    directory: Path
+
+
+@pytest.fixture(scope="module")
+def on_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnSpark]:
+    precompile.compile_once()
+    directory = tmp_path_factory.mktemp("on-spark")
+    for name in ("spark", "mesh", "events"):
+        (directory / name).mkdir()
+    spark = Standalone(directory / "spark", cores=4, memory="1200m", conf=CONF)
+    mesh: MeshCluster | None = None
+    try:
+        spark.start()
+        conf = directory / "driver.conf"
+        given = {
+            **CONF,
+            "spark.executor.memory": "600m",
+            "spark.executor.cores": "4",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": f"file://{directory / 'events'}",
+        }
+        conf.write_text("".join(f"{key} {value}\n" for key, value in given.items()))
+        mesh = MeshCluster(directory / "mesh", workers=0)
+        mesh.start_worker("w1", MESH_SPARK_MASTER=spark.url, MESH_SPARK_CONF_FILE=str(conf))
+        yield OnSpark(mesh, spark, directory)
+    finally:
+        if mesh is not None:
+            mesh.stop()
+        spark.stop()
+
+
+@asynccontextmanager
+async def viewing(cluster: MeshCluster) -> AsyncIterator[View]:
+    client = await connect(NatsSettings(url=cluster.nats.url), "test")
+    await ensure_buckets(client.jetstream(), ChannelSettings())
+    records = ClusterView(client, SystemClock())
+    await records.start()
+    try:
+        view = View(cluster, client, records)
+        view.deadline_s = DEADLINE_S
+        await view.until_ready("w1")
+        yield view
+    finally:
+        await records.stop()
+        await close(client)
+
+
+def play(found: OnSpark, scene: Callable[[View], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with viewing(found.mesh) as view:
+            await scene(view)
+
+    asyncio.run(run())
+
+
+def test_the_year_with_an_executor_and_the_driver_killed(on_spark: OnSpark) -> None:
+    async def faults(view: View, app: str) -> None:
+        stream = f"mesh-{app}-AlertStream", f"mesh.{app}.AlertStream"
+        on_spark.spark.executors("w1")[0].kill()
+        before = await view.count(*stream)
+
+        async def has_gone_on() -> bool:
+            return await view.count(*stream) > before
+
+        await view.until("output after the executor's end", has_gone_on)
+        view.cluster.kill_session("w1")
+
+    play(on_spark, lambda view: test_temperature.year(view, "OnSpark", faults))
+    # Nothing that gives access is in Spark's event log, nor in what executors write.
+    written = [*on_spark.directory.glob("events/**/*"), *on_spark.directory.glob("spark/**/std*")]
+    texts = [path.read_text(errors="replace") for path in written if path.is_file()]
+    assert any("mesh-shared-query" in text for text in texts)
+    for text in texts:
+        assert SECRET not in text
+        assert "PRIVATE KEY" not in text
+
+
+EIGHT: Final = """@App:name('Eight')
+define stream Numbers (n int);
+@dist(execGroup='tenfold', parallel='8')
+from Numbers select n * 10 as tenfold insert into Tenfold;
+"""
+
+
+def test_eight_instances_run_on_both_workers(on_spark: OnSpark) -> None:
+    count = 4000
+
+    async def scene(view: View) -> None:
+        await view.service.deploy(EIGHT)
+        await view.until_running("Eight")
+        for start in range(0, count, 500):
+            numbers = range(start, start + 500)
+            await asyncio.gather(
+                *(view.js.publish("mesh.Eight.Numbers", b'{"n": %d}' % n) for n in numbers)
+            )
+
+        async def is_complete() -> bool:
+            return await view.count("mesh-Eight-Tenfold", "mesh.Eight.Tenfold") >= count
+
+        await view.until("all rows", is_complete)
+        found = await view.messages("mesh-Eight-Tenfold", "mesh.Eight.Tenfold")
+        assert sorted(json.loads(m.data)["tenfold"] for m in found) == [
+            n * 10 for n in range(count)
+        ]
+        port = int(view.cluster.nats.url.rpartition(":")[2])
+        for name in WORKERS:
+            assert readers(on_spark.spark.executors(name), port), f"{name} serves no instance"
+        await view.service.undeploy("Eight")
+
+    play(on_spark, scene)
+
+
+def readers(executors: list[psutil.Process], port: int) -> list[int]:
+    """The Python processes of executors that are connected to NATS."""
+    children = [child for one in executors for child in one.children(recursive=True)]
+    return [
+        child.pid
+        for child in children
+        if any(c.raddr[1:] == (port,) for c in child.net_connections("tcp"))
+    ]
