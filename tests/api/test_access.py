@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: Values for the parameters of paths.
 PARAMETERS: Final = {
     "app": "Shop", "id": "1", "revision": "r1", "node": "w1", "order": "drain", "user": "ada",
-    "token": "t", "secret": "db", "stream": "Orders",
+    "token": "t", "secret": "db", "stream": "Orders", "sequence": "1", "other": "Shop",
 }  # fmt: skip
 #: A hash that is quick to check.
 HASH: Final = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$mZbVHJtcPJ7vv7gOZCpbFg"
