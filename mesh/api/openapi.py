@@ -48,6 +48,8 @@ _QUERY: Final[dict[str, dict[str, dict[str, Any]]]] = {
     },
     "POST /siddhi-apps/{app}/fork": {"as": _TEXT, "from": _TEXT, "until": _TEXT, "sinks": _BOOL},
     "GET /siddhi-apps/{app}/why/{stream}/{sequence}": {"index": _COUNT},
+    "POST /siddhi-apps/{app}/promote": {"replaces": _TEXT},
+    "GET /siddhi-apps/{app}/compare/{other}": {"stream": _TEXT, "key": _TEXT},
     "GET /error-handler/{app}": {"limit": _COUNT, "before": _COUNT},
     "DELETE /error-handler/{app}": {"all": _BOOL, "olderThan": _COUNT},
     "GET /history": {"app": _TEXT, "group": _TEXT, "node": _TEXT, "seconds": _COUNT},

@@ -173,11 +173,29 @@ class Forks(Protocol):
         ...
 
 
+class Promotions(Protocol):
+    """Promotions of forks; MESH-C154 for an app that is no fork."""
+
+    def app_of(self, fork: str) -> str:
+        """The app that a fork comes from."""
+        ...
+
+    async def promote(self, fork: str, *, replaces: str | None, by: str) -> Any:
+        """Give the app of a fork the fork's text, and remove the fork."""
+        ...
+
+
 class Past(Protocol):
     """Questions about an app's past."""
 
     async def why(self, app: str, stream: str, sequence: int, index: int) -> Any:
         """The lineage of an event; MESH-A404 for one that isn't there."""
+        ...
+
+    async def compare(
+        self, app: str, other: str, streams: Sequence[str], key: Sequence[str]
+    ) -> Any:
+        """The differences of the outputs of two apps; MESH-A404."""
         ...
 
 
@@ -233,6 +251,11 @@ class Service(Protocol):
     @property
     def verification(self) -> Verification:
         """Comparison of apps with what NATS stores of them."""
+        ...
+
+    @property
+    def promotions(self) -> Promotions:
+        """Promotions of forks."""
         ...
 
     @property

@@ -1,5 +1,7 @@
-"""Forks and lineage through the REST API.
+"""Forks, comparisons and lineage through the REST API.
 
+POST   /siddhi-apps/{app}/promote                  ?replaces=APP
+GET    /siddhi-apps/{app}/compare/{other}           ?stream= and ?key=, each repeatable
 GET    /siddhi-apps/{app}/why/{stream}/{sequence}   lineage of an event; ?index= in its message
 POST   /siddhi-apps/{app}/fork   ?as=NAME, ?from=, ?until=, ?sinks=true; 201.  The body is the text
 of the fork, or empty for that of the app.
@@ -27,7 +29,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 
 class TimeRoutes:
-    """Routes of forks and lineage, one method each."""
+    """Routes of forks, comparisons and lineage, one method each."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -36,8 +38,25 @@ class TimeRoutes:
         """For the application."""
         return [
             route("/siddhi-apps/{app}/fork", self.fork, "POST"),
+            route("/siddhi-apps/{app}/promote", self.promote, "POST"),
             route("/siddhi-apps/{app}/why/{stream}/{sequence}", self.why, "GET"),
+            route("/siddhi-apps/{app}/compare/{other}", self.compare, "GET"),
         ]
+
+    async def promote(self, request: Request) -> Response:
+        """Give the app of a fork the fork's text, and remove the fork."""
+        fork, calls = request.path_params["app"], self._service.promotions
+        require(Permission.APPS_MANAGE, calls.app_of(fork))
+        replaces = request.query_params.get("replaces")
+        return Json(await calls.promote(fork, replaces=replaces, by=user_of(request)))
+
+    async def compare(self, request: Request) -> Response:
+        """The differences of the outputs of two apps."""
+        other, asked = request.path_params["other"], request.query_params
+        require(Permission.DATA_READ, other)
+        streams, key = asked.getlist("stream"), asked.getlist("key")
+        app = request.path_params["app"]
+        return Json(await self._service.past.compare(app, other, streams, key))
 
     async def why(self, request: Request) -> Response:
         """The inputs of an event, back to the app's input."""

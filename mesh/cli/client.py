@@ -200,6 +200,21 @@ class Client:
         )  # fmt: skip
         return cast("dict[str, Any]", found)
 
+    def promote(self, fork: str, replaces: str | None) -> dict[str, Any]:
+        """Give the app of a fork the fork's text, and remove the fork."""
+        asked = {} if replaces is None else {"replaces": replaces}
+        found = self._ask("POST", _path(fork, "/promote"), params=asked, timeout=_BACKUP_S)
+        return cast("dict[str, Any]", found)
+
+    def compare(
+        self, app: str, other: str, streams: Sequence[str], key: Sequence[str]
+    ) -> dict[str, Any]:
+        """The differences of the outputs of two apps."""
+        path = _path(app, f"/compare/{quote(other, safe='')}")
+        asked = {"stream": list(streams), "key": list(key)}
+        found = self._ask("GET", path, params=asked, timeout=_BACKUP_S)
+        return cast("dict[str, Any]", found)
+
     def why(self, app: str, stream: str, sequence: int, index: int) -> dict[str, Any]:
         """The lineage of an event."""
         path = _path(app, f"/why/{quote(stream, safe='')}/{sequence}")

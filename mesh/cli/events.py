@@ -87,7 +87,8 @@ def tap(
 ) -> None:
     """Print the events of a stream as they arrive, one JSON object per line, until Ctrl-C.
 
-    With `--output json` each line also has the subject and the event time.
+    With `--output json` each line also has the subject and the event time; with `--from-start` the
+    sequence of its message as well.
 
     Example: `mesh tap Temperature AlertStream --from-start --count 10`
     """
@@ -229,5 +230,7 @@ def _shown(message: Msg, output: Output) -> list[str]:
     if output is Output.JSON:
         time_ms = headers.get(EVENT_TIME_HEADER)
         more = {"subject": message.subject, "time_ms": int(time_ms) if time_ms else None}
+        if message.reply.startswith("$JS.ACK."):
+            more["sequence"] = message.metadata.sequence.stream
         events = [{**more, "event": event} for event in events]
     return [orjson.dumps(event).decode() for event in events]

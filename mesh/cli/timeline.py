@@ -1,7 +1,8 @@
-"""``mesh fork`` and ``mesh why``: an app's past, run again and explained."""
+"""``mesh fork``, ``compare``, ``promote`` and ``why``: an app's past, run again, explained."""
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,12 +19,121 @@ if TYPE_CHECKING:
     from mesh.cli.context import Context
 
 PANEL = "An app's past"
+#: Pause between two looks at the instances, longer than the interval of their reports; seconds.
+_LOOK_S = 1.5
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (fork, why):
+    for command in (fork, compare, promote, why):
         app.command(rich_help_panel=PANEL)(command)
+
+
+@takes_cluster
+def compare(
+    app: AppArgument,
+    other: Annotated[str, typer.Argument(metavar="FORK", help="Name of its fork.")],
+    stream: Annotated[
+        list[str] | None,
+        typer.Option(help="Stream to compare; all that both write by default; repeatable."),
+    ] = None,
+    key: Annotated[
+        str, typer.Option(metavar="NAMES", help="Attributes that identify a row, with commas.")
+    ] = "",
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait until both have read their input.")
+    ] = 60.0,
+    *,
+    at: Context,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Compare the outputs of an app and its fork: rows that are new, gone or changed.
+
+    The first difference is shown with the input that caused it. The exit code is 1 if there is any.
+
+    Example: `mesh compare Shop ShopNext --stream DearOrders`
+    """
+    names = [name.strip() for name in key.split(",") if name.strip()]
+    with Client(at) as client:
+        rested = _wait_rest(client, (app, other), timeout)
+        found = {**client.compare(app, other, stream or [], names), "at_rest": rested}
+    if output is Output.JSON:
+        show_json(found)
+    else:
+        typer.echo("\n".join(compared_lines(found)))
+    if found["differs"]:
+        raise typer.Exit(1)
+
+
+@takes_cluster
+def promote(
+    other: Annotated[str, typer.Argument(metavar="FORK", help="Name of the fork.")],
+    replaces: Annotated[
+        str | None, typer.Option(metavar="APP", help="The app that it must be a fork of.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait until the app runs; 0 does not wait.")
+    ] = 60.0,
+    *,
+    at: Context,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Give the app of a fork the fork's text, at an exact sequence, and remove the fork.
+
+    Readers of the app's outputs miss nothing and see nothing twice. A fork whose states would
+    differ from those of the app is refused.
+
+    Example: `mesh promote ShopNext --replaces Shop`
+    """
+    with Client(at) as client:
+        done = client.promote(other, replaces)
+        if timeout:
+            status = client.wait_running(done["app"], timeout)
+            done |= {"status": status, "running": status["state"] == "running"}
+    if output is Output.JSON:
+        show_json(done)
+    else:
+        state = f" and is {done['status']['state']}" if "status" in done else ""
+        typer.echo(f'app "{done["app"]}" has the text of "{other}"{state}; the fork is removed')
+    if not done.get("running", True):
+        raise typer.Exit(1)
+
+
+def _wait_rest(client: Client, apps: tuple[str, ...], timeout_s: float) -> bool:
+    """Wait until two looks in a row find nothing to read; whether that was in time."""
+    deadline_s = time.monotonic() + timeout_s
+    quiet: list[Any] = []
+    while True:
+        instances = [i for app in apps for i in client.status(app)["instances"]]
+        behind = sum(i.get("behind") or 0 for i in instances)
+        counts = [(i.get("messages_in"), i.get("rows_out")) for i in instances]
+        if not behind and counts == quiet:
+            return True
+        quiet = [] if behind else counts
+        if time.monotonic() + _LOOK_S > deadline_s:
+            return False
+        time.sleep(_LOOK_S)
+
+
+def compared_lines(found: dict[str, Any]) -> list[str]:
+    """A comparison in sentences."""
+    lines = [] if found["at_rest"] else ["one of the apps still reads its input"]
+    for one in found["streams"]:
+        counts = ", ".join(f"{one[name]} {name}" for name in ("same", "new", "gone", "changed"))
+        earlier = f" ({one['earlier']} from before the fork)" if one["earlier"] else ""
+        lines.append(f"{one['stream']}: {counts}{earlier}")
+    first = found["first"]
+    if first is None:
+        return [*lines, "no difference"]
+    lines.append(f"first difference, in {first['stream']}: {first['kind']}")
+    for name, app in (("app", found["app"]), ("fork", found["fork"])):
+        if first[name] is not None:
+            event = orjson.dumps(first[name]["event"]).decode()
+            lines.append(f"  {app} {first[name]['sequence']}: {event}")
+    for one in first["inputs"]:
+        event = orjson.dumps(one["event"]).decode()
+        lines.append(f"  because of {one['js_stream']} {one['sequence']}: {event}")
+    return [*lines, f"  {first['note']}"] if first["note"] else lines
 
 
 @takes_cluster

@@ -13,11 +13,12 @@ from nats.errors import Error as NatsError
 
 from mesh.errors import MeshError
 from mesh.jetstream import connection
+from mesh.lineage.outputs import compare_apps
 from mesh.lineage.why import Lineage
 from mesh.model import codec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from nats.aio.client import Client
 
@@ -31,6 +32,22 @@ def why(nats: NatsSettings, record: AppRecord, stream: str, sequence: int, index
     async def answer() -> Any:
         async with _connected(nats) as client:
             return codec.to_values(await Lineage(client, record).why(stream, sequence, index))
+
+    return asyncio.run(answer())
+
+
+def compare(
+    nats: NatsSettings,
+    before: AppRecord,
+    after: AppRecord,
+    streams: Sequence[str],
+    key: Sequence[str],
+) -> Any:
+    """The comparison of two apps' outputs, as JSON values; see ``compare_apps``."""
+
+    async def answer() -> Any:
+        async with _connected(nats) as client:
+            return await compare_apps(client, before, after, streams, key)
 
     return asyncio.run(answer())
 

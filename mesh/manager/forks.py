@@ -135,7 +135,7 @@ class Forks:
             spec = chosen.fit.spec if chosen is not None and chosen.fit.spec is not None else spec
             ends = await self._ends(spec, until)
             origin = ForkOrigin(
-                app, record.incarnation, beginning.backup, dict(beginning.begins), ends
+                app, record.incarnation, beginning.backup, dict(beginning.begins), ends, text or ""
             )
             copied = await self._make(wanted, spec, origin, chosen, revision)
         told = f"forked app {app} as {other}"

@@ -12,6 +12,8 @@ from mesh.errors import MeshError
 from mesh.manager.waiting import Bound
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mesh.bounded_process import Process
     from mesh.manager.desired_state import DesiredState
     from mesh.settings import Settings
@@ -37,7 +39,7 @@ _PROCESS: Final = BoundedProcess(_MODULE, _exceeded)
 
 
 class PastQuestions:
-    """Lineage, as any manager answers.
+    """Lineage and comparisons, as any manager answers.
 
     Args:
         desired: the records of apps.
@@ -63,6 +65,18 @@ class PastQuestions:
         """
         record = self._desired.get(app).value
         return await self._ask(f"{_MODULE}:why", record, stream, sequence, index)
+
+    async def compare(
+        self, app: str, other: str, streams: Sequence[str], key: Sequence[str]
+    ) -> Any:
+        """The differences of the outputs of two apps; see ``mesh.lineage.outputs``.
+
+        Raises:
+            MeshError: MESH-A404 for an app or a stream that isn't there, MESH-C153 for outputs that
+                are too large.
+        """
+        before, after = self._desired.get(app).value, self._desired.get(other).value
+        return await self._ask(f"{_MODULE}:compare", before, after, list(streams), list(key))
 
     async def _ask(self, function: str, *arguments: Any) -> Any:
         with self._bound.turn():

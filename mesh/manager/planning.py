@@ -23,7 +23,13 @@ from mesh.plan.changes import changes_between
 from mesh.plan.edits import Edit, edit_app, obstacles
 from mesh.plan.explain import to_values
 from mesh.plan.explain_changes import changes_to_values
-from mesh.plan.fork import StateFit, fork_app, state_fit
+from mesh.plan.fork import (
+    StateFit,
+    fork_app,
+    promoted_text,
+    promotion_obstacles,
+    state_fit,
+)
 from mesh.plan.groups import app_name
 from mesh.plan.picture import drawing_of, to_dot, to_svg
 from mesh.plan.rename import renamed
@@ -156,6 +162,10 @@ class Planner:
         """The plan of a fork with the state that the app had when its plan was ``was``."""
         return await self._run(None, fork_fit_of, of, was, text, other, dict(scaled), number, sinks)
 
+    async def promotion(self, of: AppSpec, text: str) -> tuple[str, list[str]]:
+        """The text of a fork under its app's name, and the reasons against its promotion."""
+        return await self._run(None, promotion_of, of, text, self._partitions)
+
     async def _run(
         self,
         key: tuple[str, bytes] | None,
@@ -261,6 +271,12 @@ def fork_fit_of(
         return StateFit(None, reason=error.message)
     fork = fork_app(of, text, other, copies=True, sinks=sinks, scaled=scaled)
     return state_fit(was, base, fork, number)
+
+
+def promotion_of(of: AppSpec, text: str, partitions: int) -> tuple[str, list[str]]:
+    """See ``Planner.promotion``."""
+    named = promoted_text(text, of.name)
+    return named, promotion_obstacles(of, plan(named, partitions=partitions).spec)
 
 
 def preview_of(

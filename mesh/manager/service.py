@@ -27,6 +27,7 @@ from mesh.manager.nodes import NodeView, node_views, worker_view
 from mesh.manager.overview import Overview, overview
 from mesh.manager.past import PastQuestions
 from mesh.manager.planning import Planner
+from mesh.manager.promotions import Promotions
 from mesh.manager.queries import Queries
 from mesh.manager.streams import Streams
 from mesh.manager.telemetry import Telemetry
@@ -118,6 +119,9 @@ class ManagerService:
             client, view, self._desired, pieces, settings, clock, self._take, planner
         )
         self.verification = Verification(client, view, self._desired, pieces, settings, clock)
+        self.promotions = Promotions(
+            self._desired, self._deployments, planner, self.undeploy, self._take
+        )
         self.past = PastQuestions(self._desired, settings)
         self.forks = Forks(
             client, self._desired, self._deployments, pieces, settings, clock, self._take, planner
@@ -218,7 +222,7 @@ class ManagerService:
             raise MeshError(
                 "MESH-A409",
                 f'the input of app "{app}" is read by its fork "{forks[0]}"',
-                hint=f"'mesh undeploy {forks[0]}' first.",
+                hint=f"'mesh undeploy {forks[0]}' first, or 'mesh promote {forks[0]}'.",
             )
 
     async def scale(self, app: str, group: str, parallel: int, *, by: str = "") -> AppStatus:

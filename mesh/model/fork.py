@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class ForkOrigin:
     begins: Mapping[str, int] = field(default_factory=dict, hash=False)
     #: By JetStream stream of its input: the last sequence that it reads; empty for no end.
     until: Mapping[str, int] = field(default_factory=dict, hash=False)
+    #: SiddhiQL as it was given, with sources and sinks; empty for that of the app.
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +39,13 @@ class Forked:
     copied: int
     #: What a person has to know about its beginning, as sentences.
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """Result of a promotion: the app has the fork's text, and the fork is being removed."""
+
+    app: str
+    fork: str
+    #: The changes of the app, as ``mesh diff --output json`` prints them; None without any.
+    changes: Mapping[str, Any] | None

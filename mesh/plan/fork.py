@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from mesh.errors import MeshError
 from mesh.language.parser import parse
+from mesh.language.printer import print_app
 from mesh.language.syntax import Annotation, StreamDefinition, find
 from mesh.model.app import GroupKind
 from mesh.plan.build import plan
-from mesh.plan.changes import GroupFate
+from mesh.plan.changes import GroupFate, changes_between
 from mesh.plan.edits import edit_app
 from mesh.plan.nats_source import TYPE as NATS
 from mesh.plan.scale import as_scaled
@@ -115,10 +116,35 @@ def state_fit(of: AppSpec, base: AppSpec, fork: AppSpec, number: int) -> StateFi
     return StateFit(edit.spec, frozenset(after))
 
 
-def inner_streams(spec: AppSpec) -> set[str]:
-    """The JetStream streams that groups of an app both write and read."""
-    written = {c.js_stream(p) for g in spec.groups for c in g.outputs for p in range(c.partitions)}
-    return written & set(read_streams(spec.groups))
+def promoted_text(text: str, app: str) -> str:
+    """A fork's text under the name of the app; unchanged if it has that name already."""
+    tree = parse(text)
+    named = find(tree.annotations, "App:name")
+    if named is not None and named.get() == app:
+        return text
+    name = Annotation("App:name", ((None, app),))
+    kept = (a for a in tree.annotations if a is not named)
+    return print_app(replace(tree, annotations=(name, *kept)))
+
+
+def promotion_obstacles(old: AppSpec, new: AppSpec) -> list[str]:
+    """Groups whose state in the fork may differ from the app's, each with the reason; fragments.
+
+    A promotion is an edit of the app, which keeps the app's states.  A state of the fork is equal
+    to it, at the same sequence, if its group and all groups before it are the same in both.
+
+    Args:
+        old: the app.
+        new: the fork's text under the app's name.
+    """
+    found = changes_between(old, new)
+    changed = {g.group for g in found.groups if g.fate in (GroupFate.RESTARTED, GroupFate.STARTED)}
+    after = set(_downstream(new, changed))
+    return [
+        f"group {g.name} {'is another one' if g.name in changed else 'reads what changes'}"
+        for g in new.groups
+        if g.stateful and (g.name in changed or g.name in after)
+    ]
 
 
 def read_streams(groups: Collection[GroupSpec]) -> Iterator[str]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PARAMETERS: Final = {
     "app": "Shop", "id": "1", "revision": "r1", "node": "w1", "order": "drain", "user": "ada",
     "token": "t", "secret": "db", "stream": "Orders", "sequence": "1",
+    "other": "Shop",
     "kind": "User", "urn": "urn:x", "resource": "r", "unknown": "x",
 }  # fmt: skip
 #: A hash that is quick to check.

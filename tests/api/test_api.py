@@ -562,3 +562,18 @@ def test_an_events_lineage_is_asked_for_by_its_sequence() -> None:
     assert found.json() == {"stream": "Dear", "sequence": 7, "index": 1, "inputs": []}
     assert ask(FakeService(), "GET", "/siddhi-apps/Shop/why/Dear/x").status_code == 400
     assert ask(FakeService(), "GET", "/siddhi-apps/Shop/why/Dear/10").status_code == 404
+
+
+def test_outputs_of_two_apps_are_compared() -> None:
+    path = "/siddhi-apps/Shop/compare/Next?stream=Dear&key=item&key=shop"
+    found = ask(FakeService(), "GET", path).json()
+    wanted = {"app": "Shop", "fork": "Next", "streams": ["Dear"], "key": ["item", "shop"]}
+    assert found == wanted
+
+
+def test_a_fork_is_promoted() -> None:
+    done = ask(FakeService(), "POST", "/siddhi-apps/Next/promote")
+    assert (done.status_code, done.json()["app"], done.json()["fork"]) == (200, "Shop", "Next")
+    other = ask(FakeService(), "POST", "/siddhi-apps/Next/promote?replaces=Other")
+    assert other.status_code == 409
+    assert ask(FakeService(), "POST", "/siddhi-apps/Gone/promote").status_code == 404

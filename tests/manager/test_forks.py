@@ -79,6 +79,11 @@ def test_a_fork_reads_the_input_from_its_beginning_and_leaves_it_as_it_is(
         await first.until("Totals", 6)
         assert fork.rows("Totals") == totals((4, 6))
         assert first.rows("Totals") == totals((1, 6))
+        found = await have.service.past.compare("Pair", "Next", [], [])
+        counts = {one["stream"]: (one["same"], one["gone"]) for one in found["streams"]}
+        assert counts == {"Middle": (6, 0), "Sums": (6, 0), "Totals": (3, 3)}
+        (cause,) = found["first"]["inputs"]
+        assert (found["first"]["kind"], cause["event"]) == ("gone", {"n": 1})
         after = await have.client.jetstream().stream_info("mesh-Pair-Numbers")
         assert after.config == before.config
         # The six events, and no marker of the fork.
@@ -121,6 +126,11 @@ def test_a_fork_continues_from_the_states_of_a_backup(
         hand.publish("Pair", 10)
         await fork.until("Totals", 6)
         assert fork.rows("Totals") == totals((5, 10))
+        await first.until("Totals", 10)
+        found = await have.service.past.compare("Pair", "Next", [], [])
+        assert [one for one in found["streams"] if one["stream"] == "Totals"] == [
+            {"stream": "Totals", "same": 6, "new": 0, "gone": 0, "changed": 0, "earlier": 4}
+        ]
         await fork.stop()
         await first.stop()
 

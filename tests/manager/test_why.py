@@ -83,3 +83,37 @@ async def first_of(have: Mesh, js_stream: str, subject: str) -> int:
     found = await have.client.jetstream().get_msg(js_stream, 1, subject=subject, next=True)
     assert found.seq is not None
     return found.seq
+
+
+KEYED = """@App:name('Pair')
+define stream Numbers (n long);
+@dist(execGroup='counts', parallel='2', partitions='4') partition with (n of Numbers) begin
+from Numbers#window.lengthBatch(3) select n, count() as seen insert into Counts;
+end;
+"""
+
+
+def test_an_event_of_a_group_that_is_divided_by_key_is_traced_to_events_with_its_key(
+    hand: Hand, nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+        await have.service.deploy(KEYED)
+        one = await played(have, "Pair", hand, runner)
+        hand.publish("Pair", 1, 2, 1, 2, 7, 1)
+        await one.until("Counts", 1)
+        assert one.rows("Counts") == [[1, 3]]
+        found = await Lineage(have.client, one.record).why(
+            "Counts", await first_of(have, "mesh-Pair-Counts", "mesh.Pair.Counts")
+        )
+        copies = [(cause.group, cause.event) for cause in found.inputs]
+        assert copies == [("partition-Numbers-n", {"n": 1})] * 3
+        assert [c.sequence for copy in found.inputs for c in copy.inputs] == [1, 3, 6]
+        # A fork makes copies of its own from the same input.
+        await have.service.forks.fork("Pair", "Next")
+        fork = await played(have, "Next", hand, runner)
+        await fork.until("Counts", 1)
+        assert fork.rows("Counts") == [[1, 3]]
+        await fork.stop()
+        await one.stop()
+
+    play(nats_server, tmp_path, scene)

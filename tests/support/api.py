@@ -18,7 +18,7 @@ from mesh.manager.service import Leadership
 from mesh.manager.telemetry import Past
 from mesh.model.app import AppSpec, Channel
 from mesh.model.backup import BackupRecord, Restored
-from mesh.model.fork import Forked
+from mesh.model.fork import Forked, Promoted
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.settings import ManagerSettings
 
@@ -134,6 +134,20 @@ class FakeForks:
         return Forked(other, app, "", {}, {}, 0, ())
 
 
+class FakePromotions:
+    """Promotions of one fork."""
+
+    def app_of(self, fork: str) -> str:
+        if fork == "Gone":
+            raise MeshError("MESH-A404", f'app "{fork}" is not deployed')
+        return "Shop"
+
+    async def promote(self, fork: str, *, replaces: str | None, by: str) -> Promoted:
+        if replaces not in (None, "Shop"):
+            raise MeshError("MESH-C154", f'"{fork}" can\'t be promoted')
+        return Promoted("Shop", fork, None)
+
+
 class FakePast:
     """Lineage of one event."""
 
@@ -141,6 +155,11 @@ class FakePast:
         if sequence > 9:
             raise MeshError("MESH-A404", f"no event {index} in message {sequence}")
         return {"stream": stream, "sequence": sequence, "index": index, "inputs": []}
+
+    async def compare(
+        self, app: str, other: str, streams: Sequence[str], key: Sequence[str]
+    ) -> Any:
+        return {"app": app, "fork": other, "streams": list(streams), "key": list(key)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +214,7 @@ class FakeService:
     spans: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     queries: FakeQueries = field(default_factory=FakeQueries)
     forks: FakeForks = field(default_factory=FakeForks)
+    promotions: FakePromotions = field(default_factory=FakePromotions)
     past: FakePast = field(default_factory=FakePast)
 
     async def deploy(self, text: str, *, by: str, begin: StartPosition) -> Done:

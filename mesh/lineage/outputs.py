@@ -1,0 +1,201 @@
+"""Outputs of two apps, read whole from their channels and compared."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.errors import MeshError
+from mesh.jetstream import log_reader
+from mesh.lineage.comparing import Compared, Item, by_key, compare
+from mesh.lineage.replay import events_of
+from mesh.lineage.why import Lineage
+from mesh.model import names
+from mesh.model.app import GroupKind
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    from nats.aio.client import Client
+
+    from mesh.jetstream.log_reader import LogMessage
+    from mesh.lineage.comparing import Difference
+    from mesh.model.app import AppSpec, Channel
+    from mesh.model.cluster import AppRecord
+    from mesh.model.lineage import Cause
+
+#: Events of one output that are compared.
+ROWS_MAX: Final = 2_000_000
+_EDIT: Final = re.compile(r"~[0-9]+-")
+
+
+async def compare_apps(
+    client: Client,
+    before: AppRecord,
+    after: AppRecord,
+    streams: Sequence[str] = (),
+    key: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Compare the outputs of an app and its fork, or of any two apps; JSON values.
+
+    Args:
+        client: the connection.
+        before: the app.
+        after: the fork.
+        streams: the streams to compare; all that queries of both write without any.
+        key: attributes that identify a row of each stream; rows are lined up by producer without.
+
+    Raises:
+        MeshError: MESH-A404 for a stream that not both have, MESH-C153 for too many events.
+    """
+    both = _written(before.spec) & _written(after.spec)
+    missing = [name for name in streams if name not in both]
+    if missing or not both:
+        raise MeshError(
+            "MESH-A404",
+            f'apps "{before.spec.name}" and "{after.spec.name}" do not both write stream '
+            f'"{"".join(missing[:1]) or "?"}" to the wire',
+            detail=f"Both write: {', '.join(sorted(both)) or 'none'}.",
+        )
+    later = after.fork is not None and bool(after.fork.backup or after.fork.begins)
+    results: dict[str, Compared] = {}
+    for name in [*streams] or sorted(both):
+        ours = await _lines(client, before, name)
+        theirs = await _lines(client, after, name)
+        results[name] = compare(*_lined_up(ours, theirs, key), begins_later=later)
+    found = [(name, one) for name, one in results.items() if one.first is not None]
+    values: dict[str, Any] = {
+        "app": before.spec.name,
+        "fork": after.spec.name,
+        "differs": any(one.differs for one in results.values()),
+        "streams": [{"stream": name, **_counts(one)} for name, one in results.items()],
+        "first": None,
+    }
+    if found:
+        name, one = min(found, key=lambda pair: pair[1].first.time_ms if pair[1].first else 0)
+        assert one.first is not None
+        cause = await _cause(client, before, after, one.first)
+        values["first"] = {"stream": name, **_difference(one.first), **cause}
+    return values
+
+
+def _written(spec: AppSpec) -> set[str]:
+    """The streams that queries of an app write to the wire."""
+    return {c.stream.name for g in spec.groups if g.kind is GroupKind.QUERIES for c in g.outputs}
+
+
+async def _lines(client: Client, record: AppRecord, stream: str) -> dict[Hashable, list[Item]]:
+    """The events of a stream, by producer."""
+    channel = record.spec.whole_channel(stream)
+    assert channel is not None, "the stream is on the wire"
+    lines: dict[Hashable, list[Item]] = {}
+    count = 0
+    for partition in range(channel.partitions):
+        js_stream = channel.js_stream(partition)
+        prefix = f"{names.marker_subject(js_stream)}."
+        batch: list[LogMessage] = []
+        last = (await client.jetstream().stream_info(js_stream)).state.last_seq
+        async for one in log_reader.read(client, js_stream, 1, last):
+            if not one.subject.startswith(prefix):
+                batch.append(one)
+                continue
+            producer = one.subject.removeprefix(prefix).removeprefix(f"{record.incarnation}-")
+            line = f"{partition} {_EDIT.sub('-', producer, count=1)}"
+            count += _add(lines, line, js_stream, channel, batch)
+            batch = []
+        count += _add(lines, f"{partition} ", js_stream, channel, batch)
+        if count > ROWS_MAX:
+            raise MeshError(
+                "MESH-C153",
+                f'stream "{stream}" has too many events to compare',
+                detail=f"At most {ROWS_MAX} of a stream are compared.",
+                hint="Fork the app with --from and --until.",
+            )
+    return lines
+
+
+def _add(
+    lines: dict[Hashable, list[Item]],
+    line: str,
+    js_stream: str,
+    channel: Channel,
+    batch: Sequence[LogMessage],
+) -> int:
+    if not batch:
+        return 0
+    events = events_of(js_stream, channel, batch)
+    rows = events.rows.to_pylist()
+    lines.setdefault(line, []).extend(
+        Item(js_stream, sequence, index, time_ms, row)
+        for sequence, index, time_ms, row in zip(
+            events.sequence.tolist(),
+            events.index.tolist(),
+            events.time_ms.tolist(),
+            rows,
+            strict=True,
+        )
+    )
+    return len(rows)
+
+
+def _lined_up(
+    ours: Mapping[Hashable, list[Item]], theirs: Mapping[Hashable, list[Item]], key: Sequence[str]
+) -> tuple[Mapping[Hashable, list[Item]], Mapping[Hashable, list[Item]]]:
+    """The rows of both by key, or by producer; in one line if they have no producer in common."""
+    if key:
+        return by_key(_all(ours.values()), key), by_key(_all(theirs.values()), key)
+    if set(ours) & set(theirs) or not ours or not theirs:
+        return ours, theirs
+    return {"": _all(ours.values())}, {"": _all(theirs.values())}
+
+
+def _all(lines: Iterable[list[Item]]) -> list[Item]:
+    return sorted((one for line in lines for one in line), key=lambda one: one.time_ms)
+
+
+def _counts(one: Compared) -> dict[str, int]:
+    return {
+        "same": one.same, "new": one.new, "gone": one.gone, "changed": one.changed,
+        "earlier": one.earlier,
+    }  # fmt: skip
+
+
+def _difference(one: Difference) -> dict[str, Any]:
+    return {"kind": one.kind, "app": _item(one.before), "fork": _item(one.after)}
+
+
+def _item(one: Item | None) -> dict[str, Any] | None:
+    if one is None:
+        return None
+    return {
+        "js_stream": one.js_stream, "sequence": one.sequence, "index": one.index,
+        "time_ms": one.time_ms, "event": dict(one.event),
+    }  # fmt: skip
+
+
+async def _cause(
+    client: Client, before: AppRecord, after: AppRecord, one: Difference
+) -> dict[str, Any]:
+    """The input behind a difference, by sequence; why it is not known otherwise."""
+    item = one.before or one.after
+    assert item is not None
+    record = before if one.before is not None else after
+    try:
+        found = await Lineage(client, record).why(item.js_stream, item.sequence, item.index)
+    except MeshError as error:
+        return {"inputs": [], "note": error.message}
+    inputs = {
+        (leaf.js_stream, leaf.sequence, leaf.index): {
+            "js_stream": leaf.js_stream, "sequence": leaf.sequence, "event": leaf.event,
+        }
+        for leaf in _leaves(found)
+        if not leaf.group
+    }  # fmt: skip
+    notes = dict.fromkeys(leaf.note for leaf in _leaves(found) if leaf.note)
+    return {"inputs": [inputs[place] for place in sorted(inputs)], "note": " ".join(notes)}
+
+
+def _leaves(cause: Cause) -> list[Cause]:
+    if not cause.inputs:
+        return [cause]
+    return [leaf for one in cause.inputs for leaf in _leaves(one)]

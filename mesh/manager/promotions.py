@@ -1,0 +1,100 @@
+"""Promotion: a fork's text becomes that of its app, at an exact sequence.
+
+A promotion is an edit of the running app.  Groups that change drain at a sequence and continue
+there with the fork's text, so readers of the app's outputs miss nothing and see nothing twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.control.journal import JournalEntry
+from mesh.errors import MeshError
+from mesh.model.fork import Promoted
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mesh.manager.deployments import Deployments
+    from mesh.manager.desired_state import DesiredState
+    from mesh.manager.planning import Planner
+    from mesh.model.fork import ForkOrigin
+
+
+class Promotions:
+    """Promotes forks.
+
+    Args:
+        desired: the records of apps.
+        deployments: edits apps.
+        planner: computes plans.
+        undeploy: removes the app of a name for the user ``by``.
+        note: writes a journal entry.
+    """
+
+    def __init__(
+        self,
+        desired: DesiredState,
+        deployments: Deployments,
+        planner: Planner,
+        undeploy: Callable[..., Awaitable[None]],
+        note: Callable[[JournalEntry], None],
+    ) -> None:
+        self._desired = desired
+        self._deployments = deployments
+        self._planner = planner
+        self._undeploy = undeploy
+        self._note = note
+
+    def app_of(self, fork: str) -> str:
+        """The app that a fork comes from; MESH-A404, or MESH-C154 for an app that is no fork."""
+        return self._origin(fork).app
+
+    async def promote(self, fork: str, *, replaces: str | None = None, by: str = "") -> Promoted:
+        """Give the app of a fork the fork's text, and remove the fork.
+
+        Args:
+            fork: its name.
+            replaces: the app that is to have the text; None for the one it was forked from.
+            by: the user.
+
+        Raises:
+            MeshError: MESH-A404 for an app that is not there; MESH-C154 where the app would not be
+                the fork; as ``Deployments.update`` for the edit.
+        """
+        origin = self._origin(fork)
+        app = self._desired.get(origin.app).value
+        if replaces not in (None, origin.app):
+            raise _refused(fork, f'it is a fork of "{origin.app}", not of "{replaces}"')
+        if app.incarnation != origin.incarnation:
+            raise _refused(fork, f'app "{origin.app}" was restored or deployed again since')
+        if origin.until:
+            raise _refused(fork, "it has an end (--until)")
+        text, reasons = await self._planner.promotion(app.spec, origin.text or app.spec.text)
+        if reasons:
+            raise MeshError(
+                "MESH-C154",
+                f'fork "{fork}" can\'t be promoted with its state',
+                detail=f"The app's states may differ from those of the fork: {'; '.join(reasons)}.",
+                hint="'mesh deploy' with its text edits the app, with the app's states; "
+                "'mesh diff' shows which are kept.",
+            )
+        done = await self._deployments.update(text, undeploy=self._undeploy, by=by)
+        await self._undeploy(fork, by=by)
+        told = f"promoted fork {fork}: app {origin.app} has its text"
+        self._note(JournalEntry(told, by=by and f"user {by}", app=origin.app))
+        return Promoted(origin.app, fork, done.changes)
+
+    def _origin(self, fork: str) -> ForkOrigin:
+        origin = self._desired.get(fork).value.fork
+        if origin is None:
+            raise _refused(fork, "it is no fork")
+        return origin
+
+
+def _refused(fork: str, why: str) -> MeshError:
+    return MeshError(
+        "MESH-C154",
+        f'"{fork}" can\'t be promoted: {why}',
+        hint="'mesh deploy' with its text edits an app.",
+    )

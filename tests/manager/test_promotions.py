@@ -1,0 +1,63 @@
+"""Promotion of a fork: the app gets its text by an edit, or a refusal says why not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.errors import MeshError
+from tests.manager.test_forks import play
+from tests.support.backup_groups import TEXT
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+    from tests.support.backups import Mesh
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
+
+
+def test_a_fork_without_another_state_becomes_the_app(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+        service = have.service
+        await service.deploy(TEXT)
+        text = TEXT.replace("n > 0", "n > 3").replace("'Pair'", "'Better'")
+        await service.forks.fork("Pair", "Next", text=text)
+        with pytest.raises(MeshError, match="not of"):
+            await service.promotions.promote("Next", replaces="Other")
+        with pytest.raises(MeshError, match="is no fork"):
+            await service.promotions.promote("Pair")
+        done = await service.promotions.promote("Next", replaces="Pair")
+        assert done.changes is not None
+        changes = {one["name"]: one["change"] for one in done.changes["groups"]}
+        assert changes == {"one": "same", "two": "same", "three": "restarted"}
+        record = have.record
+        assert "n > 3" in record.spec.text
+        assert record.spec.name == "Pair"
+        fork = have.view.snapshot().app("Next")
+        assert fork is None or fork.value.deleting
+
+    play(nats_server, tmp_path, scene)
+
+
+def test_a_fork_with_states_of_its_own_is_refused(nats_server: NatsServer, tmp_path: Path) -> None:
+    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+        service = have.service
+        await service.deploy(TEXT)
+        other = TEXT.replace("select n, seen, sum(n)", "select n, seen, sum(n + 1)")
+        await service.forks.fork("Pair", "Next", text=other)
+        with pytest.raises(MeshError) as error:
+            await service.promotions.promote("Next")
+        assert error.value.code == "MESH-C154"
+        assert "group two is another one" in (error.value.detail or "")
+        await service.forks.fork("Pair", "Ends", until="5")
+        with pytest.raises(MeshError, match="it has an end"):
+            await service.promotions.promote("Ends")
+        assert have.record.edits == 0
+
+    play(nats_server, tmp_path, scene)
