@@ -24,7 +24,7 @@ from mesh.logs import fields
 from mesh.model import codec, names
 from mesh.model.app import Strategy
 from mesh.model.question import AnswerTask, Question, Reply, is_inbox, to_messages
-from mesh.store import sources
+from mesh.worker import store_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,10 +79,9 @@ class Questions:
         self._bound = Bound(settings.queries.waiting_max, "questions wait for an answer")
         self._turn = asyncio.Lock()
         self._limiter = CapacityLimiter(1)
-        stores = settings.stores
         environment = {
             **scripts.switch(settings.functions.python),
-            **sources.variables(stores.shard_id, stores.sources_file),
+            **store_secrets.variables(settings),
         }
         self._process = process or BoundedProcess(_ANSWERING, _exceeded, environment)
         self._subscription: Subscription | None = None
