@@ -187,6 +187,7 @@ class Questions:
             question.is_divided,
             question.change,
             _producer(assignment, group, question.partition),
+            keys_of(group),
         )
 
 
@@ -194,6 +195,15 @@ def _producer(assignment: Assignment, group: GroupSpec, partition: int) -> str:
     """The name of a part in markers: see ``Executor.producer``."""
     own = names.producer(assignment.app_incarnation, group.name, group.edit, str(partition))
     return f"{group.app}/{own}"
+
+
+def keys_of(group: GroupSpec) -> dict[str, tuple[tuple[str, ...], int]]:
+    """By stream that a group reads by key: the key's attributes, and the number of partitions."""
+    return {
+        one.channel.stream.name: (tuple(one.channel.key), one.channel.partitions)
+        for one in group.inputs
+        if one.strategy is Strategy.BY_KEY and not one.channel.computed
+    }
 
 
 def _streams(group: GroupSpec, partition: int) -> tuple[str, ...]:
