@@ -36,6 +36,8 @@ class Scenario:
     is_lossy: bool = False
     #: Whether it may end with an alarm, which ``story`` tells, and an app that waits for a person.
     may_stop: bool = False
+    #: Whether the app has an aggregation in PostgreSQL as well, which is played with.
+    has_database: bool = False
     #: Why it can't be played yet; empty when it can.
     missing: str = ""
 

@@ -32,7 +32,7 @@ class CommitProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def arm(self, *, is_written: bool, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Cut the next COMMIT; ``meanwhile`` is called while it is held, before it goes on."""
+        """Cut the next COMMIT; ``meanwhile`` is called while it is held, before it is passed on."""
         self._is_written, self._meanwhile = is_written, meanwhile
 
     def close(self) -> None:
