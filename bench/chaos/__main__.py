@@ -19,6 +19,7 @@ from bench.chaos import disks, namespaces, report
 from bench.chaos.run import Outcome, play, said
 from bench.chaos.scenarios import SCENARIOS
 from bench.chaos.stage import Stage, Topology
+from tests.support import databases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -106,6 +107,8 @@ def _why_not(scenario: Scenario) -> str:
     """The reason why a scenario can't be played here; empty if it can."""
     if scenario.missing:
         return scenario.missing
+    if scenario.has_database and not databases.POSTGRESQL.exists():
+        return "PostgreSQL 15 is not installed"
     if scenario.topology is Topology.APART:
         return namespaces.why_not()
     return disks.why_not() if scenario.topology is Topology.DISKS else ""

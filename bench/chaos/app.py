@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from bench.chaos import totals
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.build import bind_group, plan
 from mesh.testing.cases import batch, collect
@@ -55,7 +56,12 @@ OUTPUTS: Final = ("Flat", "Counts", "Means", "Chains")
 
 
 def text(
-    name: str, *, in_sides: bool = False, is_timed: bool = False, has_standbys: bool = False
+    name: str,
+    *,
+    in_sides: bool = False,
+    is_timed: bool = False,
+    has_standbys: bool = False,
+    store: str | None = None,
 ) -> str:
     """The app under a name.
 
@@ -66,10 +72,12 @@ def text(
             one for those with ``side=a``.
         is_timed: whether it has a group with windows of time.
         has_standbys: whether groups with state have a standby.
+        store: ``@store`` of an aggregation that it has then.
     """
     if not in_sides:
         back = ", standby='1'" if has_standbys else ""
         plain = _TEXT.format(name=name, source="", front="", back=back)
+        plain += "" if store is None else totals.TEXT.format(store=store)
         return plain + _TIMED if is_timed else plain
     source = f"@source(type='nats', stream='{feed(name)}')\n"
     return _TEXT.format(name=name, source=source, front=", node='side=a'", back=", node='side=b'")
@@ -107,8 +115,8 @@ def expected(sent: Sequence[tuple[int, dict[str, Any]]], app: str) -> dict[str, 
     found: dict[str, list[Any]] = {}
     for spec in whole.groups:
         outputs = [c.stream.name for c in spec.outputs]
-        if INPUT in outputs:
-            # The partitioning layer only carries events on.
+        if INPUT in outputs or not outputs:
+            # The partitioning layer only carries events on; an aggregation is asked.
             continue
         found |= {stream: [] for stream in outputs}
         bound = bind_group(spec)

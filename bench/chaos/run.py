@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import traceback
 from dataclasses import dataclass, field, replace
@@ -16,12 +17,14 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.model import names
+from tests.support import databases
 
 if TYPE_CHECKING:
     from bench.chaos.scenario import Scenario
     from bench.chaos.scene import Scene
     from bench.chaos.stage import Stage
     from mesh.testing.cluster import Outside
+    from tests.support.databases import DatabaseServer, TestDatabase
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +63,24 @@ async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
     clock = SystemClock()
     started_s = clock.monotonic_s()
     name = f"{scenario.app_name}{run}"
-    text = app.text(
-        name,
-        in_sides=scenario.in_sides,
-        is_timed=scenario.is_timed,
-        has_standbys=scenario.has_standbys,
-    )
     outcome = Outcome(scenario.name, scenario.fault)
     try:
-        async with stage.look() as outside:
-            scene = scenario.scene(stage, outside, name, text, names.subject(name, app.INPUT))
+        async with stage.look() as outside, contextlib.AsyncExitStack() as ends:
+            store: TestDatabase | None = None
+            server: DatabaseServer | None = None
+            if scenario.has_database:
+                server = await asyncio.to_thread(ends.enter_context, databases.postgresql())
+                store = databases.new_database(server, stage.directory, "chaos")
+            text = app.text(
+                name,
+                in_sides=scenario.in_sides,
+                is_timed=scenario.is_timed,
+                has_standbys=scenario.has_standbys,
+                store=None if store is None else store.store(),
+            )
+            subject = names.subject(name, app.INPUT)
+            scene = scenario.scene(stage, outside, name, text, subject)
+            scene.server = server
             scene.is_lossy = scenario.is_lossy
             try:
                 if scenario.in_sides:

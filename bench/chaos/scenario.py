@@ -39,6 +39,8 @@ class Scenario:
     may_stop: bool = False
     #: The actions that it has.
     scene: type[Scene] = Scene
+    #: Whether the app has an aggregation in PostgreSQL as well, which is played with.
+    has_database: bool = False
     #: Why it can't be played yet; empty when it can.
     missing: str = ""
 

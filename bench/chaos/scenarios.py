@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from bench.chaos import door_scenarios, hostile_scenarios
-from bench.chaos.faults import forms, managers, servers, workers
+from bench.chaos.faults import databases, forms, managers, servers, workers
 from bench.chaos.scenario import Scenario
 from bench.chaos.stage import Topology
 from tools.links import When
@@ -288,6 +288,33 @@ SCENARIOS: Final = (
         servers.node_cut,
         _HOLDER_AWAY,
         topology=Topology.APART,
+    ),
+    Scenario(
+        "database-restarted",
+        "PostgreSQL with an aggregation killed and started again",
+        databases.restarted,
+        has_database=True,
+    ),
+    Scenario(
+        "database-away",
+        "no PostgreSQL for 25 s",
+        databases.away,
+        (r"will start again <app>-stored-1 .*does not answer", r"runs <app>-stored-1"),
+        has_database=True,
+    ),
+    Scenario(
+        "database-writer-killed",
+        "worker that writes PostgreSQL killed",
+        databases.writer_killed,
+        (r"runs <app>-stored-1", r"placed <app>-stored-1", r"runs <app>-stored-1"),
+        has_database=True,
+    ),
+    Scenario(
+        "database-and-writer-killed",
+        "PostgreSQL and the worker that writes it killed",
+        databases.both_killed,
+        (r"runs <app>-stored-1", r"placed <app>-stored-1", r"runs <app>-stored-1"),
+        has_database=True,
     ),
     *hostile_scenarios.SCENARIOS,
     *door_scenarios.SCENARIOS,

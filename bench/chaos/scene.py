@@ -10,7 +10,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.chaos import app
+from bench.chaos import app, totals
 from bench.chaos.compare import Compared, compare
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from bench.chaos.stage import Stage
     from mesh.testing.cluster import Outside
+    from tests.support.databases import DatabaseServer
     from tools.links import When
 
 #: Events a second, during faults.
@@ -63,12 +64,20 @@ class Scene:
     headers: dict[str, str] = field(default_factory=dict)
     #: Events from a number on are later by milliseconds.
     jumps: list[tuple[int, int]] = field(default_factory=list)
+    #: The database of the app's aggregation, if it has one.
+    server: DatabaseServer | None = None
     #: Whether the server may lose acknowledged events.
     is_lossy: bool = False
     _clock: SystemClock = field(default_factory=SystemClock)
     _fault: tuple[int, int] | None = None
     _stopped: bool = False
     _load: asyncio.Task[None] | None = None
+
+    @property
+    def database(self) -> DatabaseServer:
+        """The database of a scenario that has one."""
+        assert self.server is not None, "the scenario says that it has a database"
+        return self.server
 
     # --- progress
 
@@ -248,6 +257,10 @@ class Scene:
                 found[stream].append(row)
                 if self._fault is not None and row[1] <= self._fault[1] + AFTER:
                     last_ms = max(last_ms, message.metadata.timestamp.timestamp() * 1000)
+        if self.server is not None:
+            expected[totals.TOTALS] = totals.expected(sent)
+            js_stream = names.js_stream(self.name, app.INPUT)
+            found[totals.TOTALS] = await totals.found(self.outside, self.name, js_stream, STILL_S)
         recovery_s = None
         if self._fault is not None:
             recovery_s = max(0.0, (last_ms - self._fault[0]) / 1000)

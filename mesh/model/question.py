@@ -86,6 +86,8 @@ class AnswerTask:
     change: str = ""
     #: The name of the part in the markers of databases.
     producer: str = ""
+    #: By stream that the part reads by key: the key's attributes, and the number of partitions.
+    keys: Mapping[str, tuple[tuple[str, ...], int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

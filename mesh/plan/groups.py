@@ -18,7 +18,7 @@ from mesh.model.app import GroupMode, ScaleBounds
 from mesh.plan.bound import BoundAggregation, BoundApp, BoundPartition, BoundQuery, BoundTable
 from mesh.plan.dependencies import Uses, union, uses_of
 from mesh.plan.dist import AGGREGATION_PREFIX, DEFAULT_GROUP, Dist, read_dist
-from mesh.plan.stores import is_file, is_looked_up
+from mesh.plan.stores import is_in_file, is_looked_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -267,7 +267,7 @@ def _refuse_inner_dist(query: Query) -> None:
 def _refuse_scattered(groups: tuple[Group, ...], tables: Sequence[BoundTable]) -> None:
     """Refuse tables and named windows in two groups, or in a group of several instances."""
     stored = {table.schema.name for table in tables if find(table.annotations, "store")}
-    files = {table.schema.name for table in tables if is_file(table)}
+    files = {table.schema.name for table in tables if is_in_file(table.annotations)}
     # They are read from their database, by any instance.
     anywhere = {table.schema.name for table in tables if is_looked_up(table)} - files
 

@@ -126,9 +126,9 @@ def is_looked_up(table: BoundTable) -> bool:
     return kept == "false" or (not kept and find(annotation.annotations, "cache") is not None)
 
 
-def is_file(table: BoundTable) -> bool:
-    """Whether a table's database is a file of one machine."""
-    annotation = find(table.annotations, "store")
+def is_in_file(annotations: tuple[Annotation, ...]) -> bool:
+    """Whether the database of a table or an aggregation is a file of one machine."""
+    annotation = find(annotations, "store")
     urls = [annotation.get(key) for key in ("jdbc.url", "url")] if annotation is not None else []
     return any(url.removeprefix("jdbc:").startswith("sqlite") for url in urls if url is not None)
 

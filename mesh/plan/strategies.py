@@ -24,7 +24,7 @@ from mesh.plan.bound import (
     has_aggregate,
 )
 from mesh.plan.keys import Key, check_key_name, partition_key, spread_key
-from mesh.plan.stores import stored_in
+from mesh.plan.stores import is_in_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,11 +148,12 @@ def _wishes(group: Group, element: Element) -> list[_ReadRequirement]:
 
 def _aggregation_key(group: Group, aggregation: BoundAggregation) -> Key:
     """The columns that the events of ``aggregation`` must be divided by."""
-    if stored_in(aggregation) is not None:
+    if is_in_file(aggregation.annotations):
         raise not_supported(
-            f'an aggregation in a store in group "{group.name}" {group.width}',
+            f'an aggregation in a file of SQLite in group "{group.name}" {group.width}',
             aggregation.position,
-            hint=f"{group.to_unshare[0].upper()}{group.to_unshare[1:]}.",
+            hint=f"{group.to_unshare[0].upper()}{group.to_unshare[1:]}, or use a database with a "
+            "server.",
         )
     columns = aggregation.group_by
     attributes = aggregation.input.schema.names

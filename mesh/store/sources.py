@@ -5,19 +5,25 @@ Settings reach the processes of Spark, and those that answer questions, as their
 
 from __future__ import annotations
 
+import importlib
 import os
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
+from mesh.model.secrets import filled, names_in
 from mesh.plan.jdbc import database_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mesh.model.stored import Database, StoreOptions
 
 SHARD_VARIABLE: Final = "MESH_STORES_SHARD_ID"
 SOURCES_VARIABLE: Final = "MESH_STORES_SOURCES_FILE"
+SECRETS_VARIABLE: Final = "MESH_STORES_SECRETS"
 
 
 def shard() -> str:
@@ -25,19 +31,54 @@ def shard() -> str:
     return os.environ.get(SHARD_VARIABLE, "")
 
 
-def variables(shard_id: str, sources_file: str) -> dict[str, str]:
-    """The environment of processes that use databases."""
-    return {SHARD_VARIABLE: shard_id, SOURCES_VARIABLE: sources_file}
+def variables(shard_id: str, sources_file: str, secrets: str = "") -> dict[str, str]:
+    """The environment of processes that use databases.
+
+    ``secrets``: a function of the values of secrets by their names, as ``module:function``.
+    """
+    given = {SHARD_VARIABLE: shard_id, SOURCES_VARIABLE: sources_file}
+    return {**given, SECRETS_VARIABLE: secrets} if secrets else given
 
 
 def database(options: StoreOptions) -> Database:
-    """The database of a store: that of the annotation, or a named one of the settings.
+    """The database of a store, with the values of secrets that its options refer to.
+
+    It is that of the annotation, or a named one of the settings.
 
     Raises:
-        MeshError: MESH-S145, there is no such name, or the file can't be read.
+        MeshError: MESH-S145, there is no such name, or the file can't be read; MESH-C140 .. C142
+            for secrets.
     """
-    if options.database is not None:
-        return options.database
+    found = _named(options) if options.database is None else options.database
+    texts = (found.host, found.database, found.username, found.password)
+    wanted = names_in((*texts, *(value for _, value in found.parameters)))
+    if not wanted:
+        return found
+    values = _secrets(wanted)
+    host, name, username, password = (filled(text, values) for text in texts)
+    return replace(
+        found,
+        host=host,
+        database=name,
+        username=username,
+        password=password,
+        parameters=tuple((key, filled(text, values)) for key, text in found.parameters),
+    )
+
+
+def _secrets(wanted: frozenset[str]) -> Mapping[str, str]:
+    module, _, function = os.environ.get(SECRETS_VARIABLE, "").partition(":")
+    if not function:
+        raise MeshError(
+            "MESH-C142",
+            f'secret "{min(wanted)}" has no value',
+            detail="This process reads no secrets.",
+        )
+    found: Mapping[str, str] = getattr(importlib.import_module(module), function)(wanted)
+    return found
+
+
+def _named(options: StoreOptions) -> Database:
     file = os.environ.get(SOURCES_VARIABLE, "")
     given = _sources(file) if file else {}
     one = given.get(options.source or "")

@@ -20,6 +20,7 @@ import pyarrow.ipc
 
 from mesh.errors import MeshError
 from mesh.language.parser import parse, parse_on_demand_query
+from mesh.model.partition import partitions
 from mesh.model.question import Answer, AnswerTask, too_many_rows
 from mesh.operators.aggregations.rollup import Aggregation
 from mesh.operators.base import State, subset
@@ -191,19 +192,31 @@ def _stores(
 def _with_tables(stores: Environment, task: AnswerTask, state: State) -> Environment:
     """Let aggregations read the rows of their tables in databases."""
     position: Any = state.scalars.get("own/outputs", 0)
-    for one in stores.aggregations.values():
+    sources = {a.schema.name: a.input.schema.name for a in bound(task.app_text).aggregations}
+    for name, one in stores.aggregations.items():
         cells = one.cells
         if isinstance(cells, Aggregation) and cells.tables is not None:
-            cells.find_rows = _finder(cells.tables, task.producer, position)
+            key = task.keys.get(sources[name])
+            cells.find_rows = _finder(cells.tables, task, position, key)
     return stores
 
 
 def _finder(
-    tables: AggregationTables, producer: str, position: int
+    tables: AggregationTables,
+    task: AnswerTask,
+    position: int,
+    key: tuple[tuple[str, ...], int] | None,
 ) -> Callable[[TimeUnit, int, int], pa.RecordBatch]:
+    """Reads the rows of a part: with a key those of its groups, of which no other part has any."""
+
     def found(per: TimeUnit, start: int, end: int) -> pa.RecordBatch:
         where = database(tables.target.options)
-        return read_rows(where, tables[per], (start, end), producer, position)
+        rows = read_rows(where, tables[per], (start, end), task.producer, position)
+        if key is None:
+            return rows
+        names, count = key
+        part = partitions([rows.column(name) for name in names], count)
+        return rows.filter(pa.array(part == task.partition))
 
     return found
 

@@ -17,8 +17,7 @@ from mesh import scratch
 from mesh.functions import script_switch
 from mesh.jetstream.server import die_with_parent
 from mesh.model import codec
-from mesh.store import sources
-from mesh.worker import state_directory
+from mesh.worker import state_directory, store_secrets
 from mesh.worker.protocol import (
     CONFIG_VARIABLE,
     Ready,
@@ -151,5 +150,5 @@ def environment_of(config: SessionConfig) -> dict[str, str]:
     """The variables of a session, which its JVM and Python workers inherit."""
     settings = config.settings
     allowed = script_switch.switch(settings.functions.python)
-    stores = sources.variables(settings.stores.shard_id, settings.stores.sources_file)
+    stores = store_secrets.variables(settings)
     return {CONFIG_VARIABLE: codec.encode(config).decode(), **allowed, **stores}

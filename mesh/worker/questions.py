@@ -24,7 +24,7 @@ from mesh.logs import fields
 from mesh.model import codec, names
 from mesh.model.app import Strategy
 from mesh.model.question import AnswerTask, Question, Reply, is_inbox, to_messages
-from mesh.store import sources
+from mesh.worker import store_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,10 +79,9 @@ class Questions:
         self._bound = Bound(settings.queries.waiting_max, "questions wait for an answer")
         self._turn = asyncio.Lock()
         self._limiter = CapacityLimiter(1)
-        stores = settings.stores
         environment = {
             **script_switch.switch(settings.functions.python),
-            **sources.variables(stores.shard_id, stores.sources_file),
+            **store_secrets.variables(settings),
         }
         self._process = process or BoundedProcess(_ANSWERING, _exceeded, environment)
         self._subscription: Subscription | None = None
@@ -188,6 +187,7 @@ class Questions:
             question.is_divided,
             question.change,
             _producer(assignment, group, question.partition),
+            keys_of(group),
         )
 
 
@@ -195,6 +195,15 @@ def _producer(assignment: Assignment, group: GroupSpec, partition: int) -> str:
     """The name of a part in markers: see ``Executor.producer``."""
     own = names.producer(assignment.app_incarnation, group.name, group.edit, str(partition))
     return f"{group.app}/{own}"
+
+
+def keys_of(group: GroupSpec) -> dict[str, tuple[tuple[str, ...], int]]:
+    """By stream that a group reads by key: the key's attributes, and the number of partitions."""
+    return {
+        one.channel.stream.name: (tuple(one.channel.key), one.channel.partitions)
+        for one in group.inputs
+        if one.strategy is Strategy.BY_KEY and not one.channel.computed
+    }
 
 
 def _streams(group: GroupSpec, partition: int) -> tuple[str, ...]:

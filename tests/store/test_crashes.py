@@ -6,9 +6,12 @@ was stored.  A connection that ends in COMMIT has either outcome.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+import threading
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +23,7 @@ from mesh.spark import partition_task
 from mesh.spark.store_output import StoreOutput
 from mesh.store import writer
 from mesh.store.engine import engine_of
+from tests.support.commit_proxy import CommitProxy
 from tests.support.databases import DatabaseServer, TestDatabase, new_database
 from tests.support.trades import APP, TEN_MS, Node
 
@@ -61,8 +65,31 @@ def forget() -> None:
     partition_task._LIVE.clear()
 
 
-def node_of(directory: Path, store: TestDatabase) -> Node:
-    return Node(directory, APP.format(store=store.store()))
+_numbers = itertools.count(1)
+#: Amounts that a second time would double, and rows that go and come again.
+TABLES = """@App:name('TradeApp')
+define stream TradeStream (symbol string, price double, quantity long, timestamp long);
+{store} @PrimaryKey('symbol')
+define table Trades (symbol string, total long, number int, price double);
+from TradeStream select symbol, quantity as total, 1 as number, price update or insert into Trades
+set Trades.total = Trades.total + total, Trades.number = Trades.number + 1, Trades.price = price
+on Trades.symbol == symbol;
+from TradeStream[quantity % 5L == 0L] select symbol delete Trades on Trades.symbol == symbol;
+"""
+APPS = {
+    "aggregation": (
+        APP,
+        [
+            f"TradeAggregation_{n}"
+            for n in ("SECONDS", "MINUTES", "HOURS", "DAYS", "MONTHS", "YEARS")
+        ],
+    ),
+    "table": (TABLES, ["Trades"]),
+}
+
+
+def node_of(directory: Path, store: TestDatabase, kind: str = "aggregation") -> Node:
+    return Node(directory, APPS[kind][0].format(store=store.store()))
 
 
 def play(node: Node, before: Callable[[int], None] = lambda number: None) -> None:
@@ -75,15 +102,15 @@ def play(node: Node, before: Callable[[int], None] = lambda number: None) -> Non
     node.run(TEN_MS + 60_000)
 
 
-def content(store: TestDatabase) -> dict[str, list[tuple[Any, ...]]]:
+def content(store: TestDatabase, kind: str = "aggregation") -> dict[str, list[tuple[Any, ...]]]:
     """The rows of all tables, and the marker's position."""
     quote = "`" if store.database.backend is Backend.MYSQL else '"'
-    names = ("SECONDS", "MINUTES", "HOURS", "DAYS", "MONTHS", "YEARS")
     found = {
-        name: sorted(store.rows(f"select * from {quote}TradeAggregation_{name}{quote}"), key=str)
-        for name in names
+        name: sorted(store.rows(f"select * from {quote}{name}{quote}"), key=str)
+        for name in APPS[kind][1]
     }
-    return {**found, "marker": store.rows("select position from mesh_marker")}
+    marker = "select producer, position from mesh_marker order by producer"
+    return {**found, "marker": store.rows(marker)}
 
 
 def die() -> None:
@@ -125,17 +152,14 @@ def arm(step: str, store: TestDatabase) -> None:
     partition_task.PartitionTask.kept = keep  # type: ignore[assignment, method-assign]
 
 
-def attempt(directory: Path, store: TestDatabase, step: str, deadly: int) -> int:
-    """Play in a process of its own, which ends at a step of a run; the signal that ended it."""
+def attempt(node: Callable[[], Node], before: Callable[[int], None]) -> int:
+    """Play in a process of its own, which may end in any run; the signal that ended it."""
     child = os.fork()
     if not child:
         try:
             # The rows of the last durations go through COPY.
             vars(writer)["COPY_ROWS"] = 2
-            play(
-                node_of(directory, store),
-                lambda number: arm(step, store) if number == deadly else None,
-            )
+            play(node(), before)
             os._exit(0)
         except BaseException:
             traceback.print_exc()
@@ -159,30 +183,116 @@ def server_of(store: TestDatabase, request: pytest.FixtureRequest) -> DatabaseSe
 
 
 @pytest.mark.extended
+@pytest.mark.parametrize("kind", APPS)
 def test_a_process_that_is_killed_at_any_step_changes_nothing(
-    store: TestDatabase, other: TestDatabase, tmp_path: Path
+    store: TestDatabase, other: TestDatabase, tmp_path: Path, kind: str
 ) -> None:
-    play(node_of(tmp_path / "calm", other))
+    play(node_of(tmp_path / "calm", other, kind))
     forget()
     killed = 0
     for step in STEPS:
         for deadly in DEADLY:
-            killed += attempt(tmp_path / "killed", store, step, deadly) == signal.SIGKILL
-            assert attempt(tmp_path / "killed", store, "never", -1) == 0
-            assert content(store) == content(other), (step, deadly)
+
+            def node() -> Node:
+                return node_of(tmp_path / "killed", store, kind)
+
+            def armed(number: int, step: str = step, deadly: int = deadly) -> None:
+                if number == deadly:
+                    arm(step, store)
+
+            killed += attempt(node, armed) == signal.SIGKILL
+            assert attempt(node, lambda number: None) == 0
+            assert content(store, kind) == content(other, kind), (step, deadly)
             # The next step is that of another life.
             (tmp_path / "killed").rename(tmp_path / f"{step}-{deadly}")
-            clear(store)
+            clear(store, kind)
     assert killed == len(STEPS) * len(DEADLY)
 
 
-def clear(store: TestDatabase) -> None:
+def clear(store: TestDatabase, kind: str) -> None:
     """Empty all tables."""
     quote = "`" if store.database.backend is Backend.MYSQL else '"'
-    names = ("SECONDS", "MINUTES", "HOURS", "DAYS", "MONTHS", "YEARS")
     with engine_of(store.database).begin() as connection:
-        for name in (*(f"{quote}TradeAggregation_{n}{quote}" for n in names), "mesh_marker"):
+        for name in (*(f"{quote}{name}{quote}" for name in APPS[kind][1]), "mesh_marker"):
             connection.execute(sa.text(f"DELETE FROM {name}"))
+
+
+@pytest.fixture(params=[Backend.POSTGRESQL, Backend.MYSQL])
+def proxied(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[TestDatabase, TestDatabase, CommitProxy]]:
+    """A database, the same through a relay, and the relay."""
+    name = "postgresql" if request.param is Backend.POSTGRESQL else "mariadb"
+    server: DatabaseServer = request.getfixturevalue(name)
+    store = new_database(server, tmp_path, f"proxied{next(_numbers)}")
+    proxy = CommitProxy(server.port)
+    url = store.url.replace(f":{server.port}/", f":{proxy.port}/")
+    yield store, TestDatabase(url, replace(store.database, port=proxy.port)), proxy
+    proxy.close()
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("is_written", [True, False], ids=["written", "lost"])
+@pytest.mark.parametrize("kind", APPS)
+def test_a_process_that_is_killed_in_commit_changes_nothing(
+    proxied: tuple[TestDatabase, TestDatabase, CommitProxy],
+    tmp_path: Path,
+    kind: str,
+    is_written: bool,
+) -> None:
+    """It is killed while the COMMIT is on its way, and the database receives this or does not."""
+    store, through, proxy = proxied
+    calm = new_database(None, tmp_path, "calm")
+    play(node_of(tmp_path / "calm", calm, kind))
+    forget()
+    told, tell = os.pipe()
+
+    def armed(number: int) -> None:
+        if number == DEADLY[0]:
+            os.write(tell, str(os.getpid()).encode())
+            # Until the relay is armed.
+            os.read(ready, 1)
+
+    ready, go = os.pipe()
+
+    def arm_proxy() -> None:
+        child = int(os.read(told, 20))
+        proxy.arm(is_written=is_written, meanwhile=lambda: os.kill(child, signal.SIGKILL))
+        os.write(go, b"!")
+
+    watching = threading.Thread(target=arm_proxy)
+    watching.start()
+    assert attempt(lambda: node_of(tmp_path / "cut", through, kind), armed) == signal.SIGKILL
+    watching.join()
+    for end in (told, tell, ready, go):
+        os.close(end)
+    assert attempt(lambda: node_of(tmp_path / "cut", through, kind), lambda number: None) == 0
+    assert proxy.cuts == 1
+    assert content(store, kind) == content(calm, kind)
+
+
+@pytest.mark.parametrize("is_written", [True, False], ids=["written", "lost"])
+def test_a_connection_that_is_cut_in_commit_on_the_wire_has_either_outcome(
+    proxied: tuple[TestDatabase, TestDatabase, CommitProxy],
+    tmp_path: Path,
+    is_written: bool,
+) -> None:
+    store, through, proxy = proxied
+    calm = new_database(None, tmp_path, "calm")
+    play(node_of(tmp_path / "calm", calm, "table"))
+    forget()
+    node = node_of(tmp_path / "cut", through, "table")
+
+    def armed(number: int) -> None:
+        if number == DEADLY[0] and not proxy.cuts:
+            proxy.arm(is_written=is_written)
+
+    with pytest.raises(MeshError, match="MESH-S140"):
+        play(node, armed)
+    forget()
+    play(node)
+    assert proxy.cuts == 1
+    assert content(store, "table") == content(calm, "table")
 
 
 @pytest.mark.parametrize("is_written", [True, False], ids=["written", "lost"])

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mesh.model.stored import Database
 
 USER, PASSWORD, NAME = "mesh", "secret-of-the-store", "TestDB"
-_POSTGRESQL = Path("/usr/lib/postgresql/15/bin")
+POSTGRESQL = Path("/usr/lib/postgresql/15/bin")
 _STARTS = 400
 
 
@@ -83,7 +83,7 @@ class DatabaseServer:
 @contextmanager
 def postgresql() -> Iterator[DatabaseServer]:
     """A server of PostgreSQL, which refuses to run as root."""
-    if not (_POSTGRESQL / "postgres").exists():
+    if not (POSTGRESQL / "postgres").exists():
         pytest.skip("PostgreSQL 15 is not installed")
     as_user = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
     as_user = as_user if os.geteuid() == 0 else []
@@ -95,13 +95,13 @@ def postgresql() -> Iterator[DatabaseServer]:
         (directory / "password").chmod(0o644)
         subprocess.run(
             [
-                *as_user, str(_POSTGRESQL / "initdb"), "-D", str(data), "-U", USER, "-A",
+                *as_user, str(POSTGRESQL / "initdb"), "-D", str(data), "-U", USER, "-A",
                 "scram-sha-256", f"--pwfile={directory}/password", "-E", "UTF8", "--no-sync",
             ],
             check=True, capture_output=True,
         )  # fmt: skip
         command = [
-            *as_user, str(_POSTGRESQL / "postgres"), "-D", str(data), "-p", str(port), "-k",
+            *as_user, str(POSTGRESQL / "postgres"), "-D", str(data), "-p", str(port), "-k",
             str(directory), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off",
             "-c", "wal_level=logical",
         ]  # fmt: skip

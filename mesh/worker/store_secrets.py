@@ -1,0 +1,62 @@
+"""Secrets in ``@store`` and in the file of data sources, for the processes that use databases.
+
+These are Python workers of Spark and the process that answers questions.  ``mesh.store`` knows no
+NATS, so it finds this function by its name in the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from mesh.jetstream.connection import close, connect
+from mesh.jetstream.secret_store import SecretStore
+from mesh.model import codec
+from mesh.settings import Settings
+from mesh.store import sources
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+SETTINGS_VARIABLE: Final = "MESH_STORES_SETTINGS"
+_FUNCTION: Final = "mesh.worker.store_secrets:values"
+#: Values are read again after this time: a question need not connect to NATS each time.
+_KEPT_S: Final = 30.0
+_known: dict[str, tuple[float, str]] = {}
+
+
+def variables(settings: Settings) -> dict[str, str]:
+    """The environment of processes that use databases."""
+    return {
+        **sources.variables(settings.stores.shard_id, settings.stores.sources_file, _FUNCTION),
+        SETTINGS_VARIABLE: codec.encode(settings).decode(),
+    }
+
+
+def values(wanted: Collection[str]) -> Mapping[str, str]:
+    """Values by name, at most half a minute old.
+
+    Raises:
+        MeshError: MESH-N110, no server answers; MESH-C140 .. C142, see ``SecretStore``.
+    """
+    now_s = time.monotonic()
+    missing = [n for n in wanted if n not in _known or now_s - _known[n][0] > _KEPT_S]
+    if missing:
+        settings = codec.decode(Settings, os.environ[SETTINGS_VARIABLE].encode())
+        # The caller's thread may have a loop of its own.
+        with ThreadPoolExecutor(1) as threads:
+            found = threads.submit(asyncio.run, _read(settings, missing)).result()
+        _known.update({name: (now_s, value) for name, value in found.items()})
+    return {name: _known[name][1] for name in wanted}
+
+
+async def _read(settings: Settings, wanted: Collection[str]) -> Mapping[str, str]:
+    client = await connect(settings.nats, "mesh-store-secrets")
+    try:
+        store = SecretStore(client.jetstream(), settings.secrets.key_file)
+        return await store.values(wanted)
+    finally:
+        await close(client)
