@@ -20,6 +20,7 @@ from mesh.worker import probes, state_directory
 from mesh.worker.agent import Agent
 from mesh.worker.child import SessionProcess
 from mesh.worker.children import HOST, Children
+from mesh.worker.door_checks import DoorChecks
 from mesh.worker.protocol import SessionConfig
 from mesh.worker.questions import Questions
 
@@ -65,6 +66,7 @@ async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[a
         return found.value.spec.text if found is not None else None
 
     questions = Questions(client, name, settings, clock, session.instances, app_text)
+    checks = DoorChecks(client, config)
     agent = Agent(name, settings, client, view, clock, session, journal, questions)
     served.state, served.metrics = agent.state, agent.metrics
     try:
@@ -74,6 +76,7 @@ async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[a
         raise
 
     await questions.start()
+    await checks.start()
     task = asyncio.create_task(agent.run())
     try:
         yield task
@@ -83,6 +86,7 @@ async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[a
     finally:
         await end([task])
         await questions.stop()
+        await checks.stop()
         await agent.leave()
         await journal.stop()
         await view.stop()
