@@ -67,6 +67,7 @@ def _cpu_s() -> tuple[float, float]:
 
 async def timed(stage: Stage, group: str, name: str, count: int) -> dict[str, float]:
     """Rates of an instance, from its first events until it has passed on ``count`` in all."""
+    stage.deadline_s = 300.0
     instance = stage.start(group)
     # The first ones import.
     await stage.until("the first rows", lambda: instance._counts()["rows_out"])

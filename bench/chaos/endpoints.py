@@ -33,6 +33,8 @@ class Endpoint:
         self.manner = Manner.CLOSED
         #: By key, in the order of arrival: time in milliseconds, and the body.
         self.found: dict[str, tuple[float, Any]] = {}
+        #: Time of the last new one, seconds of a clock that only grows.
+        self.last_s = 0.0
         #: Requests with a key that was there already; those whose body was another one.
         self.repeats = self.changed = 0
         self._clock = SystemClock()
@@ -84,5 +86,6 @@ class Endpoint:
             self.changed += self.found[key][1] != event
         else:
             self.found[key] = (self._clock.wall_ms(), event)
+            self.last_s = self._clock.monotonic_s()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         await writer.drain()

@@ -90,6 +90,7 @@ _BODIES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "PUT /siddhi-apps": ("text/plain", _TEXT),
     "POST /siddhi-apps/plan": ("text/plain", _TEXT),
     "POST /siddhi-apps/{app}/fork": ("text/plain", _TEXT),
+    "POST /siddhi-apps/check": ("text/plain", _TEXT),
     "PUT /secrets/{secret}": ("text/plain", _TEXT),
     "POST /error-handler/{app}/replay": ("application/json", _OBJECT),
     "POST /simulation/single": ("application/json", _EVENT),

@@ -11,6 +11,7 @@
     GET    /siddhi-apps/{app}/verification  faults and risks of what NATS stores of it
     GET    /siddhi-apps/{app}/errors    ?limit=100, the last events that could not be read
     POST   /siddhi-apps/plan            the plan and the changes of a text, which is not deployed
+    POST   /siddhi-apps/check           its sources and sinks, each opened where it would run
     PUT    /siddhi-apps/{app}           pauses an app that runs, resumes one that is paused;
                                         ?active=true or false says which
     POST   /siddhi-apps/{app}/scale     ?group=g&parallel=4, the status; 422 where it can't be
@@ -116,6 +117,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             route("/siddhi-apps", routes.deploy, "POST"),
             route("/siddhi-apps", routes.update, "PUT"),
             route("/siddhi-apps/plan", routes.preview, "POST"),
+            route("/siddhi-apps/check", routes.check, "POST"),
             route("/siddhi-apps/{app}", routes.app, "GET"),
             route("/siddhi-apps/{app}", routes.switch, "PUT"),
             route("/siddhi-apps/{app}", routes.undeploy, "DELETE"),
@@ -177,6 +179,12 @@ class Routes:
         text, reset = await app_text(request), request.query_params.getlist("reset")
         await require_for_text(self._service, Permission.APPS_MANAGE, text)
         return Json(await self._service.preview(text, reset=reset))
+
+    async def check(self, request: Request) -> Response:
+        """Open each source and sink of the text of the body where it would run, and a sample."""
+        text = await _text(request)
+        await require_for_text(self._service, Permission.APPS_MANAGE, text)
+        return Json(await self._service.check(text))
 
     async def switch(self, request: Request) -> Response:
         """Pause an app, or resume it if it is paused."""

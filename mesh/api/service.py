@@ -298,6 +298,13 @@ class Service(Protocol):
         """
         ...
 
+    async def check(self, text: str) -> Any:
+        """Results of opening each source and sink of an app by a worker that would run it.
+
+        MESH-L* and MESH-P* for faults of the text; what can't be opened is a part of the answer.
+        """
+        ...
+
     async def pause(self, app: str, *, by: str) -> Any:
         """Stop an app's instances, and keep all else; the app's status."""
         ...

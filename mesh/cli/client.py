@@ -25,6 +25,9 @@ _MARGIN_S = 15.0
 _REPLACE_S = 60.0
 #: Interval at which a manager that starts is asked, seconds.
 _LOOK_S = 0.2
+#: Workers open one source or sink after the other.
+_CHECK_S = 210.0
+_TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 #: A state may be large.
 _BACKUP_S = 600.0
 
@@ -87,6 +90,14 @@ class Client:
                 timeout=_REPLACE_S,
             ),
         )
+
+    def check(self, text: str) -> list[dict[str, Any]]:
+        """Open an app's sources and sinks where they would run; the results."""
+        return cast(
+            "list[dict[str, Any]]",
+            self._ask("POST", "/siddhi-apps/check", content=text.encode(), headers=_TEXT,
+                      timeout=_CHECK_S),
+        )  # fmt: skip
 
     def scale(self, app: str, group: str, parallel: int) -> dict[str, Any]:
         """Change the number of instances of a group; returns the app's status."""

@@ -1,18 +1,21 @@
-"""``mesh check``: opens the sources and sinks of an app from this machine."""
+"""``mesh check``: opens the sources and sinks of an app where they would run."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mesh.cli.options import ConfigOption, OutputOption  # noqa: TC001 - as above
+from mesh.cli.client import Client
+from mesh.cli.options import ConfigOption, OutputOption, takes_cluster
 from mesh.cli.output import Output, show_json, show_table
+from mesh.cli.variables import VarOption, given_variables
 
 if TYPE_CHECKING:
+    from mesh.cli.context import Context
     from mesh.receiver.checking import Found
     from mesh.settings import Settings
 
@@ -24,41 +27,62 @@ def add_to(app: typer.Typer) -> None:
     app.command(rich_help_panel="An app's text")(check)
 
 
+@takes_cluster
 def check(
-    file: FileArgument, config: ConfigOption = None, output: OutputOption = Output.TEXT
+    file: FileArgument,
+    local: Annotated[
+        bool, typer.Option("--local", help="From this machine, though there is a cluster.")
+    ] = False,
+    config: ConfigOption = None,
+    var: VarOption = None,
+    *,
+    at: Context,
+    output: OutputOption = Output.TEXT,
 ) -> None:
-    """Open each source and sink of an app from this machine, and read a sample.
+    """Open each source and sink of an app where it would run, and read a sample.
 
-    Run it where a worker runs, with the worker's settings: files, addresses and references are that
-    worker's. Nothing is stored, sent or acknowledged. The exit code is 1 if one can't be opened.
+    In a cluster its workers do so. Without one, with `--local` or with `--config`, this machine
+    does: with a worker's settings, whose files, addresses and references are then that worker's.
+    Nothing is stored, sent or acknowledged. The exit code is 1 if one can't be opened.
 
-    Example: `mesh check app.siddhi --config conf/mesh.yaml`
+    Example: `mesh check app.siddhi`, or `mesh check app.siddhi --config conf/mesh.yaml`
     """
     from mesh import settings
+    from mesh.language.substitution import substitute, variables_for
 
     text = file.read_text("utf-8")
-    found = asyncio.run(_check(text, settings.load(config)))
+    text = substitute(text, variables_for(text, given_variables(var)))
+    if at.server and not local and config is None:
+        with Client(at) as client:
+            found = client.check(text)
+    else:
+        found = [asdict(one) for one in asyncio.run(_check(text, settings.load(config)))]
     if output is Output.JSON:
-        show_json([asdict(one) for one in found])
+        show_json(found)
     else:
         show_table(
-            ("stream", "source or sink", "address", "result"),
-            [(one.stream, one.name, one.endpoint or None, _result(one)) for one in found],
-        )
+            ("stream", "source or sink", "address", "worker", "result"),
+            [
+                (one["stream"], one["name"], one["endpoint"] or None, one.get("worker") or None,
+                 _result(one))
+                for one in found
+            ],
+        )  # fmt: skip
         for one in found:
-            for event in one.sample:
-                typer.echo(f"{one.stream}: {event}")
-            for reason in one.refused:
-                typer.echo(f"{one.stream}: can't be read: {reason}")
-    if any(one.problem for one in found):
+            for event in one["sample"]:
+                typer.echo(f"{one['stream']}: {event}")
+            for reason in one["refused"]:
+                typer.echo(f"{one['stream']}: can't be read: {reason}")
+    if any(one["problem"] for one in found):
         raise typer.Exit(1)
 
 
-def _result(one: Found) -> str:
-    if one.problem:
-        return one.problem
-    if one.sample or one.refused:
-        return f"opens; {len(one.sample)} of {len(one.sample) + len(one.refused)} can be read"
+def _result(one: dict[str, Any]) -> str:
+    if one["problem"]:
+        return str(one["problem"])
+    if one["sample"] or one["refused"]:
+        count = len(one["sample"])
+        return f"opens; {count} of {count + len(one['refused'])} can be read"
     return "opens"
 
 

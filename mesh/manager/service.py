@@ -18,6 +18,7 @@ from mesh.errors import MeshError
 from mesh.jetstream import journal
 from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import connector_options
+from mesh.manager import door_checks
 from mesh.manager.backups import Backups
 from mesh.manager.deployments import UNDEPLOY_S, Deployments, paused_error
 from mesh.manager.desired_state import DesiredState, refusals
@@ -148,6 +149,10 @@ class ManagerService:
     async def preview(self, text: str, *, reset: Collection[str] = ()) -> Preview:
         """See ``Deployments.preview``."""
         return await self._deployments.preview(text, reset)
+
+    async def check(self, text: str) -> list[dict[str, Any]]:
+        """See ``mesh.manager.door_checks``."""
+        return await door_checks.check(self._client, text, self._view.snapshot())
 
     async def pause(self, app: str, *, by: str = "") -> AppStatus:
         """Stop the instances of an app; its channels, states and positions stay.

@@ -145,6 +145,11 @@ def door_subject(app: str, group: str) -> str:
     return f"{ROOT}._ask.door.{app}.{group}"
 
 
+def check_subject(worker: str) -> str:
+    """Subject of managers' requests to a worker to open sources and sinks of an app."""
+    return f"{ROOT}._ask.check.{worker}"
+
+
 def question_subject(worker: str) -> str:
     """Subject of managers' questions to a worker about the states that it has stored."""
     return f"{ROOT}._ask.{worker}"

@@ -147,7 +147,16 @@ def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
             return Permissions(
                 (*_of_workers(role), "mesh.*.>", own, f"{inbox(Role.MANAGER)}.>", *sinks),
                 # Events and markers notify it of news in streams that it reads in any case.
-                (own, names.question_subject("*"), *(_NEWS if role is Role.WORKER else ())),
+                (
+                    own,
+                    names.question_subject("*"),
+                    names.check_subject("*"),
+                    # Replays, and answers that wait for a request or for a call's source.
+                    names.door_subject("*", "*"),
+                    names.answer_subject("*"),
+                    f"{names.ROOT}._ask.call.*.*.*",
+                    *(_NEWS if role is Role.WORKER else ()),
+                ),
                 (*_private(), _AUDIT, *_removal(_KEPT)),
                 (names.query_subject("*"), names.table_change_subject("*"), _AUDIT),
             )

@@ -22,7 +22,7 @@ from mesh.receiver.instance import Opened
 from mesh.receiver.sinks import endpoint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from mesh.connect.contract import Batch
     from mesh.receiver.environment import Environment
@@ -38,6 +38,8 @@ _INSTANCE: Final = "mesh-check"
 class Found:
     """The result for one source, or one destination of a sink."""
 
+    #: Of the source or sink among those of the app, from 0.
+    number: int
     stream: str
     #: ``source http``, ``sink http 2``.
     name: str
@@ -49,16 +51,19 @@ class Found:
     refused: tuple[str, ...] = ()
 
 
-async def check_app(text: str, environment: Environment) -> list[Found]:
-    """Check each source and sink of an app in turn.
+async def check_app(
+    text: str, environment: Environment, only: Collection[int] | None = None
+) -> list[Found]:
+    """Check each source and sink of an app in turn, or those of some numbers.
 
     Raises:
         MeshError: the text is invalid, or a source or sink can't run here.
     """
     bound = bind(parse(text))
     found = []
-    for stream, annotation in bound.stream_annotations:
-        if annotation.name.lower() not in ("source", "sink"):
+    all_doors = [d for d in bound.stream_annotations if d[1].name.lower() in ("source", "sink")]
+    for place, (stream, annotation) in enumerate(all_doors):
+        if only is not None and place not in only:
             continue
         door = door_of(annotation)
         schema = bound.stream(stream)
@@ -68,17 +73,24 @@ async def check_app(text: str, environment: Environment) -> list[Found]:
         opened = Opened(door, spec, schema, make_mapper(door, schema))
         for number, options in enumerate(door.destinations or ({},), 1):
             name = door.connector + (f" {number}" if len(door.destinations) > 1 else "")
-            found.append(await _checked(bound.name, name, opened, options, environment))
+            found.append(await _checked(bound.name, place, name, opened, options, environment))
     return found
 
 
 async def _checked(
-    app: str, name: str, opened: Opened, options: Mapping[str, str], environment: Environment
+    app: str,
+    place: int,
+    name: str,
+    opened: Opened,
+    options: Mapping[str, str],
+    environment: Environment,
 ) -> Found:
     stream = opened.stream.name
     endpoint = ""
     try:
-        values = opened.values(environment, options)
+        wanted = opened.secrets(environment)
+        secrets = await environment.secrets(wanted) if wanted else {}
+        values = opened.values(environment, options, secrets)
         endpoint = endpoint_of(values).replace("{app}", app).replace("{stream}", stream)
         kind = getattr(opened.mapper, "content_type", "")
         context = Context(
@@ -89,15 +101,15 @@ async def _checked(
     # A connector is code of others.
     except Exception as error:
         detail = f": {error.detail}" if isinstance(error, MeshError) and error.detail else ""
-        return Found(stream, name, endpoint, f"{error}{detail}" or type(error).__name__)
+        return Found(place, stream, name, endpoint, f"{error}{detail}" or type(error).__name__)
     if batch is None or not batch.payloads:
-        return Found(stream, name, endpoint)
+        return Found(place, stream, name, endpoint)
     payloads = batch.payloads[:_SAMPLE_EVENTS]
     properties = batch.properties[:_SAMPLE_EVENTS] if batch.properties is not None else None
     read = opened.mapper.decode(payloads, properties)
     reasons = tuple(reason for _, _, reason in read.errors)
     sample = tuple(read.rows.slice(0, _SAMPLE_EVENTS).to_pylist())
-    return Found(stream, name, endpoint, sample=sample, refused=reasons)
+    return Found(place, stream, name, endpoint, sample=sample, refused=reasons)
 
 
 async def _opened(connector: Any, opened: Opened, context: Context) -> Batch | None:

@@ -48,6 +48,9 @@ DEADLINE_S: Final = 30.0
 class Stage:
     """One app's channels, and instances that a test starts and stops."""
 
+    #: Timeout of each wait, seconds.
+    deadline_s = DEADLINE_S
+
     def __init__(
         self,
         client: Client,
@@ -85,7 +88,7 @@ class Stage:
     async def until(self, what: str, condition: Callable[[], Any]) -> Any:
         """The value of a condition, once it is true."""
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(self.deadline_s):
                 while True:
                     found = condition()
                     if asyncio.iscoroutine(found):

@@ -43,7 +43,7 @@ _LOGINS: Final = (
 )  # fmt: skip
 
 
-def _environment() -> dict[str, str]:
+def inherited() -> dict[str, str]:
     """This process's environment without logins: apps may run Python in the session."""
     return {name: v for name, v in os.environ.items() if not name.startswith(_LOGINS)}
 
@@ -74,7 +74,7 @@ class SessionProcess:
             *self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**_environment(), **environment_of(self._config)},
+            env={**inherited(), **environment_of(self._config)},
             # Its own group, so that its JVM and Python workers can be killed with it.
             start_new_session=True,
             preexec_fn=die_with_parent(),

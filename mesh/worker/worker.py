@@ -21,6 +21,7 @@ from mesh.worker import probes, state_directory
 from mesh.worker.agent import Agent
 from mesh.worker.child import SessionProcess
 from mesh.worker.children import HOST, Children
+from mesh.worker.door_checks import DoorChecks
 from mesh.worker.protocol import SessionConfig
 from mesh.worker.questions import Questions
 
@@ -79,6 +80,7 @@ async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[a
         return found.value.spec.text if found is not None else None
 
     questions = Questions(client, name, settings, clock, session.instances, app_text)
+    checks = DoorChecks(client, config)
     agent = Agent(name, settings, client, view, clock, session, journal, questions)
     served.state, served.metrics = agent.state, agent.metrics
     try:
@@ -88,6 +90,7 @@ async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[a
         raise
 
     await questions.start()
+    await checks.start()
     task = asyncio.create_task(agent.run())
     try:
         yield task
@@ -97,6 +100,7 @@ async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[a
     finally:
         await end([task])
         await questions.stop()
+        await checks.stop()
         await agent.leave()
         await journal.stop()
         await view.stop()

@@ -44,7 +44,7 @@ def shell(dev: Dev, command: str, **variables: str) -> str:
 
 def test_the_commands_of_the_readme_work_one_after_the_other(dev: Dev) -> None:
     page = (ROOT / "README.md").read_text("utf-8")
-    part = page.split("## From the demo to your own app")[1].split("### HTTP in, HTTP out")[0]
+    part = page.split("## From the demo to your own app")[1].split("### HTTP in, Kafka out")[0]
     lines = [line[4:] for line in part.splitlines() if line.startswith("    ")]
     text = [line for line in lines if line.startswith(("@", "define ", "from "))]
     (dev.directory / "shop.siddhi").write_text("\n".join(text) + "\n")

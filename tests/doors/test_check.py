@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from mesh.cli.commands import app
+from tests.support.agents import look
+from tests.support.api import OPEN, FakeService, served
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
+    from tests.support.agents import Cluster, Eye
 
 pytestmark = pytest.mark.nats
 
@@ -57,3 +62,68 @@ def test_each_is_opened_and_nothing_is_changed(nats_server: NatsServer, tmp_path
     assert (tmp_path / "out.csv").read_text() == "kept\n"
     shown = CliRunner().invoke(app, ["check", str(path), "--config", str(config)])
     assert "1 of 2 can be read" in shown.output
+
+
+IN_CLUSTER = """@App:name('Checked')
+@source(type='file', file.uri='{directory}/in.csv', @map(type='csv'))
+define stream S (k string, n int);
+@sink(type='file', file.uri='{directory}/out.csv', append='false', @map(type='csv'))
+@sink(type='file', file.uri='/etc/x', @map(type='csv'))
+define stream T (k string, n int);
+from S select k, n insert into T;
+"""
+
+
+def test_workers_open_what_they_would_run(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a,1\nb,x\n")
+    (tmp_path / "out.csv").write_text("kept\n")
+    text = IN_CLUSTER.format(directory=tmp_path)
+
+    async def scene(eye: Eye) -> None:
+        nowhere = await eye.service.check(text)
+        assert {one["problem"] for one in nowhere} == {"no worker that is ready has this connector"}
+        # Only the worker has the directory open, and only w2 takes sources.
+        cluster.worker(
+            "w1", MESH_RECEIVER_FILE_ROOTS=str(tmp_path), MESH_WORKER_TAKES_RECEIVERS="false"
+        )
+        cluster.worker("w2", MESH_RECEIVER_FILE_ROOTS=str(tmp_path))
+        await eye.until("workers", lambda: {"w1", "w2"} <= set(eye.ready()), 40)
+        found = await eye.service.check(text)
+        assert [(one["number"], one["worker"], one["name"]) for one in found] == [
+            (0, "w2", "source file"), (1, "w1", "sink file"), (2, "w1", "sink file"),
+        ]  # fmt: skip
+        assert found[0]["sample"] == [{"k": "a", "n": 1}]
+        assert len(found[0]["refused"]) == 1
+        assert not found[1]["problem"]
+        assert "is not open to connectors" in found[2]["problem"]
+        assert (tmp_path / "out.csv").read_text() == "kept\n"
+        # A worker that is there no more says nothing.
+        cluster.signal("w1", signal.SIGKILL)
+        cluster.processes["w1"].wait()
+        gone = await eye.service.check(text)
+        assert any("does not answer" in one["problem"] for one in gone) or {
+            one["worker"] for one in gone
+        } == {"w2"}
+
+    look(cluster, scene)
+
+
+@pytest.mark.parametrize(("text", "status"), [("good", 0), ("bad", 1)])
+def test_a_cluster_is_asked_unless_this_machine_is_meant(
+    tmp_path: Path, text: str, status: int
+) -> None:
+    path = tmp_path / "app.siddhi"
+    path.write_text(text)
+
+    async def scene() -> Result:
+        async with served(FakeService(), OPEN) as api:
+            given = ["check", str(path), "--server", api.url]
+            return await asyncio.to_thread(lambda: CliRunner().invoke(app, given))
+
+    done = asyncio.run(scene())
+    assert done.exit_code == status, done.output
+    assert "w1" in done.output
+    assert ("can't be opened" in done.output) == bool(status)
+    # The text is no app, which this machine finds out by itself.
+    local = CliRunner().invoke(app, ["check", str(path), "--local"])
+    assert "w1" not in local.output

@@ -13,6 +13,7 @@ import pytest
 
 from mesh.jetstream import server
 from mesh.manager.manager import running
+from mesh.model import names
 from mesh.settings import ManagerSettings, NatsSettings, Settings
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
@@ -189,6 +190,37 @@ def test_a_worker_changes_no_desired_state(guarded: NatsServer) -> None:
             ):
                 assert await worker.is_refused(subject), subject
             assert (await service.app("Shop")).text == SHOP
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        names.door_subject("Shop", "sink-T"),
+        names.answer_subject("request"),
+        names.call_subject("Shop", "sink", 200),
+        names.check_subject("w1"),
+        names.question_subject("w1"),
+    ],
+)
+def test_a_worker_hears_what_it_is_asked(guarded: NatsServer, subject: str) -> None:
+    async def scene() -> None:
+        async with user(guarded, "worker") as worker, user(guarded, "manager") as manager:
+
+            async def answer(message: Any) -> None:
+                await message.respond(b"here")
+
+            await worker.client.subscribe(subject, cb=answer)
+            await worker.client.flush()
+            assert worker.violations.count == 0
+            reply = b""
+            async with asyncio.timeout(20):
+                while not reply:
+                    # The server may know of the interest a little later.
+                    with contextlib.suppress(nats.errors.NoRespondersError):
+                        reply = (await manager.client.request(subject, b"?", timeout=10)).data
+            assert reply == b"here"
 
     asyncio.run(scene())
 

@@ -327,6 +327,11 @@ class FakeService:
             raise MeshErrors([MeshError("MESH-L100", "no app"), MeshError("MESH-L101", "nor one")])
         return {"app": "Shop", "is_new": "Shop" not in self.texts, "reset": list(reset)}
 
+    async def check(self, text: str) -> list[dict[str, Any]]:
+        found = {"number": 0, "stream": "S", "name": "source http", "endpoint": "http://h/",
+                 "sample": [{"n": 1}], "refused": [], "worker": "w1"}  # fmt: skip
+        return [{**found, "problem": "" if "good" in text else "can't be opened"}]
+
     async def pause(self, app: str, *, by: str) -> dict[str, str]:
         self._text(app)
         self.paused.add(app)

@@ -31,7 +31,7 @@ class BackgroundPublisher:
         """Nothing is under way."""
         self._pool: ThreadPoolExecutor | None = None
         self._run: Future[None] | None = None
-        #: Whose output is under way; None for none.
+        #: The owner of the output that is under way; None for none.
         self.owner: Owner | None = None
 
     def publish(
@@ -44,7 +44,7 @@ class BackgroundPublisher:
         """Publish the output of a run, when the earlier one has been published.
 
         Args:
-            owner: whose output it is.
+            owner: the member and part that it belongs to.
             publisher: to its streams.
             output: its rows.
             published: called by the thread once everything is acknowledged.

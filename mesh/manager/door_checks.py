@@ -1,0 +1,127 @@
+"""``mesh check`` in a cluster: each source and sink is opened by a worker that would run it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from nats.errors import Error as NatsError
+
+from mesh.connect.spec import Role
+from mesh.language.parser import parse
+from mesh.model import names
+from mesh.model.cluster import Role as NodeRole
+from mesh.plan.bind import bind
+from mesh.plan.build import plan
+from mesh.plan.doors import door_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nats.aio.client import Client
+
+    from mesh.control.snapshot import ClusterSnapshot
+    from mesh.model.cluster import NodeRecord
+    from mesh.plan.doors import Door
+
+#: Time for an answer: several checks may wait on one worker.
+_ANSWER_S: Final = 200.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A source or sink of the app, and the worker that is to open it; empty for none."""
+
+    number: int
+    stream: str
+    name: str
+    worker: str
+
+
+def wanted(text: str, snapshot: ClusterSnapshot) -> list[Wanted]:
+    """The sources and sinks of an app, each with the worker that runs it, or would.
+
+    Raises:
+        MeshError: the text is invalid.
+    """
+    app = plan(text).bound.name
+    placed = {a.value.instance: a.value.worker for a in snapshot.assignments if not a.value.stop}
+    nodes = [n.value for n in snapshot.nodes if n.value.role is NodeRole.WORKER]
+    return [
+        Wanted(
+            number,
+            stream,
+            door.connector,
+            placed.get(names.instance_name(app, group, 1)) or _able(nodes, door),
+        )
+        for number, (stream, door, group) in enumerate(_doors(text))
+    ]
+
+
+def _doors(text: str) -> Iterator[tuple[str, Door, str]]:
+    """Stream, source or sink, and the name of its group, in the order written."""
+    counts: dict[tuple[str, Role], int] = defaultdict(int)
+    for stream, annotation in bind(parse(text)).stream_annotations:
+        if annotation.name.lower() not in ("source", "sink"):
+            continue
+        door = door_of(annotation)
+        counts[stream, door.role] += 1
+        number = counts[stream, door.role]
+        kind = "receiver" if door.role is Role.SOURCE else "sink"
+        yield stream, door, f"{kind}-{stream}" + (f"-{number}" if number > 1 else "")
+
+
+def _able(nodes: list[NodeRecord], door: Door) -> str:
+    """A worker that has the connector, and takes sources for a source; empty for none."""
+    able = [
+        node.id
+        for node in nodes
+        if node.ready
+        and door.connector in node.connectors
+        and (door.role is Role.SINK or node.takes_receivers)
+    ]
+    return min(able, default="")
+
+
+async def check(client: Client, text: str, snapshot: ClusterSnapshot) -> list[dict[str, Any]]:
+    """Have the workers open the sources and sinks of an app.
+
+    Returns:
+        Results in the order written, with ``worker`` and else as ``mesh.receiver.checking.Found``.
+
+    Raises:
+        MeshError: the text is invalid.
+    """
+    asked = wanted(text, snapshot)
+    by_worker: dict[str, list[Wanted]] = defaultdict(list)
+    for one in asked:
+        by_worker[one.worker].append(one)
+    answers = await asyncio.gather(
+        *(_ask(client, worker, text, some) for worker, some in by_worker.items())
+    )
+    found = [one for some in answers for one in some]
+    return sorted(found, key=lambda one: int(one["number"]))
+
+
+async def _ask(client: Client, worker: str, text: str, some: list[Wanted]) -> list[dict[str, Any]]:
+    said: Any = {"problem": "no worker that is ready has this connector"}
+    if worker:
+        question = {"text": text, "only": [one.number for one in some]}
+        try:
+            answer = await client.request(
+                names.check_subject(worker), orjson.dumps(question), timeout=_ANSWER_S
+            )
+            said = orjson.loads(answer.data)
+        except (NatsError, TimeoutError, OSError) as error:
+            reason = str(error) or type(error).__name__
+            said = {"problem": f"worker {worker} does not answer: {reason}"}
+    if isinstance(said, list):
+        return [{"worker": worker, **one} for one in said]
+    return [
+        {"worker": worker, "number": one.number, "stream": one.stream, "name": one.name,
+         "endpoint": "", "problem": said["problem"], "sample": [], "refused": []}
+        for one in some
+    ]  # fmt: skip

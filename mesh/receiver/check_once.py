@@ -1,0 +1,53 @@
+"""Check of sources and sinks for a worker's agent: ``python -m mesh.receiver.check_once``.
+
+A process of its own for each check: a connector that hangs or fails harms nothing that runs.  It
+reads ``{"text": .., "only": [..]}`` from standard input, and writes the list of results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+from mesh import logs
+from mesh.model import codec
+from mesh.receiver.imports import import_nats
+from mesh.worker.protocol import CONFIG_VARIABLE, SessionConfig
+
+
+async def results(config: SessionConfig, asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """The results, each with its ``number`` among the app's sources and sinks.
+
+    Raises:
+        MeshError: the text is invalid; NatsError, OSError.
+    """
+    from mesh.jetstream.connection import close, connect
+    from mesh.receiver.checking import check_app
+    from mesh.receiver.host import environment_of
+
+    client = await connect(config.settings.nats, f"mesh check {config.worker}")
+    try:
+        environment = environment_of(config, client, lambda _: None)
+        found = await check_app(asked["text"], environment, frozenset(asked["only"]))
+    finally:
+        await close(client)
+    return [asdict(one) for one in found]
+
+
+def main() -> None:
+    """Entry point of the process."""
+    os.umask(0o077)
+    import_nats()
+    config = codec.decode(SessionConfig, os.environ.pop(CONFIG_VARIABLE).encode())
+    logs.configure(config.settings.log.level, config.settings.log.style)
+    found = asyncio.run(results(config, orjson.loads(sys.stdin.buffer.read())))
+    sys.stdout.buffer.write(orjson.dumps(found, default=str))
+
+
+if __name__ == "__main__":
+    main()
