@@ -2,8 +2,8 @@
 
 Records of nodes, apps and instances are written as managers and agents write them; no worker runs.
 With ``--check`` a missed target fails: the overview of 1,000 apps and 200 workers is rendered in
-less than 300 ms, 50 open pages cost a manager 5 % of a core at most, and counters of events 1 % of a
-worker's processor time, with DETAIL 5 %.
+less than 300 ms, 50 open pages cost a manager 5 % of a core at most, and counters of events 1 % of
+a worker's processor time, with DETAIL 5 %.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from nats.errors import Error as NatsError
 
+from mesh import traces
 from mesh.connect.contract import Record, RefusedRecordsError, UnavailableError
 from mesh.errors import MeshError
 from mesh.logs import fields
@@ -211,6 +212,16 @@ class Outbox:
 
     async def _write(self, items: Sequence[Item]) -> None:
         """Write records until each is written or refused."""
+        trace = traces.begin(f"send {self._to.name}", mesh_group=self._group)
+        if trace is not None:
+            trace.look((item.message.headers or {}).get(traces.HEADER) for item in items)
+        try:
+            await self._written(items)
+        finally:
+            if trace is not None:
+                trace.end(messaging_batch_message_count=len(items))
+
+    async def _written(self, items: Sequence[Item]) -> None:
         left = list(items)
         while left:
             try:

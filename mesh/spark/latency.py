@@ -31,7 +31,7 @@ def count(runs: Iterable[tuple[Sequence[Any], int]]) -> tuple[tuple[int, ...], f
 
     Returns:
         The number of events in each bucket of ``LATENCY_BOUNDS_S``, empty without events; and the
-        sum of their latencies, seconds.  A clock that is behind the broker's gives 0.
+        sum of their latencies, seconds; those of a broker with a later clock count as 0.
     """
     waits, weights = [], []
     for columns, now_ms in runs:

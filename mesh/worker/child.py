@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from mesh import scratch
+from mesh import scratch, traces
 from mesh.functions import scripts
 from mesh.jetstream.server import die_with_parent
 from mesh.model import codec
@@ -152,4 +152,5 @@ def environment_of(config: SessionConfig) -> dict[str, str]:
     settings = config.settings
     allowed = scripts.switch(settings.functions.python)
     stores = sources.variables(settings.stores.shard_id, settings.stores.sources_file)
-    return {CONFIG_VARIABLE: codec.encode(config).decode(), **allowed, **stores}
+    spans = traces.variables(settings.traces, config.worker)
+    return {CONFIG_VARIABLE: codec.encode(config).decode(), **allowed, **stores, **spans}

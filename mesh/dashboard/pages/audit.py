@@ -1,4 +1,4 @@
-"""The audit: who asked for what, from where, and with which result, the newest first."""
+"""The audit: requests with user, address and result, the newest first."""
 
 from __future__ import annotations
 

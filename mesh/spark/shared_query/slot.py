@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from mesh import traces
 from mesh.spark.shared_query.at_work import AtWork
 from mesh.spark.shared_query.serving import Serving
 from mesh.spark.shared_query.slot_protocol import DONE, Admit, Hello, Remove
@@ -120,6 +121,7 @@ class Slot:
         finally:
             serving.close()
             close_shared()
+            traces.flush()
 
     def _tell(self, outcomes: tuple[Outcome, ...]) -> None:
         with self._lock:

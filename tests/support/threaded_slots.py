@@ -1,0 +1,144 @@
+"""A shared query whose slots are threads of this process, and instances of an app in it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+from mesh.clock import SystemClock
+from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
+from mesh.plan.build import plan
+from mesh.spark.instance_context import InstanceContext, InstanceOptions
+from mesh.spark.instance_io import InstanceIO
+from mesh.spark.shared_query.instance import SharedInstance
+from mesh.spark.shared_query.query import SharedQuery
+from mesh.spark.shared_query.slot import Slot, SlotOptions
+from tests.support.shared_query import Snapshots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mesh.spark.shared_query.slots import Slots
+    from tests.support.shared_query import Hand
+
+APP = """@App:name('A')
+define stream Numbers (n int);
+define stream Keyed (k string, n int);
+@dist(execGroup='sums')
+from Numbers#window.length(3) select sum(n) as total insert into Sums;
+@dist(execGroup='keyed', parallel='2')
+partition with (k of Keyed) begin
+  from Keyed select k, sum(n) as total insert into Totals;
+end;
+"""
+
+
+class Running:
+    """What Spark would return for a query, whose tasks are threads."""
+
+    def __init__(self, slots: list[Slot]) -> None:
+        self.slots = slots
+        self.stopped = threading.Event()
+        self.error: Exception | None = None
+
+    def awaitTermination(self, timeout_s: float) -> bool:
+        ended = self.stopped.wait(min(timeout_s, 0.02))
+        if self.error is not None:
+            raise self.error
+        return ended
+
+    def stop(self) -> None:
+        for one in self.slots:
+            one.thread.join(5)
+        self.stopped.set()
+
+
+class QueryWithoutSpark(SharedQuery):
+    """A shared query whose slots are threads of this process."""
+
+    def __init__(self, directory: Path, hand: Hand) -> None:
+        super().__init__(
+            None,  # type: ignore[arg-type]
+            directory,
+            SystemClock(),
+            nats=hand.nats,
+            slot_count=2,
+            retry_s=0.0,
+        )
+        self.hand = hand
+        self.runs: list[Running] = []
+
+    def _register(self) -> None:
+        pass
+
+    def _start(self, run: Path, accepting: Slots) -> Any:
+        for number in range(2):
+            (run / str(number)).mkdir()
+        self.runs.append(
+            Running(
+                [
+                    Slot(SlotOptions(accepting.address, str(run / str(number)), self.hand.known))
+                    for number in range(2)
+                ]
+            )
+        )
+        return self.runs[-1]
+
+
+class Mesh:
+    """The instances of the app, and what they reported."""
+
+    def __init__(self, directory: Path, hand: Hand, shared: SharedQuery) -> None:
+        self.spec = plan(APP).spec
+        self.hand = hand
+        self.shared = shared
+        self.directory = directory
+        self.told: dict[str, list[InstanceStatus]] = {}
+        self.changed = threading.Condition()
+        self.stores = {group.name: Snapshots() for group in self.spec.groups}
+
+    def start(self, group_name: str) -> SharedInstance:
+        (group,) = (g for g in self.spec.groups if g.name == group_name)
+        told = self.told.setdefault(group_name, [])
+
+        def report(status: InstanceStatus) -> None:
+            with self.changed:
+                told.append(status)
+                self.changed.notify_all()
+
+        options = InstanceOptions("w", self.hand.nats, 1000, 0.2, 0.0, 1.0, 10.0)
+        name = group.instances[0]
+        assignment = Assignment(name, "A", group.name, 1, "w", "i", epoch=1, lease_revision=0)
+        one = SharedInstance(
+            self.shared,
+            InstanceContext(
+                InstanceIO(group, assignment),
+                options,
+                self.directory / group.name,
+                self.stores[group.name],
+                report,
+                SystemClock(),
+            ),
+        )
+        one.start()
+        return one
+
+    def until(self, group: str, wanted: Callable[[list[InstanceStatus]], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: wanted(self.told[group]), 30)
+
+    def runs(self, group: str) -> None:
+        self.until(group, lambda told: bool(told) and told[-1].state is InstanceState.RUNNING)
+
+    def publish(self, stream: str, *events: dict[str, Any]) -> None:
+        calls = [(f"mesh.A.{stream}", json.dumps(event).encode()) for event in events]
+        broker = self.hand.broker
+        broker.retry_while_unavailable("publishing", lambda: broker.requests(calls))
+
+    def rows(self, stream: str, count: int) -> list[list[Any]]:
+        """The events of a stream, as soon as there are so many."""
+        while len(found := self.hand.rows("A", stream)) < count:
+            self.shared._ending.wait(0.01)
+        return found
