@@ -425,7 +425,7 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class TraceSettings:
-    """Traces of managers by OpenTelemetry."""
+    """Traces of managers and workers by OpenTelemetry."""
 
     endpoint: str = setting(
         "", "OTLP/HTTP URL for traces, like 'http://collector:4318/v1/traces'; empty for none."

@@ -7,6 +7,7 @@ PUT    /siddhi-apps/statistics, /siddhi-apps/{app}/statistics
        {"statsEnable": true} or {"enabledSiddhiStatLevel": "OFF", "BASIC" or "DETAIL"}
 DELETE /siddhi-apps/revisions                               the backups of all apps
 GET    /managers/kafkaDetails/{app}                         subjects that its groups read and write
+GET    /managers/roles?permissionSuffix=viewer              whether the user has that permission
 GET    /statistics, /system-details                         of this manager
 
 Keys may be added to an answer, none may be dropped: ``tests/cases/rest.yml`` has them.
@@ -21,6 +22,7 @@ import mesh
 from mesh.api.paths import route
 from mesh.api.responses import Json, json_body, user_of, values_of
 from mesh.errors import MeshError
+from mesh.model.access import ANYONE, SETS, Permission, current
 from mesh.model.cluster import StatisticsLevel
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class Originals:
             route("/siddhi-apps/{app}/isExists", self.exists, "GET"),
             route("/siddhi-apps/{app}/statistics", self.set_statistics, "PUT"),
             route("/managers/kafkaDetails/{app}", self.subjects, "GET"),
+            route("/managers/roles", self.has_role, "GET"),
             route("/statistics", self.statistics, "GET"),
             route("/system-details", self.system_details, "GET"),
         ]
@@ -121,6 +124,15 @@ class Originals:
                 for instance in group.instances
             ]
         )
+
+    async def has_role(self, request: Request) -> Response:
+        """Whether the user has a permission, for every app: ``.viewer`` is that of ``MON.viewer``.
+
+        It may be any permission or role of this system, too.
+        """
+        suffix = request.query_params.get("permissionSuffix", "")
+        identity = current.get() or ANYONE
+        return Json(any(some <= identity.everywhere for some in named(suffix)))
 
     async def set_statistics(self, request: Request) -> Response:
         """Switch the metrics of an app, or of all."""
@@ -186,6 +198,15 @@ class Originals:
                 "meshVersion": mesh.__version__,
             }
         )
+
+
+def named(suffix: str) -> list[frozenset[Permission]]:
+    """The sets of permissions whose name is a suffix, with or without its dot; none for others."""
+    name = suffix.removeprefix(".")
+    if not name:
+        return []
+    sets = [may for known, may in SETS.items() if name in (known, known.partition(".")[2])]
+    return sets or [frozenset({Permission(name)}) for one in Permission if one == name]
 
 
 def level_of(asked: Any) -> StatisticsLevel:

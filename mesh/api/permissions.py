@@ -73,6 +73,7 @@ ROUTES: Final[dict[str, Permission | None]] = {
     "POST /stores/initAgg": _READ,
     "GET /managers": _MONITOR,
     "GET /managers/kafkaDetails/{app}": _VIEW,
+    "GET /managers/roles": ANY_USER,
     "GET /statistics": _MONITOR,
     "GET /system-details": _MONITOR,
     "GET /managers/isActive": _MONITOR,

@@ -182,7 +182,7 @@ class Routes:
 
     async def check(self, request: Request) -> Response:
         """Open each source and sink of the text of the body where it would run, and a sample."""
-        text = await _text(request)
+        text = await app_text(request)
         await require_for_text(self._service, Permission.APPS_MANAGE, text)
         return Json(await self._service.check(text))
 

@@ -10,19 +10,15 @@ collector is never waited for: spans that it does not take are dropped.
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import mesh
-from mesh.errors import MeshError
+from mesh.traces import provider_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from mesh.settings import TraceSettings
-
-#: Time limit of a request to the collector, and of the last one when the manager ends, seconds.
-EXPORT_S: Final = 3.0
 
 
 class Tracer:
@@ -49,33 +45,9 @@ class OtlpTracer(Tracer):
 
     def __init__(self, settings: TraceSettings, name: str) -> None:
         """A tracer of process ``name``; MESH-C115 without the packages of the extra."""
-        try:
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-            from opentelemetry.sdk.resources import Resource
-            from opentelemetry.sdk.trace import TracerProvider
-            from opentelemetry.sdk.trace.export import BatchSpanProcessor
-            from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-            from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-        except ImportError as error:
-            raise MeshError(
-                "MESH-C115",
-                "traces.endpoint is set, and OpenTelemetry is not installed",
-                detail=f"{error}.",
-                hint="pip install 'nats-event-mesh[traces]', or leave traces.endpoint empty.",
-            ) from error
-        resource = Resource.create(
-            {
-                "service.name": "mesh-manager",
-                "service.instance.id": name,
-                "service.version": mesh.__version__,
-            }
-        )
-        sampler = ParentBased(TraceIdRatioBased(settings.sample_ratio))
-        self._provider = TracerProvider(resource=resource, sampler=sampler, shutdown_on_exit=False)
-        exporter = OTLPSpanExporter(endpoint=settings.endpoint, timeout=EXPORT_S)
-        self._provider.add_span_processor(
-            BatchSpanProcessor(exporter, export_timeout_millis=EXPORT_S * 1000)
-        )
+        self._provider = provider_of(settings.endpoint, settings.sample_ratio, "mesh-manager", name)
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
         self._tracer = self._provider.get_tracer("mesh")
         self._propagator = TraceContextTextMapPropagator()
 

@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from mesh import logs
+from mesh.imports import import_nats
 from mesh.model import codec
-from mesh.receiver.imports import import_nats
 from mesh.worker.protocol import CONFIG_VARIABLE, SessionConfig
 
 

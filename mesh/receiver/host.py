@@ -13,7 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from mesh import logs
+from mesh import logs, traces
 from mesh.clock import SystemClock
 from mesh.control.retries import Retries
 from mesh.imports import import_arrow
@@ -163,3 +163,4 @@ def main() -> None:
     # Lines of a request each are of no use to an operator.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     asyncio.run(run(config, Replies()))
+    traces.flush()

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from nats.errors import Error as NatsError
 
+from mesh import traces
 from mesh.connect.contract import Record, RefusedRecordsError, UnavailableError
 from mesh.errors import MeshError
 from mesh.logs import fields
@@ -215,6 +216,17 @@ class Outbox:
 
     async def _write(self, left: Items) -> None:
         """Write records until each is written or refused."""
+        trace = traces.begin(f"send {self._to.name}", mesh_group=self._group)
+        count = len(left)
+        if trace is not None:
+            trace.look((message.headers or {}).get(traces.HEADER) for message in left.messages)
+        try:
+            await self._written(left)
+        finally:
+            if trace is not None:
+                trace.end(messaging_batch_message_count=count)
+
+    async def _written(self, left: Items) -> None:
         while left:
             try:
                 outcomes = await self._to.sink.write(Records(left))

@@ -14,6 +14,7 @@ import pyarrow as pa
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
+from mesh import traces
 from mesh.connect.contract import (
     Context,
     RefusedPayloadError,
@@ -316,6 +317,10 @@ class ServerInstance(_SourceInstance):
     async def _send(self, parts: Sequence[_Part]) -> None:
         """Publish the events of some requests in one message; its ack answers all of them."""
         headers = {"Content-Type": "application/json"}
+        # Of several requests in one message the first has the trace.
+        parents = (part.request.properties.get(traces.HEADER, "") for part in parts)
+        if parent := next(filter(traces.is_parent, parents), ""):
+            headers[traces.HEADER] = parent
         key = parts[0].request.key
         if key is not None:
             own = (self.group.app, self.group.name, key)

@@ -32,7 +32,7 @@ def count(runs: Iterable[tuple[Sequence[Any], Sequence[int]]]) -> tuple[tuple[in
 
     Returns:
         The number of events in each bucket of ``LATENCY_BOUNDS_S``, empty without events; and the
-        sum of their latencies, seconds.  A clock that is late gives 0.
+        sum of their latencies, seconds; those of a broker with a later clock count as 0.
     """
     waits, weights = [], []
     for columns, published_ms in runs:

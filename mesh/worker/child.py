@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from mesh import scratch
+from mesh import scratch, traces
 from mesh.functions import script_switch
 from mesh.jetstream.server import die_with_parent
 from mesh.model import codec
@@ -151,4 +151,5 @@ def environment_of(config: SessionConfig) -> dict[str, str]:
     settings = config.settings
     allowed = script_switch.switch(settings.functions.python)
     stores = store_secrets.variables(settings)
-    return {CONFIG_VARIABLE: codec.encode(config).decode(), **allowed, **stores}
+    spans = traces.variables(settings.traces, config.worker)
+    return {CONFIG_VARIABLE: codec.encode(config).decode(), **allowed, **stores, **spans}

@@ -1,8 +1,10 @@
-"""One view of the cluster: REST, metrics, ``mesh top`` and the overview never contradict."""
+"""One view of the cluster: REST, metrics, ``mesh top`` and the pages never contradict."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from html import unescape
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -16,6 +18,8 @@ from mesh.cli.client import Client
 from mesh.cli.context import Context
 from mesh.cli.top import screen
 from mesh.clock import SystemClock
+from mesh.dashboard import shown
+from mesh.dashboard.server import Front, make_pages
 from mesh.jetstream import kv
 from mesh.manager.service import ManagerService
 from mesh.model import codec, names
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
+LATENCIES = (*(0,) * 9, 100, 20, *(0,) * 6)
+
 
 def test_the_same_cluster_is_the_same_everywhere(cluster: Cluster) -> None:
     async def scene(eye: Eye) -> None:
@@ -39,7 +45,11 @@ def test_the_same_cluster_is_the_same_everywhere(cluster: Cluster) -> None:
         settings = Settings(nats=NatsSettings(url=cluster.nats.url))
         service = ManagerService(eye.client, eye.view, settings, SystemClock(), name="m1")
         service.telemetry.sample()
-        api = ApiServer(service, OPEN, listen(OPEN))
+        clock = SystemClock()
+        api = ApiServer(
+            service, OPEN, listen(OPEN),
+            lambda app, door: Front(app, make_pages(service, door, clock)),
+        )  # fmt: skip
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(api.run)
             try:
@@ -56,6 +66,7 @@ async def report(eye: Eye) -> None:
     status = InstanceStatus(
         placed.instance, placed.app, placed.worker, placed.epoch, InstanceState.RETRYING, 1000,
         error="broken", restarts=3, messages_in=120, rows_out=60, errors=4, behind=5000,
+        latencies=LATENCIES, latencies_sum_s=2.5, state_bytes=7_300_000,
     )  # fmt: skip
     key = names.status_key(placed.instance)
     js = eye.client.jetstream()
@@ -77,6 +88,8 @@ async def compare(url: str) -> None:
         children = await get("/managers/siddhi-apps/Two")
         nodes = await get("/nodes")
         text = (await http.get("/metrics")).text
+        html = {"Accept": "text/html"}
+        pages = [(await http.get(path, headers=html)).text for path in ("/", "/apps/Two", "/nodes")]
     with Client(Context(server=url)) as client:
         assert (await asyncio.to_thread(client.overview))["apps"] == [app]
     assert (app["state"], app["reason"]) == ("failing", "Two-one-1: broken")
@@ -101,11 +114,37 @@ async def compare(url: str) -> None:
     assert {one["id"] for one in overview["nodes"]} == {one["id"] for one in nodes}
     assert overview["leader"] == "m1"
     assert 'mesh_leader{manager="m1"} 1.0' in text
+    on_pages(pages, app, status, overview)
+    assert sums["mesh_instance_latency_seconds_count"] == sum(LATENCIES)
     lines = drawn(overview)
     assert "app Two fails" in lines
     (row,) = [line for line in lines.splitlines() if line.split()[:2] == ["Two", "failing"]]
     for value in (f"{app['running']} of {app['instances']}", "5,000", "Two-one-1: broken"):
         assert value in row
+
+
+def on_pages(
+    pages: list[str], app: dict[str, Any], status: dict[str, Any], overview: dict[str, Any]
+) -> None:
+    """The pages have the words and numbers of REST."""
+    first, own, nodes = pages
+    assert "app Two fails" in texts_of(first)
+    row = texts_of(first[first.index('<th scope="row"><a href="/apps/Two">') :])
+    wanted = ["Two", app["state"], shown.number(app["behind"]), shown.number(app["errors"])]
+    assert [one for one in row[:9] if one in wanted] == wanted
+    assert f"{app['running']}/{app['instances']}" in row[:9]
+    told = texts_of(own)
+    for value in (app["reason"], shown.number(app["restarts"]), "1/2"):
+        assert any(value in one for one in told), value
+    # The size of the state, in the table of groups as in the instance's status.
+    (one,) = [i for i in status["instances"] if i["instance"] == "Two-one-1"]
+    assert shown.size(one["state_bytes"]) in told
+    assert {node["id"] for node in overview["nodes"]} <= set(texts_of(nodes))
+
+
+def texts_of(html: str) -> list[str]:
+    """The texts between tags."""
+    return [text for one in re.split(r"<[^>]*>", html) if (text := unescape(one).strip())]
 
 
 def sums_of(text: str) -> dict[str, float]:

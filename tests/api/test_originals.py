@@ -11,7 +11,9 @@ import httpx
 import pytest
 import yaml
 
+from mesh.api.originals import named
 from mesh.manager.manager import running
+from mesh.model.access import ROLES
 from mesh.model.cluster import StatisticsLevel
 from mesh.settings import ManagerSettings, NatsSettings, Settings
 from tests.api.test_monitoring import Leading
@@ -95,3 +97,15 @@ def test_levels_are_of_the_desired_state_and_restart_nothing(nats_server: NatsSe
             assert record.statistics is StatisticsLevel.DETAIL
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("role", "suffix", "has"),
+    [
+        ("viewer", ".viewer", True), ("viewer", "MON.viewer", True), ("viewer", ".manager", False),
+        ("admin", ".manager", True), ("operator", "siddhiApp.view", True),
+        ("operator", "data.read", False), ("developer", "data.write", True), ("admin", "", False),
+    ],
+)  # fmt: skip
+def test_roles_are_those_of_the_original_and_ours(role: str, suffix: str, has: bool) -> None:
+    assert any(some <= ROLES[role] for some in named(suffix)) is has

@@ -66,7 +66,7 @@ def test_an_answer_is_renewed_while_its_page_is_open(
             assert where == "/query?app=Shop&text=from+Known+select+item&every=2&partial=0"
             assert not asked
             await _open(client, where)
-            # The page that renews itself may change nothing, whoever has it open.
+            # The page that renews itself may change nothing.
             assert {one["may_change"] for one in asked} == {False}
             # Another text in the URL is not asked for unless the page is to be renewed.
             count = len(asked)

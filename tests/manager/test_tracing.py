@@ -6,74 +6,30 @@ import asyncio
 import builtins
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import httpx
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from mesh.errors import MeshError
 from mesh.manager.manager import running
 from mesh.manager.tracing import OtlpTracer, Tracer, open_tracer
 from mesh.settings import ManagerSettings, NatsSettings, Settings, TraceSettings
 from tests.support.api import OPEN, FakeService, served
+from tests.support.collector import PARENT, TRACE, attributes, collecting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mesh.jetstream.server import NatsServer
-
-TRACE = "0af7651916cd43dd8448eb211c80319c"
-PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
-
-
-class Collector(ThreadingHTTPServer):
-    """Keeps the spans that it gets."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.spans: list[Any] = []
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1/traces"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        data = self.rfile.read(int(self.headers["Content-Length"]))
-        asked = ExportTraceServiceRequest.FromString(data)
-        assert isinstance(self.server, Collector)
-        self.server.spans += [
-            span
-            for resource in asked.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        ]
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+    from tests.support.collector import Collector
 
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    server = Collector()
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def attributes(span: Any) -> dict[str, str]:
-    return {one.key: one.value.string_value for one in span.attributes}
+    with collecting() as server:
+        yield server
 
 
 def test_a_span_belongs_to_the_trace_of_its_caller_and_keeps_its_error(

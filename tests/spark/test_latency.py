@@ -28,7 +28,7 @@ def test_a_few_events_are_counted_as_they_are() -> None:
     assert counts == exact.counts
     assert sum_s == pytest.approx(exact.sum_s)
     assert count([]) == ((), 0.0)
-    # A clock behind the broker's.
+    # The clock of the broker is ahead.
     assert count([([column(-50)], [NOW])])[0][0] == 1
 
 

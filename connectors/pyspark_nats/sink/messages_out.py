@@ -107,13 +107,15 @@ def with_schema_columns(
     return done
 
 
-def without_header_lines(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """``rows``, which have all columns of ``SCHEMA`` but the last, with that one null.
+def with_header_line(rows: pa.RecordBatch, line: bytes | None) -> pa.RecordBatch:
+    """``rows``, which have all columns of ``SCHEMA`` but the last, with this header line, or none.
 
     The caller vouches for the values, as for rows that a program made.
     """
-    none = pa.nulls(rows.num_rows, pa.binary())
-    return pa.RecordBatch.from_arrays([*rows.columns, none], schema=SCHEMA)
+    lines = pa.nulls(rows.num_rows, pa.binary())
+    if line is not None:
+        lines = pa.repeat(pa.scalar(line, pa.binary()), rows.num_rows)
+    return pa.RecordBatch.from_arrays([*rows.columns, lines], schema=SCHEMA)
 
 
 def header_lines(headers: Array, *, replaced: Collection[str] = ()) -> Array:

@@ -8,6 +8,7 @@ from mesh.dashboard.charts import SPANS, charts_of
 from mesh.dashboard.graph import cells_of, groups_of
 from mesh.dashboard.guard import form_of, require, session_of
 from mesh.dashboard.pages.errors import PAGE as ERRORS_SHOWN
+from mesh.dashboard.pages.errors import whole as whole_entry
 from mesh.dashboard.rendering import View
 from mesh.errors import MeshError
 from mesh.manager.overview import problem_of, summary
@@ -76,7 +77,7 @@ async def _of_tab(board: Board, seen: Seen, request: Request, tab: str) -> dict[
             require(request, Permission.DATA_READ, name)
             entries = await service.events.failed(name, ERRORS_SHOWN)
             count = await service.events.failed_count(name)
-            return {"entries": list(reversed(entries)), "count": count}
+            return {"entries": [whole_entry(one) for one in reversed(entries)], "count": count}
         case _:
             return {"entries": await story_of(board, name)}
 

@@ -1,4 +1,4 @@
-"""The audit: requests with their user, address and result, the newest first."""
+"""The audit: requests with user, address and result, the newest first."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ async def show(board: Board, request: Request) -> View:
     require(request, Permission.DATA_READ, app)
     seen.app(app)
     before = _id(request.query_params.get("before", ""))
-    found = await board.service.events.failed(app, COUNTED, before)
+    found = [whole(one) for one in await board.service.events.failed(app, COUNTED, before)]
     reasons = Counter(kind_of(entry) for entry in found)
     reason = request.query_params.get("reason", "")
     chosen = [entry for entry in reversed(found) if reason in ("", kind_of(entry))]
@@ -70,6 +70,19 @@ async def _counts(board: Board) -> list[tuple[str, int]]:
     apps = sorted(seen.overview.apps, key=lambda app: (not app.errors, app.app))[:APPS_MAX]
     found = [(app.app, await board.service.events.failed_count(app.app)) for app in apps]
     return sorted((one for one in found if one[1]), key=lambda one: -one[1])
+
+
+def whole(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry with each value that a page shows: a publisher may have stored any others."""
+    time_ms = entry.get("time_ms")
+    return {
+        "stream": "",
+        "group": "",
+        "reason": "",
+        "sequence": None,
+        **entry,
+        "time_ms": time_ms if isinstance(time_ms, int | float) else 0,
+    }
 
 
 def kind_of(entry: Mapping[str, Any]) -> str:

@@ -78,16 +78,28 @@
       const soft = style.getPropertyValue("--soft").trim();
       const axis = { stroke: soft, grid: { stroke: style.getPropertyValue("--line").trim(), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
       place.replaceChildren();
+      const data = JSON.parse(place.dataset.chart);
+      // A line needs two points: the first ones are dots.
+      const few = data[1].filter((value) => value !== null).length < 4;
       new uPlot({
         width, height: 120, cursor: { y: false, points: { size: 6 } }, legend: { live: true },
         axes: [{ ...axis, size: 22, values: (self, times) => times.map((at) => day(at).slice(0, 5)) }, { ...axis, size: 50 }],
         scales: { y: { range: (self, low, high) => [0, Math.max(high, 1)] } },
-        series: [{ label: "at", value: (self, at) => (at ? day(at) : "") }, { label: place.dataset.name, stroke: style.getPropertyValue("--busy").trim(), width: 1.5, points: { show: false } }],
-      }, JSON.parse(place.dataset.chart), place);
+        series: [{ label: "at", value: (self, at) => (at ? day(at) : "") }, { label: place.dataset.name, stroke: style.getPropertyValue("--busy").trim(), width: 1.5, points: { show: few, size: 5 } }],
+      }, data, place);
     }
   };
   document.addEventListener("renewed", (event) => plot(event.detail));
-  window.addEventListener("load", () => plot(document));
+  // Of a graph wider than the screen the part that needs somebody is shown first.
+  const aim = () => {
+    for (const picture of document.querySelectorAll(".picture")) {
+      const worst = picture.querySelector(".t-bad") || picture.querySelector(".t-warn");
+      if (!worst || picture.scrollWidth <= picture.clientWidth) continue;
+      const [box, frame] = [worst.getBoundingClientRect(), picture.getBoundingClientRect()];
+      picture.scrollLeft += box.left - frame.left - (frame.width - box.width) / 2;
+    }
+  };
+  window.addEventListener("load", () => { plot(document); aim(); });
   // After a filter has changed the page and its address, the stream is of the new address.
   document.addEventListener("htmx:afterSettle", () => { leave(); follow(); plot(document); });
   follow();

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from mesh import traces
 from mesh.spark.shared_query.at_work import AtWork, ToldWork
 from mesh.spark.shared_query.serving import REPORT_S, Serving
 from mesh.spark.shared_query.slot_network import connect
@@ -133,6 +134,7 @@ class Slot:
         finally:
             serving.close()
             close_shared()
+            traces.flush()
 
     def _tell(self, outcomes: tuple[Outcome, ...]) -> None:
         with self._lock:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from mesh import traces
 from mesh.clock import SystemClock
 from mesh.spark import partition_task, sink_rows
 from mesh.spark.partition_task import PartitionRun, PartitionTask, without_skipped
@@ -26,13 +27,15 @@ from pyspark_nats.sink.publish import Publisher
 from pyspark_nats.source import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from mesh.spark.local_state import Position
     from mesh.spark.partition_task import Partition
     from mesh.spark.shared_query.background import BackgroundPublisher
     from mesh.spark.shared_query.members import InputPartition, Member
     from mesh.spark.shared_query.work import WorkItem
+    from mesh.traces import Trace
+    from pyspark_nats.source.messages import Messages
     from pyspark_nats.source.ranges import StreamRange
 
 #: Time to wait for a server that is unavailable, seconds.
@@ -118,8 +121,31 @@ def run(item: WorkItem, background: BackgroundPublisher | None = None) -> PartRu
     member, part = item.member, item.part
     assert part is not None
     done = PartRun()
+    trace = traces.begin(
+        f"process {member.io.group.name}",
+        mesh_app=member.io.assignment.app,
+        mesh_instance=member.name,
+    )
+    try:
+        _run(item, done, trace, background)
+    except Exception as error:
+        if trace is not None:
+            trace.end(error)
+        raise
+    if trace is not None:
+        trace.end(messaging_batch_message_count=done.messages)
+    return done
+
+
+def _run(
+    item: WorkItem, done: PartRun, trace: Trace | None, background: BackgroundPublisher | None
+) -> None:
+    member, part = item.member, item.part
+    assert part is not None
     # The ends of the ranges are known here, and need no rows of their own.
     form = replace(part.form, has_markers=False)
+    if trace is not None:
+        form = replace(form, to_batches=_Watched(form.to_batches, trace))
     rows = (
         batches.read(part.options, form, item.ranges)
         if item.messages is None
@@ -144,7 +170,8 @@ def run(item: WorkItem, background: BackgroundPublisher | None = None) -> PartRu
                 done.errors += out.num_rows
             else:
                 done.rows += out.num_rows
-            ready = messages_out.without_header_lines(out)
+            lines = None if trace is None else trace.header_line() or None
+            ready = messages_out.with_header_line(out, lines)
             if background is None:
                 publisher.add(ready)
             else:
@@ -154,7 +181,19 @@ def run(item: WorkItem, background: BackgroundPublisher | None = None) -> PartRu
         done.published()
     else:
         background.publish((member.file_name, part.key), publisher, output, done.published)
-    return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """The layout of rows; the trace refers to the messages that they are of."""
+
+    to_batches: Callable[[Messages], Iterable[pa.RecordBatch]]
+    trace: Trace
+
+    def __call__(self, part: Messages) -> Iterable[pa.RecordBatch]:
+        """The rows of some messages."""
+        self.trace.look(frames.header_values(part.header, traces.HEADER).to_pylist())
+        return self.to_batches(part)
 
 
 def first_input_ms(ranges: Sequence[StreamRange], first: pa.RecordBatch | None) -> int:
