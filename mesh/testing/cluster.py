@@ -13,7 +13,7 @@ from mesh.control.lifecycle import AppState, AppStatus
 from mesh.jetstream import server
 from mesh.manager.service import ManagerService
 from mesh.model.nats_roles import Role, inbox
-from mesh.settings import ChannelSettings, NatsSettings, Settings
+from mesh.settings import ChannelSettings, FunctionSettings, NatsSettings, Settings
 from mesh.testing.processes import Processes
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class MeshCluster(Processes):
             MESH_MANAGER_ID="m1",
             MESH_MANAGER_PORT="0",
             MESH_MANAGER_ANONYMOUS="true",
+            MESH_FUNCTIONS_PYTHON="true",
             **self._user("manager"),
         )
 
@@ -80,6 +81,7 @@ class MeshCluster(Processes):
             MESH_WORKER_ID=name,
             MESH_WORKER_STATE_DIR=str(self.directory / "state" / name),
             MESH_SPARK_DRIVER_MEMORY="768m",
+            MESH_FUNCTIONS_PYTHON="true",
             **self._user("worker"),
             **environment,
         )
@@ -111,6 +113,7 @@ class Outside:
         settings = Settings(
             nats=NatsSettings(url=client.connected_url.geturl()),
             channels=channels or ChannelSettings(),
+            functions=FunctionSettings(python=True),
         )
         self.service = ManagerService(client, view, settings, SystemClock())
 

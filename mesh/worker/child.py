@@ -16,15 +16,14 @@ import psutil
 from mesh import scratch
 from mesh.functions import scripts
 from mesh.jetstream.server import die_with_parent
-from mesh.model import codec
 from mesh.store import sources
 from mesh.worker import state_directory
 from mesh.worker.protocol import (
-    CONFIG_VARIABLE,
     Ready,
     Report,
     SessionConfig,
     StandbyReport,
+    config_line,
     from_line,
     to_line,
 )
@@ -81,6 +80,8 @@ class SessionProcess:
             preexec_fn=die_with_parent(),
             limit=1 << 24,
         )
+        assert self._process.stdin is not None
+        self._process.stdin.write(config_line(self._config))
 
     def send(self, command: Command) -> None:
         """Send a command; it is lost if the session has ended, as then its replies end too.
@@ -152,4 +153,4 @@ def environment_of(config: SessionConfig) -> dict[str, str]:
     settings = config.settings
     allowed = scripts.switch(settings.functions.python)
     stores = sources.variables(settings.stores.shard_id, settings.stores.sources_file)
-    return {CONFIG_VARIABLE: codec.encode(config).decode(), **allowed, **stores}
+    return {**allowed, **stores}

@@ -25,7 +25,6 @@ from mesh.jetstream.connection import close, connect, connector_options
 from mesh.jetstream.mirror import Mirror
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
 from mesh.logs import fields
-from mesh.model import codec
 from mesh.model.app import GroupKind, GroupMode
 from mesh.model.cluster import Assignment
 from mesh.signals import end
@@ -37,7 +36,6 @@ from mesh.spark.instance_io import InstanceIO
 from mesh.spark.shared_query.instance import SharedInstance
 from mesh.worker import session_start, state_directory
 from mesh.worker.protocol import (
-    CONFIG_VARIABLE,
     Figures,
     HoldState,
     Ready,
@@ -48,6 +46,7 @@ from mesh.worker.protocol import (
     StartInstance,
     StopInstance,
     from_line,
+    read_config,
 )
 from mesh.worker.replies import Replies
 from mesh.worker.ticker import Ticker
@@ -371,7 +370,7 @@ def main() -> None:
     """Entry point of the process."""
     # Its files hold events and credentials; the JVM and the Python processes inherit this.
     os.umask(0o077)
-    config = codec.decode(SessionConfig, os.environ.pop(CONFIG_VARIABLE).encode())
+    config = read_config()
     logs.configure(config.settings.log.level, config.settings.log.style)
     asyncio.run(run(config, Replies()))
 

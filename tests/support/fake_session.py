@@ -11,7 +11,15 @@ import sys
 import time
 
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
-from mesh.worker.protocol import Ready, Report, StartInstance, StopInstance, from_line, to_line
+from mesh.worker.protocol import (
+    Ready,
+    Report,
+    StartInstance,
+    StopInstance,
+    from_line,
+    read_config,
+    to_line,
+)
 
 
 def status(assignment: Assignment, state: InstanceState, newer_epoch: int = 0) -> Report:
@@ -30,6 +38,7 @@ def main() -> None:
         sys.stdout.buffer.write(to_line(reply))
         sys.stdout.buffer.flush()
 
+    read_config()
     say(Ready("none", 0.0))
     for line in sys.stdin.buffer:
         match from_line(line):
