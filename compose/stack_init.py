@@ -72,6 +72,8 @@ nats:
   tls_ca: /run/mesh/nats.crt
 channels:
   replicas: 3
+functions:
+  python: true
 manager:
   host: 0.0.0.0
   tls_cert: /run/mesh/api.crt

@@ -362,7 +362,7 @@ class FunctionSettings:
     """Functions of apps."""
 
     python: bool = setting(
-        True,
+        False,
         "Accept and run 'define function .. [python]': any code, as the worker's system user.",
     )
 

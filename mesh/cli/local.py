@@ -27,7 +27,7 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream import server
 from mesh.model.nats_roles import Role, inbox
-from mesh.settings import NatsSettings, Settings, to_yaml
+from mesh.settings import FunctionSettings, NatsSettings, Settings, to_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,6 +208,8 @@ def _settings(plan: LocalPlan, nats_url: str, directory: Path) -> Settings:
             tls_key=str(directory / "api.key"),
             users_file=str(directory / "users"),
         ),
+        # The apps are those of this machine's user, and run as that user.
+        functions=FunctionSettings(python=True),
         log=replace(given.log, level=plan.log_level),
     )
 

@@ -128,17 +128,19 @@ class Headers:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                _add(message, scope["path"].startswith("/static/"))
+                is_tls = scope.get("scheme") == "https"
+                _add(message, scope["path"].startswith("/static/"), is_tls)
             await send(message)
 
         await self._app(scope, receive, with_headers)
 
 
-def _add(message: MutableMapping[str, object], is_static: bool) -> None:
+def _add(message: MutableMapping[str, object], is_static: bool, is_tls: bool) -> None:
     headers = message.setdefault("headers", [])
     assert isinstance(headers, list)
     kept = "public, max-age=3600" if is_static else "no-store"
-    for name, value in {**HEADERS, "Cache-Control": kept}.items():
+    more = {"Strict-Transport-Security": "max-age=31536000"} if is_tls else {}
+    for name, value in {**HEADERS, **more, "Cache-Control": kept}.items():
         headers.append((name.lower().encode(), value.encode()))
 
 

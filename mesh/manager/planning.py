@@ -16,6 +16,7 @@ from mesh.functions.scripts import not_allowed
 from mesh.language.parser import parse, parse_app
 from mesh.manager.waiting import Bound
 from mesh.model import codec
+from mesh.model.access import Permission, current, lacking
 from mesh.plan.app_elements import elements
 from mesh.plan.bind import bind
 from mesh.plan.build import AppPlan, plan
@@ -98,9 +99,24 @@ class Planner:
         self._limiter = CapacityLimiter(1)
 
     async def plan(self, text: str) -> AppSpec:
-        """The plan of a text; MESH-L*, MESH-P*."""
-        key = "plan", _digest(text.encode())
-        return await self._run(key, plan_text, text, self._partitions, self._has_python)
+        """The plan of a text; MESH-L*, MESH-P*.
+
+        Raises:
+            MeshError: MESH-S131 for functions in Python where they are not run, MESH-A403 for those
+                of a user without the permission.
+        """
+        identity, app = current.get(), None
+        if identity is not None and not identity.may(Permission.APPS_PYTHON, None):
+            app = await self.name(text)
+        may = identity is None or identity.may(Permission.APPS_PYTHON, app)
+        has_python = self._has_python and may
+        key = f"plan {has_python}", _digest(text.encode())
+        try:
+            return await self._run(key, plan_text, text, self._partitions, has_python)
+        except MeshError as error:
+            if error.code != "MESH-S131" or may or not self._has_python or identity is None:
+                raise
+            raise lacking(identity.user, Permission.APPS_PYTHON, app) from error
 
     async def name(self, text: str) -> str:
         """The name of the app of a text; MESH-L*."""

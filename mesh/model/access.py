@@ -8,7 +8,7 @@ cluster needs a grant for every app (``*``).
     monitor     monitor
 
     viewer      apps.view, data.read, monitor                       roles
-    developer   a viewer who deploys: apps.manage, data.write
+    developer   a viewer who deploys, without Python: apps.manage, data.write
     operator    apps.view, monitor, nodes.manage: no payloads, no code
     admin       all
 """
@@ -33,8 +33,10 @@ class Permission(StrEnum):
 
     #: See apps, their texts, plans, states and stories.
     APPS_VIEW = "apps.view"
-    #: Deploy, change and remove apps, and their backups.  Deploying is code execution.
+    #: Deploy, change and remove apps, and their backups.
     APPS_MANAGE = "apps.manage"
+    #: Deploy apps with functions in Python: code execution on workers, where a setting allows it.
+    APPS_PYTHON = "apps.python"
     #: See payloads: failed events, tables, windows, events as they come.
     DATA_READ = "data.read"
     #: Publish events: simulations and replays.

@@ -16,8 +16,7 @@ import orjson
 
 from mesh import logs
 from mesh.imports import import_nats
-from mesh.model import codec
-from mesh.worker.protocol import CONFIG_VARIABLE, SessionConfig
+from mesh.worker.protocol import SessionConfig, read_config
 
 
 async def results(config: SessionConfig, asked: dict[str, Any]) -> list[dict[str, Any]]:
@@ -43,7 +42,7 @@ def main() -> None:
     """Entry point of the process."""
     os.umask(0o077)
     import_nats()
-    config = codec.decode(SessionConfig, os.environ.pop(CONFIG_VARIABLE).encode())
+    config = read_config()
     logs.configure(config.settings.log.level, config.settings.log.style)
     found = asyncio.run(results(config, orjson.loads(sys.stdin.buffer.read())))
     sys.stdout.buffer.write(orjson.dumps(found, default=str))

@@ -20,17 +20,16 @@ from mesh.imports import import_arrow
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.secret_store import SecretStore
 from mesh.logs import fields
-from mesh.model import codec
 from mesh.receiver.access import access_of, references_of
 from mesh.receiver.environment import Environment
 from mesh.worker.protocol import (
-    CONFIG_VARIABLE,
     Ready,
     Report,
     SessionConfig,
     StartInstance,
     StopInstance,
     from_line,
+    read_config,
 )
 from mesh.worker.replies import Replies
 
@@ -158,7 +157,7 @@ def main() -> None:
     """Entry point of the process."""
     # Its files hold events.
     os.umask(0o077)
-    config = codec.decode(SessionConfig, os.environ.pop(CONFIG_VARIABLE).encode())
+    config = read_config()
     logs.configure(config.settings.log.level, config.settings.log.style)
     # Lines of a request each are of no use to an operator.
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -13,7 +13,7 @@ from mesh.control.lifecycle import AppState, AppStatus
 from mesh.jetstream import server
 from mesh.manager.service import ManagerService
 from mesh.model.nats_roles import Role, inbox
-from mesh.settings import ChannelSettings, NatsSettings, Settings
+from mesh.settings import ChannelSettings, FunctionSettings, NatsSettings, Settings
 from mesh.testing.processes import Processes
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class MeshCluster(Processes):
         *,
         arguments: Sequence[str] = (),
         passwords: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Start all of them.
 
@@ -46,20 +47,25 @@ class MeshCluster(Processes):
             workers: number of workers.
             arguments: of the server.
             passwords: of the NATS users ``manager`` and ``worker``; None for no users.
+            environment: more variables of the manager and of workers that are started first.
         """
         super().__init__(directory)
         self._passwords = passwords or {}
         self.nats = server.start(directory / "nats", arguments=arguments)
         for number in range(1, workers + 1):
-            self.start_worker(f"w{number}")
+            self.start_worker(f"w{number}", **(environment or {}))
         self.start(
             "m1",
             "manager",
-            MESH_NATS_URL=self.nats.url,
-            MESH_MANAGER_ID="m1",
-            MESH_MANAGER_PORT="0",
-            MESH_MANAGER_ANONYMOUS="true",
-            **self._user("manager"),
+            **{
+                "MESH_NATS_URL": self.nats.url,
+                "MESH_MANAGER_ID": "m1",
+                "MESH_MANAGER_PORT": "0",
+                "MESH_MANAGER_ANONYMOUS": "true",
+                "MESH_FUNCTIONS_PYTHON": "true",
+                **self._user("manager"),
+                **(environment or {}),
+            },
         )
 
     def _user(self, role: str) -> dict[str, str]:
@@ -80,6 +86,7 @@ class MeshCluster(Processes):
             MESH_WORKER_ID=name,
             MESH_WORKER_STATE_DIR=str(self.directory / "state" / name),
             MESH_SPARK_DRIVER_MEMORY="768m",
+            MESH_FUNCTIONS_PYTHON="true",
             **self._user("worker"),
             **environment,
         )
@@ -111,6 +118,7 @@ class Outside:
         settings = Settings(
             nats=NatsSettings(url=client.connected_url.geturl()),
             channels=channels or ChannelSettings(),
+            functions=FunctionSettings(python=True),
         )
         self.service = ManagerService(client, view, settings, SystemClock())
 

@@ -16,14 +16,13 @@ import psutil
 from mesh import scratch, traces
 from mesh.functions import script_switch
 from mesh.jetstream.server import die_with_parent
-from mesh.model import codec
 from mesh.worker import state_directory, store_secrets
 from mesh.worker.protocol import (
-    CONFIG_VARIABLE,
     Ready,
     Report,
     SessionConfig,
     StandbyReport,
+    config_line,
     from_line,
     to_line,
 )
@@ -80,6 +79,8 @@ class SessionProcess:
             preexec_fn=die_with_parent(),
             limit=1 << 24,
         )
+        assert self._process.stdin is not None
+        self._process.stdin.write(config_line(self._config))
 
     def send(self, command: Command) -> None:
         """Send a command; it is lost if the session has ended, as then its replies end too.
@@ -152,4 +153,4 @@ def environment_of(config: SessionConfig) -> dict[str, str]:
     allowed = script_switch.switch(settings.functions.python)
     stores = store_secrets.variables(settings)
     spans = traces.variables(settings.traces, config.worker)
-    return {CONFIG_VARIABLE: codec.encode(config).decode(), **allowed, **stores, **spans}
+    return {**allowed, **stores, **spans}

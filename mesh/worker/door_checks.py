@@ -18,6 +18,7 @@ from mesh.model import names
 from mesh.model.question import is_inbox
 from mesh.signals import end
 from mesh.worker.child import environment_of, inherited
+from mesh.worker.protocol import config_line
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -85,7 +86,7 @@ class DoorChecks:
             preexec_fn=die_with_parent(),
         )  # fmt: skip
         try:
-            found, _ = await process.communicate(question)
+            found, _ = await process.communicate(config_line(self._config) + question)
         finally:
             if process.returncode is None:
                 process.kill()

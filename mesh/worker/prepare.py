@@ -15,11 +15,10 @@ from typing import Final
 
 from mesh import java, scratch
 from mesh.jetstream import server
-from mesh.model import codec
 from mesh.operators import precompile
 from mesh.settings import NatsSettings, Settings
 from mesh.spark import class_archive
-from mesh.worker.protocol import CONFIG_VARIABLE, SessionConfig
+from mesh.worker.protocol import SessionConfig, config_line
 
 #: Timeout of the session, and then of the JVM, which outlives it while it writes; seconds.
 _SESSION_S: Final = 180
@@ -51,14 +50,13 @@ def make() -> Path | str:
             with said.open("wb") as log:
                 ended = subprocess.run(
                     [sys.executable, "-m", "mesh.worker.session"],
-                    # An empty input: the session ends as soon as it is ready.
-                    input=b"",
+                    # No command: the session ends as soon as it is ready.
+                    input=config_line(config),
                     stdout=subprocess.DEVNULL,
                     stderr=log,
                     env={
                         **os.environ,
                         class_archive.WRITE_VARIABLE: "1",
-                        CONFIG_VARIABLE: codec.encode(config).decode(),
                     },
                     timeout=_SESSION_S,
                     check=False,

@@ -6,9 +6,9 @@ standard output (its logs go to standard error).  End of file on standard input 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 import orjson
 
@@ -17,10 +17,6 @@ from mesh.model import codec
 from mesh.model.app import GroupSpec
 from mesh.model.cluster import Assignment, InstanceStatus, Standby, StandbyStatus
 from mesh.settings import Settings
-
-#: Environment variable that passes a ``SessionConfig`` to the session.  It is no argument, as all
-#: users can see a process's arguments, and the settings hold passwords.
-CONFIG_VARIABLE: Final = "MESH_SESSION"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +119,24 @@ def from_line(line: bytes) -> Command | Reply:
             "MESH-C101", "line between agent and session can't be read", detail=f"{line[:200]!r}."
         ) from error
     return codec.decode(kind, value)
+
+
+def config_line(config: SessionConfig) -> bytes:
+    """The first line of a session's input.
+
+    The settings hold passwords.  All users can see a process's arguments, and the functions of apps
+    its environment: that of its start stays in ``/proc`` when a variable is removed.
+    """
+    return codec.encode(config) + b"\n"
+
+
+def read_config(descriptor: int = 0) -> SessionConfig:
+    """The configuration at the begin of an input, of which nothing more is read."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        # One byte each: the commands that follow are for another reader.
+        read = os.read(descriptor, 1)
+        if not read:
+            break
+        line += read
+    return codec.decode(SessionConfig, bytes(line))

@@ -27,7 +27,6 @@ from mesh.jetstream.mirror import Mirror
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
 from mesh.jetstream.task_store import JetStreamTaskStore
 from mesh.logs import fields
-from mesh.model import codec
 from mesh.model.app import GroupKind, GroupMode
 from mesh.model.cluster import Assignment
 from mesh.signals import end
@@ -39,7 +38,6 @@ from mesh.spark.instance_io import InstanceIO
 from mesh.spark.shared_query.instance import SharedInstance
 from mesh.worker import session_start, state_directory
 from mesh.worker.protocol import (
-    CONFIG_VARIABLE,
     Figures,
     HoldState,
     Ready,
@@ -50,6 +48,7 @@ from mesh.worker.protocol import (
     StartInstance,
     StopInstance,
     from_line,
+    read_config,
 )
 from mesh.worker.replies import Replies
 from mesh.worker.ticker import Ticker
@@ -385,7 +384,7 @@ def main() -> None:
     os.umask(0o077)
     import_arrow()
     import_spark()
-    config = codec.decode(SessionConfig, os.environ.pop(CONFIG_VARIABLE).encode())
+    config = read_config()
     logs.configure(config.settings.log.level, config.settings.log.style)
     asyncio.run(run(config, Replies()))
 

@@ -247,6 +247,16 @@ def test_an_address_that_asks_too_often_is_refused() -> None:
         (["SAPP.siddhiApp.manage"], {"apps.view", "apps.manage"}),
         (["SIM.simulator.manage", "monitor"], {"apps.view", "data.write", "monitor"}),
         (["operator"], {"apps.view", "monitor", "nodes.manage"}),
+        (["SAPP.siddhiApp.view"], {"apps.view"}),
+        (["SIM.simulator.view"], {"apps.view"}),
+        (["BRM.businessrules.viewer"], {"apps.view"}),
+        (["BRM.businessrules.manager"], {"apps.view", "apps.manage"}),
+        (["MON.viewer"], {"apps.view", "monitor"}),
+        (["MON.metrics.manager"], {"monitor"}),
+        (
+            ["MON.manager"],
+            {"apps.view", "monitor", "apps.manage", "data.write", "nodes.manage"},
+        ),
     ],
 )
 def test_words_of_before_stand_for_permissions(words: list[str], may: set[str]) -> None:

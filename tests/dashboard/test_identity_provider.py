@@ -170,6 +170,7 @@ def test_cookies_are_bound_to_the_host_where_browsers_use_tls(
             begun = await one.get("/login/oidc", headers={"Origin": public})
             asked = parse_qs(urlsplit(begun.headers["location"]).query)
             assert asked["redirect_uri"] == [f"{public}/login/oidc/callback"]
+            assert "max-age" in begun.headers["strict-transport-security"]
             cookie = begun.headers["set-cookie"]
             assert cookie.startswith("__Host-mesh-oidc=")
             assert "Secure" in cookie

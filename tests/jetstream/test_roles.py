@@ -11,6 +11,7 @@ import pytest
 
 from mesh.jetstream import server
 from mesh.model import names
+from mesh.model.nats_roles import INTERNAL, PRIVATE
 from tests.support.permissions import PASSWORDS, USERS, inbox_of, write_accounts
 
 if TYPE_CHECKING:
@@ -89,6 +90,25 @@ PUBLISH: Final[dict[str, set[str]]] = {
     f"{API}.CONSUMER.CREATE.KV_mesh_users.c.x": {M},
     f"{API}.CONSUMER.CREATE.mesh_audit.c.x": {M},
     f"{API}.CONSUMER.MSG.NEXT.mesh-Shop-Orders.c": {M, W, R, C},
+    f"{API}.CONSUMER.MSG.NEXT.KV_mesh_users.c": {M},
+    f"{API}.CONSUMER.INFO.mesh-Shop-Orders.c": {M, W, R, C},
+    f"{API}.CONSUMER.DELETE.mesh-Shop-Orders.c": {M, W, R, C},
+    f"{API}.CONSUMER.DELETE.KV_mesh_users.c": {M},
+    f"{API}.CONSUMER.DURABLE.CREATE.mesh-Shop-Orders.c": {M},
+    f"{API}.CONSUMER.LIST.mesh-Shop-Orders": {M},
+    f"{API}.CONSUMER.PAUSE.mesh-Shop-Orders.c": {M},
+    f"{API}.STREAM.LIST": {M},
+    f"{API}.STREAM.MSG.DELETE.mesh-Shop-Orders": {M},
+    f"{API}.STREAM.RESTORE.mesh-Shop-Orders": {M},
+    f"{API}.STREAM.LEADER.STEPDOWN.mesh-Shop-Orders": {M},
+    f"{API}.STREAM.PEER.REMOVE.mesh-Shop-Orders": {M},
+    # Values of secrets are encrypted, and workers use them.
+    f"{API}.STREAM.MSG.GET.KV_mesh_secrets": {M, W, R, C},
+    f"{API}.STREAM.PURGE.KV_mesh_secrets": {M},
+    f"{API}.STREAM.DELETE.KV_mesh_users": {M},
+    f"{API}.INFO": set(),
+    "$JS.FC.mesh-Shop-Orders.c.x": {M, W, R, C},
+    "$JS.ACK.mesh-Shop-Orders.c.1.1.1.1.1": set(),
     f"{API}.META.LEADER.STEPDOWN": set(),
     f"{API}.ACCOUNT.PURGE.x": set(),
     "MESH.API.DIRECT.GET.mesh-Shop-DearOrders": {BOARD},
@@ -127,6 +147,22 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     made = server.start(directory / "nats", arguments=write_accounts(directory / "accounts.conf"))
     yield made
     made.stop()
+
+
+def test_the_matrix_has_every_bucket_stream_and_internal_family() -> None:
+    """A bucket or a family of subjects that is added later has to be added to the matrix, too."""
+    values = {name: value for name, value in vars(names).items() if isinstance(value, str)}
+    buckets = [value for name, value in values.items() if name.endswith("_BUCKET")]
+    streams = [value for name, value in values.items() if name.endswith("_STREAM")]
+    assert len(buckets) >= 8
+    for bucket in buckets:
+        assert any(f".{bucket}." in f".{one}." for one in PUBLISH), bucket
+    for stream in streams:
+        assert any(one.endswith(f".{stream}") for one in PUBLISH), stream
+    for family in (*INTERNAL, f"{names.AUDIT_SUBJECT}.>"):
+        assert any(one.startswith(family.removesuffix(">")) for one in PUBLISH), family
+    for private in PRIVATE:
+        assert any(f".{private}" in one and who == {M} for one, who in PUBLISH.items()), private
 
 
 @pytest.mark.parametrize("name", list(USERS))

@@ -14,6 +14,7 @@ from mesh.errors import MeshError
 from mesh.manager import planning
 from mesh.manager.manager import running
 from mesh.manager.planning import Planner, plan_process
+from mesh.model.access import ALL, ROLES, Grant, Identity, current
 from mesh.plan.build import plan
 from mesh.settings import FunctionSettings, ManagerSettings, NatsSettings, Settings
 
@@ -112,6 +113,39 @@ def test_a_plan_is_made_once_for_a_text_and_its_views() -> None:
         group = replace(spec.groups[0], parallel=2)
         await planner.view(replace(spec, groups=(group,)), "json")
         assert len(recorder.calls) == 6
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("grants", "may"),
+    [
+        (None, True),
+        ((Grant(ALL),), True),
+        ((Grant(ALL, "A*"),), True),
+        ((Grant(ROLES["developer"]),), False),
+        ((Grant(ROLES["developer"]), Grant(ALL, "B")), False),
+    ],
+)
+def test_functions_take_a_permission_of_their_own(
+    grants: tuple[Grant, ...] | None, may: bool
+) -> None:
+    settings = Settings(functions=FunctionSettings(python=True))
+    text = TEXT.replace("from", "define function f[python] return int { return 1 }; from")
+
+    async def scene() -> None:
+        token = current.set(Identity("eve", grants) if grants is not None else None)
+        try:
+            planner = Planner(settings, Recorder())
+            assert (await planner.plan(TEXT)).name == "A"
+            if may:
+                assert (await planner.plan(text)).text == text
+                return
+            with pytest.raises(MeshError, match="A403") as error:
+                await planner.plan(text)
+            assert "apps.python" in error.value.message
+        finally:
+            current.reset(token)
 
     asyncio.run(scene())
 

@@ -12,7 +12,15 @@ import sys
 import time
 
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
-from mesh.worker.protocol import Ready, Report, StartInstance, StopInstance, from_line, to_line
+from mesh.worker.protocol import (
+    Ready,
+    Report,
+    StartInstance,
+    StopInstance,
+    from_line,
+    read_config,
+    to_line,
+)
 
 
 def status(assignment: Assignment, state: InstanceState, newer_epoch: int = 0) -> Report:
@@ -31,6 +39,7 @@ def main() -> None:
         sys.stdout.buffer.write(to_line(reply))
         sys.stdout.buffer.flush()
 
+    read_config()
     if "FAKE_READY" in os.environ:
         with open(os.environ["FAKE_READY"]) as pipe:
             pipe.read()

@@ -114,8 +114,8 @@ import os, pathlib, sys
 from mesh import scratch
 from mesh.model import codec
 from mesh.worker import state_directory
-from mesh.worker.protocol import CONFIG_VARIABLE, Ready, SessionConfig, to_line
-config = codec.decode(SessionConfig, os.environ[CONFIG_VARIABLE].encode())
+from mesh.worker.protocol import Ready, read_config, to_line
+config = read_config()
 directory = state_directory.for_session(pathlib.Path(config.directory))
 scratch.redirect(directory / "tmp")
 (directory / "tmp" / "file").touch()

@@ -18,7 +18,7 @@ from mesh.functions import script_switch
 from mesh.settings import Settings
 from mesh.worker import state_directory
 from mesh.worker.child import SessionProcess
-from mesh.worker.protocol import CONFIG_VARIABLE, Ready, SessionConfig
+from mesh.worker.protocol import Ready, SessionConfig
 
 OWNER = """
 import pathlib, sys
@@ -155,4 +155,4 @@ def test_a_session_does_not_inherit_logins(tmp_path: Path, monkeypatch: pytest.M
         return said
 
     found = [one for one in asyncio.run(scene()).split() if not one.startswith("MESH_STORES_")]
-    assert found == [script_switch.SWITCH, "MESH_LOG_LEVEL", CONFIG_VARIABLE]
+    assert found == [script_switch.SWITCH, "MESH_LOG_LEVEL"]
