@@ -74,6 +74,7 @@ from S select k, n insert into T;
 """
 
 
+@pytest.mark.extended
 def test_workers_open_what_they_would_run(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("a,1\nb,x\n")
     (tmp_path / "out.csv").write_text("kept\n")

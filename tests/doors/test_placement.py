@@ -19,6 +19,7 @@ from mesh.control.placement import Candidate, Need, place
 from mesh.model.cluster import InstanceState
 from mesh.plan.build import plan
 from mesh.receiver.distributing import destination_of
+from mesh.worker.children import HOST
 from tests.support.agents import look
 from tests.support.doors import Endpoint
 
@@ -109,7 +110,7 @@ def test_the_originals_sample_runs_moves_and_goes(cluster: Cluster) -> None:
         host = next(
             child
             for child in psutil.Process(cluster.processes["w1"].pid).children()
-            if "mesh.receiver.host" in child.cmdline()
+            if HOST in child.cmdline()
         )
         os.kill(host.pid, signal.SIGKILL)
         await publish(20, 40)

@@ -44,6 +44,11 @@ def started(stage: Stage, count: int, *, form: int) -> list[DoorInstance]:
     ]
 
 
+def counts_of(instances: list[DoorInstance]) -> list[int]:
+    """Stored events of each, counted once the broker has answered."""
+    return sorted(one._counts()["rows_out"] for one in instances)
+
+
 async def numbers(stage: Stage) -> list[int]:
     return sorted(event["n"] for event in await stage.events("S"))
 
@@ -70,10 +75,8 @@ def test_partitions_move_with_their_positions_and_earlier_owners_are_fenced(
             await asyncio.to_thread(send, kafka, "Shared", range(20))
             first = started(stage, 2, form=1)
             await stage.until("20 events", lambda: _are(stage, list(range(20))))
-            counts = [one._counts()["rows_out"] for one in first]
-            assert sum(counts) == 20
             # Each partition has four of them: three partitions here, two there.
-            assert sorted(counts) == [8, 12]
+            await stage.until("counts", lambda: counts_of(first) == [8, 12])
             # The earlier instances run on, as on a worker that was cut off.
             second = started(stage, 3, form=2)
             for one in second:
@@ -85,7 +88,7 @@ def test_partitions_move_with_their_positions_and_earlier_owners_are_fenced(
                 return all(one._state is InstanceState.STOPPED for one in first)
 
             await stage.until("they end", ended)
-            assert sum(one._counts()["rows_out"] for one in second) == 20
+            await stage.until("counts", lambda: sum(counts_of(second)) == 20)
             assert {one._newer_epoch >> 32 for one in first} == {2}
 
     asyncio.run(scene())
@@ -111,7 +114,7 @@ def test_a_partition_that_is_new_is_read_by_one_instance(
             await asyncio.to_thread(kafka.send, "Grows", b'{"n":1}', partition=1)
             await asyncio.to_thread(kafka.send, "Grows", b'{"n":2}')
             await stage.until("all", lambda: _are(stage, [0, 1, 2]))
-            assert sorted(one._counts()["rows_out"] for one in running) == [1, 2]
+            await stage.until("counts", lambda: counts_of(running) == [1, 2])
             assert {r.restarts for r in stage.reports} == {0}
 
     asyncio.run(scene())

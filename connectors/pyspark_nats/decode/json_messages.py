@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 #: Up to so many messages, reading one by one costs less than the passes over a block.
 _FEW: Final = 128
-#: The same for octets of messages with several lines.
-_FEW_BYTES: Final = 32 << 10
 #: For fewer texts, reading one by one costs no more than another attempt of the parser.
 _TEXTS_MIN: Final = 512
 #: Octets that are checked together for a common layout, so that they stay in the cache.
@@ -71,7 +69,7 @@ def decode_json(
     """
     parts: list[Part] = []
     odd: list[Ints] = []
-    if _are_many(data) and len(schema) and all(_is_parsed(field.type) for field in schema):
+    if len(data) > _FEW and len(schema) and all(_is_parsed(field.type) for field in schema):
         blocks = _Blocks(schema, missing == "error", at, parts, odd)
         texts, places = data, np.arange(len(data))
         may_be_beyond = np.diff(json_text.bounds_of(data)) > _bytes_within(limits, schema)
@@ -88,14 +86,6 @@ def decode_json(
         read = rules.reader_of_json(schema)
         parts += rules.decode_each(chosen, at[left], schema, missing, errors, read, limits)
     return parts
-
-
-def _are_many(data: Array) -> bool:
-    """Whether there are many events: messages, or lines of large ones."""
-    if len(data) > _FEW:
-        return True
-    bounds = json_text.bounds_of(data)
-    return bool(bounds[-1] - bounds[0] > _FEW_BYTES) and json_text.has_line_feed(data)
 
 
 def _bytes_within(limits: MessageLimits, schema: pa.Schema) -> int:
