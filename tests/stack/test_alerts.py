@@ -21,7 +21,7 @@ from mesh.api.metrics import ClusterValues, Own, exposition
 from mesh.api.paths import REQUEST_SECONDS
 from mesh.manager.prometheus import EXPRESSIONS
 from mesh.model.cluster import StatisticsLevel
-from mesh.model.histogram import BATCH_BOUNDS_S
+from mesh.model.histogram import BATCH_BOUNDS_S, LATENCY_BOUNDS_S
 from mesh.worker import metrics as worker
 from tests.support.paths import ROOT
 
@@ -46,7 +46,11 @@ def healthy() -> ClusterValues:
     instance = {
         "group": "g", "instance": "Shop-g-1", "worker": "w1", "state": "running", "behind": 3,
         "messages_in": 100, "rows_out": 50, "errors": 0, "restarts": 0, "batches": counts,
-        "batches_sum_s": 0.05,
+        "batches_sum_s": 0.05, "latencies": [*[0] * len(LATENCY_BOUNDS_S), 1],
+        "latencies_sum_s": 700.0, "elements": [
+            {"kind": "query", "name": "q", "events_in": 9, "events_out": 3, "rows": None},
+            {"kind": "table", "name": "T", "events_in": 0, "events_out": 0, "rows": 4},
+        ],
     }  # fmt: skip
     node = {"presence": "alive", "cpu_percent": 20.0, "memory_bytes": 10**8, "instances": 1}
     return ClusterValues(

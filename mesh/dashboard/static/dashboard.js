@@ -69,6 +69,7 @@
   });
   // Lines that can be read at a point; without this they are the server's drawing.
   const day = (at) => new Date(at * 1000).toISOString().slice(11, 19);
+  const short = new Intl.NumberFormat("en", { notation: "compact" });
   const plot = (root) => {
     if (typeof uPlot === "undefined") return;
     for (const place of root.querySelectorAll("[data-chart]")) {
@@ -83,13 +84,12 @@
       const few = data[1].filter((value) => value !== null).length < 4;
       new uPlot({
         width, height: 120, cursor: { y: false, points: { size: 6 } }, legend: { live: true },
-        axes: [{ ...axis, size: 22, values: (self, times) => times.map((at) => day(at).slice(0, 5)) }, { ...axis, size: 50 }],
+        axes: [{ ...axis, size: 22, values: (self, times) => times.map((at) => day(at).slice(0, 5)) }, { ...axis, size: 50, values: (self, ticks) => ticks.map((at) => short.format(at)) }],
         scales: { y: { range: (self, low, high) => [0, Math.max(high, 1)] } },
         series: [{ label: "at", value: (self, at) => (at ? day(at) : "") }, { label: place.dataset.name, stroke: style.getPropertyValue("--busy").trim(), width: 1.5, points: { show: few, size: 5 } }],
       }, data, place);
     }
   };
-  document.addEventListener("renewed", (event) => plot(event.detail));
   // Of a graph wider than the screen the part that needs somebody is shown first.
   const aim = () => {
     for (const picture of document.querySelectorAll(".picture")) {
@@ -99,6 +99,10 @@
       picture.scrollLeft += box.left - frame.left - (frame.width - box.width) / 2;
     }
   };
+  document.addEventListener("renewed", (event) => {
+    plot(event.detail);
+    if (event.detail.matches(".picture") && !event.detail.scrollLeft) aim();
+  });
   window.addEventListener("load", () => { plot(document); aim(); });
   // After a filter has changed the page and its address, the stream is of the new address.
   document.addEventListener("htmx:afterSettle", () => { leave(); follow(); plot(document); });
