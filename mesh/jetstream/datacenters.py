@@ -128,7 +128,7 @@ async def promote(client: Client, spec: AppSpec, settings: ChannelSettings) -> l
 
 
 def _config(name: str, settings: ChannelSettings) -> dict[str, Any]:
-    """What a mirror and the stream that it becomes have in common."""
+    """The common configuration of a mirror and of the stream that it becomes."""
     return {
         "name": name,
         "storage": "file",
