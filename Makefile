@@ -25,6 +25,9 @@ STACK = $(COMPOSE) -p mesh-dev -f compose/dev.yaml
 BASE ?= python:3.12-slim-bookworm
 PIP_INDEX_URL ?= https://pypi.org/simple
 PROFILES ?=
+# Of the labels of the images.
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 # "host" for builds that reach the package index over the host's network only.
 MESH_BUILD_NETWORK ?= default
 # For Compose only: other commands would read them as settings of their own.
@@ -45,7 +48,7 @@ help:
 	@echo 'make test ARGS="-m docker" the development stack in containers; needs an engine and make images'
 	@echo 'make lint    the same without the tests'
 	@echo 'make dist    build the wheels of the project and of the connector into dist'
-	@echo 'make up      a cluster in containers: 3 NATS servers, 2 managers, 3 workers; PROFILES=store,metrics adds services'
+	@echo 'make up      a cluster in containers: 3 NATS servers, 2 managers, 3 workers, a receiver; PROFILES=store,metrics adds services'
 	@echo 'make down    ends it, and keeps its volumes; make logs shows its logs'
 	@echo 'make images  build its images; BASE=IMAGE and PIP_INDEX_URL=URL choose the base and the package index'
 	@echo 'make bench-ask         aggregations beside the engine, and on-demand reads; ORACLE=PROGRAM, CHECK=1, ONLY=reads'
@@ -127,7 +130,8 @@ sbom: $(STAMP)
 images:
 	@for target in nats manager worker; do \
 		docker build --network $(MESH_BUILD_NETWORK) -f compose/Dockerfile --target $$target -t mesh-$$target:dev \
-			--build-arg BASE=$(BASE) --build-arg PIP_INDEX_URL=$(PIP_INDEX_URL) . || exit 1; done
+			--build-arg BASE=$(BASE) --build-arg PIP_INDEX_URL=$(PIP_INDEX_URL) \
+			--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) . || exit 1; done
 
 up:
 	$(STACK) up -d

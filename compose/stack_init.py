@@ -1,10 +1,11 @@
-"""First step of the development stack: passwords, certificates, the API's users, a context.
+"""First step of the development stack: keys, certificates, the API's users, a context.
 
     stack_init.py SECRETS HOST_FOLDER
 
-SECRETS is the volume that the services read.  HOST_FOLDER is the folder of the host: by its
-``context.json`` the command ``mesh`` finds the stack, and ``nats.env`` and ``curl.cfg`` are for
-other clients.  Both keep what they have: a second run writes the same again.
+SECRETS has a folder for each kind of service, a volume of its own, with what that service needs and
+nothing else.  HOST_FOLDER is the folder of the host: by its ``context.json`` the command ``mesh``
+finds the stack, and ``nats.env`` and ``curl.cfg`` are for other clients.  Both keep what they have:
+a second run writes the same again.
 """
 
 from __future__ import annotations
@@ -15,60 +16,53 @@ import secrets
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from mesh.api import users
 from mesh.api.tls import self_signed
 from mesh.cli import context
 from mesh.clock import SystemClock
+from mesh.jetstream.accounts import NatsUser, accounts, new_key
 from mesh.model.access import SETS, Permission
+from mesh.model.nats_roles import Client, Grant, Role, inbox
 
 #: The user of the containers' processes.
 SERVICE_UID = 10001
-NATS_USERS = ("manager", "worker", "dev")
+#: Folders of services, each a volume; ``made`` is for this program alone.
+FOLDERS = ("made", "nats", "manager", "worker", "receiver", "store", "metrics")
+ROLES = (Role.MANAGER, Role.WORKER, Role.RECEIVER)
+_EVERY = (Grant("*", "*"),)
+#: Users with a password, for clients that know URLs only; ``dev`` is the one of the commands.
+CLIENTS: dict[str, Role | Client] = {
+    "dev": Role.OPERATOR,
+    "publisher": Client(publish=_EVERY),
+    "reader": Client(read=_EVERY, query=("*",)),
+}
 API_USERS = ("dev", "prometheus")
 HOSTS = ("localhost", "127.0.0.1", "::1", "m1", "m2")
 NATS_HOSTS = ("localhost", "127.0.0.1", "::1", "n1", "n2", "n3")
 NATS_CONF = """
 listen: 0.0.0.0:4222
-http: 0.0.0.0:8222
+http: 127.0.0.1:8222
 tls {{ cert_file: /run/mesh/nats.crt, key_file: /run/mesh/nats.key, timeout: 5 }}
 jetstream {{ store_dir: /data }}
 cluster {{
   name: mesh-dev, listen: 0.0.0.0:6222, no_advertise: true
-  routes: [nats://n1:6222, nats://n2:6222, nats://n3:6222]
-}}
-accounts {{
-  MESH {{
-    jetstream: enabled
-    users: [
-      {{ user: manager, password: "{manager}" }}
-      {{ user: worker, password: "{worker}", permissions: {{ publish: {{ deny: [
-          "$KV.mesh_apps.>", "$KV.mesh_backups.>", "$KV.mesh_users.>", "$KV.mesh_secrets.>",
-          "$KV.mesh_sessions.>", "$JS.API.STREAM.*.KV_mesh_sessions",
-          "$JS.API.STREAM.MSG.GET.KV_mesh_sessions", "$JS.API.DIRECT.GET.KV_mesh_sessions.>",
-          "$JS.API.CONSUMER.*.KV_mesh_sessions.>",
-          "mesh._audit.>", "$KV.mesh_control.lease",
-          "$KV.mesh_control.assignment.>", "$KV.mesh_control.form.>",
-          "$KV.mesh_control.standby.>", "$KV.mesh_control.node.manager.>",
-          "$JS.API.STREAM.DELETE.KV_mesh_apps", "$JS.API.STREAM.PURGE.KV_mesh_apps",
-          "$JS.API.STREAM.DELETE.KV_mesh_control", "$JS.API.STREAM.PURGE.KV_mesh_control",
-          "$JS.API.STREAM.*.KV_mesh_users", "$JS.API.STREAM.*.KV_mesh_secrets",
-          "$JS.API.STREAM.MSG.GET.KV_mesh_users", "$JS.API.STREAM.MSG.GET.KV_mesh_secrets",
-          "$JS.API.DIRECT.GET.KV_mesh_users.>", "$JS.API.DIRECT.GET.KV_mesh_secrets.>",
-          "$JS.API.CONSUMER.*.KV_mesh_users.>", "$JS.API.CONSUMER.*.KV_mesh_secrets.>"
-      ] }} }} }}
-      # The developer on the host: may publish and read everything.
-      {{ user: dev, password: "{dev}" }}
-    ]
+  authorization {{ user: route, password: "{route}" }}
+  tls {{
+    cert_file: /run/mesh/nats.crt, key_file: /run/mesh/nats.key, ca_file: /run/mesh/nats.crt
+    verify: true, timeout: 5
   }}
+  routes: [{routes}]
 }}
+include accounts.conf
 """
 #: Settings of a service; all others are variables in dev.yaml.
 SETTINGS = """
 nats:
-  url: nats://n1:4222,nats://n2:4222,nats://n3:4222
-  user: {}
-  password: "{}"
+  url: tls://n1:4222,tls://n2:4222,tls://n3:4222
+  nkey_seed_file: /run/mesh/{role}.nk
+  inbox_prefix: {inbox}
   tls_ca: /run/mesh/nats.crt
 channels:
   replicas: 3
@@ -85,66 +79,106 @@ manager:
 
 def main(volume: Path, host: Path) -> None:
     """Write all files."""
-    passwords = _passwords(volume / "passwords.json")
-    _private(volume / "nats.conf", NATS_CONF.format(**passwords["nats"]))
-    for name in ("manager", "worker"):
-        _private(volume / f"{name}.yaml", SETTINGS.format(name, passwords["nats"][name]))
-    for name, hosts in (("api", HOSTS), ("nats", NATS_HOSTS)):
-        if not (volume / f"{name}.crt").exists():
-            made = self_signed(volume / "made", SystemClock().wall_ms(), hosts)
-            for path, kind in zip(made, ("crt", "key"), strict=True):
-                path.rename(volume / f"{name}.{kind}")
-    if (volume / "made").exists():
-        (volume / "made").rmdir()
+    for name in FOLDERS:
+        (volume / name).mkdir(exist_ok=True)
+    made = _made(volume / "made")
+    _certificates(volume)
+    routes = ", ".join(f'"nats://route:{made["route"]}@{one}:6222"' for one in ("n1", "n2", "n3"))
+    _private(volume / "nats" / "nats.conf", NATS_CONF.format(route=made["route"], routes=routes))
+    _private(volume / "nats" / "accounts.conf", accounts(_nats_users(made)))
+    for role in ROLES:
+        _private(volume / role / f"{role}.nk", made["seeds"][role][0])
+        text = SETTINGS.format(role=role, inbox=inbox(role))
+        _private(volume / role / f"{role}.yaml", text)
     # Managers that run read this file: a second start leaves it alone.
-    if not (volume / "users").exists():
+    users_file = volume / "manager" / "users"
+    if not users_file.exists():
         monitor = SETS["view"] | {Permission.MONITOR}
         for name in API_USERS:
-            may = None if name == "dev" else monitor
-            users.add(volume / "users", name, passwords["api"][name], may)
-    _private(volume / "prometheus.password", passwords["api"]["prometheus"])
-    _private(volume / "postgres.password", passwords["store"]["postgres"])
-    for path in (volume, *volume.iterdir()):
-        os.chown(path, SERVICE_UID, SERVICE_UID)
-        path.chmod(0o755 if path.is_dir() else 0o400)
-    # Prometheus and PostgreSQL have users of their own.
-    for name in ("prometheus.password", "postgres.password", "api.crt"):
-        (volume / name).chmod(0o444)
-    _write_host(volume, host, passwords)
+            users.add(users_file, name, made["api"][name], None if name == "dev" else monitor)
+    _private(volume / "metrics" / "prometheus.password", made["api"]["prometheus"])
+    _private(volume / "store" / "postgres.password", made["store"]["postgres"])
+    for folder in (volume / name for name in FOLDERS):
+        # Prometheus and PostgreSQL have users of their own.
+        mode = 0o444 if folder.name in ("store", "metrics") else 0o400
+        for path in (folder, *folder.iterdir()):
+            os.chown(path, SERVICE_UID, SERVICE_UID)
+            path.chmod(0o755 if path.is_dir() else mode)
+    _write_host(volume, host, made)
 
 
-def _write_host(volume: Path, host: Path, passwords: dict[str, dict[str, str]]) -> None:
+def _certificates(volume: Path) -> None:
+    """A certificate of the API and one of the servers; each is its own authority."""
+    made = volume / "made"
+    for name, hosts in (("api", HOSTS), ("nats", NATS_HOSTS)):
+        if not (made / f"{name}.crt").exists():
+            for path, kind in zip(
+                self_signed(made / "new", SystemClock().wall_ms(), hosts),
+                ("crt", "key"),
+                strict=True,
+            ):
+                path.rename(made / f"{name}.{kind}")
+            (made / "new").rmdir()
+    needed = {
+        "nats": ("nats.crt", "nats.key"),
+        "manager": ("nats.crt", "api.crt", "api.key"),
+        "worker": ("nats.crt",),
+        "receiver": ("nats.crt",),
+        "metrics": ("api.crt",),
+    }
+    for folder, files in needed.items():
+        for name in files:
+            target = volume / folder / name
+            target.unlink(missing_ok=True)
+            shutil.copyfile(made / name, target)
+
+
+def _nats_users(made: dict[str, Any]) -> list[NatsUser]:
+    roles = [NatsUser(role, role, (made["seeds"][role][1],)) for role in ROLES]
+    return [*roles, *(NatsUser(n, of, password=made["nats"][n]) for n, of in CLIENTS.items())]
+
+
+def _write_host(volume: Path, host: Path, made: dict[str, Any]) -> None:
     shown = Path(os.environ["MESH_STACK_FOLDER"])
     ports = (os.environ["MESH_NATS_PORTS"]).split(",")
     api = os.environ["MESH_API_PORT"]
     for name in ("api.crt", "nats.crt"):
-        shutil.copyfile(volume / name, host / name)
+        shutil.copyfile(volume / "made" / name, host / name)
     found = context.Context(
         server=f"https://localhost:{api}",
         user="dev",
-        password=passwords["api"]["dev"],
+        password=made["api"]["dev"],
         ca=str(shown / "api.crt"),
         nats=",".join(f"nats://127.0.0.1:{port}" for port in ports),
         nats_user="dev",
-        nats_password=passwords["nats"]["dev"],
+        nats_password=made["nats"]["dev"],
         nats_tls_ca=str(shown / "nats.crt"),
+        nats_inbox_prefix=inbox(Role.OPERATOR),
     )
     context.write(found, host / "context.json")
-    url = f"tls://dev:{passwords['nats']['dev']}@127.0.0.1:{ports[0]}"
-    _private(host / "nats.env", f"NATS_URL={url}\nNATS_CA={shown / 'nats.crt'}\n")
-    curl = f'user = "dev:{passwords["api"]["dev"]}"\ncacert = "{shown / "api.crt"}"\n'
+    urls = {
+        name: f"tls://{user}:{made['nats'][user]}@127.0.0.1:{ports[0]}"
+        for name, user in (("NATS_URL", "publisher"), ("NATS_READER_URL", "reader"))
+    }
+    lines = [f"{name}={url}" for name, url in urls.items()]
+    _private(host / "nats.env", "\n".join([*lines, f"NATS_CA={shown / 'nats.crt'}"]) + "\n")
+    curl = f'user = "dev:{made["api"]["dev"]}"\ncacert = "{shown / "api.crt"}"\n'
     _private(host / "curl.cfg", curl)
     uid, gid = (int(os.environ[name]) for name in ("MESH_HOST_UID", "MESH_HOST_GID"))
     for path in (host, *host.iterdir()):
         os.chown(path, uid, gid)
 
 
-def _passwords(path: Path) -> dict[str, dict[str, str]]:
+def _made(folder: Path) -> dict[str, Any]:
+    """Passwords and keys, drawn at the first start."""
+    path = folder / "keys.json"
     if path.exists():
-        found: dict[str, dict[str, str]] = json.loads(path.read_text())
+        found: dict[str, Any] = json.loads(path.read_text())
         return found
     made = {
-        "nats": {name: secrets.token_urlsafe(24) for name in NATS_USERS},
+        "route": secrets.token_urlsafe(24),
+        "seeds": {role: new_key() for role in ROLES},
+        "nats": {name: secrets.token_urlsafe(24) for name in CLIENTS},
         "api": {name: secrets.token_urlsafe(24) for name in API_USERS},
         "store": {"postgres": secrets.token_urlsafe(24)},
     }

@@ -71,7 +71,11 @@ def run(program: Path, directory: Path, *arguments: str) -> str:
 
 def test_it_has_the_examples_and_nothing_of_the_development(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    for name in ("mesh/examples/orders.siddhi", "mesh/cli/project/starter.siddhi"):
+    for name in (
+        "mesh/examples/orders.siddhi",
+        "mesh/cli/project/starter.siddhi",
+        "mesh/conf/systemd/mesh-worker.service",
+    ):
         assert name in names
     assert not any(name.startswith(("tests/", "tools/", "bench/", "compose/")) for name in names)
 

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
 import socket
 import subprocess
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from nats.errors import Error as NatsError
 
 from mesh.cli import context
 from mesh.jetstream import server
+from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect
 from mesh.model import names
-from mesh.settings import Settings, load
+from mesh.settings import ChannelSettings, Settings, load
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from nats.aio.client import Client
 
 COMPOSE = ROOT / "compose"
 FILE = COMPOSE / "dev.yaml"
 PROFILES = ["--profile", "store", "--profile", "metrics"]
 #: Each as its program is called: Compose v2, and v1.29 of Debian.
 PROGRAMS = [["docker", "compose"], ["docker-compose"]]
-OURS = ("n1", "n2", "n3", "m1", "m2", "w1", "w2", "w3")
+OURS = ("n1", "n2", "n3", "m1", "m2", "w1", "w2", "w3", "r1")
 
 
 def services() -> dict[str, Any]:
@@ -87,7 +93,17 @@ def test_images_run_as_another_user_than_root_and_are_built_with_hashes() -> Non
 def test_variables_of_services_are_settings(tmp_path: Path) -> None:
     from compose import stack_init
 
-    sections = ("NATS", "CHANNELS", "MANAGER", "WORKER", "STATE", "FUNCTIONS", "SPARK", "LOG")
+    sections = (
+        "NATS",
+        "CHANNELS",
+        "MANAGER",
+        "WORKER",
+        "RECEIVER",
+        "STATE",
+        "FUNCTIONS",
+        "SPARK",
+        "LOG",
+    )
     pattern = re.compile(rf"MESH_({'|'.join(sections)})_[A-Z_]+")
     known = {
         f"MESH_{section}_{name}".upper()
@@ -99,25 +115,30 @@ def test_variables_of_services_are_settings(tmp_path: Path) -> None:
     names |= {found[0] for found in pattern.finditer(dockerfile)}
     assert names
     assert names <= known
-    path = tmp_path / "manager.yaml"
-    path.write_text(stack_init.SETTINGS.format("manager", "secret"))
-    settings = load(path, {})
-    assert settings.channels.replicas == 3
-    assert settings.nats.password == "secret"
+    for role in ("manager", "worker", "receiver"):
+        path = tmp_path / f"{role}.yaml"
+        path.write_text(stack_init.SETTINGS.format(role=role, inbox=f"_INBOX.{role}"))
+        settings = load(path, {})
+        assert settings.channels.replicas == 3
+        assert settings.nats.nkey_seed_file == f"/run/mesh/{role}.nk"
+        assert settings.nats.url.count("tls://") == 3
 
 
-def test_a_worker_of_the_stack_writes_no_record_of_managers() -> None:
-    from compose import stack_init
+def test_no_service_has_the_keys_of_another() -> None:
+    kinds = {"n": "nats", "m": "manager", "w": "worker", "r": "receiver"}
+    for name in OURS:
+        mounted = [v for v in services()[name]["volumes"] if v.endswith(":/run/mesh:ro")]
+        assert mounted == [f"{kinds[name[0]]}-keys:/run/mesh:ro"]
+    made = {v.split(":")[0] for v in services()["init"]["volumes"]}
+    assert {f"{kind}-keys" for kind in (*kinds.values(), "store", "metrics")} <= made
 
-    found = re.search(r"publish: \{+ deny: \[([^\]]*)\]", stack_init.NATS_CONF)
-    assert found is not None
-    denied = set(re.findall(r'"([^"]+)"', found[1]))
-    buckets = (
-        names.APPS_BUCKET, names.BACKUPS_BUCKET, names.USERS_BUCKET, names.SECRETS_BUCKET,
-        names.SESSIONS_BUCKET,
-    )  # fmt: skip
-    assert {f"$KV.{bucket}.>" for bucket in buckets} <= denied
-    assert {"$KV.mesh_control.lease", "mesh._audit.>"} <= denied
+
+def test_images_have_labels() -> None:
+    text = (COMPOSE / "Dockerfile").read_text("utf-8")
+    for target in ("nats", "manager", "worker"):
+        stage = text.split(f"FROM ${{BASE}} AS {target}\n")[1].split("\nFROM ")[0]
+        for label in ("title", "description", "version", "revision", "licenses"):
+            assert f"org.opencontainers.image.{label}=" in stage
 
 
 def test_the_first_step_makes_a_nats_with_tls_that_its_context_reaches(
@@ -130,41 +151,88 @@ def test_the_first_step_makes_a_nats_with_tls_that_its_context_reaches(
     volume, host = tmp_path / "volume", tmp_path / "host"
     volume.mkdir()
     host.mkdir()
-    ports = server.free_port(), server.free_port()
+    ports = [server.free_port() for _ in range(3)]
+    routes = {name: server.free_port() for name in ("n1", "n2", "n3")}
     monkeypatch.setenv("MESH_STACK_FOLDER", str(host))
-    monkeypatch.setenv("MESH_NATS_PORTS", str(ports[0]))
+    monkeypatch.setenv("MESH_NATS_PORTS", ",".join(map(str, ports)))
     monkeypatch.setenv("MESH_API_PORT", "1")
     monkeypatch.setenv("MESH_HOST_UID", "0")
     monkeypatch.setenv("MESH_HOST_GID", "0")
     stack_init.main(volume, host)
-    made = {path.name: path.read_bytes() for path in volume.iterdir()}
+    made = _files(volume)
     stack_init.main(volume, host)
-    assert {path.name: path.read_bytes() for path in volume.iterdir()} == made
-    assert {"api.crt", "api.key", "nats.crt", "nats.key"} <= made.keys()
-    assert not (volume / "nats.key").stat().st_mode & 0o077
+    assert _files(volume) == made
+    assert {"api.crt", "api.key", "users", "manager.nk"} <= made["manager"].keys()
+    assert made["worker"].keys() == {"nats.crt", "worker.nk", "worker.yaml"}
+    assert not (volume / "nats" / "nats.key").stat().st_mode & 0o077
 
-    # One server, with the paths and the ports of this test.
-    text = re.sub(r"(?s)\ncluster \{.*?\n\}", "", made["nats.conf"].decode())
-    text = text.replace("/run/mesh", str(volume)).replace("jetstream { store_dir: /data }", "")
-    text = text.replace("0.0.0.0:4222", f"127.0.0.1:{ports[0]}")
-    text = text.replace("0.0.0.0:8222", f"127.0.0.1:{ports[1]}")
-    (tmp_path / "nats.conf").write_text(text)
-    found = context.find({}, host / "context.json").nats_settings
-
-    async def play() -> None:
-        client = await connect(found, "test")
-        try:
-            assert await client.jetstream().streams_info() == []
-        finally:
-            await close(client)
-
-    running = server.start(
-        tmp_path / "nats", port=ports[0], arguments=["-c", str(tmp_path / "nats.conf")]
-    )
+    # Three servers, with the paths and the ports of this test.
+    running: list[server.NatsServer] = []
     try:
-        asyncio.run(play())
+        for name, port in zip(("n1", "n2", "n3"), ports, strict=True):
+            running.append(_start(name, port, routes, volume / "nats", tmp_path / name))
+        asyncio.run(_used(host, volume))
         # A client without TLS is refused.
         with socket.create_connection(("127.0.0.1", ports[0]), timeout=10) as plain:
             assert b'"tls_required":true' in plain.recv(4096)
     finally:
-        running.stop()
+        for one in running:
+            one.stop()
+
+
+def _files(volume: Path) -> dict[str, dict[str, bytes]]:
+    """Contents by folder and name."""
+    return {
+        folder.name: {path.name: path.read_bytes() for path in folder.iterdir()}
+        for folder in volume.iterdir()
+    }
+
+
+def _start(
+    name: str, port: int, routes: dict[str, int], keys: Path, directory: Path
+) -> server.NatsServer:
+    text = (keys / "nats.conf").read_text()
+    text = text.replace("/run/mesh", str(keys)).replace("jetstream { store_dir: /data }", "")
+    text = text.replace("http: 127.0.0.1:8222", f"server_name: {name}")
+    text = text.replace("0.0.0.0:4222", f"127.0.0.1:{port}")
+    text = text.replace("0.0.0.0:6222", f"127.0.0.1:{routes[name]}")
+    for other, route in routes.items():
+        text = text.replace(f"@{other}:6222", f"@localhost:{route}")
+    directory.mkdir()
+    (directory / "accounts.conf").write_bytes((keys / "accounts.conf").read_bytes())
+    (directory / "nats.conf").write_text(text)
+    arguments = ["-c", str(directory / "nats.conf")]
+    return server.start(directory, port=port, arguments=arguments)
+
+
+async def _used(host: Path, volume: Path) -> None:
+    """A manager makes the buckets on three servers; others do what their roles may."""
+    found = context.find({}, host / "context.json").nats_settings
+    seed = str(volume / "manager" / "manager.nk")
+    manager = replace(
+        found, user="", password="", nkey_seed_file=seed, inbox_prefix="_INBOX.manager"
+    )
+    worker = replace(
+        found, user="", password="", nkey_seed_file=str(volume / "worker" / "worker.nk"),
+        inbox_prefix="_INBOX.worker",
+    )  # fmt: skip
+    clients: list[Client] = []
+    try:
+        clients += [await connect(settings, "test") for settings in (manager, found, worker)]
+        leads, dev, works = clients
+        # Three copies: the servers have found each other with TLS.
+        await ensure_buckets(leads.jetstream(), ChannelSettings(replicas=3))
+        assert names.APPS_BUCKET in " ".join(await names_of(dev))
+        await leads.publish("$KV.mesh_apps.app.X", b"x")
+        for client in (dev, works):
+            with pytest.raises(NatsError):
+                await client.jetstream(timeout=0.5).publish("$KV.mesh_apps.app.X", b"y")
+    finally:
+        for client in clients:
+            await close(client)
+
+
+async def names_of(client: Client) -> list[str]:
+    """Names of the streams, which every role may ask for."""
+    reply = await client.request("$JS.API.STREAM.NAMES", b"", timeout=5)
+    return list(json.loads(reply.data)["streams"])

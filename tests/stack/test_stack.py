@@ -81,7 +81,14 @@ class Stack:
     environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        ports = ("API_PORT", "API_PORT_2", "NATS_PORT", "NATS_PORT_2", "NATS_PORT_3")
+        ports = (
+            "API_PORT",
+            "API_PORT_2",
+            "NATS_PORT",
+            "NATS_PORT_2",
+            "NATS_PORT_3",
+            "RECEIVER_PORT",
+        )
         # docker-compose 1.29 is a Python program itself.
         left_out = ("MESH_", "PYTHON")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
@@ -127,9 +134,12 @@ class Stack:
 
     @property
     def nats_urls(self) -> list[str]:
-        context = json.loads((self.folder / ".mesh" / "stack" / "context.json").read_text())
-        login = f"//{context['nats_user']}:{context['nats_password']}@"
-        return [url.replace("//", login) for url in context["nats"].split(",")]
+        """URLs of the servers for the publisher."""
+        stack = self.folder / ".mesh" / "stack"
+        lines = (stack / "nats.env").read_text().splitlines()
+        login = dict(line.split("=", 1) for line in lines)["NATS_URL"].rpartition("@")[0]
+        found = json.loads((stack / "context.json").read_text())["nats"].split(",")
+        return [f"{login}@{url.removeprefix('nats://')}" for url in found]
 
     def rows(self, stream: str, count: int) -> list[Any]:
         wanted = ("tap", "Counted", stream, "--from-start", "--count", str(count))
@@ -214,7 +224,7 @@ def follow_the_page(stack: Stack) -> None:
 
 def test_it_is_used_from_the_host_and_exact_over_kills_and_over_down_and_up(stack: Stack) -> None:
     nodes = stack.values("nodes")
-    assert sorted(n["id"] for n in nodes if n["ready"]) == ["m1", "m2", "w1", "w2", "w3"]
+    assert sorted(n["id"] for n in nodes if n["ready"]) == ["m1", "m2", "r1", "w1", "w2", "w3"]
     follow_the_page(stack)
     path = stack.folder / "counted.siddhi"
     path.write_text(APP)

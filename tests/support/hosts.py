@@ -168,7 +168,7 @@ def why_not() -> str:
 def blocks(page: str) -> list[tuple[str, str]]:
     """Hosts and commands of a page's blocks, of those that follow ``On `host`..:``."""
     found = []
-    pattern = re.compile(r"[Oo]n `(\w+)`[^\n]*(?:\n[^\n]+)*?\n\n((?:    [^\n]*\n|\n(?=    ))+)")
+    pattern = re.compile(r"[Oo]n\s+`(\w+)`[^\n]*(?:\n[^\n]+)*?\n\n((?:    [^\n]*\n|\n(?=    ))+)")
     for match in pattern.finditer(page):
         lines = [line[4:] for line in match[2].splitlines()]
         found.append((match[1], "\n".join(lines)))

@@ -8,6 +8,8 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from nats.js.errors import NotFoundError
+
 from mesh.jetstream.connection import UNREACHABLE, close, connect
 from mesh.model import names
 from mesh.settings import NatsSettings
@@ -15,6 +17,8 @@ from mesh.settings import NatsSettings
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
+
+    from nats.js import JetStreamContext
 
 #: Events a second.
 RATE: Final = 20
@@ -39,6 +43,14 @@ async def until(holds: Callable[[], Awaitable[bool]], pause_s: float = 0.1) -> N
             if await holds():
                 return
             await asyncio.sleep(pause_s)
+
+
+async def _stored(js: JetStreamContext, stream: str, sequence: int) -> Any:
+    """A message; None for one that was deleted, as old markers are."""
+    try:
+        return await js.get_msg(stream, sequence)
+    except NotFoundError:
+        return None
 
 
 class Load:
@@ -94,8 +106,8 @@ class Load:
         stream = names.js_stream("Counts", "Sums")
         last = (await patiently(partial(js.stream_info, stream))).state.last_seq
         for sequence in range(first, last + 1):
-            message = await patiently(partial(js.get_msg, stream, sequence, direct=True))
-            if (message.data or b"").startswith(b"{"):
+            message = await patiently(partial(_stored, js, stream, sequence))
+            if message is not None and (message.data or b"").startswith(b"{"):
                 found.append((message.time.timestamp(), json.loads(message.data)))
         return found
 
