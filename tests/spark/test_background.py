@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import pyarrow as pa
+
     from mesh.jetstream.server import NatsServer
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
@@ -50,7 +52,9 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     honest = BackgroundPublisher.publish
 
-    def publish(self: BackgroundPublisher, owner: object, publisher: object, out: list) -> None:
+    def publish(
+        self: BackgroundPublisher, owner: object, publisher: object, out: list[pa.RecordBatch]
+    ) -> None:
         found.append(sum(batch.num_rows for batch in out))
         honest(self, owner, publisher, out)  # type: ignore[arg-type]
 

@@ -45,6 +45,8 @@ _SILENT_BEATS: Final = 2.5
 #: Quiet time after which the server is asked for a sign of life, and its time to answer, seconds.
 _QUIET_S: Final = 1.0
 _ANSWERS_S: Final = 2.0
+#: Time in which the server sends the next of the messages that a stream has, seconds.
+_SOON_S: Final = 0.1
 #: The server ends a request after this time, seconds.
 _EXPIRES_S: Final = 30.0
 
@@ -176,6 +178,16 @@ class Tails(Generic[K]):
         if first == last:
             return None
         return found.slice(first, last), tail.pending + len(found) - last
+
+    def expects_until_s(self, key: K) -> float:
+        """Time until which a reader expects further messages, monotonic, seconds; 0 for none.
+
+        The stream may have lost what it had after the last message that came.
+        """
+        tail = self._by_key.get(key)
+        if tail is None or not (tail.waiting or (tail.pending and tail.asked)):
+            return 0.0
+        return tail.heard_s + _SOON_S
 
     def _check(self) -> None:
         """Check that the server is there, if it has been quiet.
