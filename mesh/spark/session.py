@@ -80,8 +80,8 @@ _ARCHIVE_S: Final = 90.0
 #: Beginning of a local master that says how many threads it has.
 _LOCAL: Final = re.compile(r"local\[(\d+|\*)")
 
-#: Module of Spark's daemons for planning; that of tasks is ours.
-_PLANNING_DAEMON: Final = "pyspark.daemon"
+#: Argument of Spark's daemon that looks for data sources.
+LOOKUP_DAEMON: Final = "pyspark.sql.worker.lookup_data_sources"
 
 #: Gateways to the JVMs that ``start`` has launched.
 _launched: Final[list[Any]] = []
@@ -161,14 +161,14 @@ def stop(session: SparkSession) -> None:
 def shrink(session: SparkSession) -> None:
     """Return memory that only the start has needed.
 
-    The JVM collects its whole heap.  Spark's daemons for the planning of queries end, one for each
-    step, 24 MB each; Spark starts another when a query needs it.
+    The JVM collects its whole heap.  The daemon ends that looks for data sources, which Spark does
+    once.  Those for the other steps of planning stay: Spark fails a query that finds them ended.
     """
     jvm: Any = session.sparkContext._jvm
     jvm.java.lang.System.gc()
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if _PLANNING_DAEMON in process.cmdline():
+            if LOOKUP_DAEMON in process.cmdline():
                 process.terminate()
 
 

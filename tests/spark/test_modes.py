@@ -268,9 +268,9 @@ def broker(nats_server: NatsServer) -> Iterator[Broker]:
 
 @pytest.mark.nats
 @pytest.mark.spark
-def _planning_daemons() -> list[psutil.Process]:
+def _lookup_daemons() -> list[psutil.Process]:
     children = psutil.Process().children(recursive=True)
-    return [one for one in children if "pyspark.daemon" in one.cmdline()]
+    return [one for one in children if spark_session.LOOKUP_DAEMON in one.cmdline()]
 
 
 @pytest.mark.slow
@@ -316,8 +316,8 @@ def test_a_dedicated_query_publishes_what_the_shared_one_does(
             if len(running) == 1:
                 while not started.lastProgress:
                     assert not started.awaitTermination(0.1)  # type: ignore[arg-type]
-                # Spark starts again what the further queries need.
-                daemons = _planning_daemons()
+                # The further queries need none of it.
+                daemons = _lookup_daemons()
                 spark_session.shrink(session)
                 assert daemons
                 assert not psutil.wait_procs(daemons, timeout=20)[1]
