@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from pyspark_nats.arrow import FEW
 from pyspark_nats.errors import ConnectorError
 from pyspark_nats.protocol import frames, jetstream
 from pyspark_nats.protocol.connection import DisconnectedError
 from pyspark_nats.source import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Iterator
 
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.source.messages import Messages
@@ -252,18 +253,27 @@ class Tails(Generic[K]):
         found = self._connection.take_frames()
         if not len(found):
             return False
-        sids = found.sid
         now_s = time.monotonic()
-        for sid in np.unique(sids).tolist():
+        for sid, mine in self._divided(found):
             tail = self._by_sid.get(sid)
             if tail is None:
                 continue
             tail.heard_s = now_s
             try:
-                self._received(tail, found.where(sids == sid))
+                self._received(tail, mine)
             except DisconnectedError:
                 self.forget(tail.key)
         return found.consumed >= _MORE_BYTES
+
+    def _divided(self, found: frames.Frames) -> Iterator[tuple[int, frames.Frames]]:
+        """Messages by the subscription of their reader."""
+        if len(self._by_sid) == 1 and len(found) > FEW:
+            # A message of a reader that has ended would not fit the count of this one's messages.
+            yield next(iter(self._by_sid)), found
+            return
+        sids = found.sid
+        for sid in np.unique(sids).tolist():
+            yield sid, found.where(sids == sid)
 
     def _received(self, tail: _Tail[K], found: frames.Frames) -> None:
         is_status = found.is_status
