@@ -9,7 +9,6 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import psutil
 import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -79,9 +78,6 @@ _ARCHIVE_S: Final = 90.0
 
 #: Beginning of a local master that says how many threads it has.
 _LOCAL: Final = re.compile(r"local\[(\d+|\*)")
-
-#: Argument of Spark's daemon that looks for data sources.
-LOOKUP_DAEMON: Final = "pyspark.sql.worker.lookup_data_sources"
 
 #: Gateways to the JVMs that ``start`` has launched.
 _launched: Final[list[Any]] = []
@@ -159,17 +155,9 @@ def stop(session: SparkSession) -> None:
 
 
 def shrink(session: SparkSession) -> None:
-    """Return memory that only the start has needed.
-
-    The JVM collects its whole heap.  The daemon ends that looks for data sources, which Spark does
-    once.  Those for the other steps of planning stay: Spark fails a query that finds them ended.
-    """
+    """Return the JVM's memory that only its start has needed: a collection of the whole heap."""
     jvm: Any = session.sparkContext._jvm
     jvm.java.lang.System.gc()
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            if LOOKUP_DAEMON in process.cmdline():
-                process.terminate()
 
 
 def slot_count(master: str) -> int:
