@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from bench.connector.harness import Figure
 
 #: In the order in which they are run.
-MEASUREMENTS: Final = ("latency", "rates", "bulk", "footprint")
+MEASUREMENTS: Final = ("latency", "rates", "backlog", "bulk", "crowd", "footprint")
+#: Those that ``--events`` gives a size.
+_SIZED: Final = ("rates", "backlog")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the measurements; returns the exit status."""
-    given = measuring.parser_of("flow", __doc__, MEASUREMENTS).parse_args(arguments)
+    parser = measuring.parser_of("flow", __doc__, MEASUREMENTS)
+    sized = " and ".join(_SIZED)
+    parser.add_argument("--events", type=int, help=f"number of events in {sized}")
+    given = parser.parse_args(arguments)
     names = measuring.wanted(given.only, MEASUREMENTS)
     if names is None:
         return 2
@@ -31,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started_s = time.monotonic()
     figures: list[Figure] = []
     for name in names:
-        figures += measuring.measured(console, "flow", name)
+        size = (given.events,) if given.events and name in _SIZED else ()
+        figures += measuring.measured(console, "flow", name, *size)
     console.print(report.shown(figures, "flow"))
     if not given.only:
         kept = report.document(figures, [], time.monotonic() - started_s)

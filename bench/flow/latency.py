@@ -18,9 +18,11 @@ from bench.mesh import harness
 from mesh.jetstream.server import die_with_parent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bench.mesh.harness import View
 
-_HEAD: Final = """
+HEAD: Final = """
 @App:name('{name}')
 define stream Input (n long, v double);
 @dist(execGroup='first')
@@ -60,9 +62,9 @@ async def measure() -> list[Figure]:
     wrong = 0
     async with harness.mesh(1) as view:
         for name, text in APPS.items():
-            await harness.deploy(view, [name], _HEAD + text)
-            await _metered(view, name, _RATE, _WARM_UP_S)
-            found = await _metered(view, name, _RATE, _MEASURED_S)
+            await harness.deploy(view, [name], HEAD + text)
+            await metered(view, name, _RATE, _WARM_UP_S)
+            found = await metered(view, name, _RATE, _MEASURED_S)
             label, p50, p99 = _TARGETS[name]
             note = f"{found.count} events, highest {found.max_ms:.0f} ms"
             figures += [
@@ -75,8 +77,8 @@ async def measure() -> list[Figure]:
             if name != "Stateless":
                 await view.service.undeploy(name)
         await asyncio.sleep(_SILENCE_S)
-        first = await _metered(view, "Stateless", 1.0, 1.0)
-        fast = await _metered(view, "Stateless", _FAST, 10.0)
+        first = await metered(view, "Stateless", 1.0, 1.0)
+        fast = await metered(view, "Stateless", _FAST, 10.0)
     wrong += sum(one.repeats + one.missing for one in (first, fast))
     figures += [
         Figure(
@@ -92,9 +94,10 @@ async def measure() -> list[Figure]:
     return figures
 
 
-async def _metered(view: View, app: str, rate: float, seconds: float) -> Measured:
-    """Run a meter in a process of its own."""
-    job = Job(view.cluster.servers.url, app, ("Output",), rate, round(rate * seconds))
+async def metered(view: View, apps: str | Sequence[str], rate: float, seconds: float) -> Measured:
+    """Run a meter of one or more apps, which get ``rate`` together, in a process of its own."""
+    names = (apps,) if isinstance(apps, str) else tuple(apps)
+    job = Job(view.cluster.servers.url, names, ("Output",), rate, round(rate * seconds))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.flow.meter", job.to_json(),
         stdout=subprocess.PIPE, preexec_fn=die_with_parent(),

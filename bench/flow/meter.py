@@ -30,7 +30,8 @@ class Job:
     """Events to publish, and the streams in which they come out."""
 
     url: str
-    app: str
+    #: Apps that get the events in turn.
+    apps: tuple[str, ...]
     #: Streams whose events have the attribute ``n`` of the input event.
     streams: tuple[str, ...]
     #: Events per second.
@@ -70,7 +71,8 @@ async def run(job: Job) -> dict[str, Measured]:
             if len(came) == job.count and all(len(c) >= job.count for c in lists):
                 all_came.set()
 
-        await client.subscribe(f"mesh.{job.app}.{stream}", cb=take, pending_msgs_limit=-1)
+        for app in job.apps:
+            await client.subscribe(f"mesh.{app}.{stream}", cb=take, pending_msgs_limit=-1)
     await client.flush()
     started_s = time.perf_counter()
     for number in range(job.count):
@@ -80,7 +82,7 @@ async def run(job: Job) -> dict[str, Measured]:
         sent_s[number] = time.perf_counter()
         # The value rises, also from one job to the next.
         event = b'{"n": %d, "v": %d.5}' % (base + number, base + number)
-        await client.publish(f"mesh.{job.app}.Input", event)
+        await client.publish(f"mesh.{job.apps[number % len(job.apps)]}.Input", event)
     await client.flush()
     with suppress(TimeoutError):
         async with asyncio.timeout(_REST_S):
@@ -107,7 +109,8 @@ def _measured(job: Job, sent_s: np.ndarray, came: list[tuple[int, float]]) -> Me
 def main() -> None:
     """Do the job that is given."""
     given = json.loads(sys.argv[1])
-    job = Job(**{**given, "streams": tuple(given["streams"])})
+    lists = {name: tuple(given[name]) for name in ("apps", "streams")}
+    job = Job(**{**given, **lists})
     found = asyncio.run(run(job))
     print(json.dumps({stream: asdict(one) for stream, one in found.items()}))
 

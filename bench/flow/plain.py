@@ -77,6 +77,17 @@ class Publisher:
         self._open -= done
 
 
+def fill(port: int, subject: str, count: int) -> None:
+    """Store ``count`` events on a subject, numbered from 0, with 50 keys."""
+    with Wire(port) as wire:
+        out = Publisher(wire, subject)
+        pad = b"x" * 60
+        for n in range(count):
+            values = (n, n % 100, n % 50, pad)
+            out.add(b'{"n": %d, "v": %d.5, "k": "key%d", "note": "%b"}' % values)
+        out.finish()
+
+
 def messages(wire: Wire, job: Job) -> Iterator[list[tuple[int, bytes]]]:
     """The messages of the stream in parts: broker's time in seconds, payload."""
     name = f"plain-{wire.inbox[-8:]}"

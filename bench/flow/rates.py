@@ -1,7 +1,7 @@
-"""Rate at which a backlog is worked off exactly once, beside a plain program at least once.
+"""Rate at which a backlog is worked off exactly once, beside plain programs at least once.
 
 W1 reads JSON events, filters, projects, and publishes one event a message.  W2 averages by key in
-each second.  Both programs find the whole input in the stream, on the same server, one after the
+each second.  All programs find the whole input in the stream, on the same server, one after the
 other.
 """
 
@@ -15,98 +15,110 @@ import orjson
 import psutil
 
 from bench.connector.harness import Figure
-from bench.flow import plain
+from bench.flow import c_peer, plain
 from bench.mesh import harness
 
 if TYPE_CHECKING:
     from bench.mesh.harness import View
 
-_COUNT: Final = 200_000
-#: Messages published at once.
-_CHUNK: Final = 2_000
+EVENTS: Final = 200_000
+#: Time without further output after which there is none, with two instances; seconds.
+_QUIET_S: Final = 1.5
 
+_HEAD: Final = """
+@App:name('{name}')
+define stream Input (n long, v double, k string);
+@dist(execGroup='w', parallel='{parallel}')
+"""
+_MEANS: Final = "select k, avg(v) as mean group by k insert into Output;"
+#: By kind and number of instances.  Two instances of a window are given their keys.
 APPS: Final = {
-    "filter": """
-@App:name('{name}')
-define stream Input (n long, v double, k string);
-@dist(execGroup='w')
-from Input[v >= 0] select n, v * 2 as w, k insert into Output;
-""",
-    "average": """
-@App:name('{name}')
-define stream Input (n long, v double, k string);
-@dist(execGroup='w')
-from Input#window.timeBatch(1 sec) select k, avg(v) as mean group by k insert into Output;
-""",
+    ("filter", 1): _HEAD + "from Input[v >= 0] select n, v * 2 as w, k insert into Output;",
+    ("filter", 2): _HEAD + "from Input[v >= 0] select n, v * 2 as w, k insert into Output;",
+    ("average", 1): _HEAD + f"from Input#window.timeBatch(1 sec) {_MEANS}",
+    ("average", 2): f"{_HEAD}partition with (k of Input) begin"
+    f" from Input#window.timeBatch(1 sec) {_MEANS} end;",
 }
 #: Label, and the target of the ratio to the plain program.
 _KINDS: Final = {"filter": ("W1", 0.6), "average": ("W2", 0.5)}
 
 
-async def measure() -> list[Figure]:
-    """W1 and W2, ours and plain."""
+async def measure(events: int = EVENTS) -> list[Figure]:
+    """W1 and W2, ours with one and two instances, plain Python and C."""
     figures = []
     async with harness.mesh(1) as view:
         for kind, (label, target) in _KINDS.items():
-            # The instance is placed when its input is there.
-            await view.service.order_node("w1", "cordoned")
-            await view.service.deploy(APPS[kind].format(name=label))
-            await _fill(view, f"mesh.{label}.Input")
-            before = _cpu_s(view)
-            started_s = time.perf_counter()
-            await view.service.order_node("w1", "open")
-            await _until_last(view, label)
-            ours = _COUNT / (time.perf_counter() - started_s)
-            worker_s, nats_s = (b - a for a, b in zip(before, _cpu_s(view), strict=True))
-            await view.service.undeploy(label)
-            limit = await _plain(view, kind)
-            figures.append(
-                Figure(
-                    f"{label}, exactly once, beside plain Python at least once", ours / 1000,
-                    "k/s", target, limit=limit / 1000,
-                    note=f"{_COUNT:,} events; CPU s per million: worker "
-                    f"{worker_s / _COUNT * 1e6:.1f}, NATS {nats_s / _COUNT * 1e6:.1f}",
+            python, c = await _plain(view, kind, events)
+            for parallel in (1, 2):
+                rate, note = await worked_off(view, label, kind, parallel, events)
+                instances = "" if parallel == 1 else ", two instances"
+                name = f"{label}{instances}, exactly once, beside plain Python at least once"
+                figures.append(
+                    Figure(name, rate / 1000, "k/s", target, limit=python / 1000, note=note)
                 )
-            )  # fmt: skip
+            if c is not None:
+                figures.append(Figure(f"{label}, C program at least once", c / 1000, "k/s"))
     return figures
 
 
-async def _fill(view: View, subject: str) -> None:
+async def worked_off(
+    view: View, label: str, kind: str, parallel: int, events: int
+) -> tuple[float, str]:
+    """Events per second of an app with a backlog of ``events``, and a note on processor time."""
+    app = f"{label}P{parallel}"
+    # The instances are placed when their input is there.
+    await view.service.order_node("w1", "cordoned")
+    await view.service.deploy(APPS[kind, parallel].format(name=app, parallel=parallel))
+    await _fill(view, f"mesh.{app}.Input", events)
+    before = _cpu_s(view)
+    started_s = time.perf_counter()
+    await view.service.order_node("w1", "open")
+    took_s = await _until_last(view, app, parallel) - started_s
+    worker_s, nats_s = (b - a for a, b in zip(before, _cpu_s(view), strict=True))
+    await view.service.undeploy(app)
+    note = (
+        f"{events:,} events; CPU s per million: worker "
+        f"{worker_s / events * 1e6:.1f}, NATS {nats_s / events * 1e6:.1f}"
+    )
+    return events / took_s, note
+
+
+async def _fill(view: View, subject: str, events: int) -> None:
     """Store the events, and one with the key ``end`` that is alone in its second."""
-    event = b'{"n": %d, "v": %d.5, "k": "key%d", "note": "%b"}'
-    pad = b"x" * 60
-    for first in range(0, _COUNT, _CHUNK):
-        await asyncio.gather(
-            *(
-                view.js.publish(subject, event % (n, n % 100, n % 50, pad))
-                for n in range(first, first + _CHUNK)
-            )
-        )
+    await asyncio.to_thread(plain.fill, _port(view), subject, events)
     await asyncio.sleep(2.0)
     await view.js.publish(subject, b'{"n": -1, "v": 0.0, "k": "end"}')
 
 
-async def _until_last(view: View, app: str) -> None:
-    """Wait for the output of the last event."""
+def _port(view: View) -> int:
+    return int(view.cluster.servers.url.rsplit(":", 1)[1])
+
+
+async def _until_last(view: View, app: str, parallel: int) -> float:
+    """The time of the last output, on the clock of ``perf_counter``, seconds."""
+    stream, last, at_s, has_end = f"mesh-{app}-Output", 0, 0.0, False
     while True:
         await asyncio.sleep(0.02)
-        info = await view.js.stream_info(f"mesh-{app}-Output")
-        if not info.state.messages:
-            continue
-        message = await view.js.get_last_msg(f"mesh-{app}-Output", f"mesh.{app}.Output")
-        if orjson.loads(message.data or b"{}").get("k") == "end":
-            return
+        now_s = time.perf_counter()
+        info = await view.js.stream_info(stream)
+        if info.state.last_seq != last:
+            last, at_s = info.state.last_seq, now_s
+            message = await view.js.get_last_msg(stream, f"mesh.{app}.Output")
+            has_end |= orjson.loads(message.data or b"{}").get("k") == "end"
+        if has_end and (parallel == 1 or now_s - at_s > _QUIET_S):
+            return at_s
 
 
-async def _plain(view: View, kind: str) -> float:
-    """Events per second of the plain program, with streams of its own."""
+async def _plain(view: View, kind: str, events: int) -> tuple[float, float | None]:
+    """Events per second of the plain programs in Python and in C, None without a compiler."""
     await view.js.add_stream(name="plain-in", subjects=["plain.in"])
     await view.js.add_stream(name="plain-out", subjects=["plain.out"])
     try:
-        await _fill(view, "plain.in")
-        port = int(view.cluster.servers.url.rsplit(":", 1)[1])
-        job = plain.Job(port, "plain-in", _COUNT + 1, "plain.out", kind)
-        return _COUNT / await asyncio.to_thread(plain.run, job)
+        await _fill(view, "plain.in", events)
+        job = plain.Job(_port(view), "plain-in", events + 1, "plain.out", kind)
+        python_s = await asyncio.to_thread(plain.run, job)
+        c_s = await asyncio.to_thread(c_peer.run, job)
+        return events / python_s, None if c_s is None else events / c_s
     finally:
         await view.js.delete_stream("plain-in")
         await view.js.delete_stream("plain-out")

@@ -120,7 +120,7 @@ def compiled_mark() -> Path:
 
 
 def _processor() -> str:
-    """Digest of the kind of processor, with its features where the system has them."""
+    """Digest of the kind of processor, with its features where the system lists them."""
     kind = platform.machine()
     with suppress(OSError):
         first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]

@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import psutil
 import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -78,9 +77,6 @@ _ARCHIVE_S: Final = 90.0
 
 #: Beginning of a local master that says how many threads it has.
 _LOCAL: Final = re.compile(r"local\[(\d+|\*)")
-
-#: Module of Spark's daemons for planning; that of tasks is ours.
-_PLANNING_DAEMON: Final = "pyspark.daemon"
 
 #: Gateways to the JVMs that ``start`` has launched.
 _launched: Final[list[Any]] = []
@@ -183,17 +179,9 @@ def stop(session: SparkSession) -> None:
 
 
 def shrink(session: SparkSession) -> None:
-    """Return memory that only the start has needed.
-
-    The JVM collects its whole heap.  Spark's daemons for the planning of queries end, one for each
-    step, 24 MB each; Spark starts another when a query needs it.
-    """
+    """Return the JVM's memory that only its start has needed: a collection of the whole heap."""
     jvm: Any = session.sparkContext._jvm
     jvm.java.lang.System.gc()
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            if _PLANNING_DAEMON in process.cmdline():
-                process.terminate()
 
 
 def slot_count(master: str) -> int:

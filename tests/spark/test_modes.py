@@ -7,7 +7,6 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pytest
 
@@ -268,11 +267,6 @@ def broker(nats_server: NatsServer) -> Iterator[Broker]:
 
 @pytest.mark.nats
 @pytest.mark.spark
-def _planning_daemons() -> list[psutil.Process]:
-    children = psutil.Process().children(recursive=True)
-    return [one for one in children if "pyspark.daemon" in one.cmdline()]
-
-
 @pytest.mark.slow
 def test_a_dedicated_query_publishes_what_the_shared_one_does(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -313,14 +307,6 @@ def test_a_dedicated_query_publishes_what_the_shared_one_does(
                 restored=frozenset(),
             )  # fmt: skip
             running.append(started)
-            if len(running) == 1:
-                while not started.lastProgress:
-                    assert not started.awaitTermination(0.1)  # type: ignore[arg-type]
-                # Spark starts again what the further queries need.
-                daemons = _planning_daemons()
-                spark_session.shrink(session)
-                assert daemons
-                assert not psutil.wait_procs(daemons, timeout=20)[1]
         for stream in filled:
             while len(broker.events(stream, after[stream])) < len(shared[stream]):
                 assert not any(one.awaitTermination(0.1) for one in running)  # type: ignore[arg-type]

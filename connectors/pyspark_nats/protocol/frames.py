@@ -42,6 +42,8 @@ _HEAD = re.compile(
 _LINE_MAX = 64 * 1024
 #: Digits of the longest length that a head may hold.
 _DIGITS_MAX = 10
+#: Digits of a time in nanoseconds since 1970, until the year 2286.
+_TIME_DIGITS = 19
 #: Up to so many bytes, a walk from frame to frame costs less than passes over the buffer.
 _FEW_BYTES = 8 << 10
 #: Start of a header block; a line break or the status of an answer follows.
@@ -167,6 +169,27 @@ class Frames:
         at = pa.array(np.where(has_reply, bounds[:-1] + 3, 0), mask=~has_reply)
         return values.take(at)
 
+    def reply_times_ns(self) -> Ints | None:
+        """The last but one number of each reply subject, if all have 19 digits there.
+
+        That is the time of a message of a consumer.  None for anything else, also with headers.
+        """
+        layout = self._layout
+        if layout.has_header.any():
+            return None
+        octets = np.frombuffer(self._buffer, np.uint8)
+        _, space = _number_before(octets, layout.line_end)
+        pending, dot = _number_before(octets, space, ord("."))
+        if (pending < 0).any():
+            return None
+        found = np.zeros(len(self), np.int64)
+        for at in range(_TIME_DIGITS):
+            digit = octets[dot - _TIME_DIGITS + at].astype(np.int64) - ord("0")
+            if ((digit < 0) | (digit > 9)).any():
+                return None
+            found = found * 10 + digit
+        return found if (octets[dot - _TIME_DIGITS - 1] == ord(".")).all() else None
+
     @cached_property
     def _heads(self) -> list[list[bytes]] | None:
         """The words of each head; None for many messages."""
@@ -227,8 +250,8 @@ def _layout_in_bulk(buffer: Buffer) -> _Layout | None:
     return _Layout(starts, line_ends, line_ends + 2 + header, end, has_header).first(count)
 
 
-def _number_before(octets: Octets, ends: Ints) -> tuple[Ints, Ints]:
-    """Decimal numbers that end before ``ends``, and the positions of the spaces before them.
+def _number_before(octets: Octets, ends: Ints, mark: int = ord(" ")) -> tuple[Ints, Ints]:
+    """Decimal numbers that end before ``ends``, and the positions of the marks before them.
 
     -1 for invalid numbers.
     """
@@ -244,7 +267,7 @@ def _number_before(octets: Octets, ends: Ints) -> tuple[Ints, Ints]:
             break
         total += np.where(is_open, digit * scale, 0)
         scale *= 10
-    total[(octets[at] != ord(" ")) | (at == ends - 1)] = -1
+    total[(octets[at] != mark) | (at == ends - 1)] = -1
     return total, at
 
 

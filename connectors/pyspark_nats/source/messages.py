@@ -194,7 +194,7 @@ def of_consumer(
         lambda: found.data,
         lambda: found.header,
         lambda: found.subject,
-        lambda: _reply_numbers(found, 2),
+        lambda: _times_ns(found),
     )
     return got, last.pending
 
@@ -230,6 +230,12 @@ def _sequences(found: frames.Frames, stream: str, consumer: str, first: int, las
         todo.append((low, middle, low_sequence, sequence))
         todo.append((middle, high, sequence, high_sequence))
     return sequences
+
+
+def _times_ns(found: frames.Frames) -> Ints:
+    """Broker times of a consumer's messages."""
+    times = found.reply_times_ns() if len(found) > FEW else None
+    return _reply_numbers(found, 2) if times is None else times
 
 
 def _reply_numbers(found: frames.Frames, which: int) -> Ints:

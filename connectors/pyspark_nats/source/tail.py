@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from pyspark_nats.arrow import FEW
 from pyspark_nats.errors import ConnectorError
 from pyspark_nats.protocol import frames, jetstream
 from pyspark_nats.protocol.connection import DisconnectedError
 from pyspark_nats.source import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Iterator
 
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.source.messages import Messages
@@ -45,6 +46,8 @@ _SILENT_BEATS: Final = 2.5
 #: Quiet time after which the server is asked for a sign of life, and its time to answer, seconds.
 _QUIET_S: Final = 1.0
 _ANSWERS_S: Final = 2.0
+#: Time in which the server sends the next of the messages that a stream has, seconds.
+_SOON_S: Final = 0.1
 #: The server ends a request after this time, seconds.
 _EXPIRES_S: Final = 30.0
 
@@ -177,6 +180,16 @@ class Tails(Generic[K]):
             return None
         return found.slice(first, last), tail.pending + len(found) - last
 
+    def expects_until_s(self, key: K) -> float:
+        """Time until which a reader expects further messages, monotonic, seconds; 0 for none.
+
+        The stream may have lost what it had after the last message that came.
+        """
+        tail = self._by_key.get(key)
+        if tail is None or not (tail.waiting or (tail.pending and tail.asked)):
+            return 0.0
+        return tail.heard_s + _SOON_S
+
     def _check(self) -> None:
         """Check that the server is there, if it has been quiet.
 
@@ -240,18 +253,27 @@ class Tails(Generic[K]):
         found = self._connection.take_frames()
         if not len(found):
             return False
-        sids = found.sid
         now_s = time.monotonic()
-        for sid in np.unique(sids).tolist():
+        for sid, mine in self._divided(found):
             tail = self._by_sid.get(sid)
             if tail is None:
                 continue
             tail.heard_s = now_s
             try:
-                self._received(tail, found.where(sids == sid))
+                self._received(tail, mine)
             except DisconnectedError:
                 self.forget(tail.key)
         return found.consumed >= _MORE_BYTES
+
+    def _divided(self, found: frames.Frames) -> Iterator[tuple[int, frames.Frames]]:
+        """Messages by the subscription of their reader."""
+        if len(self._by_sid) == 1 and len(found) > FEW:
+            # A message of a reader that has ended would not fit the count of this one's messages.
+            yield next(iter(self._by_sid)), found
+            return
+        sids = found.sid
+        for sid in np.unique(sids).tolist():
+            yield sid, found.where(sids == sid)
 
     def _received(self, tail: _Tail[K], found: frames.Frames) -> None:
         is_status = found.is_status

@@ -31,7 +31,7 @@ class BackgroundPublisher:
         """Nothing is under way."""
         self._pool: ThreadPoolExecutor | None = None
         self._run: Future[None] | None = None
-        #: The owner of the output that is under way; None for none.
+        #: Owner of the output under way; None for none.
         self.owner: Owner | None = None
 
     def publish(

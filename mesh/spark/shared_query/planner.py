@@ -108,7 +108,8 @@ class RoundPlanner:
                     if stream not in heard and stream not in self._doubts
                 }
             )
-            work += self._look(heard, armed)
+            came = {id(item.part) for item in work}
+            work += self._look(heard, armed, came)
             self._count = len(work)
             now_s = time.monotonic()
             if work or now_s >= ends_s or (wakes is not None and not is_first):
@@ -264,12 +265,13 @@ class RoundPlanner:
 
     # --- streams
 
-    def _look(self, heard: set[str], armed: set[str]) -> Iterator[WorkItem]:
+    def _look(self, heard: set[str], armed: set[str], came: set[int]) -> Iterator[WorkItem]:
         """The work that is ready now.
 
         Args:
             heard: streams with a notification.
             armed: streams just subscribed to again, which may have stored messages in between.
+            came: parts whose messages have come by themselves, by their ``id``.
         """
         now_s = time.monotonic()
         heard = heard & self._readers.keys()
@@ -278,7 +280,9 @@ class RoundPlanner:
         self._again = set()
         wanted = {id(p): p for stream in streams for p in self._readers[stream]}
         for place in self._all():
-            is_due = place.due_s is not None and place.due_s <= now_s
+            # Time passes with messages, while there are some: timers are due after them.
+            due_s = self._look_s(place)
+            is_due = due_s is not None and due_s <= now_s and id(place.part) not in came
             if is_due or (place.follows and place not in self._tails):
                 wanted[id(place)] = place
         quiet = heard | doubted
@@ -369,8 +373,15 @@ class RoundPlanner:
     def _next_s(self, ends_s: float) -> float:
         """Time of the next look without a notification."""
         times = [doubt.at_s for doubt in self._doubts.values()]
-        times += [place.due_s for place in self._all() if place.due_s is not None]
+        looks = (self._look_s(place) for place in self._all())
+        times += [at_s for at_s in looks if at_s is not None]
         return min(times, default=ends_s)
+
+    def _look_s(self, place: PartPosition) -> float | None:
+        """Time of the next look at a part, after the messages that are coming by themselves."""
+        if place.due_s is None or not place.follows:
+            return place.due_s
+        return max(place.due_s, self._tails.expects_until_s(place))
 
 
 def _even(until: Mapping[str, int], places: Iterable[PartPosition]) -> dict[str, int]:

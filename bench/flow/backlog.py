@@ -1,0 +1,23 @@
+"""Rate at which a large backlog is worked off, beside that of a small one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bench.connector.harness import Figure
+from bench.flow import rates
+from bench.mesh import harness
+
+_SMALL: Final = 100_000
+#: ``--events`` gives another size.
+EVENTS: Final = 1_000_000
+
+
+async def measure(events: int = EVENTS) -> list[Figure]:
+    """W1 with ``events`` and with 100,000; the second run of each, as the first one warms up."""
+    async with harness.mesh(1) as view:
+        await rates.worked_off(view, "Warm", "filter", 1, _SMALL)
+        small, _ = await rates.worked_off(view, "Small", "filter", 1, _SMALL)
+        large, note = await rates.worked_off(view, "Large", "filter", 1, events)
+    name = f"W1, backlog of {events:,} beside one of {_SMALL:,}"
+    return [Figure(name, large / 1000, "k/s", 0.9, limit=small / 1000, note=note)]

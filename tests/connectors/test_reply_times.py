@@ -1,0 +1,59 @@
+"""Broker times of many messages of a consumer, read from the lines before the payloads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pyspark_nats.protocol import frames
+from pyspark_nats.source import messages
+
+COUNT = 400
+FIRST_NS = 1_764_000_000_123_456_789
+
+
+def _frames(prefix: str = "$JS.ACK.S.C.1", suffix: str = "", head: str = "") -> frames.Frames:
+    """Messages whose sequences, counts and payloads have different lengths."""
+    found = b""
+    for n in range(COUNT):
+        reply = f"{prefix}.{95 + n}.{n + 1}.{FIRST_NS + n * 1001}.{COUNT - n}{suffix}"
+        payload = b"a 1.2\r\nMSG b 1 3\r\n" * (n % 3)
+        sizes = f"{len(head)} {len(head) + len(payload)}" if head else f"{len(payload)}"
+        kind = "HMSG" if head else "MSG"
+        found += f"{kind} a.b 7 {reply} {sizes}\r\n{head}".encode() + payload + b"\r\n"
+    return frames.split(found)
+
+
+def _times() -> list[int]:
+    return [FIRST_NS + n * 1001 for n in range(COUNT)]
+
+
+def test_they_are_read_in_bulk() -> None:
+    times = _frames().reply_times_ns()
+    assert times is not None
+    assert times.tolist() == _times()
+
+
+@pytest.mark.parametrize(
+    ("prefix", "suffix", "head"),
+    [
+        ("$JS.ACK.hub.account.S.C.1", ".token", ""),
+        ("$JS.ACK.hub.account.S.C.1", ".123", ""),
+        ("$JS.ACK.S.C.1", "", "NATS/1.0\r\na: b\r\n\r\n"),
+    ],
+)
+def test_other_forms_are_read_one_word_after_the_other(prefix: str, suffix: str, head: str) -> None:
+    found = _frames(prefix, suffix, head)
+    assert found.reply_times_ns() is None
+    got, pending = messages.of_consumer("S", "C", 0, found)
+    assert got.time_ns.tolist() == _times()
+    assert got.sequence.tolist() == list(range(95, 95 + COUNT))
+    assert pending == 1
+
+
+def test_messages_without_a_reply_have_none() -> None:
+    octets = b"MSG a.b 7 5\r\nhello\r\n" * COUNT
+    found = frames.split(octets)
+    assert len(found) == COUNT
+    assert found.reply_times_ns() is None
+    assert np.array_equal(found.sid, np.full(COUNT, 7))
