@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from mesh import settings
+from mesh import mesh_name, settings
 from mesh.errors import MeshError
 from mesh.settings import NatsSettings
 
@@ -58,6 +58,8 @@ class Context:
     nats_tls_first: bool = False
     nats_inbox_prefix: str = ""
     nats_js_domain: str = ""
+    #: Name of the mesh, for publish and tap; empty for that of the environment.
+    mesh: str = ""
 
     @property
     def nats_settings(self) -> NatsSettings:
@@ -97,7 +99,10 @@ def find(given: dict[str, Any], file: Path | None = None) -> Context:
     if values.get("nats", base.nats) != base.nats:
         nats = settings.load().nats
         base = replace(base, **{f"nats_{name}": getattr(nats, name) for name in _NATS})
-    return replace(base, **values)
+    found = replace(base, **values)
+    if found.mesh:
+        mesh_name.use(found.mesh)
+    return found
 
 
 def _here(values: dict[str, Any]) -> Context | None:

@@ -58,10 +58,11 @@ def worker(id: IdOption = None, config: ConfigOption = None) -> None:
 
 
 def _prepare(config: Path | None) -> Settings:
-    from mesh import logs, settings
+    from mesh import logs, mesh_name, settings
     from mesh.cli.local import watch_parent
 
     loaded = settings.load(config)
+    mesh_name.use(loaded.mesh.name)
     logs.configure(loaded.log.level, loaded.log.style)
     watch_parent()
     return loaded
