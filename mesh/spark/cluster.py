@@ -108,6 +108,8 @@ def conf(spark: SparkSettings) -> dict[str, str]:
 
 def python(spark: SparkSettings) -> str:
     """The Python of executors, relative to an executor's directory if it comes in an archive."""
+    if is_local(spark.master):
+        return sys.executable
     if spark.python:
         return spark.python
     if not spark.archives:
