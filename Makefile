@@ -38,7 +38,7 @@ up down logs images: export MESH_HOST_GID := $(shell id -g)
 up down logs images: export COMPOSE_PROFILES := $(PROFILES)
 
 .PHONY: dist sbom images up down logs vendor
-.PHONY: help demo test test-all lint lock conf docs clean bench-ask bench-connector bench-dashboard bench-doors bench-flow bench-language bench-mesh bench-operators chaos fuzz
+.PHONY: help demo test test-all lint lock conf docs clean bench-ask bench-connector bench-dashboard bench-doors bench-flow bench-language bench-mesh bench-operators bench-spark-cluster chaos fuzz
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
@@ -47,7 +47,7 @@ help:
 	@echo 'make test ARGS="-m long"   the tests that put load on a cluster for minutes, which neither of them runs'
 	@echo 'make test ARGS="-m docker" the development stack in containers; needs an engine and make images'
 	@echo 'make lint    the same without the tests'
-	@echo 'make dist    build the wheels of the project and of the connector into dist'
+	@echo 'make dist    build wheels and source archives of the project and of the connector into dist'
 	@echo 'make up      a cluster in containers: 3 NATS servers, 2 managers, 3 workers, a receiver; PROFILES=store,metrics adds services'
 	@echo 'make down    ends it, and keeps its volumes; make logs shows its logs'
 	@echo 'make images  build its images; BASE=IMAGE and PIP_INDEX_URL=URL choose the base and the package index'
@@ -59,6 +59,7 @@ help:
 	@echo 'make bench-language    how fast SiddhiQL is read, bound and laid out; CHECK=1 to fail on a missed target'
 	@echo 'make bench-mesh        what idle apps cost, how soon apps are deployed, scaled and taken over; CHECK=1, ONLY=idle,deciding,scaling,busy,failover; ARGS=--servers=3'
 	@echo 'make bench-operators   how fast the operators are beside the engine; ORACLE=PROGRAM drives it, CHECK=1, ONLY=pattern'
+	@echo 'make bench-spark-cluster   rates on 1, 2 and 4 executors of a Spark cluster beside a local session; ONLY=local,2'
 	@echo 'make chaos   faults under load: every output row beside those of a calm run; ONLY=worker-cut,leader-cut RUNS=3'
 	@echo 'make fuzz    random messages, hostile and good, through the decoder and the whole path; FUZZ_MINUTES=10'
 	@echo 'make conf    write conf/mesh.yaml again from the settings in the code'
@@ -108,6 +109,9 @@ bench-language: $(STAMP)
 bench-mesh: $(STAMP)
 	@$(BIN)/python -m bench.mesh $(if $(CHECK),--check) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
+bench-spark-cluster: $(STAMP)
+	@$(BIN)/python -m bench.spark_cluster $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
 bench-operators: $(STAMP)
 	@$(BIN)/python -m bench.operators $(if $(ORACLE),--oracle $(ORACLE)) $(if $(CHECK),--check) $(if $(ONLY),--only '$(ONLY)') $(ARGS)
 
@@ -120,6 +124,8 @@ fuzz: $(STAMP)
 
 dist: $(STAMP)
 	rm -rf dist && $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist . ./connectors
+	$(BIN)/python -m hatchling build -t sdist -d dist
+	cd connectors && $(abspath $(BIN))/python -m hatchling build -t sdist -d $(abspath dist)
 	@ls dist
 
 # Every locked package with its licence and hashes, as CycloneDX.

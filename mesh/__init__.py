@@ -1,3 +1,5 @@
 """A NATS-native event mesh: SiddhiQL apps, split over workers, on JetStream and PySpark."""
 
-__version__ = "0.1.0"
+from pyspark_nats.version import VERSION
+
+__version__ = VERSION

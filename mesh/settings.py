@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import yaml
 
+from mesh import mesh_name
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
@@ -60,6 +61,17 @@ class Bounds:
         """Whether the setting may have this value; neither infinity nor NaN."""
         is_positive = value > 0 or not self.is_positive
         return math.isfinite(value) and self.least <= value <= self.most and is_positive
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSettings:
+    """The mesh."""
+
+    name: str = setting(
+        mesh_name.DEFAULT,
+        "Beginning of all subjects, streams and buckets; several meshes on one NATS account have "
+        "different ones.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +459,7 @@ class LogSettings:
 class Settings:
     """All settings."""
 
+    mesh: MeshSettings = field(default_factory=MeshSettings)
     nats: NatsSettings = field(default_factory=NatsSettings)
     channels: ChannelSettings = field(default_factory=ChannelSettings)
     manager: ManagerSettings = field(default_factory=ManagerSettings)
@@ -469,7 +482,7 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     Raises:
         MeshError: MESH-U100 for a file that is no YAML mapping, MESH-U101 for a setting that does
             not exist, MESH-U102 for a value of the wrong type, MESH-U103 for a number beyond
-            its bounds, MESH-U104 for two logins to NATS.
+            its bounds, MESH-U104 for two logins to NATS, MESH-U105 for a name of the mesh.
     """
     given = _read(path) if path is not None else {}
     environment = os.environ if environment is None else environment
@@ -496,6 +509,7 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
         checked = {n: _check(f"{section}.{n}", v, known_fields[n]) for n, v in values.items()}
         settings = replace(settings, **{section: replace(current, **checked)})
     _check_login(settings.nats)
+    mesh_name.checked(settings.mesh.name)
     return settings
 
 

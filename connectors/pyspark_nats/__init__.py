@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyspark_nats.version import VERSION
+
 __all__ = ["DefaultSource"]
+
+__version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:

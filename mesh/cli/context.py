@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from mesh import settings
-from mesh.cli import logins
+from mesh import mesh_name, settings
 from mesh.errors import MeshError
 from mesh.settings import NatsSettings
 
@@ -30,6 +29,10 @@ _NATS: Final = (
     "user", "password", "creds", "nkey_seed_file", "tls_ca", "tls_cert", "tls_key", "tls_first",
     "inbox_prefix", "js_domain",
 )  # fmt: skip
+
+
+#: File of the tokens of 'mesh login', beside that of the contexts.
+LOGINS: Final = "logins.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class Context:
     nats_js_domain: str = ""
     #: Path of the file with the tokens of 'mesh login'; empty if others are given.
     login: str = field(default="", repr=False, compare=False)
+    #: Name of the mesh, for publish and tap; empty for that of the environment.
+    mesh: str = ""
 
     @property
     def nats_settings(self) -> NatsSettings:
@@ -102,9 +107,11 @@ def find(given: dict[str, Any], file: Path | None = None) -> Context:
         nats = settings.load().nats
         base = replace(base, **{f"nats_{name}": getattr(nats, name) for name in _NATS})
     found = replace(base, **values)
+    if found.mesh:
+        mesh_name.use(found.mesh)
     if any(name in values for name in ("user", "password", "token")):
         return found
-    return replace(found, login=str((named or config_path()).parent / logins.NAME))
+    return replace(found, login=str((named or config_path()).parent / LOGINS))
 
 
 def _here(values: dict[str, Any]) -> Context | None:

@@ -34,10 +34,11 @@ def dashboard(
 
     Example: `mesh dashboard --config mesh.yaml`
     """
-    from mesh import logs, settings
+    from mesh import logs, mesh_name, settings
     from mesh.cli.local import watch_parent
 
     loaded = settings.load(config)
+    mesh_name.use(loaded.mesh.name)
     logs.configure(loaded.log.level, loaded.log.style)
     watch_parent()
     manager = replace(loaded.manager, port=port, host=host or loaded.manager.host)

@@ -56,10 +56,12 @@ def dev(
 
     Example: `mesh dev --workers 2`, and in another terminal `mesh deploy app.siddhi`
     """
-    from mesh import settings
+    from mesh import mesh_name, settings
     from mesh.cli.local import LocalPlan
 
-    plan = LocalPlan(data, workers, settings.load(config), nats_port, api_port, log_level)
+    loaded = settings.load(config)
+    mesh_name.use(loaded.mesh.name)
+    plan = LocalPlan(data, workers, loaded, nats_port, api_port, log_level)
     # A Ctrl-C before the manager is up also ends everything in order.
     with suppress(asyncio.CancelledError):
         asyncio.run(_run(plan, Path.cwd() if watch else None))

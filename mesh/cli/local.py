@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mesh import mesh_name
 from mesh.cli import local_nats
 from mesh.cli.nats_config import write_private
 from mesh.clock import SystemClock
@@ -172,6 +173,7 @@ def start(plan: LocalPlan) -> LocalCluster:
         nats_user=Role.OPERATOR,
         nats_password=keys.passwords[Role.OPERATOR],
         nats_inbox_prefix=inbox(Role.OPERATOR),
+        mesh="" if settings.mesh.name == mesh_name.DEFAULT else settings.mesh.name,
     )
     return LocalCluster(plan, nats, made, started, lock, keys)
 

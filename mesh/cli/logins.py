@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 import httpx
 import orjson
 
+from mesh.cli.context import LOGINS
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-NAME: Final = "logins.json"
 #: A token that expires sooner is renewed before it is sent.
 _MARGIN_S: Final = 30.0
 _TIMEOUT_S: Final = 10.0
@@ -188,7 +188,7 @@ def _keep(path: Path, server: str, login: Login | None) -> None:
 def _locked(path: Path) -> Iterator[None]:
     """Keep other commands from renewing at once: a refresh token often holds only once."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path.parent / f".{NAME}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(path.parent / f".{LOGINS}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

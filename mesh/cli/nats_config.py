@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
+from mesh import mesh_name
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
@@ -251,12 +252,14 @@ def _write_all(
 
 
 def _settings(folder: Path, user: NatsUser, servers: Iterable[Server], tls: TlsFiles | None) -> str:
-    """The section ``nats`` of the settings of a role's or a client's process."""
+    """The settings of a role's or a client's process: the name of the mesh, and NATS."""
     from mesh.model.nats_roles import Role, inbox
 
     scheme = "tls" if tls else "nats"
     urls = ",".join(f"{scheme}://{one.host}:4222" for one in servers) or "nats://127.0.0.1:4222"
+    own = mesh_name.of_process()
     lines = [
+        *(["mesh:", f"  name: {own}"] if own != mesh_name.DEFAULT else []),
         "nats:",
         f"  url: {urls}",
         f"  nkey_seed_file: {_seed_path(folder.absolute(), user.name)}",

@@ -61,10 +61,11 @@ def _prepare(config: Path | None) -> Settings:
     from mesh.imports import import_nats
 
     import_nats()
-    from mesh import logs, settings
+    from mesh import logs, mesh_name, settings
     from mesh.cli.local import watch_parent
 
     loaded = settings.load(config)
+    mesh_name.use(loaded.mesh.name)
     logs.configure(loaded.log.level, loaded.log.style)
     watch_parent()
     return loaded

@@ -11,32 +11,35 @@ import hashlib
 import re
 from typing import Final
 
-ROOT: Final = "mesh"
+from mesh import mesh_name
+
+#: Name of the mesh (``mesh.name``).
+ROOT: Final = mesh_name.of_process()
 #: The JetStream stream of all topics between apps; no app's stream ends in ``-``.
 TOPICS: Final = f"{ROOT}-topics-"
-CONTROL_BUCKET: Final = "mesh_control"
-APPS_BUCKET: Final = "mesh_apps"
-STATUS_BUCKET: Final = "mesh_status"
+CONTROL_BUCKET: Final = f"{ROOT}_control"
+APPS_BUCKET: Final = f"{ROOT}_apps"
+STATUS_BUCKET: Final = f"{ROOT}_status"
 #: Object store with the snapshots of stateful instances.
-STATE_BUCKET: Final = "mesh_state"
+STATE_BUCKET: Final = f"{ROOT}_state"
 #: Key-value bucket with the manifests of those snapshots.
-SNAPSHOTS_BUCKET: Final = "mesh_snapshots"
+SNAPSHOTS_BUCKET: Final = f"{ROOT}_snapshots"
 
 #: Key-value bucket with a description of each backup; their contents are beside the snapshots.
-BACKUPS_BUCKET: Final = "mesh_backups"
+BACKUPS_BUCKET: Final = f"{ROOT}_backups"
 
 #: Key-value bucket of users, roles and tokens; managers alone read it.
-USERS_BUCKET: Final = "mesh_users"
+USERS_BUCKET: Final = f"{ROOT}_users"
 #: Key-value bucket of sessions at the pages; managers alone read it.
-SESSIONS_BUCKET: Final = "mesh_sessions"
+SESSIONS_BUCKET: Final = f"{ROOT}_sessions"
 #: Key-value bucket of encrypted secrets.
-SECRETS_BUCKET: Final = "mesh_secrets"
+SECRETS_BUCKET: Final = f"{ROOT}_secrets"
 #: JetStream stream of who asked the API for what.
-AUDIT_STREAM: Final = "mesh_audit"
+AUDIT_STREAM: Final = f"{ROOT}_audit"
 AUDIT_SUBJECT: Final = f"{ROOT}._audit"
 
 #: JetStream stream of decisions and their causes.
-JOURNAL_STREAM: Final = "mesh_journal"
+JOURNAL_STREAM: Final = f"{ROOT}_journal"
 
 LEASE_KEY: Final = "lease"
 EVENT_TIME_HEADER: Final = "Mesh-Timestamp"
@@ -82,13 +85,17 @@ def keyed_js_stream(app: str, stream: str, key: str, partition: int) -> str:
     return f"{ROOT}-{app}-{stream}-by-{key}-{partition}"
 
 
+#: Beginning of the subjects of markers: the sink's ``markerPrefix``.
+MARKERS: Final = f"{ROOT}._marker"
+
+
 def marker_subject(js_stream_name: str) -> str:
     """Prefix of the markers that writers leave in ``js_stream_name``; a producer's name follows.
 
     Outside ``mesh.{app}.>``, so that a listener to an app's events does not see bookkeeping:
     app names never start with ``_``.
     """
-    return f"{ROOT}._marker.{js_stream_name}"
+    return f"{MARKERS}.{js_stream_name}"
 
 
 def change_subject(js_stream_name: str, exec_group: str) -> str:

@@ -26,7 +26,9 @@ from mesh.model import names
 #: Where a client's imports of the JetStream API are: ``$JS.API`` is its own account's.
 CLIENT_API: Final = "MESH.API"
 #: Of the mesh's subjects, those that are no events.
-INTERNAL: Final = ("mesh._marker.>", "mesh._journal.>", "mesh._errors.>", "mesh._ask.>")
+INTERNAL: Final = tuple(
+    f"{names.ROOT}.{kind}.>" for kind in ("_marker", "_journal", "_errors", "_ask")
+)
 _AUDIT: Final = f"{names.AUDIT_SUBJECT}.>"
 _API: Final = "$JS.API"
 _BUCKETS: Final = (
@@ -111,7 +113,7 @@ def inbox(role: Role) -> str:
 
 
 #: Subjects of events, plain and by key, and of markers.
-_NEWS: Final = ("mesh.*.*", "mesh.*.*.by.>", f"{names.ROOT}._marker.>")
+_NEWS: Final = (f"{names.ROOT}.*.*", f"{names.ROOT}.*.*.by.>", f"{names.MARKERS}.>")
 
 
 def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
@@ -130,7 +132,7 @@ def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
                     "$JS.FC.>",
                     *(f"$KV.{bucket}.>" for bucket in _BUCKETS),
                     f"$O.{names.STATE_BUCKET}.>",
-                    "mesh.*.>",
+                    f"{names.ROOT}.*.>",
                     # Answers to queries, of this account and of clients in others.
                     "_INBOX.>",
                     "_R_.>",
@@ -145,7 +147,7 @@ def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
             )
         case Role.WORKER | Role.RECEIVER:
             return Permissions(
-                (*_of_workers(role), "mesh.*.>", own, f"{inbox(Role.MANAGER)}.>", *sinks),
+                (*_of_workers(role), f"{names.ROOT}.*.>", own, f"{inbox(Role.MANAGER)}.>", *sinks),
                 # Events and markers notify it of news in streams that it reads in any case.
                 (
                     own,
@@ -162,8 +164,8 @@ def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
             )
         case Role.OPERATOR:
             return Permissions(
-                ("mesh.*.*", *_consuming("*"), f"{_API}.STREAM.NAMES"),
-                (own, "mesh.>"),
+                (f"{names.ROOT}.*.*", *_consuming("*"), f"{_API}.STREAM.NAMES"),
+                (own, f"{names.ROOT}.>"),
                 (*INTERNAL, _AUDIT, *_private()),
                 (_AUDIT,),
             )

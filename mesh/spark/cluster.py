@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from mesh import mesh_name
 from mesh.errors import MeshError
 from mesh.functions.script_switch import SWITCH
 from mesh.spark import executor_check
@@ -38,7 +39,12 @@ _QUIET_S: Final = 2.0
 _LOOK_S: Final = 0.2
 _MASTERS: Final = ("spark", "yarn", "k8s")
 #: Variables of the session that tasks need.
-_VARIABLES: Final = (SWITCH, sources.SHARD_VARIABLE, sources.SOURCES_VARIABLE)
+_VARIABLES: Final = (
+    mesh_name.VARIABLE,
+    SWITCH,
+    sources.SHARD_VARIABLE,
+    sources.SOURCES_VARIABLE,
+)
 #: Name of an unpacked environment in the directory of an executor.
 _ENVIRONMENT: Final = "env"
 _TRUE: Final = "true"
@@ -102,6 +108,8 @@ def conf(spark: SparkSettings) -> dict[str, str]:
 
 def python(spark: SparkSettings) -> str:
     """The Python of executors, relative to an executor's directory if it comes in an archive."""
+    if is_local(spark.master):
+        return sys.executable
     if spark.python:
         return spark.python
     if not spark.archives:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mesh.model import names
 from mesh.operators.base import State, subset
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
 from mesh.spark.local_state import Position
@@ -93,7 +94,7 @@ def has_no_output_beyond(
         ConnectorError: a newer instance has written a marker, or NATS did not answer.
     """
     last = last_positions(io, directory, places, states)
-    out = markers.fenced(nats, list(last), io.assignment.epoch)
+    out = markers.fenced(nats, list(last), io.assignment.epoch, prefix=names.MARKERS)
     return all(out[pair].position <= position for pair, position in last.items())
 
 

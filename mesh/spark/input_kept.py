@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from mesh.model import names
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
 from mesh.spark.routes import positioned_routes
 from pyspark_nats.errors import DataLossError
@@ -16,7 +17,6 @@ from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.sink import markers
-from pyspark_nats.sink.marker import PREFIX
 from pyspark_nats.sink.producer_state import CLOCKS_MS
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def check(io: InstanceIO, starts: Mapping[str, Mapping[str, int]], nats: Mapping
         for partition in range(channel.partitions)
     }
     with Connection(connection_options(nats)) as connection:
-        asked = [(pair[0], markers.subject(PREFIX, *pair)) for pair in inputs]
+        asked = [(pair[0], markers.subject(names.MARKERS, *pair)) for pair in inputs]
         found = connection.retry_while_unavailable(
             "reading markers", lambda: jetstream.last_messages(connection, asked)
         )

@@ -108,9 +108,9 @@ class PartitionTask:
         else:
             found.save(position, partition.stored_clocks(), state, partition.ahead)
 
-    def is_live(self, state: LocalState | RemoteState, position: Position) -> bool:
+    def is_live(self, number: int, position: Position) -> bool:
         """Whether the state that this process has at ``position`` is the one that others find."""
-        return not isinstance(state, RemoteState) or state.is_live(position)
+        return self.states is None or self.states.of(self.io.part(number)).is_live(position)
 
     def state(self, number: int) -> LocalState | RemoteState:
         """The stored states of a partition."""
@@ -178,8 +178,7 @@ class PartitionRun:
         self._inputs = self._io.input_streams(self._number)
         position = Position.of(self.starts, self.starts)
         live = _LIVE.pop(self._key, None)
-        local = self._task.state(self._number)
-        if live is not None and live[0] == position and self._task.is_live(local, position):
+        if live is not None and live[0] == position and self._task.is_live(self._number, position):
             self._partition = live[1]
             return live[1]
 
@@ -189,6 +188,7 @@ class PartitionRun:
             idle=IdleTime.of(bound_group(self._io.group)),
         )
         partition.stores = StoreOutput.of(partition.executor, self._io.assignment.epoch)
+        local = self._task.state(self._number)
         manifest = local.manifest(position) or local.restored(position)
         if manifest is not None:
             partition.ahead = manifest.ahead

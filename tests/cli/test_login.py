@@ -114,7 +114,7 @@ def test_a_code_is_confirmed_and_commands_use_the_token_until_logout(
         # The person has confirmed the code before the command asks for the first time.
         changed.setattr("mesh.cli.login.time.sleep", lambda _: None)
         _shown("login")
-    path = context.config_path().parent / logins.NAME
+    path = context.config_path().parent / context.LOGINS
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     # Another server gets no token, and other credentials count before it.
     assert context.find({"server": "https://other:1"}).login == str(path)
@@ -138,7 +138,7 @@ def test_the_browser_of_this_machine_is_sent_there_and_back(
     scopes = login.scopes_of({"scopes_supported": ["openid"]}, endpoints)
     made = login.by_browser(of, endpoints["authorization_endpoint"], scopes, Person(idp).follow)
     assert "eyJ" not in repr(made)
-    logins.keep(context.config_path().parent / logins.NAME, server, made)
+    logins.keep(context.config_path().parent / context.LOGINS, server, made)
     with Client(context.find({"server": server})) as client:
         assert client.ask("GET", "/me")["user"] == "oidc:ada"
 
@@ -149,7 +149,7 @@ def test_an_expired_token_is_renewed_and_a_withdrawn_one_says_so(
     with Client(context.find({"server": server})) as client:
         of, endpoints = login.provider_of(client.ask("GET", login.METADATA))
     made = login.by_browser(of, endpoints["authorization_endpoint"], "openid", Person(idp).follow)
-    path = context.config_path().parent / logins.NAME
+    path = context.config_path().parent / context.LOGINS
     for changed in ({"expires_s": 1.0}, {"access_token": "refused"}):
         values = {**_values(made), **changed}
         logins.keep(path, server, logins.Login(**values))
@@ -171,9 +171,9 @@ def _values(of: logins.Login) -> dict[str, Any]:
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"https://a": 5}', '{"https://a": {"x": 1}}'])
 def test_a_damaged_file_is_an_error(tmp_path: Path, text: str) -> None:
-    (tmp_path / logins.NAME).write_text(text)
+    (tmp_path / context.LOGINS).write_text(text)
     with pytest.raises(MeshError, match="U114"):
-        logins.find(tmp_path / logins.NAME, "https://a")
+        logins.find(tmp_path / context.LOGINS, "https://a")
 
 
 def test_a_manager_without_a_provider_says_so(tmp_path: Path) -> None:

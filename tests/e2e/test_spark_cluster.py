@@ -67,6 +67,7 @@ def on_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnSpark]:
             "spark.executor.memory": "600m",
             "spark.executor.cores": "4",
             "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
             "spark.eventLog.dir": f"file://{directory / 'events'}",
         }
         conf.write_text("".join(f"{key} {value}\n" for key, value in given.items()))
@@ -119,7 +120,7 @@ def test_the_year_with_an_executor_and_the_driver_killed(on_spark: OnSpark) -> N
     # Nothing that gives access is in Spark's event log, nor in what executors write.
     written = [*on_spark.directory.glob("events/**/*"), *on_spark.directory.glob("spark/**/std*")]
     texts = [path.read_text(errors="replace") for path in written if path.is_file()]
-    assert any("mesh-shared-query" in text for text in texts)
+    assert any("spark.authenticate.secret" in text for text in texts)
     for text in texts:
         assert SECRET not in text
         assert "PRIVATE KEY" not in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -116,14 +117,15 @@ def test_the_driver_has_the_address_towards_its_master(tmp_path: Path) -> None:
 
 
 def test_executors_have_the_python_of_the_archive() -> None:
-    assert cluster.python(SparkSettings()) == sys.executable
+    assert cluster.python(SparkSettings(archives="/shared/env.zip")) == sys.executable
+    assert cluster.python(SparkSettings(master=MASTER)) == sys.executable
     packed = SparkSettings(master=MASTER, driver_host="w1", archives="/shared/env.tar.gz")
     assert cluster.python(packed) == "./env/bin/python"
     assert cluster.conf(packed)["spark.archives"] == "/shared/env.tar.gz#env"
     named = SparkSettings(master=MASTER, driver_host="w1", archives="s3a://b/env.zip#mesh")
     assert cluster.python(named) == "./mesh/bin/python"
     assert cluster.conf(named)["spark.archives"] == "s3a://b/env.zip#mesh"
-    assert cluster.python(SparkSettings(archives="x.zip", python="/opt/python")) == "/opt/python"
+    assert cluster.python(replace(packed, python="/opt/python")) == "/opt/python"
 
 
 def test_half_of_the_cores_have_slots() -> None:

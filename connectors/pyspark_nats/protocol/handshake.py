@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_nats.errors import ConnectorError, RefusedError
 from pyspark_nats.protocol import credentials as who
 from pyspark_nats.protocol.transport import DisconnectedError
+from pyspark_nats.version import VERSION
 
 if TYPE_CHECKING:
     from pyspark_nats.protocol.credentials import Credentials
@@ -50,7 +51,7 @@ def connect_line(client_name: str, credentials: Credentials, info: dict[str, Any
         RefusedError: the server accepts no nkeys, and we have nothing else.
     """
     fields: dict[str, Any] = {
-        "verbose": False, "pedantic": False, "lang": "python", "version": "0.1.0",
+        "verbose": False, "pedantic": False, "lang": "python", "version": VERSION,
         "protocol": 1, "headers": True, "no_responders": True, "name": client_name,
     }  # fmt: skip
     stated = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from pyspark.sql import functions as F
 
+from mesh.model import names
 from mesh.spark import sink_rows
 from mesh.spark.instance_io import (
     SINK_SCHEMA,
@@ -95,6 +96,7 @@ def start(
         counted.writeStream.format("nats")
         .options(**nats, **UNLOGGED)
         .option("epoch", str(io.assignment.epoch))
+        .option("markerPrefix", names.MARKERS)
         .option("checkpointLocation", str(directory / "checkpoint"))
         .queryName(f"{instance}-{io.assignment.epoch}")
         .outputMode("append")

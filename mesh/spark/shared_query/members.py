@@ -123,7 +123,9 @@ def member(
         )
         for number, key in enumerate(partition_keys(io))
     )
-    sink = sink_options({**patient, "epoch": str(io.assignment.epoch)})
+    sink = sink_options(
+        {**patient, "epoch": str(io.assignment.epoch), "markerPrefix": names.MARKERS}
+    )
     return Member(io, str(run), generation, parts, sink, until, states)
 
 

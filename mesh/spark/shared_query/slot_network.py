@@ -21,7 +21,6 @@ from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mesh.certificate import self_signed
 from mesh.clock import SystemClock
 
 #: Time limit for a handshake, and without progress of a transfer, seconds.
@@ -120,6 +119,9 @@ class TlsDoor:
     """A TCP port."""
 
     def __init__(self, address: Address) -> None:
+        # Only here: no other process of Spark needs its library.
+        from mesh.certificate import self_signed
+
         with tempfile.TemporaryDirectory(prefix="mesh-slots-") as directory:
             paths = self_signed(Path(directory), SystemClock().wall_ms(), (address.host,))
             certificate, key = (path.read_text() for path in paths)

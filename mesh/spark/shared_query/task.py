@@ -71,7 +71,7 @@ class _KeepingTask(PartitionTask):
         """See ``PartitionTask.kept``."""
         self.live[:] = [LiveState(self, number, position, partition)]
 
-    def is_live(self, state: object, position: Position) -> bool:
+    def is_live(self, number: int, position: Position) -> bool:
         """See ``PartitionTask.is_live``; no other process has the part."""
         return True
 
