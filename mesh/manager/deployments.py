@@ -20,6 +20,7 @@ from mesh.model.begin import EARLIEST
 from mesh.model.cluster import AppRecord, Retired
 from mesh.plan.edits import still_retired, with_start_positions
 from mesh.plan.explain_changes import changes_to_values, explain_changes
+from mesh.plan.fork import read_by_others
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -297,8 +298,23 @@ class Deployments:
             )
         if before.paused:
             raise paused_error(name)
+        if before.fork is not None:
+            raise MeshError(
+                "MESH-A409",
+                f'app "{name}" is a fork of "{before.fork.app}" and keeps its text',
+                hint=f"Undeploy it, and fork '{before.fork.app}' with the new text.",
+            )
         number = before.edits + 1
         spec, made = await self._planner.edit(before.spec, spec, before.scaled, number, reset)
+        specs = [seen.value.spec for seen in self._view.snapshot().apps]
+        read = read_by_others(specs, name)
+        gone = [c.id for c in made.retired.channels if c.id in read]
+        if gone:
+            raise MeshError(
+                "MESH-A409",
+                f'app "{name}" would lose channel {gone[0][1]}, which fork "{read[gone[0]]}" reads',
+                hint=f"'mesh undeploy {read[gone[0]]}' first.",
+            )
         conflict = MeshError(
             "MESH-A409",
             f'app "{name}" was changed by another user just now',

@@ -36,6 +36,7 @@ from mesh.manager.waiting import Bound, until
 from mesh.model import names
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
+from mesh.plan.fork import read_by_others
 from mesh.plan.scale import scaled
 
 if TYPE_CHECKING:
@@ -213,7 +214,8 @@ class ManagerService:
     def _refuse_while_read(self, app: str) -> None:
         """Refuse to remove channels that a fork reads; MESH-A409."""
         records = (seen.value for seen in self._view.snapshot().apps)
-        forks = [r.spec.name for r in records if r.fork and r.fork.app == app and not r.deleting]
+        specs = (record.spec for record in records if not record.deleting)
+        forks = sorted(set(read_by_others(specs, app).values()))
         if forks:
             raise MeshError(
                 "MESH-A409",
