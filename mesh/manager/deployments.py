@@ -306,15 +306,7 @@ class Deployments:
             )
         number = before.edits + 1
         spec, made = await self._planner.edit(before.spec, spec, before.scaled, number, reset)
-        specs = [seen.value.spec for seen in self._view.snapshot().apps]
-        read = read_by_others(specs, name)
-        gone = [c.id for c in made.retired.channels if c.id in read]
-        if gone:
-            raise MeshError(
-                "MESH-A409",
-                f'app "{name}" would lose channel {gone[0][1]}, which fork "{read[gone[0]]}" reads',
-                hint=f"'mesh undeploy {read[gone[0]]}' first.",
-            )
+        self._refuse_lost_input(name, made.retired)
         conflict = MeshError(
             "MESH-A409",
             f'app "{name}" was changed by another user just now',
@@ -346,6 +338,19 @@ class Deployments:
         )
         self._note(f"changed app {name}: {summary}", at_ms, by, app=name, cause=cause)
         return Deployed(name, is_new=False, edited=True, changes=changes_to_values(made.found))
+
+    def _refuse_lost_input(self, name: str, retired: Retired) -> None:
+        """Refuse an edit that removes a channel which a fork reads: MESH-A409."""
+        read = read_by_others((s.value.spec for s in self._view.snapshot().apps), name)
+        for channel in retired.channels:
+            if channel.id in read:
+                fork = read[channel.id]
+                raise MeshError(
+                    "MESH-A409",
+                    f'app "{name}" would lose channel {channel.subject()}, which fork "{fork}" '
+                    "reads",
+                    hint=f"'mesh undeploy {fork}' first.",
+                )
 
     async def _retire_added(self, before: AppSpec, spec: AppSpec) -> None:
         """Have the leader remove channels that a failed edit has made, if nothing uses them now."""

@@ -42,6 +42,8 @@ def test_a_fork_without_another_state_becomes_the_app(
         await service.forks.fork("Pair", "Kept")
         with pytest.raises(MeshError, match="keeps its text"):
             await service.update(TEXT.replace("'Pair'", "'Kept'"))
+        with pytest.raises(MeshError, match="would lose channel"):
+            await service.update(TEXT.replace("Numbers", "Others"), reset=("one",))
         fork = have.view.snapshot().app("Next")
         assert fork is None or fork.value.deleting
 
