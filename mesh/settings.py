@@ -130,6 +130,11 @@ class ManagerSettings:
     apps_variables: str = setting(
         "", "Environment variables that files of apps_dir may use as ${NAME}, comma-separated."
     )
+    autoscale: bool = setting(
+        True,
+        "Scale groups with @dist(min=.., max=..) by their load; false tells in the story what "
+        "would be done.",
+    )
     anonymous: bool = setting(
         False, "Accept REST requests without a user; only on a loopback address."
     )

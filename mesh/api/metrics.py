@@ -77,6 +77,8 @@ class ClusterValues:
     channels: Sequence[tuple[str, str, int, float | None, int]] = ()
     #: By app and group: age of the newest snapshot, seconds.
     snapshot_ages_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    #: By app and group with bounds: the instances that its load needs.
+    wanted: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 def statistics(apps: Iterable[Mapping[str, Any]], now_ms: int = 0) -> list[dict[str, Any]]:
@@ -186,6 +188,14 @@ class _ClusterCollector(Collector):
         for (name, group), age_s in self._values.snapshot_ages_s.items():
             age.add_metric((name, group), age_s)
         yield age
+        wanted = GaugeMetricFamily(
+            "mesh_group_wanted_instances",
+            "Instances that the load of a group with bounds needs.",
+            labels=("app", "group"),
+        )
+        for (name, group), count in self._values.wanted.items():
+            wanted.add_metric((name, group), float(count))
+        yield wanted
 
     def _of_instances(self) -> Iterator[Metric]:
         info = InfoMetricFamily("mesh_instance", "The worker of the instance.", labels=_OF_INSTANCE)

@@ -49,6 +49,7 @@ from mesh.jetstream.copies import Copies
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
+from mesh.manager.autoscaling import Autoscaling
 from mesh.manager.folder import AppsFolder
 from mesh.manager.service import ManagerService
 from mesh.manager.supervision import supervised
@@ -298,6 +299,8 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         works = {"heartbeats": manager.beat, "leadership": manager.lead, "sweeps": manager.sweep}
         works["history"] = service.telemetry.run
         works["survey"] = partial(service.telemetry.survey, client, lambda: manager.leads)
+        scaling = Autoscaling(service, journal.note, clock, acts=settings.manager.autoscale)
+        works["autoscaler"] = partial(scaling.run, lambda: manager.leads)
         works["copies"] = copies.watch
         if settings.manager.apps_dir:
             path, variables = Path(settings.manager.apps_dir), settings.manager.apps_variables

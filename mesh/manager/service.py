@@ -40,7 +40,7 @@ from mesh.plan.fork import read_by_others
 from mesh.plan.scale import scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from nats.aio.client import Client
@@ -109,6 +109,8 @@ class ManagerService:
         )
         self.streams = Streams(client, self._desired.spec)
         self.tracer = Tracer()
+        #: By app and group: the instances that the load needs; the autoscaler's, while it leads.
+        self.wanted: Mapping[tuple[str, str], int] = {}
         self.telemetry = Telemetry(view, clock, settings.manager)
         self.queries = Queries(client, view, self._desired, settings, clock)
         self.events = Events(client, self._desired.spec, self._take, clock.wall_ms)
@@ -251,6 +253,13 @@ class ManagerService:
             self._note(f"asked for {count} of group {group}", at_ms, by, app=app)
         return await self.status(app)
 
+    def loads(
+        self,
+    ) -> tuple[Sequence[AppRecord], Sequence[AppStatus], Callable[[str], Flow]]:
+        """Records and states of all apps, and the flow of an instance by name."""
+        records = [seen.value for seen in self._view.snapshot().apps]
+        return records, app_statuses(self._surveyed(), records), self.telemetry.rates.flow
+
     async def apps(self) -> list[AppStatus]:
         """All apps with their states, by name."""
         snapshot = self._view.snapshot()
@@ -286,7 +295,7 @@ class ManagerService:
 
     async def cluster_figures(self) -> dict[str, Any]:
         """Figures of the cluster besides apps and nodes, for metrics."""
-        return self.telemetry.figures()
+        return {**self.telemetry.figures(), "wanted": dict(self.wanted)}
 
     async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
         """See ``Telemetry.past``."""

@@ -194,6 +194,38 @@ class GroupSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ScaleBounds:
+    """Numbers of a group's instances between which its load decides."""
+
+    least: int
+    most: int
+
+    def nearest(self, parallel: int) -> int:
+        """``parallel``, or the bound beyond which it is."""
+        return min(self.most, max(self.least, parallel))
+
+    def sizes(self, partitions: int) -> tuple[int, ...]:
+        """The numbers that a group gains from, ascending.
+
+        Of a group divided into partitions, those at which the busiest instance has fewer of them
+        than with one instance less: 1, 2, 3, 4 and 8 of 8 partitions; the least is always one.
+
+        Args:
+            partitions: 0 for a group that is not divided by key.
+        """
+        if not partitions:
+            return tuple(range(self.least, self.most + 1))
+        return tuple(
+            n
+            for n in range(self.least, min(self.most, partitions) + 1)
+            if n == self.least or -(-partitions // n) < -(-partitions // (n - 1))
+        )
+
+    def __str__(self) -> str:
+        return f"{self.least} to {self.most}"
+
+
+@dataclass(frozen=True, slots=True)
 class AppSpec:
     """A deployed app: its text and its plan."""
 
@@ -204,6 +236,8 @@ class AppSpec:
     #: False: the JetStream streams of its channels must be there already, and are left when it goes
     #: (``@App:transportChannelCreationEnabled('false')``).
     creates_channels: bool = True
+    #: By execGroup name; a group without bounds keeps its number.
+    bounds: Mapping[str, ScaleBounds] = field(default_factory=dict, hash=False)
 
     def group(self, name: str) -> GroupSpec | None:
         """The group with execGroup name ``name``."""

@@ -36,6 +36,7 @@ from mesh.plan.channels import (
 from mesh.plan.deployable import check_deployable
 from mesh.plan.doors import address_of, door_of
 from mesh.plan.groups import Element, Group, app_name, split_app
+from mesh.plan.scale import with_instances
 from mesh.plan.supported import check_supported
 
 if TYPE_CHECKING:
@@ -103,7 +104,9 @@ def _draft(app: str | App, partitions: int) -> tuple[AppPlan, tuple[Group, ...]]
     specs += [_door_spec(d, tree, wiring) for d in wiring.connections.doors]
     _refuse_same_addresses(wiring.connections.doors, name)
     creates = _creates_channels(tree)
-    return AppPlan(bound, AppSpec(name, text, wiring.channels, tuple(specs), creates)), groups
+    bounds = {g.name: g.bounds for g in groups if g.bounds is not None}
+    spec = AppSpec(name, text, wiring.channels, tuple(specs), creates, bounds)
+    return AppPlan(bound, spec), groups
 
 
 def _creates_channels(tree: App) -> bool:
@@ -139,7 +142,7 @@ def _group_spec(group: Group, bound: BoundApp, tree: App, wiring: ChannelLayout)
         if not isinstance(element.tree, AggregationDefinition)
     )
     part = _Part(bound, tree, wiring.connections, group.name)
-    return GroupSpec(
+    spec = GroupSpec(
         app=bound.name,
         name=group.name,
         parallel=group.parallel,
@@ -152,6 +155,7 @@ def _group_spec(group: Group, bound: BoundApp, tree: App, wiring: ChannelLayout)
         standby=group.standby,
         mode=group.mode,
     )
+    return spec if group.bounds is None else with_instances(spec, group.parallel)
 
 
 def _partitioner_spec(

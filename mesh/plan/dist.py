@@ -1,13 +1,14 @@
 """``@dist``: the group of an element, its number of instances, and the labels of its workers.
 
     @dist(execGroup='sums', parallel='4', partitions='16', node='gpu=true', standby='1',
-          mode='micro-batch')
+          mode='micro-batch', min='1', max='8')
 
 ``partitions`` is the number of virtual partitions of the keyed channels that the group reads; a
 group that sets it can be scaled later, also from one instance.  ``node`` names labels that a worker
 must have.  ``standby`` requests a second worker that keeps a copy of each instance's state.
-``mode`` is how workers run it (``GroupMode``).  Nested in ``@source(..)`` it has ``parallel``
-alone, that of the stream's receiver.
+``mode`` is how workers run it (``GroupMode``).  ``min`` and ``max`` are the numbers of instances
+between which the leader chooses by load (``mesh.control.autoscale``).  Nested in ``@source(..)`` it
+has ``parallel`` alone, that of the stream's receiver.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
 from mesh.language.syntax import Annotation, find
-from mesh.model.app import GroupMode
+from mesh.model.app import GroupMode, ScaleBounds
 from mesh.plan.name_errors import nearest
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ _RESERVED: Final = (
 #: A group's name is part of the names of instances, keys and producers.
 _GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\Z")
 _LABEL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*=[A-Za-z0-9_.-]+\Z")
-_ELEMENTS: Final = ("execGroup", "parallel", "partitions", "node", "standby", "mode")
+_ELEMENTS: Final = (
+    "execGroup", "parallel", "partitions", "node", "standby", "mode", "min", "max",
+)  # fmt: skip
 PARALLEL_MAX: Final = 1024
 
 
@@ -59,6 +62,8 @@ class Dist:
     standby: int | None = None
     #: None if not specified.
     mode: GroupMode | None = None
+    #: Bounds of the number of instances; None if the load does not decide it.
+    bounds: ScaleBounds | None = None
 
 
 def read_dist(
@@ -67,7 +72,7 @@ def read_dist(
     """Read the ``@dist`` of an element at ``position``; ``otherwise``: its group without one.
 
     Raises:
-        MeshError: MESH-P203 to P205, P224, P226 and P227 for errors in it.
+        MeshError: MESH-P203 to P205 and P224 to P228 for errors in it.
     """
     found = [a for a in annotations if a.name.lower() == "dist"]
     if not found:
@@ -76,14 +81,16 @@ def read_dist(
         raise MeshError("MESH-P203", "two @dist before one element", position=found[1].position)
     dist = found[0]
     _refuse_others(dist, _ELEMENTS, "Write @dist(execGroup='name', parallel='2').")
+    bounds = _bounds(dist)
     return Dist(
         _group_name(dist, otherwise),
-        _number(dist, "parallel", "parallelism") or 1,
+        _number(dist, "parallel", "parallelism") or (bounds.least if bounds is not None else 1),
         dist.position,
         _number(dist, "partitions", "number of partitions"),
         _labels(dist),
         _standby(dist),
         _mode(dist),
+        bounds,
     )
 
 
@@ -140,6 +147,24 @@ def _number(dist: Annotation, key: str, what: str) -> int | None:
             position=dist.position,
         )
     return int(text)
+
+
+def _bounds(dist: Annotation) -> ScaleBounds | None:
+    least, most = _number(dist, "min", "least number"), _number(dist, "max", "greatest number")
+    if least is None and most is None:
+        return None
+    said = _number(dist, "parallel", "parallelism") or least or 1
+    if most is None or not (least or 1) <= said <= most:
+        raise MeshError(
+            "MESH-P228",
+            "'min', 'parallel' and 'max' of @dist are no ascending numbers"
+            if most is not None
+            else "@dist has 'min' and no 'max'",
+            hint="Write @dist(execGroup='name', min='1', max='8'); 'parallel' is the number at "
+            "the start, 'min' without it.",
+            position=dist.position,
+        )
+    return ScaleBounds(least or 1, most)
 
 
 def _labels(dist: Annotation) -> tuple[str, ...] | None:

@@ -13,7 +13,7 @@ from mesh.plan.dependencies import union, uses_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mesh.model.app import Channel, GroupInput, GroupSpec
+    from mesh.model.app import Channel, GroupInput, GroupSpec, ScaleBounds
     from mesh.plan.build import AppPlan
 
 #: Of more instances of a group than this, only the first and the last are listed.
@@ -33,7 +33,7 @@ def explain(plan: AppPlan) -> str:
     )
     lines = [f"app {spec.name}: {counts}"]
     for group in spec.groups:
-        lines += ["", *_group_lines(group)]
+        lines += ["", *_group_lines(group, spec.bounds.get(group.name))]
     lines += ["", "channels"]
     lines += _table(
         [
@@ -65,7 +65,7 @@ def to_values(plan: AppPlan) -> dict[str, Any]:
     }
 
 
-def _group_lines(group: GroupSpec) -> list[str]:
+def _group_lines(group: GroupSpec, bounds: ScaleBounds | None) -> list[str]:
     state = "stateful" if group.stateful else "stateless"
     added = group.kind is not GroupKind.QUERIES
     kind = f"{group.kind}, added by the planner" if added else state
@@ -78,6 +78,7 @@ def _group_lines(group: GroupSpec) -> list[str]:
     ]
     for what, names in (
         ("runs on", group.node),
+        ("by load", (f"{bounds} instances",) if bounds is not None else ()),
         ("standby", ("another worker for each instance",) if group.standby else ()),
         ("mode", (group.mode,) if group.mode is not GroupMode.REAL_TIME else ()),
         ("sources", group.sources),

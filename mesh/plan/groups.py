@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mesh.errors import MeshError, Position, not_supported
 from mesh.language.syntax import AggregationDefinition, App, Partition, Query, find
 from mesh.model import names
-from mesh.model.app import GroupMode
+from mesh.model.app import GroupMode, ScaleBounds
 from mesh.plan.bound import BoundAggregation, BoundApp, BoundPartition, BoundQuery
 from mesh.plan.dependencies import Uses, union, uses_of
 from mesh.plan.dist import AGGREGATION_PREFIX, DEFAULT_GROUP, Dist, read_dist
@@ -64,15 +64,24 @@ class Group:
     #: Fault streams (``!S``) with a reader: of streams that this group reads, so that events on
     #: which its queries fail go there.
     faults: tuple[str, ...] = ()
+    #: Bounds of its number of instances; None if the load does not decide it.
+    bounds: ScaleBounds | None = None
+
+    @property
+    def most(self) -> int:
+        """The greatest number of instances that it gets without a person's order."""
+        return self.bounds.most if self.bounds is not None else self.parallel
 
     @property
     def is_shared(self) -> bool:
         """Whether its instances share their input, or may once it is scaled."""
-        return self.parallel > 1 or self.partitions is not None
+        return self.most > 1 or self.partitions is not None
 
     @property
     def width(self) -> str:
         """Its size in instances or partitions, for messages."""
+        if self.bounds is not None:
+            return f"of up to {self.bounds.most} instances"
         if self.parallel == 1 and self.partitions is not None:
             return f"of {self.partitions} partitions"
         return f"with parallelism {self.parallel}"
@@ -81,6 +90,8 @@ class Group:
     def to_unshare(self) -> str:
         """The change that would reduce it to one instance, for hints."""
         name = f'for group "{self.name}"'
+        if self.bounds is not None:
+            return f"leave 'min' and 'max' out {name}"
         if self.parallel == 1 and self.partitions is not None:
             return f"leave 'partitions' out {name}"
         return f"set parallel='1' {name}"
@@ -187,6 +198,9 @@ def _group(name: str, said: Sequence[Dist], elements: tuple[Element, ...]) -> Gr
     standbys = [(d, d.standby) for d in said if d.standby is not None]
     for number in standbys:
         _refuse_two(name, "numbers of standbys", standbys[0], number)
+    bounds = [(d, d.bounds) for d in said if d.bounds is not None]
+    for pair in bounds:
+        _refuse_two(name, "bounds of its instances", bounds[0], pair)
     modes = [(d, d.mode) for d in said if d.mode is not None]
     for mode in modes:
         _refuse_two(name, "modes", modes[0], mode)
@@ -198,12 +212,11 @@ def _group(name: str, said: Sequence[Dist], elements: tuple[Element, ...]) -> Gr
         next((d.node for d in said if d.node is not None), ()),
         standbys[0][1] or 0 if standbys else 0,
         modes[0][1] if modes else GroupMode.REAL_TIME,
+        bounds=bounds[0][1] if bounds else None,
     )
 
 
-def _refuse_two(
-    name: str, what: str, one: tuple[Dist, int | str | None], other: tuple[Dist, int | str | None]
-) -> None:
+def _refuse_two(name: str, what: str, one: tuple[Dist, object], other: tuple[Dist, object]) -> None:
     if one[1] != other[1]:
         raise MeshError(
             "MESH-P202",

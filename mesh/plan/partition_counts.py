@@ -76,11 +76,12 @@ def _agreed(groups: Sequence[Group], default: int) -> int:
 
 
 def _refuse_idle_instances(group: Group, count: int) -> None:
-    if group.parallel > count:
+    if group.most > count:
         raise MeshError(
             "MESH-P213",
-            f'group "{group.name}" has parallelism {group.parallel}, more than its partitions',
+            f'group "{group.name}" has parallelism {group.most}, more than its partitions',
             detail=f"A keyed channel has {count} partitions, and each has one instance.",
-            hint=f"Set parallel='{count}' or less, or @dist(partitions='{group.parallel}').",
+            hint=f"Set {'parallel' if group.bounds is None else 'max'}='{count}' or less, or "
+            f"@dist(partitions='{group.most}').",
             position=group.elements[0].tree.position,
         )

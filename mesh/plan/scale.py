@@ -39,7 +39,7 @@ def scaled(spec: AppSpec, group: str, parallel: int) -> AppSpec:
         raise MeshError(
             "MESH-A422", f'group "{group}" can\'t have {times}', detail=detail, hint=hint
         )
-    groups = tuple(_with_instances(g, parallel) if g is found else g for g in spec.groups)
+    groups = tuple(with_instances(g, parallel) if g is found else g for g in spec.groups)
     return replace(spec, groups=groups)
 
 
@@ -47,12 +47,25 @@ def as_scaled(spec: AppSpec, parallels: Mapping[str, int]) -> AppSpec:
     """``spec`` with the requested numbers of instances for its groups, if still possible."""
     for group, parallel in parallels.items():
         found = spec.group(group)
-        if found is not None and _reason_against(found, parallel) is None:
+        if found is None:
+            continue
+        if group in spec.bounds:
+            parallel = spec.bounds[group].nearest(parallel)
+        if _reason_against(found, parallel) is None:
             spec = scaled(spec, group, parallel)
     return spec
 
 
-def _with_instances(group: GroupSpec, parallel: int) -> GroupSpec:
+def sizes_of(spec: AppSpec, group: GroupSpec) -> tuple[int, ...]:
+    """Numbers of instances among which the load of ``group`` decides; none without bounds."""
+    bounds = spec.bounds.get(group.name)
+    if bounds is None:
+        return ()
+    return bounds.sizes(_partitions(group))
+
+
+def with_instances(group: GroupSpec, parallel: int) -> GroupSpec:
+    """``group`` with so many instances, unchecked."""
     if _partitions(group):
         return replace(group, parallel=parallel)
     strategy = Strategy.ROUND_ROBIN if parallel > 1 else Strategy.ALL
