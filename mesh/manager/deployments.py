@@ -20,6 +20,7 @@ from mesh.model.begin import EARLIEST
 from mesh.model.cluster import AppRecord, Retired
 from mesh.plan.edits import still_retired, with_start_positions
 from mesh.plan.explain_changes import changes_to_values, explain_changes
+from mesh.plan.fork import read_by_others
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -297,8 +298,15 @@ class Deployments:
             )
         if before.paused:
             raise paused_error(name)
+        if before.fork is not None:
+            raise MeshError(
+                "MESH-A409",
+                f'app "{name}" is a fork of "{before.fork.app}" and keeps its text',
+                hint=f"Undeploy it, and fork '{before.fork.app}' with the new text.",
+            )
         number = before.edits + 1
         spec, made = await self._planner.edit(before.spec, spec, before.scaled, number, reset)
+        self._refuse_lost_input(name, made.retired)
         conflict = MeshError(
             "MESH-A409",
             f'app "{name}" was changed by another user just now',
@@ -330,6 +338,19 @@ class Deployments:
         )
         self._note(f"changed app {name}: {summary}", at_ms, by, app=name, cause=cause)
         return Deployed(name, is_new=False, edited=True, changes=changes_to_values(made.found))
+
+    def _refuse_lost_input(self, name: str, retired: Retired) -> None:
+        """Refuse an edit that removes a channel which a fork reads: MESH-A409."""
+        read = read_by_others((s.value.spec for s in self._view.snapshot().apps), name)
+        for channel in retired.channels:
+            if channel.id in read:
+                fork = read[channel.id]
+                raise MeshError(
+                    "MESH-A409",
+                    f'app "{name}" would lose channel {channel.subject()}, which fork "{fork}" '
+                    "reads",
+                    hint=f"'mesh undeploy {fork}' first.",
+                )
 
     async def _retire_added(self, before: AppSpec, spec: AppSpec) -> None:
         """Have the leader remove channels that a failed edit has made, if nothing uses them now."""

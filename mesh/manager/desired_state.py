@@ -12,6 +12,7 @@ from mesh.errors import MeshError
 from mesh.jetstream import kv
 from mesh.manager.waiting import until
 from mesh.model import codec, names
+from mesh.plan.fork import read_by_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,6 +96,18 @@ class DesiredState:
     def revision(self, app: str) -> int:
         """The newest known revision of the record of ``app``; 0 if it was never written."""
         return self._view.revision(names.APPS_BUCKET, names.app_key(app))
+
+    def refuse_while_read(self, app: str) -> None:
+        """Refuse to remove an app whose channels a fork reads: MESH-A409."""
+        records = (seen.value for seen in self._view.snapshot().apps)
+        specs = (record.spec for record in records if not record.deleting)
+        forks = sorted(set(read_by_others(specs, app).values()))
+        if forks:
+            raise MeshError(
+                "MESH-A409",
+                f'the input of app "{app}" is read by its fork "{forks[0]}"',
+                hint=f"'mesh undeploy {forks[0]}' first, or 'mesh promote {forks[0]}'.",
+            )
 
     def check_size(self, record: AppRecord) -> None:
         """Refuse a record that NATS could not store in one message: MESH-A413."""

@@ -213,22 +213,11 @@ class ManagerService:
         def removed() -> AppRecord | None:
             known = self._desired.get(app).value
             if not known.deleting:
-                self._refuse_while_read(app)
+                self._desired.refuse_while_read(app)
             return None if known.deleting else replace(known, deleting=True)
 
         if at_ms := await self._desired.change(names.app_key(app), removed, UNDEPLOY_S):
             self._note(f"asked for app {app} to be undeployed", at_ms, by, app=app)
-
-    def _refuse_while_read(self, app: str) -> None:
-        """Refuse to remove channels that a fork reads; MESH-A409."""
-        records = (seen.value for seen in self._view.snapshot().apps)
-        forks = [r.spec.name for r in records if r.fork and r.fork.app == app and not r.deleting]
-        if forks:
-            raise MeshError(
-                "MESH-A409",
-                f'the input of app "{app}" is read by its fork "{forks[0]}"',
-                hint=f"'mesh undeploy {forks[0]}' first, or 'mesh promote {forks[0]}'.",
-            )
 
     async def scale(self, app: str, group: str, parallel: int, *, by: str = "") -> AppStatus:
         """Set the desired number of instances of a group.

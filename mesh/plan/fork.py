@@ -18,12 +18,13 @@ from mesh.language.syntax import Annotation, StreamDefinition, find
 from mesh.model.app import GroupKind
 from mesh.plan.build import plan
 from mesh.plan.changes import GroupFate, changes_between
+from mesh.plan.channels import PARTITIONS
 from mesh.plan.edits import edit_app
 from mesh.plan.nats_source import TYPE as NATS
 from mesh.plan.scale import as_scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from mesh.language.syntax import App
     from mesh.model.app import AppSpec, Channel, GroupSpec
@@ -70,8 +71,8 @@ def fork_app(
     """
     tree = parse(of.text if text is None else text)
     _refuse_effects(tree)
-    counts = [c.partitions for c in of.channels if c.is_keyed]
-    made = plan(_as_fork(tree, other, sinks), partitions=max(counts, default=1)).spec
+    counts = [c.partitions for c in _channels(of) if c.is_keyed]
+    made = plan(_as_fork(tree, other, sinks), partitions=max(counts, default=PARTITIONS)).spec
     made = as_scaled(made, scaled)
     taken = dict(_taken(of, made, copies))
     groups = [g for g in made.groups if not _is_needless(g, taken)]
@@ -147,6 +148,18 @@ def promotion_obstacles(old: AppSpec, new: AppSpec) -> list[str]:
     ]
 
 
+def read_by_others(specs: Iterable[AppSpec], app: str) -> dict[tuple[str, str], str]:
+    """The channels of an app that forks read, by identity, each with the name of a fork."""
+    return {
+        i.channel.id: spec.name
+        for spec in specs
+        if spec.name != app
+        for group in spec.groups
+        for i in group.inputs
+        if i.channel.app == app
+    }
+
+
 def read_streams(groups: Collection[GroupSpec]) -> Iterator[str]:
     """The JetStream streams that groups read."""
     for group in groups:
@@ -199,9 +212,10 @@ def _stays(annotation: Annotation, sinks: bool) -> bool:
 def _taken(of: AppSpec, made: AppSpec, copies: bool) -> Iterator[tuple[tuple[str, str], Channel]]:
     """By the identity of a channel in the fork's own plan: the channel that it reads instead."""
     computed = _computed(of) | _computed(made)
-    plain = {c.stream.name: c for c in of.channels if not c.is_keyed}
-    keyed = {(c.stream.name, c.key_name, c.partitions): c for c in of.channels if c.is_keyed}
-    names = {c.stream.name for c in of.channels}
+    channels = _channels(of)
+    plain = {c.stream.name: c for c in channels if not c.is_keyed}
+    keyed = {(c.stream.name, c.key_name, c.partitions): c for c in channels if c.is_keyed}
+    names = {c.stream.name for c in channels}
     for channel in made.channels:
         name = channel.stream.name
         if name in computed or name not in names:
@@ -220,6 +234,12 @@ def _taken(of: AppSpec, made: AppSpec, copies: bool) -> Iterator[tuple[tuple[str
         if found.stream != channel.stream:
             raise _other_input(of.name, name, "its attributes differ")
         yield channel.id, found
+
+
+def _channels(spec: AppSpec) -> tuple[Channel, ...]:
+    """The channels of an app, and those of another one that it reads if it is a fork."""
+    inputs = (i.channel for g in spec.groups for i in g.inputs if i.channel.app != spec.name)
+    return (*spec.channels, *inputs)
 
 
 def _other_input(app: str, stream: str, why: str) -> MeshError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.test_dev import DEADLINE_S, Dev, running_dev
+from tests.cli.test_dev import DEADLINE_S, Dev, running_dev, whole_tree
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def test_the_incident_of_the_page_is_found_explained_and_corrected(dev: Dev) -> 
     text = [line for line in lines if line.startswith(("@", "define ", "from "))]
     (dev.directory / "plant.siddhi").write_text("\n".join(text) + "\n")
     dev.wait_for("The manager is up")
+    whole_tree(dev)
     said = {}
     for line in lines:
         if line not in text:

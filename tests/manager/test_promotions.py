@@ -39,6 +39,11 @@ def test_a_fork_without_another_state_becomes_the_app(
         record = have.record
         assert "n > 3" in record.spec.text
         assert record.spec.name == "Pair"
+        await service.forks.fork("Pair", "Kept")
+        with pytest.raises(MeshError, match="keeps its text"):
+            await service.update(TEXT.replace("'Pair'", "'Kept'"))
+        with pytest.raises(MeshError, match="would lose channel"):
+            await service.update(TEXT.replace("Numbers", "Others"), reset=("one",))
         fork = have.view.snapshot().app("Next")
         assert fork is None or fork.value.deleting
 

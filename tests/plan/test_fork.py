@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mesh.errors import MeshError
+from mesh.manager.planning import view_of
 from mesh.model.app import AppSpec, GroupKind
 from mesh.plan.build import plan
 from mesh.plan.fork import (
@@ -12,6 +13,7 @@ from mesh.plan.fork import (
     fork_app,
     promoted_text,
     promotion_obstacles,
+    read_by_others,
     state_fit,
 )
 
@@ -103,3 +105,14 @@ def test_a_promotion_needs_the_same_states() -> None:
     assert promotion_obstacles(of, other) == ["group sums is another one"]
     assert promoted_text(KEYED, "A") == KEYED
     assert plan(promoted_text(KEYED, "C")).spec.name == "C"
+
+
+def test_a_fork_of_a_fork_reads_the_input_of_the_first_app() -> None:
+    of = plan(KEYED).spec
+    for first in (fork(of), fork(of, copies=True)):
+        second = fork_app(first, None, "C", copies=False, sinks=False, scaled={})
+        assert {s.split("-")[1] for s in reads(second)["sums"]} <= {"A", "C"}
+        assert set(read_by_others([of, second], "A").values()) == {"C"}
+    # Whatever shows a plan shows that of a fork.
+    for form in ("json", "elements", "svg", "drawing", "dot"):
+        assert view_of(fork(of), form)

@@ -63,9 +63,12 @@ def graph_of(spec: AppSpec) -> Graph:
     """The graph of a plan."""
     written = {c.subject() for g in spec.groups for c in g.outputs}
     read = {i.channel.subject() for g in spec.groups for i in g.inputs}
+    # A fork reads channels of another app.
+    inputs = (i.channel for g in spec.groups for i in g.inputs)
+    all_channels = {_channel_id(c): c for c in (*spec.channels, *inputs)}
     channels = tuple(
         _channel(c, is_outer=c.subject() not in written or c.subject() not in read)
-        for c in spec.channels
+        for c in all_channels.values()
     )
     groups = tuple(_group(g) for g in spec.groups)
     # Channels first: where all is one loop, it is entered at the first stream of the app.
