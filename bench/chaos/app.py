@@ -30,7 +30,7 @@ START_MS: Final = 1_700_000_000_000
 #: Each stream's rows begin with a key or a constant, and the number of the event that made them.
 _TEXT = """@App:name('{name}')
 {source}define stream S (k string, a int, v double);
-@dist(execGroup='flat', parallel='2'{front})
+{stored}@dist(execGroup='flat', parallel='2'{front})
 from S[a % 3 != 0] select k, a, v * 2.0 as w insert into Flat;
 @dist(execGroup='sums', parallel='2', partitions='4'{back})
 partition with (k of S) begin
@@ -76,11 +76,12 @@ def text(
     """
     if not in_sides:
         back = ", standby='1'" if has_standbys else ""
-        plain = _TEXT.format(name=name, source="", front="", back=back)
-        plain += "" if store is None else totals.TEXT.format(store=store)
+        stored = "" if store is None else totals.TEXT.format(store=store)
+        plain = _TEXT.format(name=name, source="", stored=stored, front="", back=back)
         return plain + _TIMED if is_timed else plain
     source = f"@source(type='nats', stream='{feed(name)}')\n"
-    return _TEXT.format(name=name, source=source, front=", node='side=a'", back=", node='side=b'")
+    sides = {"front": ", node='side=a'", "back": ", node='side=b'"}
+    return _TEXT.format(name=name, source=source, stored="", **sides)
 
 
 def feed(name: str) -> str:

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
 
 
 class Comparison(StrEnum):
@@ -61,3 +66,19 @@ class AnyOf:
 Clause = Compared | AnyKey | AllOf | AnyOf
 #: Every row of a table.
 EVERY_ROW = AllOf()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRun:
+    """A run that has looked rows up.
+
+    ``number``: from 1, without gaps. ``until``: merged events and changes up to its end.
+    ``known_ms``: the time up to which everything was known. ``continues``: whether rows of the run
+    before were still at hand. ``rows``: by table, those that came.
+    """
+
+    number: int
+    until: int
+    known_ms: int
+    continues: bool
+    rows: Mapping[str, pa.RecordBatch]

@@ -155,6 +155,8 @@ class StoreTarget:
     tables: tuple[StoredTable, ...]
     own: tuple[str, str] | None = None
     is_kept: bool = False
+    #: Whether its rows are read in the database, and what was read is repeated after a failure.
+    is_repeated: bool = False
 
 
 def rows_channel(table: str) -> str:

@@ -47,11 +47,13 @@ from mesh.operators.table_changes import TableChanges
 from mesh.operators.tables import Tables
 from mesh.operators.tables.looked_up import LookedUpTable
 from mesh.operators.tables.prefetch import Prefetch
+from mesh.operators.tables.replay import Replay
 from mesh.operators.tables.written import WrittenTable, change_channels
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from mesh.model.lookup import ReadRun
     from mesh.model.stored import StoreTarget
     from mesh.operators.dataflow.named_window import NamedWindowNode
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
@@ -169,6 +171,9 @@ class Executor:
         self._tables = tables
         self._environment = environment
         self._changes = TableChanges(app, environment)
+        #: Earlier reads of tables in databases.
+        self.replay = Replay([table for table in self.looked_up if not table.is_cached])
+        self._known_ms = BEFORE_ALL
         # Queries inside of partitions have no callbacks in the engine either.
         outside = [one for one in nodes.parts if isinstance(one, DataflowNode)]
         self._calls = [n.work.calls for n in outside if isinstance(n.work, QueryNode)]
@@ -207,15 +212,31 @@ class Executor:
         for run in inputs:
             self._inputs.add(run.stream, run.sequence, run.time_ms, run.rows, run.chunk)
         ready, known_ms = self._inputs.ready(clocks)
+        self._known_ms = known_ms
+        made: list[OutputRun] = []
+        for part, until_ms in self.replay.parts(ready, known_ms):
+            made += self._run_part(part, until_ms, is_by_events)
+        return made
+
+    def _run_part(
+        self, ready: list[MergedRun], known_ms: int, is_by_events: bool
+    ) -> list[OutputRun]:
         made: list[OutputRun] = []
         for events, change, clock_ms in around_changes(ready, known_ms):
-            known_ms = BEFORE_ALL if self.plays_back else clock_ms
-            made += self._advance(events, known_ms, is_by_events)
+            until_ms = BEFORE_ALL if self.plays_back else clock_ms
+            made += self._advance(events, until_ms, is_by_events)
             if change is not None:
                 now_ms = max(clock_ms, self._now_ms)
                 self._changes.perform(change, now_ms)
                 made += self._number(self._written(now_ms))
         return made
+
+    def take_reads(self, *, continues: bool) -> ReadRun | None:
+        """The reads of the last run in databases; None for none.
+
+        ``continues``: whether rows of the run before were at hand.
+        """
+        return self.replay.read(self._known_ms, continues=continues)
 
     def _written(self, now_ms: int) -> list[Emitted]:
         """Changes of tables in stores by an on-demand change, also by one that failed later."""
@@ -466,6 +487,8 @@ class Executor:
         }
         if self._has_new:
             scalars["new"] = True
+        if self.looked_up:
+            scalars["reads"] = [self.replay.taken, self.replay.number]
         scalars |= {"changes": dict(kept)} if (kept := self._changes.outcomes) else {}
         if self._periodic:
             scalars["gap"] = [self._gap.since_ms, self._gap.rows, self._gap.is_over]
@@ -492,6 +515,7 @@ class Executor:
         self.outputs_count, self._is_started = own["outputs"], own["started"]
         self._has_new = own.get("new", False)
         self._changes.outcomes = dict(own.get("changes", {}))
+        self.replay.taken, self.replay.number = own.get("reads", (0, 0))
         self._gap = Gap(*own.get("gap", (self._now_ms, self.outputs_count, False)))
         self._inputs.restore(subset(state, "inputs"))
         self._tables.restore(subset(state, "tables"))

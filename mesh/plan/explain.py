@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.language.syntax import find
 from mesh.model.app import GroupKind, GroupMode, Strategy
 from mesh.plan.build import bind_group
 from mesh.plan.dependencies import union, uses_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Of more instances of a group than this, only the first and the last are listed.
 _INSTANCES_MAX: Final = 4
-#: Of groups that read tables in databases.
+#: Of groups that read tables in databases through a cache.
 _NOT_REPEATED: Final = (
     "at least once: after a failure, events since the last snapshot may find other rows"
 )
@@ -93,10 +94,11 @@ def _group_lines(group: GroupSpec, bounds: ScaleBounds | None) -> list[str]:
         ("queries", _queries(group)),
         ("aggregations", _aggregations(group)),
         ("databases", tuple(f"{name} is read there" for name in _looked_up(group))),
+        ("cached", _cached(group)),
     ):
         if names:
             lines.append(f"  {what:<9}  {', '.join(names)}")
-    if _looked_up(group):
+    if _cached(group):
         lines.append(f"             {_NOT_REPEATED}")
     lines.extend(
         f"  {_channel_name(i.channel)} --{i.strategy}--> {group.name}" for i in group.inputs
@@ -130,6 +132,18 @@ def _looked_up(group: GroupSpec) -> tuple[str, ...]:
     if group.kind is not GroupKind.QUERIES:
         return ()
     return tuple(t.schema.name for t in bind_group(group).tables if is_looked_up(t))
+
+
+def _cached(group: GroupSpec) -> tuple[str, ...]:
+    """Those of ``_looked_up`` with a cache, whose reads are not repeated."""
+    if not _looked_up(group):
+        return ()
+    stores = {t.schema.name: find(t.annotations, "store") for t in bind_group(group).tables}
+    return tuple(
+        name
+        for name in _looked_up(group)
+        if (store := stores[name]) is not None and find(store.annotations, "cache") is not None
+    )
 
 
 def _channel_name(channel: Channel) -> str:
@@ -181,6 +195,7 @@ def _group_values(group: GroupSpec) -> dict[str, Any]:
         "queries": list(_queries(group)),
         "aggregations": list(_aggregations(group)),
         "looked_up": list(_looked_up(group)),
+        "cached": list(_cached(group)),
         "reads": [_input_values(i) for i in group.inputs],
         "writes": [
             {"stream": c.stream.name, "key": list(c.key), "computed": c.computed}

@@ -203,6 +203,8 @@ class PartitionRun:
             )
         elif partition.stores is not None:
             partition.stores.begin(partition.executor)
+        if partition.stores is not None:
+            partition.stores.recall(partition.executor)
         self._partition = partition
         return partition
 
@@ -359,6 +361,8 @@ class PartitionRun:
         if partition.stores is not None:
             partition.stores.prepare()
         runs = partition.executor.run(inputs, partition.times(), is_by_events=is_by_events)
+        if partition.stores is not None:
+            partition.stores.record(partition.executor)
         return self._taken(runs), by_events
 
     def _taken(self, runs: list[OutputRun]) -> list[OutputRun]:

@@ -57,6 +57,10 @@ class StoreOutput:
         self._tables: dict[str, StoredTable] = {}
         self._writer_of: dict[str, StoreWriter] = {}
         self._looked_up: Sequence[LookedUpTable] = ()
+        #: Records what runs read in databases; None if none of that is repeated.
+        self._journal: StoreWriter | None = None
+        #: Whether the present run has rows of the run before at hand.
+        self._continues = False
         #: Whether the last ``commit`` had rows to write.
         self.has_committed = False
         if any(target.own is not None and not target.own[1] for target in targets):
@@ -73,7 +77,10 @@ class StoreOutput:
             columns = {t.name: target.own for target in own for t in target.tables if target.own}
             kept = [table for target in own if target.is_kept for table in target.tables]
             names = [table.name for table in kept]
-            writer = StoreWriter(where, producer, epoch, tables, columns, names)
+            # The first one records the reads of all.
+            records = self._journal is None and any(target.is_repeated for target in own)
+            writer = StoreWriter(where, producer, epoch, tables, columns, names, records)
+            self._journal = writer if records else self._journal
             self._rows[writer] = []
             self._kept[writer] = kept
             for table in tables:
@@ -95,10 +102,31 @@ class StoreOutput:
 
     def prepare(self) -> None:
         """Forget rows of databases before a run, unless it continues one that is not written."""
-        if self._looked_up and not any(self._rows.values()):
+        self._continues = any(self._rows.values())
+        if self._looked_up and not self._continues:
             now_ms = time.monotonic_ns() // 1_000_000
             for table in self._looked_up:
                 table.settle(now_ms)
+
+    def record(self, executor: Executor) -> None:
+        """Record what the run has read, before its output leaves.
+
+        Raises:
+            MeshError: see ``commit``.
+        """
+        if self._journal is not None:
+            run = executor.take_reads(continues=self._continues)
+            if run is not None:
+                self._journal.record(run)
+
+    def recall(self, executor: Executor) -> None:
+        """Let an executor that continues from a state read what was read after it.
+
+        Raises:
+            MeshError: see ``commit``.
+        """
+        if self._journal is not None:
+            executor.replay.repeat(self._journal.recorded(executor.replay.number))
 
     def begin(self, executor: Executor) -> None:
         """Give tables that begin without a state the rows of their database.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mesh.model.stored import Database, StoredColumn, StoredTable
 
 MARKER: Final = "mesh_marker"
+READS: Final = "mesh_reads"
 #: MySQL allows 3072 bytes for a key, and a character may have four.
 _PRODUCER_LENGTH: Final = 500
 
@@ -30,6 +31,24 @@ def marker_table(metadata: sa.MetaData, backend: Backend) -> sa.Table:
         sa.Column("producer", _string(_PRODUCER_LENGTH, backend), primary_key=True),
         sa.Column("epoch", sa.BigInteger, nullable=False),
         sa.Column("position", sa.BigInteger, nullable=False),
+    )
+
+
+def reads_table(metadata: sa.MetaData, backend: Backend) -> sa.Table:
+    """``mesh_reads``: by producer and number what its runs have read (``ReadRun``)."""
+    import sqlalchemy as sa
+
+    return sa.Table(
+        READS,
+        metadata,
+        sa.Column("producer", _string(_PRODUCER_LENGTH, backend), primary_key=True),
+        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("until", sa.BigInteger, nullable=False),
+        sa.Column("known_ms", sa.BigInteger, nullable=False),
+        sa.Column("continues", sa.SmallInteger, nullable=False),
+        sa.Column("made_ms", sa.BigInteger, nullable=False),
+        # MySQL has a type for each size.
+        sa.Column("data", sa.LargeBinary(2**31), nullable=False),
     )
 
 

@@ -34,15 +34,16 @@ from mesh.store import copying
 from mesh.store.engine import engine_of, told
 from mesh.store.lookups import select
 from mesh.store.merging import merge_rows
+from mesh.store.reads import keep_reads, kept_reads
 from mesh.store.rows import merged, to_arrow, values
-from mesh.store.schema import create_tables, marker_table, sql_table
+from mesh.store.schema import create_tables, marker_table, reads_table, sql_table
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import sqlalchemy as sa
 
-    from mesh.model.lookup import Clause
+    from mesh.model.lookup import Clause, ReadRun
     from mesh.model.stored import Database, StoredTable
 
 #: From this number on rows go through COPY into a temporary table, where there is one.
@@ -72,6 +73,7 @@ class StoreWriter:
         tables: Sequence[StoredTable],
         own: Mapping[str, tuple[str, str]] | None = None,
         kept: Collection[str] = (),
+        records: bool = False,
     ) -> None:
         """A writer without a connection.
 
@@ -82,6 +84,7 @@ class StoreWriter:
             tables: those that it writes; they are created.
             own: by table, column and value of the rows that are purged; other tables: all.
             kept: the tables of which the state has all rows, see ``initial``.
+            records: whether it records what runs have read.
         """
         import sqlalchemy as sa
 
@@ -95,6 +98,7 @@ class StoreWriter:
         self._targets = {t.name: sql_table(t, self._metadata, backend) for t in tables}
         self._changed = {changes_channel(t.name): t for t in tables}
         self._kept = tuple(kept)
+        self._reads = reads_table(self._metadata, backend) if records else None
         self._connection: sa.Connection | None = None
         #: Rows that were in ``kept`` tables when the producer wrote its marker first.
         self.initial = 0
@@ -153,6 +157,33 @@ class StoreWriter:
     def rows(self, table: StoredTable) -> pa.RecordBatch:
         """All rows of a table; see ``find``."""
         return self.find(table, EVERY_ROW)
+
+    def record(self, run: ReadRun) -> None:
+        """Record what a run has read, before its output leaves.
+
+        Raises:
+            MeshError: see ``open``.  The connection is closed then.
+        """
+        self.open()
+        connection = self._connection
+        assert connection is not None, "opened above"
+        assert self._reads is not None, "it records"
+        try:
+            with told(self._database, "when reads are recorded"), connection.begin():
+                # Another writer waits for this row, or has taken it over.
+                self._move(connection, self.position)
+                keep_reads(connection, self._reads, self._producer, run)
+        except BaseException:
+            self._give_up(connection)
+            raise
+
+    def recorded(self, after: int) -> list[ReadRun]:
+        """The reads of runs with higher numbers, in their order; see ``record``."""
+        self.open()
+        assert self._connection is not None, "opened above"
+        assert self._reads is not None, "it records"
+        with told(self._database, "when recorded reads are read"), self._connection.begin():
+            return kept_reads(self._connection, self._reads, self._producer, after)
 
     def find(self, table: StoredTable, clause: Clause) -> pa.RecordBatch:
         """The rows of a table that a look-up finds.

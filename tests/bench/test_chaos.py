@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bench.chaos import __main__ as chaos
-from bench.chaos import app, report
+from bench.chaos import app, report, totals
 from bench.chaos.compare import Compared, compare
 from bench.chaos.run import Outcome
 from bench.chaos.scenarios import SCENARIOS
@@ -73,6 +73,16 @@ def test_the_more_events_come_the_more_rows_and_none_of_the_earlier_ones_changes
 def outcome(lost: int = 0, untold: tuple[str, ...] = (), error: str = "") -> Outcome:
     compared = Compared(rows=10, lost=lost)
     return Outcome("one", "a fault", compared, 2.5, 20.0, 10, untold, error=error)
+
+
+def test_an_aggregation_has_a_group_of_its_own_and_the_sums_of_all_events() -> None:
+    text = app.text("App", store="@store(type='rdbms', jdbc.url='jdbc:postgresql://h/d')")
+    assert "stored" in {group.name for group in plan(text).spec.groups}
+    sent = [app.event(number) for number in range(200)]
+    assert set(app.expected(sent, text)) == set(app.OUTPUTS)
+    rows = totals.expected(sent)
+    assert sum(row[1] for row in rows) == sum(range(200))
+    assert sum(row[2] for row in rows) == 200
 
 
 @pytest.mark.parametrize(

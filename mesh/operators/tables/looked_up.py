@@ -11,14 +11,14 @@ only a cache is left.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from mesh.functions.vectors import from_arrow
 from mesh.model.lookup import EVERY_ROW, AllOf, AnyKey
-from mesh.operators.base import State
+from mesh.operators.base import State, concat, no_rows
 from mesh.operators.tables.conditions import Condition
 from mesh.operators.tables.pushed import Pushed, key_parts
 from mesh.operators.tables.row_cache import RowCache
@@ -54,16 +54,29 @@ class LookedUpTable(WrittenTable):
         self._done: set[Clause] = set()
         self._values: dict[tuple[tuple[str, ...], frozenset[Clause]], set[Key]] = {}
         self._absent: set[Key] = set()
+        #: Rows that came since the last ``take_reads``; None if nothing was asked.
+        self._reads: list[pa.RecordBatch] | None = None
+        #: Whether all rows are at hand: those of an earlier run, which is repeated.
+        self._is_repeating = False
+        self._is_restored = False
         self._cache = None if options.cache is None else RowCache(options.cache)
 
     def __repr__(self) -> str:
         return f"LookedUpTable({self.schema.name}, {len(self)} rows at hand)"
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether rows stay at hand: what was read is not repeated after a failure then."""
+        return self._cache is not None
 
     # Loading
 
     def require(self, lookups: Iterable[Clause]) -> None:
         """Load the rows that look-ups find, unless they are at hand."""
         for clause in lookups:
+            self._reads = [] if self._reads is None else self._reads
+            if self._is_repeating:
+                return
             if EVERY_ROW in self._done or clause in self._done:
                 continue
             by, rest = _by_key(clause)
@@ -83,7 +96,8 @@ class LookedUpTable(WrittenTable):
 
     def require_keys(self, keys: Iterable[Key]) -> None:
         """Load the rows with these primary keys."""
-        if EVERY_ROW in self._done:
+        self._reads = [] if self._reads is None else self._reads
+        if EVERY_ROW in self._done or self._is_repeating:
             return
         unknown = [key for key in dict.fromkeys(keys) if not self._is_known(key)]
         many = len(self.primary_key) > 1
@@ -97,22 +111,52 @@ class LookedUpTable(WrittenTable):
 
     def _load(self, clause: Clause) -> None:
         assert self.find_rows is not None, "a process that runs queries sets a reader"
-        found = self.find_rows(clause)
+        self._take_in(self.find_rows(clause))
+
+    def _take_in(self, found: pa.RecordBatch) -> None:
         columns = [found.column(name).to_pylist() for name in self.primary_key]
         keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         new = np.array([not self._is_known(key) for key in keys], dtype=np.bool_)
         rows = found.filter(pa.array(new))
+        if self._reads is not None and not self.is_cached:
+            self._reads.append(rows)
         vectors = [
             from_arrow(rows.column(name), column.type) for name, column in self._columns.items()
         ]
         # A row that others have written may break the rules of this table: it is not refused.
         Table.add(self, vectors, rows.num_rows)
 
+    def take_reads(self) -> pa.RecordBatch | None:
+        """The rows that came since the last call; None if none were asked for."""
+        taken, self._reads = self._reads, None
+        if taken is None:
+            return None
+        return concat(taken) if taken else no_rows(self.schema.arrow)
+
+    def repeat(self, rows: pa.RecordBatch | None, *, continues: bool) -> None:
+        """Have the rows of an earlier run at hand, and ask for no others from now on."""
+        if not continues and not self._is_restored:
+            self.forget()
+        self._is_restored = False
+        self._is_repeating = True
+        if rows is not None:
+            self._take_in(rows)
+        self._reads = None
+
+    def ask_again(self) -> None:
+        """Ask the database again: no earlier run is left."""
+        self._is_repeating = False
+        self._reads = None
+        self._done.clear()
+        self._values.clear()
+
     def settle(self, now_ms: int) -> None:
         """Forget all but what the cache keeps at ``now_ms``, which never falls.
 
         All changes have to be in the database.
         """
+        if self._is_repeating:
+            return
         if self._cache is None:
             gone = list(self._keys.values())
         else:
@@ -126,9 +170,12 @@ class LookedUpTable(WrittenTable):
 
     def forget(self) -> None:
         """Forget all rows, those of a cache as well."""
+        self._reads = None
         if self._keys:
             Table.remove(self, np.array(list(self._keys.values()), dtype=np.int64))
-        self.settle(0)
+        self._done.clear()
+        self._values.clear()
+        self._absent.clear()
 
     # Reading
 
@@ -206,12 +253,25 @@ class LookedUpTable(WrittenTable):
     # State
 
     def snapshot(self) -> State:
-        """Nothing: all changes are in the database when a state is stored."""
-        return State()
+        """Nothing: all changes are in the database when a state is stored.
+
+        In the middle of a run that is repeated it is what is at hand.
+        """
+        if not self._is_repeating:
+            return State()
+        found = super().snapshot()
+        absent = [list(key) if isinstance(key, tuple) else key for key in self._absent]
+        return State(found.pieces, {**found.scalars, "absent": absent})
 
     def restore(self, state: State) -> None:
-        """Begin without rows at hand; a state of another kind of table is not used."""
-        self._restored += 1
+        """Begin without rows at hand, unless the state is of the middle of a repeated run."""
+        scalars: Any = state.scalars
+        if "absent" not in scalars:
+            self._restored += 1
+            return
+        super().restore(state)
+        self._is_restored = True
+        self._absent = {tuple(key) if isinstance(key, list) else key for key in scalars["absent"]}
 
 
 class LookedUpCondition(Condition):

@@ -48,7 +48,10 @@ class WrittenTable(AppTable):
     ) -> None:
         super().__init__(definition, environment)
         self.stored = stored_form(definition, options)
-        self.target = StoreTarget(options, (self.stored,), is_kept=options.is_kept)
+        is_repeated = not options.is_kept and options.cache is None
+        self.target = StoreTarget(
+            options, (self.stored,), is_kept=options.is_kept, is_repeated=is_repeated
+        )
         #: The row of the events that is being applied; None if all of them are at once.
         self.cause: int | None = None
         self._changes_made: list[tuple[Longs, pa.RecordBatch]] = []

@@ -1,0 +1,101 @@
+"""Reads of tables in databases that are repeated: an executor's runs, with the rows that they read.
+
+A run that looks anything up is one *read run*: up to how many of the merged events it went, up to
+which time, and the rows that came.  They are written before the output of the run leaves.  After a
+failure the same events come again, perhaps cut in another way.  Then they are cut as they were, and
+tables have the rows of each read run and ask no database.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mesh.model.lookup import ReadRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from mesh.operators.dataflow.merge import MergedRun
+    from mesh.operators.tables.looked_up import LookedUpTable
+
+
+class Replay:
+    """Cuts merged events at the ends of earlier read runs, and gives tables their rows."""
+
+    def __init__(self, tables: Sequence[LookedUpTable]) -> None:
+        self._tables = tables
+        self._runs: deque[ReadRun] = deque()
+        self._has_begun = False
+        #: Whether the present run has repeated another one to its end.
+        self._has_repeated = False
+        #: Merged events and changes that were handed out.
+        self.taken = 0
+        #: The number of the last read run.
+        self.number = 0
+
+    def repeat(self, runs: Iterable[ReadRun]) -> None:
+        """Repeat these read runs, the first ones after the present state."""
+        self._runs.extend(run for run in runs if run.number > self.number)
+
+    def parts(self, ready: list[MergedRun], known_ms: int) -> Iterator[tuple[list[MergedRun], int]]:
+        """The events up to the end of each earlier read run, and its time; then the others."""
+        self._has_repeated = bool(self._runs)
+        while self._runs:
+            run = self._runs[0]
+            if not self._has_begun:
+                self._has_begun = True
+                for table in self._tables:
+                    table.repeat(run.rows.get(table.schema.name), continues=run.continues)
+            count = sum(len(one.index) for one in ready)
+            rest = run.until - self.taken
+            if count < rest or (count == rest and known_ms < run.known_ms):
+                self.taken += count
+                yield ready, known_ms
+                return
+            self.taken = run.until
+            yield _ranked(ready, 0, rest), run.known_ms
+            self.number = run.number
+            self._runs.popleft()
+            self._has_begun = False
+            if not self._runs:
+                for table in self._tables:
+                    table.ask_again()
+            ready = _ranked(ready, rest, count)
+        self.taken += sum(len(one.index) for one in ready)
+        yield ready, known_ms
+
+    def read(self, known_ms: int, *, continues: bool) -> ReadRun | None:
+        """The read run that has just ended; None if nothing was looked up."""
+        asked = [table.take_reads() for table in self._tables]
+        if self._runs or all(one is None for one in asked):
+            return None
+        self.number += 1
+        named = zip(self._tables, asked, strict=True)
+        rows = {table.schema.name: one for table, one in named if one is not None}
+        return ReadRun(self.number, self.taken, known_ms, continues or self._has_repeated, rows)
+
+
+def _ranked(ready: Sequence[MergedRun], start: int, stop: int) -> list[MergedRun]:
+    """The events of ranks from ``start`` to below ``stop``, ranked from 0."""
+    found = []
+    for run in ready:
+        first, last = np.searchsorted(run.index, [start, stop]).tolist()
+        if first == last:
+            continue
+        part = slice(first, last)
+        own = run.index[part] - start
+        found.append(
+            replace(
+                run,
+                index=own,
+                first=own if run.first is run.index else run.first[part] - start,
+                time_ms=run.time_ms[part],
+                clock_ms=run.clock_ms[part],
+                rows=run.rows.slice(first, last - first),
+            )
+        )
+    return found
