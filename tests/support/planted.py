@@ -1,0 +1,106 @@
+"""Secrets that a test plants in a mesh, and the places where it looks for them."""
+
+from __future__ import annotations
+
+import base64
+import re
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import httpx
+import psutil
+import yaml
+from nats.js.errors import NotFoundError
+from typer.testing import CliRunner
+
+from mesh.api import users
+from mesh.api.permissions import ROUTES
+from mesh.cli.commands import app
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+
+_URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
+_ENCODED: Final = re.compile(rb"[A-Za-z0-9+/_-]{12,}={0,2}")
+
+
+class Planted:
+    """Secrets by name, and the places where one of them was seen."""
+
+    def __init__(self, values: dict[str, str]) -> None:
+        self.values = values
+        self.seen: list[str] = []
+
+    def look(self, place: str, data: bytes) -> None:
+        """Note each secret in ``data``, plain, in base64, and in what is base64 there."""
+        forms = [data]
+        for part in _ENCODED.findall(data)[:2000]:
+            whole = part.rstrip(b"=")[: len(part.rstrip(b"=")) // 4 * 4]
+            forms.append(base64.b64decode(whole.translate(_URL_SAFE)))
+        text = b"\n".join(forms)
+        for name, value in self.values.items():
+            if value.encode() in text or base64.b64encode(value.encode()).rstrip(b"=") in data:
+                self.seen.append(f"{name} in {place}")
+
+
+def look_at_command_lines(planted: Planted) -> None:
+    """Arguments of every process of this machine, which all its users can see."""
+    for process in psutil.process_iter():
+        try:
+            line = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        planted.look(f"command line of {process.pid}", line)
+
+
+async def look_at_streams(planted: Planted, js: JetStreamContext, least: int) -> None:
+    """Every message of every stream: buckets, states, events, journal, audit."""
+    read = 0
+    for stream in await js.streams_info():
+        name, state = stream.config.name or "", stream.state
+        for sequence in range(max(1, state.first_seq), state.last_seq + 1):
+            try:
+                message = await js.get_msg(name, sequence)
+            except NotFoundError:
+                continue
+            read += 1
+            about = f"{message.subject} {message.headers}".encode()
+            planted.look(f"stream {name}", about + b" " + (message.data or b""))
+    assert read > least
+
+
+def look_at_answers(planted: Planted, api: str, auth: tuple[str, str]) -> None:
+    names = {"app": "Spy", "node": "w1", "id": "1", "kind": "User", "unknown": "x", "resource": "x"}
+    with httpx.Client(base_url=api, auth=auth, timeout=30) as client:
+        for route in ROUTES:
+            method, _, path = route.partition(" ")
+            if method == "GET" and "{urn}" not in path:
+                answer = client.get(path.format_map(names))
+                planted.look(route, answer.content + str(answer.headers).encode())
+        for page in ("/", "/apps/Spy", "/nodes", "/story", "/errors", "/login"):
+            planted.look(page, client.get(page, headers={"Accept": "text/html"}).content)
+
+
+def look_at_debug(planted: Planted, api: str, auth: tuple[str, str]) -> None:
+    given = ["--server", api, "--user", auth[0], "--password", auth[1]]
+    for command in (["debug", "story", "Spy"], ["status", "Spy"], ["errors", "Spy"]):
+        planted.look(
+            f"mesh {command[0]}", CliRunner().invoke(app, [*command, *given]).output.encode()
+        )
+
+
+def plant(directory: Path, password: str, database: str, client_secret: str) -> dict[str, str]:
+    """Write the files with secrets; the environment of manager and worker that names them."""
+    users.add(directory / "users", "ada", password)
+    key, sources, secret = (directory / name for name in ("key", "sources.yaml", "oidc"))
+    key.write_text(base64.b64encode(secrets.token_bytes(32)).decode())
+    entry = {"url": "jdbc:postgresql://127.0.0.1:1/x", "username": "m", "password": database}
+    sources.write_text(yaml.safe_dump({"trades": entry}))
+    secret.write_text(client_secret)
+    return {
+        "MESH_MANAGER_ANONYMOUS": "false", "MESH_MANAGER_USERS_FILE": str(directory / "users"),
+        "MESH_SECRETS_KEY_FILE": str(key), "MESH_STORES_SOURCES_FILE": str(sources),
+        "MESH_OIDC_ISSUER": "https://127.0.0.1:1", "MESH_OIDC_AUDIENCE": "mesh",
+        "MESH_OIDC_CLIENT_ID": "pages", "MESH_OIDC_CLIENT_SECRET_FILE": str(secret),
+    }  # fmt: skip
