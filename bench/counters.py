@@ -40,7 +40,7 @@ _RUNS: Final = 20
 
 def measure() -> tuple[float, float]:
     """The cost of BASIC and of DETAIL, as parts of the processor time of a run."""
-    (group,) = plan(APPS["filter"].format(name="W1")).spec.groups
+    (group,) = plan(APPS["filter", 1].format(name="W1", parallel=1)).spec.groups
     place = Assignment(group.instances[0], "W1", group.name, 1, "w", "i", epoch=1, lease_revision=0)
     io = InstanceIO(group, place)
     ((stream, task),) = input_tasks(io).items()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from mesh.api.history_service import Forks, Past, Promotions, Verification
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
     from mesh.model.cluster import StatisticsLevel
@@ -103,14 +104,6 @@ class Events(Protocol):
         ...
 
 
-class Verification(Protocol):
-    """Calls on what NATS stores of apps."""
-
-    async def verify(self, app: str) -> Sequence[Any]:
-        """Faults and risks of an app; MESH-A404."""
-        ...
-
-
 class Backups(Protocol):
     """Calls on backups; MESH-A404 for an app or a backup that is not there."""
 
@@ -149,53 +142,6 @@ class Backup(Protocol):
     @property
     def revision(self) -> str:
         """Its name."""
-        ...
-
-
-class Forks(Protocol):
-    """Forks of apps."""
-
-    async def fork(
-        self,
-        app: str,
-        other: str,
-        *,
-        text: str | None,
-        begin: str,
-        until: str | None,
-        sinks: bool,
-        by: str,
-    ) -> Any:
-        """Make app ``other`` over the input of ``app``.
-
-        MESH-A409 for a name that is taken, MESH-A410 where retention has taken what it needs.
-        """
-        ...
-
-
-class Promotions(Protocol):
-    """Promotions of forks; MESH-C154 for an app that is no fork."""
-
-    def app_of(self, fork: str) -> str:
-        """The app that a fork comes from."""
-        ...
-
-    async def promote(self, fork: str, *, replaces: str | None, by: str) -> Any:
-        """Give the app of a fork the fork's text, and remove the fork."""
-        ...
-
-
-class Past(Protocol):
-    """Questions about an app's past."""
-
-    async def why(self, app: str, stream: str, sequence: int, index: int) -> Any:
-        """The lineage of an event; MESH-A404 for one that isn't there."""
-        ...
-
-    async def compare(
-        self, app: str, other: str, streams: Sequence[str], key: Sequence[str]
-    ) -> Any:
-        """The differences of the outputs of two apps; MESH-A404."""
         ...
 
 
