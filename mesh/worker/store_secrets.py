@@ -1,7 +1,8 @@
 """Secrets in ``@store`` and in the file of data sources, for the processes that use databases.
 
 These are Python workers of Spark and the process that answers questions.  ``mesh.store`` knows no
-NATS, so it finds this function by its name in the environment.
+NATS, so it finds this function by its name in the environment.  The settings, which have passwords,
+are in a file of the agent's: functions of apps can read the environment.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ import asyncio
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mesh import scratch
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.secret_store import SecretStore
 from mesh.model import codec
@@ -29,11 +33,20 @@ _known: dict[str, tuple[float, str]] = {}
 
 
 def variables(settings: Settings) -> dict[str, str]:
-    """The environment of processes that use databases."""
+    """The environment of processes that use databases, until this process ends."""
     return {
         **sources.variables(settings.stores.shard_id, settings.stores.sources_file, _FUNCTION),
-        SETTINGS_VARIABLE: codec.encode(settings).decode(),
+        SETTINGS_VARIABLE: str(_stored(codec.encode(settings))),
     }
+
+
+@cache
+def _stored(settings: bytes) -> Path:
+    """The path of a file with these settings, for this user alone."""
+    path = scratch.for_process("stores") / "settings.json"
+    path.touch(mode=0o600)
+    path.write_bytes(settings)
+    return path
 
 
 def values(wanted: Collection[str]) -> Mapping[str, str]:
@@ -45,7 +58,7 @@ def values(wanted: Collection[str]) -> Mapping[str, str]:
     now_s = time.monotonic()
     missing = [n for n in wanted if n not in _known or now_s - _known[n][0] > _KEPT_S]
     if missing:
-        settings = codec.decode(Settings, os.environ[SETTINGS_VARIABLE].encode())
+        settings = codec.decode(Settings, Path(os.environ[SETTINGS_VARIABLE]).read_bytes())
         # The caller's thread may have a loop of its own.
         with ThreadPoolExecutor(1) as threads:
             found = threads.submit(asyncio.run, _read(settings, missing)).result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ import pytest
 from mesh.functions import script_switch
 from mesh.model.app import GroupSpec
 from mesh.model.cluster import Assignment
-from mesh.settings import FunctionSettings, Settings
+from mesh.settings import FunctionSettings, NatsSettings, Settings
+from mesh.worker import store_secrets
 from mesh.worker.child import environment_of
 from mesh.worker.protocol import (
     SessionConfig,
@@ -136,7 +138,12 @@ def test_one_that_does_not_end_holds_no_other_up(
 
 def test_a_session_and_its_children_run_functions_only_where_they_are_allowed() -> None:
     for is_allowed in (True, False):
-        settings = Settings(functions=FunctionSettings(python=is_allowed))
+        nats = NatsSettings(password="in no environment")
+        settings = Settings(nats=nats, functions=FunctionSettings(python=is_allowed))
         found = environment_of(SessionConfig("w1", "", settings))
+        assert nats.password not in str(found)
+        stored = Path(found[store_secrets.SETTINGS_VARIABLE])
+        assert stored.stat().st_mode & 0o777 == 0o600
+        assert nats.password in stored.read_text()
         assert found[script_switch.SWITCH] == str(is_allowed).lower()
         assert "MESH_SESSION" not in found
