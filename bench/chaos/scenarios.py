@@ -268,7 +268,7 @@ SCENARIOS: Final = (
         topology=Topology.THREE,
     ),
     Scenario(
-        "host-killed",
+        "machine-killed",
         "one of two machines dies: a worker, the leader and a NATS server",
         servers.host_killed,
         (r"manager <follower> leads", *GONE),

@@ -130,9 +130,8 @@ class Access:
     def reason_against(self, headers: Mapping[str, str]) -> str | None:
         """The reason to refuse a request by its headers; None if there is none."""
         origin = headers.get("origin")
-        if origin is not None and _netloc(origin) not in (
-            headers.get("host"), _netloc(self.public_url) or None
-        ):  # fmt: skip
+        own = {headers.get("host"), _netloc(self.public_url)} - {None, ""}
+        if origin is not None and _netloc(origin) not in own:
             return f"request comes from a page of {origin}"
         host = _hostname(headers.get("host", ""))
         return None if self.users is not None or is_loopback(host) else _elsewhere(host)

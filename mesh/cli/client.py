@@ -340,7 +340,9 @@ def _auth(context: Context) -> httpx.Auth | None:
     """The credentials of a request; a token of the context is a header instead."""
     if context.token:
         return None
-    # Only here: it brings the HTTP client along, and its classes.
+    # Only here: see ``Client``.
+    import httpx
+
     from mesh.cli import logins
 
     login = logins.find(Path(context.login), context.server) if context.login else None

@@ -210,4 +210,8 @@ def socket_directory(wanted: Path) -> Path:
     """A directory for sockets: ``wanted``, if their paths may be so long."""
     if len(os.fsencode(wanted)) <= _SOCKET_DIRECTORY_MAX:
         return wanted
-    return scratch.for_process("s")
+    made = scratch.for_process("s")
+    if len(os.fsencode(made)) <= _SOCKET_DIRECTORY_MAX:
+        return made
+    # The temporary directory of the system itself has a long path.
+    return scratch.owned_by_process(Path("/tmp"), "mesh-s-")

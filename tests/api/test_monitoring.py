@@ -248,10 +248,10 @@ def test_metrics_are_read_by_prometheus() -> None:
     assert samples["mesh_instance_latency_seconds_count", *labels] == 3
     assert samples["mesh_instance_latency_seconds_bucket", *labels, "120.0"] == 2
     assert samples["mesh_instance_latency_seconds_sum", *labels] == 1.5
-    assert samples["mesh_element_events_in_total", *labels, "query", "sums"] == 10
-    assert samples["mesh_element_events_out_total", *labels, "query", "sums"] == 4
-    assert samples["mesh_element_rows", *labels, "table", "T"] == 7
-    assert ("mesh_element_rows", *labels, "query", "sums") not in samples
+    assert samples["mesh_element_events_in_total", "Shop", "sums", *labels[1:], "query"] == 10
+    assert samples["mesh_element_events_out_total", "Shop", "sums", *labels[1:], "query"] == 4
+    assert samples["mesh_element_rows", "Shop", "T", *labels[1:], "table"] == 7
+    assert ("mesh_element_rows", "Shop", "sums", *labels[1:], "query") not in samples
     assert samples["mesh_instance_running", "Idle", "default", "Idle-default-1"] == 0
     assert samples["mesh_instance_info", *labels, "w1"] == 1
     assert samples["mesh_app_state", "Shop", "failing"] == 1

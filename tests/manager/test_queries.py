@@ -20,7 +20,7 @@ from mesh.manager.queries import Queries
 from mesh.manager.query_parts import plan_query
 from mesh.model import names
 from mesh.plan.build import plan
-from mesh.settings import NatsSettings, QuerySettings, Settings
+from mesh.settings import FunctionSettings, NatsSettings, QuerySettings, Settings
 from mesh.worker.questions import Questions
 from tests.support.stored_states import APP, INSTANCE, STREAM, Records, StoredShop
 
@@ -77,7 +77,11 @@ async def scene(
     is_real: bool = False,
     text: str = APP,
 ) -> AsyncIterator[Scene]:
-    settings = Settings(nats=NatsSettings(url=nats.url), queries=limits or QuerySettings())
+    settings = Settings(
+        nats=NatsSettings(url=nats.url),
+        queries=limits or QuerySettings(),
+        functions=FunctionSettings(python=True),
+    )
     shop = StoredShop(directory, text=text)
     client = await connect(settings.nats, "test")
     records = Records(shop, (shop.assignment,))
