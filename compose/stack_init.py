@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mesh.api import users
-from mesh.api.tls import self_signed
+from mesh.certificate import self_signed
 from mesh.cli import context
 from mesh.clock import SystemClock
 from mesh.jetstream.accounts import NatsUser, accounts, new_key

@@ -64,6 +64,9 @@ def healthy() -> ClusterValues:
         moves={"Shop": 1},
         channels=[("Shop", "mesh-Shop-S", 10**6, 0.1, 0)],
         snapshot_ages_s={("Shop", "g"): 2.0},
+        # A risk is no fault.
+        findings={("Shop", "risk", "copies-few"): 1},
+        wanted={("Shop", "g"): 1},
     )
 
 
