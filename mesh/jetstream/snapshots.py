@@ -32,7 +32,6 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream.blob_store import BlobMissingError
 from mesh.jetstream.mirror import file_name
-from mesh.jetstream.task_store import RECORDS
 from mesh.logs import fields
 from mesh.model import names
 
@@ -344,7 +343,7 @@ async def purge(js: JetStreamContext, pieces: BlobStore, incarnation: str, group
     key, start = f"{incarnation}.", f"{incarnation}/"
     if group:
         key, start = f"{key}{group}.", f"{start}{group}/"
-    for subject in (f"{key}>", f"{RECORDS}.{key}>"):
+    for subject in (f"{key}>", f"{names.TASK_RECORDS}.{key}>"):
         await js.purge_stream(
             f"KV_{names.SNAPSHOTS_BUCKET}", subject=f"$KV.{names.SNAPSHOTS_BUCKET}.{subject}"
         )

@@ -36,8 +36,6 @@ _CHUNK: Final = 128 * 1024
 #: Bytes that wait for their acks.
 _WINDOW: Final = 8 << 20
 _ACK_S: Final = 10.0
-#: First token of the keys of records; no incarnation of an app is called so.
-RECORDS: Final = "tasks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +145,7 @@ def _put(connection: Connection, pieces: Mapping[str, bytes]) -> None:
 
 
 def _subject(key: str) -> str:
-    return f"$KV.{names.SNAPSHOTS_BUCKET}.{RECORDS}.{key}"
+    return f"$KV.{names.SNAPSHOTS_BUCKET}.{names.TASK_RECORDS}.{key}"
 
 
 def _object_messages(name: str, data: bytes) -> list[tuple[str, bytes, bytes]]:

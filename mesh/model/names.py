@@ -24,6 +24,8 @@ STATUS_BUCKET: Final = f"{ROOT}_status"
 STATE_BUCKET: Final = f"{ROOT}_state"
 #: Key-value bucket with the manifests of those snapshots.
 SNAPSHOTS_BUCKET: Final = f"{ROOT}_snapshots"
+#: First part of the keys there that tasks on executors write.
+TASK_RECORDS: Final = "tasks"
 
 #: Key-value bucket with a description of each backup; their contents are beside the snapshots.
 BACKUPS_BUCKET: Final = f"{ROOT}_backups"

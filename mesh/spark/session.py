@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -210,6 +211,11 @@ def socket_directory(wanted: Path) -> Path:
     """A directory for sockets: ``wanted``, if their paths may be so long."""
     if len(os.fsencode(wanted)) <= _SOCKET_DIRECTORY_MAX:
         return wanted
+    return _short_directory()
+
+
+@cache
+def _short_directory() -> Path:
     made = scratch.for_process("s")
     if len(os.fsencode(made)) <= _SOCKET_DIRECTORY_MAX:
         return made

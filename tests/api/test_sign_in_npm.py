@@ -13,7 +13,7 @@ import pytest
 
 from mesh.api.oidc import Provider
 from mesh.api.sign_in import CALLBACK, make_sign_in
-from mesh.cli import login
+from mesh.cli import signing_in as login
 from mesh.cli.logins import ask_tokens, login_of
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
@@ -102,7 +102,7 @@ def test_a_command_gets_a_token_for_the_api_and_renews_it(
     scopes = login.scopes_of(about, endpoints)
     assert of.resource == AUDIENCE
     if is_device:
-        monkeypatch.setattr("mesh.cli.login.time.sleep", lambda _: None)
+        monkeypatch.setattr("mesh.cli.signing_in.time.sleep", lambda _: None)
 
         def confirm(line: str) -> None:
             if found := re.fullmatch("open (.*)", line):

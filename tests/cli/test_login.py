@@ -20,7 +20,8 @@ from typer.testing import CliRunner
 from mesh.api import users
 from mesh.api.oidc import make_provider
 from mesh.api.server import ApiServer, listen
-from mesh.cli import context, login, logins
+from mesh.cli import context, logins
+from mesh.cli import signing_in as login
 from mesh.cli.client import Client
 from mesh.cli.commands import app
 from mesh.clock import SystemClock
@@ -112,7 +113,7 @@ def test_a_code_is_confirmed_and_commands_use_the_token_until_logout(
     with monkeypatch.context() as changed:
         changed.setattr(typer, "echo", Person(idp).read)
         # The person has confirmed the code before the command asks for the first time.
-        changed.setattr("mesh.cli.login.time.sleep", lambda _: None)
+        changed.setattr("mesh.cli.signing_in.time.sleep", lambda _: None)
         _shown("login")
     path = context.config_path().parent / context.LOGINS
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

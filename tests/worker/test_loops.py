@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from mesh.clock import SystemClock
-from mesh.operators import native
+from mesh.operators import loop_cache
 from mesh.worker import session_start
 
 
@@ -42,7 +42,7 @@ def test_a_session_says_so_and_waits(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(native, "is_compiled", lambda: is_done)
+    monkeypatch.setattr(loop_cache, "is_compiled", lambda: is_done)
     monkeypatch.setattr(sys, "executable", program)
     caplog.set_level(logging.INFO, "mesh.worker.session_start")
     asyncio.run(session_start.compile_loops(SystemClock()))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import secrets
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -263,7 +264,7 @@ class SharedQuery:
                 door = (
                     TlsDoor(self._elsewhere)
                     if self._elsewhere is not None
-                    else LocalDoor(socket_directory(run) / f"slots-{number}")
+                    else LocalDoor(socket_directory(run) / f"slots-{secrets.token_hex(3)}")
                 )
                 accepting = Slots(door, count, self._on_ready, self._on_outcomes)
                 with self._lock:
