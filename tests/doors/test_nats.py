@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.connect.contract import Access
+from mesh.connect.contract import Access, Context
 from mesh.jetstream.connection import close, connect
 from mesh.plan.build import plan
+from mesh.receiver.types.nats_source import NatsSource
 from mesh.settings import NatsSettings
 from mesh.testing.connectors import staged
 
@@ -70,6 +71,41 @@ def test_a_stream_gives_properties_and_continues_after_its_position(
                 {"k": "a", "n": 1, "subject": "in.a", "of": "1"},
                 {"k": "b", "n": 2, "subject": "in.b.c", "of": "3"},
             ]
+
+    asyncio.run(scene())
+
+
+def test_a_message_has_one_name_however_reads_are_cut(nats_server: NatsServer) -> None:
+    """The host names the record of a message that can't be read by it, and so records it once."""
+
+    async def scene() -> None:
+        client = await connect(NatsSettings(url=nats_server.url), "test")
+        js = client.jetstream()
+        await js.add_stream(name="CUT", subjects=["cut"])
+        options = {"server.urls": nats_server.url, "stream": "CUT", "destination": "cut"}
+
+        async def read(cuts: list[int]) -> list[str]:
+            source, found, position = NatsSource(), list[str](), None
+            for cut in cuts:
+                while len(found) < cut:
+                    if (await js.stream_info("CUT")).state.last_seq < cut:
+                        await js.publish("cut", b"x")
+                        continue
+                    await source.open(Context("a", "S", options), position)
+                    batch = await source.read()
+                    assert batch is not None
+                    assert batch.names is not None
+                    found += batch.names
+                    position = batch.position
+                    await source.close()
+            return found
+
+        try:
+            first = await read([1, 3, 4])
+            assert await read([4]) == first
+            assert len(set(first)) == 4
+        finally:
+            await close(client)
 
     asyncio.run(scene())
 

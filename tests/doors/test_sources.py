@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from mesh.connect.contract import Access
+from mesh.connect.contract import Access, Context
 from mesh.errors import MeshError
 from mesh.jetstream import door_replay
 from mesh.model.cluster import InstanceState
 from mesh.receiver.access import access_of, check_listen, path_of, references_of
+from mesh.receiver.types.file_source import FileSource
 from mesh.settings import ReceiverSettings
 from tests.support.doors import staged
 
@@ -198,6 +199,33 @@ def test_lines_of_a_file_are_read_once_and_followed(
 def _written(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
+
+
+@pytest.mark.parametrize("header", [False, True])
+def test_a_line_has_one_name_however_a_growing_file_is_cut(tmp_path: Path, header: bool) -> None:
+    """The host names the record of a line that can't be read by it, and so records it once."""
+    text = "a\r\n\nbb\nccc\n\ndddd\n"
+    path = tmp_path / "in"
+    options = {"file.uri": str(path), "tailing": True, "header.present": header}
+    context = Context("a", "S", options, Access(file_roots=(str(tmp_path),)))
+
+    async def read(ends: list[int]) -> dict[str, bytes]:
+        source, found = FileSource(), dict[str, bytes]()
+        await source.open(context, None)
+        for end in ends:
+            path.write_bytes(text[:end].encode())
+            batch = await source.read()
+            assert batch is not None
+            found.update(zip(batch.names or (), batch.payloads, strict=True))
+        path.unlink()
+        return found
+
+    whole = asyncio.run(read([len(text)]))
+    assert list(whole.values()) == [b"a", b"bb", b"ccc", b"dddd"][header:]
+    again = asyncio.run(read([3, 8, 12, len(text)]))
+    assert {n.partition("-")[2]: line for n, line in again.items()} == {
+        n.partition("-")[2]: line for n, line in whole.items()
+    }
 
 
 def test_files_of_a_directory_are_read_by_name(nats_server: NatsServer, tmp_path: Path) -> None:

@@ -36,8 +36,9 @@ def test_a_snapshot_of_other_messages_is_data_loss(hand: Hand, group: str, is_ot
     kept = app.stores[group].kept
     for part, (manifest, pieces) in kept.items():
         values = json.loads(manifest)
-        assert values["newest"]["mesh-A-Numbers"][0] == 2
-        # As if message 2 had been lost, and another one stored in its place.
+        # Both messages, or the first alone if they were read in two runs.
+        assert values["newest"]["mesh-A-Numbers"][0] in {1, 2}
+        # As if that message had been lost, and another one stored in its place.
         values["newest"]["mesh-A-Numbers"][1] -= 5 * 10**9 * is_other
         kept[part] = json.dumps(values).encode(), pieces
     hand.publish("A", 3)

@@ -48,8 +48,8 @@ class Broker:
         """Make a stream as the mesh makes its channels; by default of subject ``ev.{name}``."""
         self._create(
             name=name, subjects=[*(subjects or (f"ev.{name}",)), f"mesh._marker.{name}.>"],
-            storage="file", num_replicas=1, allow_atomic=True,
-            **{"allow_direct": True, **config},
+            storage="file", allow_atomic=True,
+            **{"num_replicas": 1, "allow_direct": True, **config},
         )  # fmt: skip
 
     def _create(self, **config: Any) -> None:

@@ -156,11 +156,7 @@ class Cluster:
 
 def create_replicated(broker: Broker, name: str, subject: str = "") -> None:
     """Create a stream with three replicas for exactly-once rows, of ``ev.{name}``."""
-    broker.call(
-        f"STREAM.CREATE.{name}",
-        name=name, subjects=[subject or f"ev.{name}", f"mesh._marker.{name}.>"], storage="file",
-        num_replicas=3, allow_direct=True, allow_atomic=True,
-    )  # fmt: skip
+    broker.create(name, subject or f"ev.{name}", num_replicas=3)
 
 
 def free_ports(count: int) -> list[int]:

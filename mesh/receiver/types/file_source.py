@@ -9,7 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, overload
+
+import numpy as np
 
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.receiver.access import path_of
@@ -21,6 +25,35 @@ if TYPE_CHECKING:
 
 #: Bytes that are read together; one line has at most as many.
 _BYTES: Final = 4 << 20
+
+
+class _Names(Sequence[str]):
+    """The inode and offset of each line that is kept, however a growing file is cut."""
+
+    def __init__(self, inode: int, offset: int, lines: Sequence[bytes], skipped: int) -> None:
+        self._inode, self._offset, self._lines, self._skipped = inode, offset, lines, skipped
+
+    @cached_property
+    def _offsets(self) -> list[int]:
+        sizes = np.array([len(line) + 1 for line in self._lines], np.int64)
+        kept = [
+            number >= self._skipped and line.removesuffix(b"\r") != b""
+            for number, line in enumerate(self._lines)
+        ]
+        found: list[int] = (np.cumsum(sizes) - sizes + self._offset)[kept].tolist()
+        return found
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        if isinstance(at, slice):
+            return [f"{self._inode}-{offset}" for offset in self._offsets[at]]
+        return f"{self._inode}-{self._offsets[at]}"
 
 
 class FileSource:
@@ -92,7 +125,8 @@ class FileSource:
         kept = [one for one in kept if one]
         properties = {"file.path": path, "file.name": os.path.basename(path)}
         position = {"files": {name: list(place) for name, place in self._at.items()}}
-        return Batch(kept, position, [properties] * len(kept))
+        names = _Names(inode, offset, payloads, header)
+        return Batch(kept, position, [properties] * len(kept), names)
 
     async def committed(self, position: Mapping[str, Any]) -> None:
         """Files stay."""

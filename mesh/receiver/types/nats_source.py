@@ -121,7 +121,9 @@ class NatsSource:
             )
             for one in found
         ]
-        return Batch([one.data for one in found], self._position, properties)
+        created = self._position["created"]
+        names = [f"{created}-{one.sequence}" for one in found]
+        return Batch([one.data for one in found], self._position, properties, names)
 
     async def _read_core(self) -> Batch | None:
         found = []

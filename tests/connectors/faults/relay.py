@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pyspark_nats.protocol import connection_options
+from pyspark_nats.errors import RefusedError
+from pyspark_nats.protocol import connection_options, jetstream
 from pyspark_nats.protocol.connection import Connection, shared
 from pyspark_nats.sink import messages_out, publish, sink_options
 from pyspark_nats.source import rows, source_options
@@ -51,16 +52,24 @@ def stored(broker: Broker, stream: str) -> list[Message]:
             for sequence in sequences
         ]
 
-        def look(calls: list[tuple[str, bytes]] = calls) -> list[Reply]:
-            return broker.connection.requests(calls)
+        def look(calls: list[tuple[str, bytes]] = calls) -> list[Message]:
+            return list(filter(None, map(_message, broker.connection.requests(calls))))
 
-        for reply in broker.connection.retry_while_unavailable("looking", look):
-            message = json.loads(reply.data).get("message")
-            # A marker that was replaced leaves a gap.
-            if message is not None:
-                data = base64.b64decode(message.get("data", ""))
-                found.append(Message(int(message["seq"]), message["subject"], data))
+        found += broker.connection.retry_while_unavailable("looking", look)
     return found
+
+
+def _message(reply: Reply) -> Message | None:
+    """The message of an answer; ``None`` for a gap, as a replaced marker leaves one."""
+    try:
+        message = reply.json()["message"]
+    except RefusedError as error:
+        if error.err_code != jetstream.NO_MESSAGE:
+            raise
+        return None
+    return Message(
+        int(message["seq"]), message["subject"], base64.b64decode(message.get("data", ""))
+    )
 
 
 def payloads(broker: Broker, stream: str) -> list[bytes]:
