@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +14,8 @@ from mesh.history.files import HistoryFiles
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEMA: pa.Schema = pa.schema([pa.field("item", pa.string()), pa.field("count", pa.int32())])
+KINDS: dict[str, Any] = {"item": pa.string(), "count": pa.int32()}
+SCHEMA = pa.schema(KINDS)
 
 
 def read(root: Path, path: str, time: str = "at") -> list[tuple[object, ...]]:

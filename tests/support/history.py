@@ -60,17 +60,15 @@ def events(count: int) -> list[dict[str, Any]]:
 def parquet(path: Path, rows: Sequence[dict[str, Any]], pieces: int = 3) -> None:
     """A directory of Parquet files with timestamps, divided in the order of the rows."""
     path.mkdir(parents=True)
-    kinds = pa.schema(
-        [
-            pa.field("at", pa.timestamp("ms")),
-            pa.field("watt", pa.float64()),
-            pa.field("device", pa.string()),
-        ]
-    )
+    kinds: dict[str, Any] = {
+        "at": pa.timestamp("ms"),
+        "watt": pa.float64(),
+        "device": pa.string(),
+    }
     step = -(-len(rows) // pieces)
     for number in range(pieces):
         some = rows[number * step : (number + 1) * step]
-        pq.write_table(pa.Table.from_pylist(some, kinds), path / f"{number}.parquet")
+        pq.write_table(pa.Table.from_pylist(some, pa.schema(kinds)), path / f"{number}.parquet")
 
 
 def backfills(have: Mesh, root: Path, command: Sequence[str] | None = None) -> Backfills:
