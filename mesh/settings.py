@@ -142,6 +142,10 @@ class ManagerSettings:
     apps_variables: str = setting(
         "", "Environment variables that files of apps_dir may use as ${NAME}, comma-separated."
     )
+    history_dir: str = setting(
+        "",
+        "Directory of the files of past events that 'mesh backfill' may name, empty for none.",
+    )
     autoscale: bool = setting(
         True,
         "Scale groups with @dist(min=.., max=..) by their load; false tells in the story what "

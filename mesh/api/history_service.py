@@ -37,6 +37,19 @@ class Forks(Protocol):
         ...
 
 
+class Backfills(Protocol):
+    """Deploys of apps that begin with the states of their past."""
+
+    async def backfill(
+        self, text: str, *, path: str, stream: str, time: str, until: str | None, by: str
+    ) -> Any:
+        """Deploy a new app after its history.
+
+        MESH-A409 for an app that is there, MESH-C160 to MESH-C162 for what can't be run.
+        """
+        ...
+
+
 class Promotions(Protocol):
     """Promotions of forks; MESH-C154 for an app that is no fork."""
 

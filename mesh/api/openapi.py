@@ -47,6 +47,9 @@ _QUERY: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "revision": _TEXT, "before": _TEXT, "as": _TEXT, "replay": _BOOL,
     },
     "POST /siddhi-apps/{app}/fork": {"as": _TEXT, "from": _TEXT, "until": _TEXT, "sinks": _BOOL},
+    "POST /siddhi-apps/backfill": {
+        "path": _TEXT, "stream": _TEXT, "time": _TEXT, "until": _TEXT,
+    },
     "GET /siddhi-apps/{app}/why/{stream}/{sequence}": {"index": _COUNT},
     "POST /siddhi-apps/{app}/promote": {"replaces": _TEXT},
     "GET /siddhi-apps/{app}/compare/{other}": {"stream": _TEXT, "key": _TEXT},
@@ -90,6 +93,7 @@ _BODIES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "PUT /siddhi-apps": ("text/plain", _TEXT),
     "POST /siddhi-apps/plan": ("text/plain", _TEXT),
     "POST /siddhi-apps/{app}/fork": ("text/plain", _TEXT),
+    "POST /siddhi-apps/backfill": ("text/plain", _TEXT),
     "POST /siddhi-apps/check": ("text/plain", _TEXT),
     "PUT /secrets/{secret}": ("text/plain", _TEXT),
     "POST /error-handler/{app}/replay": ("application/json", _OBJECT),

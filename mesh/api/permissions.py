@@ -49,6 +49,7 @@ ROUTES: Final[dict[str, Permission | None]] = {
     "POST /siddhi-apps/{app}/backup": _MANAGE,
     "POST /siddhi-apps/{app}/restore": _MANAGE,
     "POST /siddhi-apps/{app}/fork": _MANAGE,
+    "POST /siddhi-apps/backfill": _MANAGE,
     "POST /siddhi-apps/{app}/promote": _MANAGE,
     "GET /siddhi-apps/{app}/why/{stream}/{sequence}": _READ,
     "GET /siddhi-apps/{app}/compare/{other}": _READ,

@@ -1,10 +1,12 @@
-"""Forks, comparisons and lineage through the REST API.
+"""Forks, comparisons, lineage and history through the REST API.
 
 POST   /siddhi-apps/{app}/promote                  ?replaces=APP
 GET    /siddhi-apps/{app}/compare/{other}           ?stream= and ?key=, each repeatable
 GET    /siddhi-apps/{app}/why/{stream}/{sequence}   lineage of an event; ?index= in its message
 POST   /siddhi-apps/{app}/fork   ?as=NAME, ?from=, ?until=, ?sinks=true; 201.  The body is the text
 of the fork, or empty for that of the app.
+POST   /siddhi-apps/backfill     ?path=, ?stream=, ?time=COLUMN, ?until=; 201 after the history has
+been run.  The body is the text of a new app.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.api.paths import route
 from mesh.api.responses import Json, app_text, parameter, user_of
+from mesh.api.visible import require_for_text
 from mesh.model.access import Permission, require
 
 if TYPE_CHECKING:
@@ -37,11 +40,31 @@ class TimeRoutes:
     def routes(self) -> list[Route]:
         """For the application."""
         return [
+            route("/siddhi-apps/backfill", self.backfill, "POST"),
             route("/siddhi-apps/{app}/fork", self.fork, "POST"),
             route("/siddhi-apps/{app}/promote", self.promote, "POST"),
             route("/siddhi-apps/{app}/why/{stream}/{sequence}", self.why, "GET"),
             route("/siddhi-apps/{app}/compare/{other}", self.compare, "GET"),
         ]
+
+    async def backfill(self, request: Request) -> Response:
+        """Deploy the text of the body as a new app that begins with the states of its past."""
+        asked = request.query_params
+        for name in ("path", "stream", "time"):
+            if not asked.get(name):
+                raise parameter(name, "", "the files, their stream, and the column of times")
+        text = await app_text(request)
+        await require_for_text(self._service, Permission.APPS_MANAGE, text)
+        done = await self._service.backfills.backfill(
+            text,
+            path=asked["path"],
+            stream=asked["stream"],
+            time=asked["time"],
+            until=asked.get("until"),
+            by=user_of(request),
+        )
+        where = {"Location": f"/siddhi-apps/{done.app}"}
+        return Json(done, HTTPStatus.CREATED, headers=where)
 
     async def promote(self, request: Request) -> Response:
         """Give the app of a fork the fork's text, and remove the fork."""

@@ -211,6 +211,12 @@ class Client:
         )  # fmt: skip
         return cast("dict[str, Any]", found)
 
+    def backfill(self, text: str, **which: str) -> dict[str, Any]:
+        """Deploy an app after its history; ``which`` are the parameters of the REST API."""
+        found = self._ask("POST", "/siddhi-apps/backfill", params=which, content=text.encode(),
+                          headers=_TEXT, timeout=None)  # fmt: skip
+        return cast("dict[str, Any]", found)
+
     def promote(self, fork: str, replaces: str | None) -> dict[str, Any]:
         """Give the app of a fork the fork's text, and remove the fork."""
         asked = {} if replaces is None else {"replaces": replaces}

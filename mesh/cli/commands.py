@@ -11,6 +11,7 @@ import mesh
 from mesh.cli import (
     accounts,
     apps,
+    backfill,
     backups,
     cluster,
     connectors,
@@ -119,6 +120,7 @@ PARTS = (
     apps,
     backups,
     timeline,
+    backfill,
     failed,
     query,
     events,

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mesh.errors import MeshError
 from mesh.jetstream import channels, start_positions
+from mesh.manager.deployed import Deployed, Preview
 from mesh.manager.desired_state import refusals
 from mesh.manager.waiting import until, until_removed
 from mesh.model import names
@@ -23,7 +24,7 @@ from mesh.plan.explain_changes import changes_to_values, explain_changes
 from mesh.plan.fork import read_by_others
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from nats.aio.client import Client
 
@@ -36,42 +37,16 @@ if TYPE_CHECKING:
     from mesh.model.begin import StartPosition
     from mesh.settings import Settings
 
+#: Writes why an app does not run yet.
+Tell: TypeAlias = "Callable[[str], Awaitable[None]]"
+#: Runs the history of an app whose channels are there: by JetStream stream, what it includes.
+History: TypeAlias = "Callable[[AppRecord, Tell], Awaitable[Mapping[str, int]]]"
 #: Time that a deploy waits for the removal of an app of the same name.
 UNDEPLOY_S: Final = 15.0
 #: Time for which the removal of a failed deploy is retried while others write the record.
 GIVE_UP_S: Final = 2.0
 #: Reason why an app does not run yet.
 MAKING: Final = "its channels are being made"
-
-
-@dataclass(frozen=True, slots=True)
-class Deployed:
-    """The answer to a deploy."""
-
-    app: str
-    #: False if an app of this name was deployed already.
-    is_new: bool
-    #: Whether another app was removed for it.
-    replaced: bool = False
-    #: Whether a running app continues with another plan.
-    edited: bool = False
-    #: The changes of an edit, as ``mesh diff --output json`` prints them.
-    changes: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """The effect of a text, as it would be if it were deployed now."""
-
-    app: str
-    #: Whether no app of this name is deployed.
-    is_new: bool
-    #: As ``mesh plan --output json`` prints it.
-    plan: dict[str, Any]
-    #: As ``mesh diff --output json`` prints them; None for a new app.
-    changes: dict[str, Any] | None
-    #: The error with which the deploy would be refused; None if it would not be.
-    refused: dict[str, Any] | None
 
 
 class Deployments:
@@ -132,7 +107,26 @@ class Deployments:
         made = await self._planner.preview(record.spec, spec, record.scaled, reset)
         return Preview(spec.name, False, *made)
 
-    async def _deploy(self, spec: AppSpec, by: str, begin: StartPosition) -> Deployed:
+    async def deploy_after(self, spec: AppSpec, by: str, history: History) -> None:
+        """Deploy a plan as a new app that continues after its history.
+
+        Raises:
+            MeshError: MESH-A409 when an app of the name is deployed; errors of ``history``, after
+                which the app is removed.
+        """
+        known = await self._known(spec.name)
+        if known is not None and not known.value.making and not known.value.deleting:
+            raise MeshError(
+                "MESH-A409",
+                f'app "{spec.name}" is deployed already',
+                detail="The past of a running app can't be added to its states.",
+                hint="Undeploy it first, or deploy the text under another name.",
+            )
+        await self._deploy(spec, by, EARLIEST, history)
+
+    async def _deploy(
+        self, spec: AppSpec, by: str, begin: StartPosition, history: History | None = None
+    ) -> Deployed:
         known = await self._known(spec.name)
         if known is not None and known.value.deleting:
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)
@@ -158,16 +152,20 @@ class Deployments:
             making=True,
         )
 
-        async def fill() -> AppRecord:
+        async def fill(tell: Tell) -> AppRecord:
             await channels.ensure_channels(self._client, spec, self._settings.channels)
-            passed = await start_positions.skipped_positions(
-                self._client, spec.given_streams, begin
-            )
+            if history is not None:
+                passed = await history(record, tell)
+            else:
+                passed = await start_positions.skipped_positions(
+                    self._client, spec.given_streams, begin
+                )
             return replace(record, spec=with_start_positions(spec, passed))
 
         await self.make(record, revision, fill)
         instances = sum(group.parallel for group in spec.groups)
         reads = "" if begin == EARLIEST else f", to read from {begin}"
+        reads = reads if history is None else ", after its history"
         note = f"deployed app {spec.name}, {instances} instances{reads}"
         self._note(note, record.deployed_at_ms, by, app=spec.name)
         return Deployed(spec.name, is_new=True)
@@ -183,7 +181,7 @@ class Deployments:
         return self._desired.find(app)
 
     async def make(
-        self, record: AppRecord, revision: int, fill: Callable[[], Awaitable[AppRecord]]
+        self, record: AppRecord, revision: int, fill: Callable[[Tell], Awaitable[AppRecord]]
     ) -> None:
         """Write a record, make its channels, and let the app run.
 
@@ -193,7 +191,8 @@ class Deployments:
         Args:
             record: the new app, marked as ``making``.
             revision: what the last revision of the app's record must be.
-            fill: makes the channels, and returns the record with the positions of its groups.
+            fill: makes the channels, and returns the record with the positions of its groups; it
+                may tell meanwhile why the app does not run yet.
         """
         spec = record.spec
         most = with_start_positions(spec, dict.fromkeys(spec.given_streams, 2**63))
@@ -206,8 +205,13 @@ class Deployments:
         with refusals(conflict):
             await channels.expect_streams(self._client.jetstream(), spec)
             revision = await self._desired.write_app(record, revision)
+
+            async def tell(held: str) -> None:
+                nonlocal revision
+                revision = await self._desired.write_app(replace(record, held=held), revision)
+
             try:
-                made = replace(await fill(), held="", making=False)
+                made = replace(await fill(tell), held="", making=False)
                 await self._desired.write_app(made, revision)
             except BaseException:
                 await self._give_up(record)

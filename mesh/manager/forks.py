@@ -300,7 +300,7 @@ class Forks:
             fork=origin,
         )
 
-        async def fill() -> AppRecord:
+        async def fill(_: object) -> AppRecord:
             nonlocal copied
             for one in taken:
                 copied += await fork_copies.copy(self._client, one, self._settings.channels)

@@ -32,6 +32,7 @@ from mesh.plan.fork import (
     state_fit,
 )
 from mesh.plan.groups import app_name
+from mesh.plan.history import fed_groups
 from mesh.plan.picture import drawing_of, to_dot, to_svg
 from mesh.plan.rename import renamed
 from mesh.plan.scale import as_scaled
@@ -177,6 +178,10 @@ class Planner:
     ) -> StateFit:
         """The plan of a fork with the state that the app had when its plan was ``was``."""
         return await self._run(None, fork_fit_of, of, was, text, other, dict(scaled), number, sinks)
+
+    async def history(self, spec: AppSpec, stream: str) -> tuple[str, ...]:
+        """The groups that history of a stream runs through; see ``mesh.plan.history``."""
+        return await self._run(None, fed_groups, spec, stream)
 
     async def promotion(self, of: AppSpec, text: str) -> tuple[str, list[str]]:
         """The text of a fork under its app's name, and the reasons against its promotion."""

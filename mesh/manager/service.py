@@ -19,6 +19,7 @@ from mesh.jetstream import journal
 from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import connector_options
 from mesh.manager import door_checks
+from mesh.manager.backfills import Backfills
 from mesh.manager.backups import Backups
 from mesh.manager.deployments import UNDEPLOY_S, Deployments, paused_error
 from mesh.manager.desired_state import DesiredState, refusals
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from mesh.control.cluster_state import ClusterState
     from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
-    from mesh.manager.deployments import Deployed, Preview
+    from mesh.manager.deployed import Deployed, Preview
     from mesh.manager.rates import Flow
     from mesh.manager.telemetry import Past
     from mesh.model.app import AppSpec
@@ -127,6 +128,7 @@ class ManagerService:
         self.forks = Forks(
             client, self._desired, self._deployments, pieces, settings, clock, self._take, planner
         )
+        self.backfills = Backfills(client, self._deployments, planner, pieces, settings, clock)
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """See ``Deployments.deploy``."""

@@ -557,6 +557,21 @@ def test_what_can_not_be_forked_says_so(path: str, status: int) -> None:
     assert ask(FakeService(), "POST", f"/siddhi-apps/{path}").status_code == status
 
 
+def test_an_app_is_deployed_after_its_history() -> None:
+    service = FakeService()
+    path = "/siddhi-apps/backfill?path=old&stream=Orders&time=at"
+    done = ask(service, "POST", f"{path}&until=9", content="text", headers=TEXT_PLAIN)
+    assert (done.status_code, done.headers["location"]) == (201, "/siddhi-apps/Shop")
+    assert done.json()["rows"] == 7
+    assert service.backfills.asked == {
+        "path": "old", "stream": "Orders", "time": "at", "until": "9", "by": "",
+    }  # fmt: skip
+    refused = ask(
+        service, "POST", path.removesuffix("&time=at"), content="text", headers=TEXT_PLAIN
+    )
+    assert (refused.status_code, refused.json()["code"]) == (400, "MESH-A400")
+
+
 def test_an_events_lineage_is_asked_for_by_its_sequence() -> None:
     found = ask(FakeService(), "GET", "/siddhi-apps/Shop/why/Dear/7?index=1")
     assert found.json() == {"stream": "Dear", "sequence": 7, "index": 1, "inputs": []}

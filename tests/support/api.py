@@ -19,6 +19,7 @@ from mesh.manager.telemetry import Past
 from mesh.model.app import AppSpec, Channel
 from mesh.model.backup import BackupRecord, Restored
 from mesh.model.fork import Forked, Promoted
+from mesh.model.history import Backfilled
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.settings import ManagerSettings
 
@@ -134,6 +135,17 @@ class FakeForks:
         return Forked(other, app, "", {}, {}, 0, ())
 
 
+@dataclass
+class FakeBackfills:
+    """Deploys with history."""
+
+    asked: dict[str, Any] = field(default_factory=dict)
+
+    async def backfill(self, text: str, **asked: Any) -> Backfilled:
+        self.asked = asked
+        return Backfilled("Shop", asked["stream"], 7, 0, 3, 0, 0.5, {"mesh-Shop-Orders": 0}, ())
+
+
 class FakePromotions:
     """Promotions of one fork."""
 
@@ -214,6 +226,7 @@ class FakeService:
     spans: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     queries: FakeQueries = field(default_factory=FakeQueries)
     forks: FakeForks = field(default_factory=FakeForks)
+    backfills: FakeBackfills = field(default_factory=FakeBackfills)
     promotions: FakePromotions = field(default_factory=FakePromotions)
     past: FakePast = field(default_factory=FakePast)
 
