@@ -257,3 +257,30 @@ def test_shares_of_other_meshes_are_found(store: TestDatabase, lives: list[Life]
     here.run(4)
     # The second event of each finds its own share; then each has written, and the other finds it.
     assert [row for row in here.found if "'n': 0}" in row][-1:] == ["O {'k': 'a', 't': 70, 'n': 0}"]
+
+
+LATE = """
+define stream S (k string, n int, v double, since long);
+define stream Q (k string, n int, v double, since long);
+{store} define aggregation A from S select k, sum(n) as t group by k aggregate every min;
+from Q join A on Q.k == A.k within 0L, 9000000L per 'min' select A.k, t, Q.n as n insert into O;
+"""
+
+
+def test_rows_that_left_in_a_run_without_reads_count_once(
+    tmp_path: Path, lives: list[Life]
+) -> None:
+    sends: list[Event] = [("S", at, "a", 1, 1.0, 0) for at in (1000, 12_000, 25_000)]
+    life = Life(
+        new_database(None, tmp_path, "late").store(),
+        [*sends, ("Q", 31_000, "a", 0, 1.0, 0)],
+        LATE,
+    )
+    lives.append(life)
+    life.run(0)
+    # The first row is written; then the process ends without its state.
+    life.run(2, keeps=False)
+    life.end()
+    # Now two rows leave before the event, of which the database has one.
+    life.run(4)
+    assert [row for row in life.found if row.startswith("O")] == ["O {'k': 'a', 't': 3, 'n': 0}"]
