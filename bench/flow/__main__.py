@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from bench.connector.harness import Figure
 
 #: In the order in which they are run.
-MEASUREMENTS: Final = ("latency", "rates", "backlog", "bulk", "crowd", "footprint")
+MEASUREMENTS: Final = ("latency", "rates", "backlog", "bulk", "crowd", "footprint", "history")
 #: Those that ``--events`` gives a size.
-_SIZED: Final = ("rates", "backlog")
+_SIZED: Final = ("rates", "backlog", "history")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

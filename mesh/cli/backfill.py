@@ -89,7 +89,7 @@ def backfill(
 
 
 def _run(client: Client, at: Context, text: str, which: dict[str, str]) -> dict[str, Any]:
-    """Wait for the answer, and tell the progress meanwhile."""
+    """Wait for the answer, and show the progress meanwhile."""
     from mesh.language.parser import parse_app
     from mesh.plan.groups import app_name
 

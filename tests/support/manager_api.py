@@ -29,7 +29,10 @@ def manager_api(nats_server: NatsServer, directory: Path) -> Iterator[str]:
     """The URL of a manager whose users file has ``ada``, who may all, with the password ``pw``."""
     file = directory / "users"
     users.add(file, "ada", "pw")
-    manager = ManagerSettings(id="m1", port=0, users_file=str(file), requests_per_s=0.0)
+    manager = ManagerSettings(
+        id="m1", port=0, users_file=str(file), requests_per_s=0.0,
+        history_dir=str(directory / "history"),
+    )  # fmt: skip
     whole = Settings(nats=NatsSettings(url=nats_server.url), manager=manager)
     found: concurrent.futures.Future[str] = concurrent.futures.Future()
     ended = threading.Event()
