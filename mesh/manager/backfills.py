@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +29,7 @@ from mesh.model.history import Backfilled, HistoryReport, HistoryTask
 from mesh.plan.history import entrances
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from nats.aio.client import Client
 
@@ -122,8 +122,9 @@ class Backfills:
                     record.spec, record.incarnation, stream, groups, path, self._root, time,
                     before_ms, cuts, str(directory),
                 )  # fmt: skip
-                async for told in self._run(task):
-                    await tell(backfilling.progress(stream, told))
+                async with aclosing(self._run(task)) as reports:
+                    async for told in reports:
+                        await tell(backfilling.progress(stream, told))
                 await self._store(record, told.states)
             return {s: n for s, n in cuts.items() if n}
 
@@ -156,7 +157,7 @@ class Backfills:
             asked = await start_positions.skipped_positions(self._client, streams, end)
         return backfilling.cuts(end, states, asked, self._clock.wall_ms())
 
-    async def _run(self, task: HistoryTask) -> AsyncIterator[HistoryReport]:
+    async def _run(self, task: HistoryTask) -> AsyncGenerator[HistoryReport, None]:
         """The reports of the process; MESH-C162 if it ends without a result."""
         kept = {n: v for n, v in os.environ.items() if not n.startswith("MESH_")}
         process = await asyncio.create_subprocess_exec(
