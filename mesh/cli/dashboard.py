@@ -54,7 +54,7 @@ async def _serve(settings: Settings) -> None:
     from mesh.jetstream.directory import Directory
     from mesh.jetstream.sessions import Sessions
     from mesh.manager.observer import observing
-    from mesh.signals import signalled
+    from mesh.signals import end, signalled
 
     provider = make_provider(settings.oidc, SystemClock())
     listener = listen(settings.manager)
@@ -84,5 +84,4 @@ async def _serve(settings: Settings) -> None:
         stopping.cancel()
         api.stop()
         await serving
-        for task in following:
-            task.cancel()
+        await end(following)

@@ -90,6 +90,8 @@ async def _run(demo: Demo, data: Path, workers: int, keep: bool) -> None:
 
 async def _watched(cluster: LocalCluster, demo: Demo) -> None:
     """Run the demo until it ends or a process of the cluster does."""
+    from mesh.signals import end
+
     watch = asyncio.create_task(cluster.watch())
     work = asyncio.create_task(demo.run(cluster))
     try:
@@ -98,9 +100,7 @@ async def _watched(cluster: LocalCluster, demo: Demo) -> None:
             watch.result()
         await work
     finally:
-        for task in (watch, work):
-            task.cancel()
-        await asyncio.gather(watch, work, return_exceptions=True)
+        await end((watch, work))
         demo.view.close()
 
 

@@ -81,6 +81,7 @@ async def _manage(settings: Settings) -> None:
     from mesh.jetstream.secret_store import SecretStore
     from mesh.jetstream.sessions import Sessions
     from mesh.manager import run
+    from mesh.signals import end
 
     # Invalid settings are refused before anything is written to NATS.
     provider = make_provider(settings.oidc, SystemClock())
@@ -116,7 +117,6 @@ async def _manage(settings: Settings) -> None:
             await offer_first_user(settings.manager, directory)
             announce(listener.address)
             await api.run()
-            for task in following:
-                task.cancel()
+            await end(following)
 
     await run(settings, serve)

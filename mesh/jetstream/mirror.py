@@ -20,6 +20,7 @@ from mesh.jetstream.blob_store import BlobMissingError
 from mesh.logs import fields
 from mesh.model import names
 from mesh.model.cluster import StandbyStatus
+from mesh.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,8 +91,7 @@ class Mirror:
     async def stop(self) -> None:
         """End; the copies stay."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end([self._task])
             self._task = None
 
     async def drop(self) -> None:

@@ -28,6 +28,7 @@ from mesh.manager import table_changes
 from mesh.manager.desired_state import unreachable
 from mesh.model import codec, names
 from mesh.model.question import Question, error_of, from_message, is_inbox, query_of
+from mesh.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -337,9 +338,7 @@ class Queries:
         for subscription in self._subscriptions:
             with contextlib.suppress(*UNREACHABLE):
                 await subscription.unsubscribe()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(list(self._tasks))
         await asyncio.to_thread(self._process.stop)
 
     async def _receive(self, message: Msg) -> None:

@@ -22,6 +22,7 @@ from mesh.plan.doors import door_of, make_mapper
 from mesh.receiver.access import path_of
 from mesh.receiver.positions import PositionStore, TakenOverError
 from mesh.receiver.replaying import listen
+from mesh.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -160,8 +161,7 @@ class DoorInstance(ABC):
         self._request_stop()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=_STOP_S)
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await end([self._task])
         # One that has ended by itself has reported that before it was asked.
         if has_ended or self._state is not InstanceState.STOPPED:
             self._state = InstanceState.STOPPED
@@ -171,10 +171,7 @@ class DoorInstance(ABC):
         """End the tasks without reports, as if the process had ended."""
         self._stopping.set()
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            if not self._task.cancelled():
-                self._task.exception()
+            await end([self._task])
 
     def positions(self, js_stream: str, part: str) -> PositionStore:
         """The store of one position of this instance; it outlives moves and edits."""

@@ -24,6 +24,7 @@ from mesh.logs import fields
 from mesh.model import codec, names
 from mesh.model.app import Strategy
 from mesh.model.question import AnswerTask, Question, Reply, is_inbox, to_messages
+from mesh.signals import end
 from mesh.worker import store_secrets
 
 if TYPE_CHECKING:
@@ -97,9 +98,7 @@ class Questions:
         if self._subscription is not None:
             with contextlib.suppress(*UNREACHABLE):
                 await self._subscription.unsubscribe()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(list(self._tasks))
         await asyncio.to_thread(self._process.stop)
 
     def began(self, assignment: Assignment, group: GroupSpec) -> None:

@@ -30,6 +30,7 @@ from mesh.model.cluster import (
     Role,
 )
 from mesh.settings import ManagerSettings, NatsSettings, OidcSettings, Settings
+from mesh.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -69,9 +70,7 @@ class Site:
 
     async def kill_worker(self, name: str) -> None:
         """Send no more of them."""
-        task = self._beats.pop(name)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end([self._beats.pop(name)])
 
     async def end(self) -> None:
         for name in list(self._beats):
@@ -149,6 +148,4 @@ async def site(
             await client.close()
             api.stop()
             await serving
-            for task in following:
-                task.cancel()
-            await asyncio.gather(*following, return_exceptions=True)
+            await end(following)
