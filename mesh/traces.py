@@ -3,6 +3,8 @@
     messages with traceparent ──▶ span of the run ──▶ span of the publishing ──▶ messages
                           └ links, 128 at most                     └ traceparent of that span
 
+    messages with traceparent ──▶ span of the sink's write ──▶ requests, with its traceparent
+
 Settings reach the processes of Spark and of connectors as their environment.  Without an endpoint
 nothing of OpenTelemetry is imported.  The collector is never waited for.
 """
@@ -12,6 +14,8 @@ from __future__ import annotations
 import os
 import re
 import time
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +23,7 @@ import mesh
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from mesh.settings import TraceSettings
 
@@ -33,12 +37,26 @@ DELAY_S: Final = 1.0
 #: Messages that a span refers to.
 LINKS_MAX: Final = 128
 HEADER: Final = "traceparent"
+#: ``traceparent`` of the span around what this task sends; empty for none.
+_sending: Final = ContextVar("mesh_traceparent", default="")
 _PARENT: Final = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def is_parent(text: str) -> bool:
     """Whether a text from outside is a ``traceparent``."""
     return _PARENT.fullmatch(text) is not None
+
+
+def outgoing(headers: Iterable[tuple[str, str]] = ()) -> tuple[tuple[str, str], ...]:
+    """The header to add to ``headers`` of what a sink sends: the ``traceparent`` of its span.
+
+    Empty without a trace, and if ``headers`` has one already.  Tasks and threads that the sink
+    starts by ``asyncio`` have the same one.
+    """
+    told = _sending.get()
+    if not told or any(name.lower() == HEADER for name, _ in headers):
+        return ()
+    return ((HEADER, told),)
 
 
 def variables(settings: TraceSettings, name: str) -> dict[str, str]:
@@ -87,6 +105,7 @@ class Trace:
     def __init__(self, tracer: Any, name: str, attributes: dict[str, Any]) -> None:
         self._tracer = tracer
         self._name = name
+        self._is_sink = name.startswith("send ")
         self._attributes = {k.replace("_", "."): v for k, v in attributes.items()}
         self._began_ns = time.time_ns()
         self._parents: dict[str, Any] = {}
@@ -120,7 +139,7 @@ class Trace:
             self._span = self._tracer.start_span(
                 self._name,
                 first,
-                kind=trace.SpanKind.CONSUMER,
+                kind=trace.SpanKind.PRODUCER if self._is_sink else trace.SpanKind.CONSUMER,
                 attributes=self._attributes,
                 links=[trace.Link(one) for one in contexts],
                 start_time=self._began_ns,
@@ -140,12 +159,24 @@ class Trace:
             self._publishing = self._tracer.start_span(
                 name, within, kind=trace.SpanKind.PRODUCER, attributes=self._attributes
             )
-        context = self._publishing.get_span_context()
-        if not self._parents and not self._publishing.is_recording():
-            # A trace that would begin here, and is not sampled.
-            return b""
-        told = f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
-        return f"{HEADER}: {told}\r\n".encode()
+        told = self._parent_text(self._publishing)
+        return f"{HEADER}: {told}\r\n".encode() if told else b""
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Let ``outgoing`` give the ``traceparent`` of this run's own span to the body."""
+        token = _sending.set(self._parent_text(self._begin()))
+        try:
+            yield
+        finally:
+            _sending.reset(token)
+
+    def _parent_text(self, span: Any) -> str:
+        """The ``traceparent`` of a span; empty if its trace begins here and is not sampled."""
+        context = span.get_span_context()
+        if not self._parents and not span.is_recording():
+            return ""
+        return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
 
     def end(self, error: BaseException | None = None, **attributes: Any) -> None:
         """End the spans; an error marks that of the run as failed."""
@@ -164,7 +195,7 @@ def begin(name: str, **attributes: Any) -> Trace | None:
     """The spans of a run that begins now; None if this process sends none.
 
     Args:
-        name: like ``process GROUP``.
+        name: like ``process GROUP``, or ``send SINK``.
         attributes: with ``_`` in the place of ``.``.
     """
     if not os.environ.get(ENDPOINT_VARIABLE):

@@ -209,7 +209,7 @@ def _settings(plan: LocalPlan, nats_url: str, directory: Path) -> Settings:
             tls_cert=str(directory / "api.crt"),
             tls_key=str(directory / "api.key"),
             users_file=str(directory / "users"),
-            # Users of this API may read these files anyway: they run on one machine, as one user.
+            # The only user of this API is the one who may read these files.
             history_dir=given.manager.history_dir or os.getcwd(),
         ),
         # The apps are those of this machine's user, and run as that user.

@@ -5,6 +5,7 @@
     GET, POST /login; POST /logout
     GET /login/oidc, /login/oidc/callback    sign-in by the identity provider
     GET, POST /apps/{app}, /apps/{app}/i/{instance}, /apps/{app}/s/{stream}, /apps/{app}/edit
+    GET /apps/{app}/why/{stream}/{sequence}, /apps/{app}/compare
     GET, POST /nodes, /nodes/{node}, /story, /errors, /query, /deploy
     GET, POST /users, /users/+new, /users/{user}, /audit, /account
 
@@ -37,6 +38,7 @@ from mesh.dashboard.pages import (
     errors,
     nodes,
     overview,
+    past,
     query,
     sign_in,
     story,
@@ -84,6 +86,7 @@ _APPS: Final = Needs(Permission.APPS_VIEW, anywhere=True)
 _CHANGE: Final = Needs(Permission.APPS_MANAGE)
 _CHANGES: Final = Needs(Permission.APPS_MANAGE, anywhere=True)
 _READ: Final = Needs(Permission.DATA_READ, anywhere=True)
+_DATA: Final = Needs(Permission.DATA_READ)
 _WRITE: Final = Needs(Permission.DATA_WRITE)
 _WRITES: Final = Needs(Permission.DATA_WRITE, anywhere=True)
 _NODES: Final = Needs(Permission.MONITOR)
@@ -201,6 +204,8 @@ def make_pages(service: ManagerService, door: Door, clock: Clock) -> Starlette:
             *pair(one, app.show, app.act, _APP, _CHANGE),
             alone(f"{one}/i/{{instance}}", app.instance, _APP),
             *pair(f"{one}/s/{{stream}}", stream.show, stream.act, _APP, _WRITE),
+            alone(f"{one}/why/{{stream}}/{{sequence}}", past.why, _DATA),
+            alone(f"{one}/compare", past.compare, _DATA),
             *pair(f"{one}/edit", deploy.show, deploy.act, _CHANGE, _CHANGE),
             alone("/nodes", nodes.show, _NODES),
             *pair("/nodes/{node}", nodes.one, nodes.act, _NODES, _ORDER),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import functools
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 VERSION_MIN = (2, 12)
 
 _PR_SET_PDEATHSIG = 1
+#: Below the ports that kernels choose themselves: Linux from 32,768, others from 49,152.
+_PORTS = range(10_000, 32_000)
+#: Ports tried until one is free.
+_TRIES = 200
 
 
 def die_with_parent() -> Callable[[], None] | None:
@@ -177,7 +183,21 @@ def _listening_port(directory: Path, pid: int) -> int:
 
 
 def free_port() -> int:
-    """A port that no process listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port as of ``free_ports``."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ports that no process listens on now, and that no kernel chooses itself.
+
+    So no connection of another process takes one before its user listens.
+    """
+    found: list[int] = []
+    # A generator seeded by the system: processes that start alike choose different ports.
+    for port in random.SystemRandom().sample(_PORTS, _TRIES):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise OSError(errno.EADDRINUSE, f"not {count} free ports on 127.0.0.1")

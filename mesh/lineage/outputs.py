@@ -46,7 +46,8 @@ async def compare_apps(
         key: attributes that identify a row of each stream; rows are lined up by producer without.
 
     Raises:
-        MeshError: MESH-A404 for a stream that not both have, MESH-C153 for too many events.
+        MeshError: MESH-A404 for a stream that not both have, MESH-A400 for a key that is in none,
+            MESH-C153 for too many events.
     """
     both = _written(before.spec) & _written(after.spec)
     missing = [name for name in streams if name not in both]
@@ -59,10 +60,23 @@ async def compare_apps(
         )
     later = after.fork is not None and bool(after.fork.backup or after.fork.begins)
     results: dict[str, Compared] = {}
-    for name in [*streams] or sorted(both):
+    compared = [*streams] or sorted(both)
+    known = {
+        name: _attributes(before.spec, name) & _attributes(after.spec, name) for name in compared
+    }
+    unknown = sorted(set(key).difference(*known.values()))
+    if unknown:
+        raise MeshError(
+            "MESH-A400",
+            f'no compared stream has attribute "{unknown[0]}"',
+            detail="; ".join(f"{name}: {', '.join(sorted(known[name]))}" for name in compared),
+        )
+    for name in compared:
+        # A stream without the key is lined up by producer.
+        own = key if known[name].issuperset(key) else ()
         ours = await _lines(client, before, name)
         theirs = await _lines(client, after, name)
-        results[name] = compare(*_lined_up(ours, theirs, key), begins_later=later)
+        results[name] = compare(*_lined_up(ours, theirs, own), begins_later=later)
     found = [(name, one) for name, one in results.items() if one.first is not None]
     values: dict[str, Any] = {
         "app": before.spec.name,
@@ -82,6 +96,11 @@ async def compare_apps(
 def _written(spec: AppSpec) -> set[str]:
     """The streams that queries of an app write to the wire."""
     return {c.stream.name for g in spec.groups if g.kind is GroupKind.QUERIES for c in g.outputs}
+
+
+def _attributes(spec: AppSpec, stream: str) -> set[str]:
+    channel = spec.whole_channel(stream)
+    return {a.name for a in channel.stream.attributes} if channel is not None else set()
 
 
 async def _lines(client: Client, record: AppRecord, stream: str) -> dict[Hashable, list[Item]]:

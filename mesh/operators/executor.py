@@ -17,6 +17,7 @@ import pyarrow as pa
 from mesh.errors import MeshError
 from mesh.functions.scripts import compile_scripts
 from mesh.language.syntax import find
+from mesh.model.stored import is_stored
 from mesh.operators.aggregations.tables import channels_in
 from mesh.operators.base import (
     BEFORE_ALL,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
     from mesh.model.lookup import ReadRun
     from mesh.model.stored import StoreTarget
+    from mesh.operators.aggregations.bucket_reads import BucketReads
     from mesh.operators.dataflow.named_window import NamedWindowNode
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
 
@@ -172,7 +174,12 @@ class Executor:
         self._environment = environment
         self._changes = TableChanges(app, environment)
         #: Earlier reads of tables in databases.
-        self.replay = Replay([table for table in self.looked_up if not table.is_cached])
+        own = [node.cells for node in aggregations.values()]
+        self._joined = [cells for cells in own if cells.reads]
+        repeated = [table for table in self.looked_up if not table.is_cached]
+        self.replay = Replay([*repeated, *self.bucket_reads])
+        #: Whether rows for databases left since the last ``take_reads``.
+        self._has_written = False
         self._known_ms = BEFORE_ALL
         # Queries inside of partitions have no callbacks in the engine either.
         outside = [one for one in nodes.parts if isinstance(one, DataflowNode)]
@@ -236,7 +243,9 @@ class Executor:
 
         ``continues``: whether rows of the run before were at hand.
         """
-        return self.replay.read(self._known_ms, continues=continues)
+        # Buckets that left are counted by the run in which they did: see ``bucket_reads``.
+        writes, self._has_written = self._has_written and bool(self._joined), False
+        return self.replay.read(self._known_ms, continues=continues, writes=writes)
 
     def _written(self, now_ms: int) -> list[Emitted]:
         """Changes of tables in stores by an on-demand change, also by one that failed later."""
@@ -280,6 +289,8 @@ class Executor:
     def _advance(
         self, ready: Sequence[MergedRun], known_ms: int, is_by_events: bool = False
     ) -> list[OutputRun]:
+        for cells in self._joined:
+            cells.position = self.outputs_count + 1
         causes_ms, numbers = causes_of(ready)
         clocks_ms = np.maximum(causes_ms, self._now_ms)
         count = len(clocks_ms)
@@ -433,6 +444,7 @@ class Executor:
             found.setdefault(one.channel, []).append(one)
         runs = [self._output(stream, found[stream]) for stream in self._outputs if stream in found]
         self.outputs_count += sum(len(one.rank) for one in leaving)
+        self._has_written |= any(map(is_stored, found))
         return runs
 
     def _output(self, stream: str, parts: list[Emitted]) -> OutputRun:
@@ -487,7 +499,7 @@ class Executor:
         }
         if self._has_new:
             scalars["new"] = True
-        if self.looked_up:
+        if self.looked_up or self._joined:
             scalars["reads"] = [self.replay.taken, self.replay.number]
         scalars |= {"changes": dict(kept)} if (kept := self._changes.outcomes) else {}
         if self._periodic:
@@ -544,7 +556,11 @@ class Executor:
     def stores(self) -> list[StoreTarget]:
         """The tables in databases that rows are returned for."""
         nodes = (node.work for node in self._nodes if isinstance(node.work, AggregationNode))
-        found = [work.cells.tables.target for work in nodes if work.cells.tables is not None]
+        found = [
+            replace(work.cells.tables.target, is_repeated=bool(work.cells.reads))
+            for work in nodes
+            if work.cells.tables is not None
+        ]
         written = (one for one in self._tables.values() if isinstance(one, WrittenTable))
         return found + [table.target for table in written]
 
@@ -552,6 +568,11 @@ class Executor:
     def looked_up(self) -> list[LookedUpTable]:
         """Tables that are read from their databases; their reader has to be set."""
         return [one for one in self._tables.values() if isinstance(one, LookedUpTable)]
+
+    @property
+    def bucket_reads(self) -> list[BucketReads]:
+        """Tables of aggregations that joins look up; their reader has to be set."""
+        return [reads for cells in self._joined for reads in cells.reads.values()]
 
     def fill(self, table: str, rows: pa.RecordBatch) -> None:
         """Give a table in a store the rows of its database, before any event."""

@@ -8,9 +8,7 @@ from mesh.errors import not_supported
 from mesh.model.types import AttributeType
 from mesh.plan.bound import (
     AggregateCall,
-    BoundJoin,
     Column,
-    SourceKind,
     has_aggregate,
     operands,
     walk,
@@ -20,7 +18,7 @@ from mesh.plan.stores import stored_in
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mesh.plan.bound import BoundAggregation, BoundApp, BoundExpression
+    from mesh.plan.bound import BoundAggregation, BoundExpression
 
 #: Annotations of aggregations with rows in a database that mean nothing without ``@store``.
 _SHARED_ROWS: Final = ("partitionbyid", "persistedaggregation")
@@ -60,20 +58,6 @@ def check_aggregation(aggregation: BoundAggregation) -> None:
                     hint="An attribute that is not grouped by has no value of a bucket: "
                     "select it on its own, then it is that of the latest event.",
                 )
-
-
-def check_lookups(app: BoundApp) -> None:
-    """Refuse joins with aggregations in stores, whose rows are not part of the state; MESH-P900."""
-    stored = {one.schema.name for one in app.aggregations if stored_in(one) is not None}
-    queries = [*app.queries, *(query for part in app.partitions for query in part.queries)]
-    sources = [query.input for query in queries if isinstance(query.input, BoundJoin)]
-    for side in (side for source in sources for side in (source.left, source.right)):
-        if side.kind is SourceKind.AGGREGATION and side.schema.name in stored:
-            raise not_supported(
-                "a join with an aggregation in a store",
-                side.position,
-                hint="Ask it by an on-demand query, or leave @store out.",
-            )
 
 
 def _check_stored(aggregation: BoundAggregation) -> None:

@@ -31,7 +31,7 @@ from mesh.plan.bound import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mesh.plan.bound import BoundExpression, BoundHandler, BoundQuery
+    from mesh.plan.bound import BoundApp, BoundExpression, BoundHandler, BoundQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,12 @@ def uses_of(element: BoundQuery | BoundPartition | BoundAggregation) -> Uses:
         aggregations=_of(inputs, SourceKind.AGGREGATION),
     )
     return union([own, _named(expressions(element))])
+
+
+def joined_aggregations(app: BoundApp) -> frozenset[str]:
+    """The names of the aggregations that queries join, inside of partitions too."""
+    found = [*map(uses_of, app.queries), *map(uses_of, app.partitions)]
+    return frozenset(union(found).aggregations)
 
 
 def union(parts: Iterable[Uses]) -> Uses:

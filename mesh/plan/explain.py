@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.language.syntax import find
 from mesh.model.app import GroupKind, GroupMode, Strategy
 from mesh.plan.build import bind_group
-from mesh.plan.dependencies import union, uses_of
+from mesh.plan.dependencies import joined_aggregations, union, uses_of
 from mesh.plan.guarantees import describe_delivery, guarantee_of
 from mesh.plan.stores import is_looked_up
 
@@ -128,10 +128,19 @@ def _aggregations(group: GroupSpec) -> tuple[str, ...]:
 
 
 def _looked_up(group: GroupSpec) -> tuple[str, ...]:
-    """Its tables whose rows stay in their database."""
+    """Its tables whose rows stay in their database, and aggregations in stores that it joins."""
     if group.kind is not GroupKind.QUERIES:
         return ()
-    return tuple(t.schema.name for t in bind_group(group).tables if is_looked_up(t))
+    app = bind_group(group)
+    joined = joined_aggregations(app)
+    return (
+        *(t.schema.name for t in app.tables if is_looked_up(t)),
+        *(
+            one.schema.name
+            for one in app.aggregations
+            if one.schema.name in joined and find(one.annotations, "store") is not None
+        ),
+    )
 
 
 def _cached(group: GroupSpec) -> tuple[str, ...]:
@@ -142,7 +151,7 @@ def _cached(group: GroupSpec) -> tuple[str, ...]:
     return tuple(
         name
         for name in _looked_up(group)
-        if (store := stores[name]) is not None and find(store.annotations, "cache") is not None
+        if (store := stores.get(name)) is not None and find(store.annotations, "cache") is not None
     )
 
 

@@ -266,7 +266,10 @@ def _refuse_inner_dist(query: Query) -> None:
 
 def _refuse_scattered(groups: tuple[Group, ...], tables: Sequence[BoundTable]) -> None:
     """Refuse tables and named windows in two groups, or in a group of several instances."""
+    bound = (element.bound for group in groups for element in group.elements)
+    aggregations = (one for one in bound if isinstance(one, BoundAggregation))
     stored = {table.schema.name for table in tables if find(table.annotations, "store")}
+    stored |= {one.schema.name for one in aggregations if find(one.annotations, "store")}
     files = {table.schema.name for table in tables if is_in_file(table.annotations)}
     # They are read from their database, by any instance.
     anywhere = {table.schema.name for table in tables if is_looked_up(table)} - files
@@ -307,21 +310,22 @@ def _refuse_scattered(groups: tuple[Group, ...], tables: Sequence[BoundTable]) -
 
 
 def _refuse_far_aggregations(groups: tuple[Group, ...], bound: BoundApp) -> None:
-    """Refuse a parallel element that joins an aggregation in memory: it moves where that is."""
-    kept = {a.schema.name for a in bound.aggregations if find(a.annotations, "store") is None}
+    """Refuse a parallel element that joins an aggregation: it moves where that is."""
+    stored = {a.schema.name for a in bound.aggregations if find(a.annotations, "store")}
     for group in groups:
         for element in group.elements if group.is_shared else ():
             if isinstance(element.bound, BoundAggregation):
                 continue
             for name in element.uses.aggregations:
-                if name in kept:
-                    raise MeshError(
-                        "MESH-P221",
-                        f'aggregation "{name}" joined in group "{group.name}" {group.width}',
-                        detail="It is kept in memory, in a group of one instance.",
-                        hint="Give it a @store, or put the query into a group of parallel='1'.",
-                        position=element.tree.position,
-                    )
+                raise MeshError(
+                    "MESH-P221",
+                    f'aggregation "{name}" joined in group "{group.name}" {group.width}',
+                    detail="What runs is in the state of each instance, and others do not find it."
+                    if name in stored
+                    else "It is kept in memory, in a group of one instance.",
+                    hint="Put the query and the aggregation into a group of parallel='1'.",
+                    position=element.tree.position,
+                )
 
 
 def _refuse_loops(group: Group) -> None:

@@ -22,7 +22,7 @@ from mesh.functions.scripts import compile_script
 from mesh.language.syntax import BinaryOperator, EventKind, RateKind, find
 from mesh.model import names
 from mesh.model.types import AttributeType
-from mesh.plan.aggregations import check_aggregation, check_lookups
+from mesh.plan.aggregations import check_aggregation
 from mesh.plan.bound import (
     AggregateCall,
     BinaryExpression,
@@ -99,7 +99,6 @@ def check_supported(app: BoundApp) -> None:
         _check_query(query)
     for partition in app.partitions:
         _check_partition(partition)
-    check_lookups(app)
     positions = dict(app.stream_positions)
     for stream in app.streams:
         _check_stream_name(stream.name, positions.get(stream.name))

@@ -217,14 +217,15 @@ class Outbox:
     async def _write(self, left: Items) -> None:
         """Write records until each is written or refused."""
         trace = traces.begin(f"send {self._to.name}", mesh_group=self._group)
+        if trace is None:
+            return await self._written(left)
+        trace.look((message.headers or {}).get(traces.HEADER) for message in left.messages)
         count = len(left)
-        if trace is not None:
-            trace.look((message.headers or {}).get(traces.HEADER) for message in left.messages)
         try:
-            await self._written(left)
+            with trace.sending():
+                await self._written(left)
         finally:
-            if trace is not None:
-                trace.end(messaging_batch_message_count=count)
+            trace.end(messaging_batch_message_count=count)
 
     async def _written(self, left: Items) -> None:
         while left:

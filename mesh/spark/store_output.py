@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.model.stored import Database, StoredTable, StoreTarget
+    from mesh.operators.aggregations.bucket_reads import BucketReads
     from mesh.operators.executor import Executor
     from mesh.operators.tables.looked_up import LookedUpTable
 
@@ -57,6 +58,7 @@ class StoreOutput:
         self._tables: dict[str, StoredTable] = {}
         self._writer_of: dict[str, StoreWriter] = {}
         self._looked_up: Sequence[LookedUpTable] = ()
+        self._buckets: Sequence[BucketReads] = ()
         #: Records what runs read in databases; None if none of that is repeated.
         self._journal: StoreWriter | None = None
         #: Whether the present run has rows of the run before at hand.
@@ -98,6 +100,11 @@ class StoreOutput:
         made._looked_up = executor.looked_up
         for table in made._looked_up:
             table.find_rows = partial(made._writer_of[table.stored.name].find, table.stored)
+        made._buckets = executor.bucket_reads
+        for reads in made._buckets:
+            writer = made._writer_of[reads.table.name]
+            reads.find_rows = partial(writer.find, reads.table)
+            reads.marker = partial(getattr, writer, "position")
         return made
 
     def prepare(self) -> None:
@@ -107,6 +114,8 @@ class StoreOutput:
             now_ms = time.monotonic_ns() // 1_000_000
             for table in self._looked_up:
                 table.settle(now_ms)
+        for reads in self._buckets:
+            reads.begin_run(is_settled=not self._continues)
 
     def record(self, executor: Executor) -> None:
         """Record what the run has read, before its output leaves.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh import java
+from pyspark_nats import tuning
 from pyspark_nats.decode import json_messages
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import marker_cache, publish, sink_options
@@ -67,6 +68,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     root = ROOT
     before = dict(os.environ)
     os.environ["JAVA_HOME"] = str(java.java_home())
+    # Its Python processes have 10 s to connect: too few to compile a zip file on a busy machine.
+    os.environ["SPARK_HOME"] = str(tuning.lean_home(scratch / "home", scratch / "spare"))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join((str(root / "connectors"), str(root)))
     session = (

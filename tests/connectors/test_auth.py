@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Serve = Callable[[str], NatsServer]
 
 #: A refusal is known at once; a longer time means that it was tried again.
-AT_ONCE_S = 3.0
+AT_ONCE_S = 60.0
 
 
 def use(servers: str, **given: Any) -> None:

@@ -92,7 +92,7 @@ def test_servers_that_stay_away_are_named_without_secrets() -> None:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[list[NatsServer]]:
     """Three servers that know each other."""
-    ports = [server.free_port() for _ in range(3)]
+    ports = server.free_ports(3)
     routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports)
     running: list[NatsServer] = []
     try:
@@ -350,12 +350,13 @@ def options(fake: Fake) -> Any:
 def test_a_large_message_that_comes_slowly_is_waited_for_and_looked_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    size, never = 8 * MB, threading.Event()
+    size, never, begun = 8 * MB, threading.Event(), threading.Event()
 
     def then(client: socket.socket) -> None:
         message = b"MSG s 1 %d\r\n%s\r\n" % (size, b"y\n" * (size // 2))
         for at in range(0, len(message), MB):
             client.sendall(message[at : at + MB])
+            begun.set()
             never.wait(0.1)
 
     looked: list[int] = []
@@ -369,8 +370,9 @@ def test_a_large_message_that_comes_slowly_is_waited_for_and_looked_at_once(
 
         def step() -> int:
             monkeypatch.setattr(frames, "split", counted)
-            # Shorter than the message needs, longer than its beginning needs.
-            deadline_s = time.monotonic() + 0.5
+            # Its beginning is there; the rest needs longer than the deadline.
+            assert begun.wait(60)
+            deadline_s = time.monotonic() + 0.3
             while not len(found := connection.take_frames()):
                 connection.receive(deadline_s)
             return len(found.data[0].as_py())

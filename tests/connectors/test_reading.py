@@ -236,7 +236,7 @@ def test_nothing_new_is_the_same_offset_after_the_wait(broker: Any) -> None:
 def test_a_message_ends_the_wait_at_once(broker: Any) -> None:
     broker.create("S")
     start = watch(broker, startingOffsets="latest").initial()
-    other = source_options.source_options({**broker.given, "stream": "S", "idleWaitMs": "30000"})
+    other = source_options.source_options({**broker.given, "stream": "S", "idleWaitMs": "600000"})
     ends: list[dict[str, dict[str, int]]] = []
     is_waiting = threading.Event()
 
@@ -250,11 +250,11 @@ def test_a_message_ends_the_wait_at_once(broker: Any) -> None:
         assert looking.latest(start, None) == start
         waiting = threading.Thread(target=lambda: ends.append(looking.latest(start, None)))
         waiting.start()
-        assert is_waiting.wait(10)
-        published_s = time.monotonic()
+        assert is_waiting.wait(60)
         broker.publish("ev.S", "a")
-        waiting.join(10)
-        assert time.monotonic() - published_s < 1.0
+        # Far shorter than the wait that it ends.
+        waiting.join(60)
+        assert not waiting.is_alive()
     assert ends[0]["S"]["sequence"] == 1
     assert ends[0]["S"]["time_ms"] >= start["S"]["time_ms"]
 
@@ -266,13 +266,14 @@ def test_a_wakeup_moves_the_time_once_and_no_sequence(broker: Any, tmp_path: Pat
     directory.mkdir()
     due_ms = broker.info("S").time_ms + 200
     (directory / "0").write_text(str(due_ms))
-    (directory / "1").write_text(str(due_ms + 60_000))
-    waiting = watch(broker, wakeupPath=str(directory), idleWaitMs="1000")
+    (directory / "1").write_text(str(due_ms + 900_000))
+    waiting = watch(broker, wakeupPath=str(directory), idleWaitMs="600000")
     place = start
     while place == start:
         place = waiting.latest(start, None)
     assert place["S"]["sequence"] == start["S"]["sequence"]
-    assert due_ms <= place["S"]["time_ms"] < due_ms + 800
+    # Far earlier than the end of the wait.
+    assert due_ms <= place["S"]["time_ms"] < due_ms + 100_000
     # Its reader has not taken the wakeup away: that must not make batches without end.
     idle = watch(broker, wakeupPath=str(directory), idleWaitMs="50")
     assert idle.latest(place, None) == place
@@ -305,14 +306,14 @@ def test_a_query_halts_where_it_is_told_and_tells_so(broker: Any, tmp_path: Path
 def test_a_query_that_waits_halts_soon(broker: Any, tmp_path: Path) -> None:
     broker.create("S")
     path = tmp_path / "halt"
-    reading = watch(broker, haltPath=str(path), idleWaitMs="30000")
+    reading = watch(broker, haltPath=str(path), idleWaitMs="600000")
     start = reading.initial()
     assert reading.latest(start, None) == start
     asking = threading.Timer(0.2, halting.ask, [path])
     began_s = time.monotonic()
     asking.start()
     assert reading.latest(start, None) == start
-    assert time.monotonic() - began_s < 10.0
+    assert time.monotonic() - began_s < 60.0
     assert reading.latest(start, None) == start
     assert halting.halted_positions(path) == start
 

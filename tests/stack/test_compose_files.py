@@ -151,8 +151,8 @@ def test_the_first_step_makes_a_nats_with_tls_that_its_context_reaches(
     volume, host = tmp_path / "volume", tmp_path / "host"
     volume.mkdir()
     host.mkdir()
-    ports = [server.free_port() for _ in range(3)]
-    routes = {name: server.free_port() for name in ("n1", "n2", "n3")}
+    ports, others = server.free_ports(3), server.free_ports(3)
+    routes = dict(zip(("n1", "n2", "n3"), others, strict=True))
     monkeypatch.setenv("MESH_STACK_FOLDER", str(host))
     monkeypatch.setenv("MESH_NATS_PORTS", ",".join(map(str, ports)))
     monkeypatch.setenv("MESH_API_PORT", "1")

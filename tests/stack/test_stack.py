@@ -25,7 +25,7 @@ import nats
 import pytest
 from nats.errors import Error as NatsError
 
-from mesh.jetstream.server import free_port
+from mesh.jetstream.server import free_port, free_ports
 from mesh.model import names
 from tests.support.paths import ROOT
 
@@ -92,7 +92,8 @@ class Stack:
         # docker-compose 1.29 is a Python program itself.
         left_out = ("MESH_", "PYTHON")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
-        self.environment = kept | {f"MESH_{name}": str(free_port()) for name in ports}
+        found = zip(ports, free_ports(len(ports)), strict=True)
+        self.environment = kept | {f"MESH_{name}": str(port) for name, port in found}
         self.environment |= {
             "PWD": str(self.folder),
             "MESH_HOST_UID": str(os.getuid()),

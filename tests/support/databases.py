@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from contextlib import contextmanager
@@ -90,7 +89,7 @@ def postgresql() -> Iterator[DatabaseServer]:
     with _directory() as directory:
         if as_user:
             shutil.chown(directory, "nobody", "nogroup")
-        data, port = directory / "data", _free_port()
+        data, port = directory / "data", server.free_port()
         (directory / "password").write_text(PASSWORD)
         (directory / "password").chmod(0o644)
         subprocess.run(
@@ -125,7 +124,7 @@ def mariadb() -> Iterator[DatabaseServer]:
     if shutil.which("mariadbd") is None:
         pytest.skip("MariaDB is not installed")
     with _directory() as directory:
-        data, port = directory / "data", _free_port()
+        data, port = directory / "data", server.free_port()
         own = ["--user=root"] if os.geteuid() == 0 else []
         subprocess.run(
             ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--skip-test-db", *own],
@@ -208,10 +207,3 @@ def _directory() -> Iterator[Path]:
 def _stop(running: DatabaseServer) -> None:
     if running.process is not None and running.process.poll() is None:
         running.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port

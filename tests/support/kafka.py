@@ -16,6 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from confluent_kafka import Message
+
 
 class Kafka:
     """A broker and a few verbs."""
@@ -44,12 +46,21 @@ class Kafka:
 
     def records(self, topic: str, partitions: int = 1) -> list[tuple[int, Any, bytes]]:
         """Partition, key and payload of all committed records, by partition."""
+        found = [
+            (one.partition() or 0, one.key(), one.value() or b"")
+            for one in self.messages(topic, partitions)
+        ]
+        return sorted(found, key=lambda one: one[0])
+
+    def messages(self, topic: str, partitions: int = 1) -> list[Message]:
+        """All committed records."""
         from confluent_kafka import TopicPartition
 
         settings = {"group.id": "look", "isolation.level": "read_committed",
                     "enable.partition.eof": True, "auto.offset.reset": "earliest"}  # fmt: skip
         consumer = Consumer({**self.own, **settings})
-        found, ended = [], 0
+        found: list[Message] = []
+        ended = 0
         try:
             consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
             while ended < partitions:
@@ -58,10 +69,10 @@ class Kafka:
                 if message.error() is not None:
                     ended += 1
                 else:
-                    found.append((message.partition() or 0, message.key(), message.value() or b""))
+                    found.append(message)
         finally:
             consumer.close()
-        return sorted(found, key=lambda one: one[0])
+        return found
 
 
 @contextlib.contextmanager

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import secrets
 import signal
-import socket
 import urllib.request
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -45,7 +41,7 @@ class Cluster:
     """Three nodes, n1 to n3, each with its own store."""
 
     def __init__(self, directory: Path) -> None:
-        ports = free_ports(9)
+        ports = server.free_ports(9)
         self._routes = ports[6:]
         self.nodes = {
             f"n{at + 1}": Node(f"n{at + 1}", ports[at], ports[3 + at], directory / f"n{at + 1}")
@@ -157,16 +153,3 @@ class Cluster:
 def create_replicated(broker: Broker, name: str, subject: str = "") -> None:
     """Create a stream with three replicas for exactly-once rows, of ``ev.{name}``."""
     broker.create(name, subject or f"ev.{name}", num_replicas=3)
-
-
-def free_ports(count: int) -> list[int]:
-    """Different ports nobody listens on now, none that the kernel gives to whoever asks for any."""
-    found: list[int] = []
-    with ExitStack() as stack:
-        while len(found) < count:
-            port = secrets.choice(range(10_000, 32_000))
-            probe = stack.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                found.append(port)
-    return found

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from mesh.dashboard.board import Board, Seen
     from mesh.dashboard.responses import Frame
 
-TABS: Final = ("graph", "instances", "elements", "text", "backups", "errors", "story")
+TABS: Final = ("graph", "instances", "elements", "text", "checks", "backups", "errors", "story")
 #: Age at which the figures of channels are asked for again, seconds.
 CHANNELS_S: Final = 2.0
 STORY_S: Final = 3.0
+FINDINGS_S: Final = 5.0
 STORY_ROWS: Final = 200
 
 
@@ -71,6 +72,8 @@ async def _of_tab(board: Board, seen: Seen, request: Request, tab: str) -> dict[
             return {"elements": (await service.plan_view(name, "elements"))["elements"]}
         case "text":
             return {"text": (await service.app(name)).text}
+        case "checks":
+            return {"findings": await findings_of(board, name)}
         case "backups":
             return {"backups": list(reversed(await service.backups.known(name)))}
         case "errors":
@@ -86,6 +89,13 @@ async def channels_of(board: Board, app: str) -> Any:
     """The channels of an app, as one request in two seconds gets them."""
     return await board.kept(
         ("channels", app), CHANNELS_S, lambda: board.service.streams.states(app)
+    )
+
+
+async def findings_of(board: Board, app: str) -> Any:
+    """Faults and risks of what NATS stores of an app."""
+    return await board.kept(
+        ("findings", app), FINDINGS_S, lambda: board.service.verification.verify(app)
     )
 
 

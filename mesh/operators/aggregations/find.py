@@ -6,6 +6,7 @@ durations, and merges them by their base values.  Outputs are computed from the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,8 +17,10 @@ from mesh.functions import kernels
 from mesh.functions.vectors import Vector, constant
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
+from mesh.operators.aggregations.bucket_reads import rank_of
 from mesh.operators.aggregations.buckets import bucket_starts
 from mesh.operators.aggregations.cells import Cells, CellStore
+from mesh.operators.aggregations.dictionary import KeyNumbers
 from mesh.operators.aggregations.layout import AGGREGATES, KEYS, LATEST
 from mesh.operators.aggregations.times import duration_named, span_between
 from mesh.operators.aggregations.values import BaseKind
@@ -55,17 +58,48 @@ def find(
         within: start and end, milliseconds since 1970; the end is no part of it.
         per: one of the aggregation's durations.
         condition: over the found columns, of step 0; compiled by ``compile_filter``.
-        now_ms: the clock, not earlier than that of the last event.
+        now_ms: the clock, not earlier than that of the last event.  With tables rows leave by
+            timers alone: they would be missing here.
         groups: the numbers of the groups to look at, None for all: see ``groups_with``.
 
     Returns:
         Rows in ``aggregation.schema``: ``AGG_TIMESTAMP`` and the outputs of the select clause.
     """
-    aggregation.advance(now_ms)
-    rows = _outputs(aggregation, _merged(aggregation, within, per, groups))
+    if aggregation.tables is None:
+        aggregation.advance(now_ms)
+    rows = _outputs(aggregation, _merged(aggregation, within, per, groups), aggregation.groups)
     if condition is None or not rows.num_rows:
         return rows
     return rows.filter(pa.array(condition(Frame.of_rows(rows))))
+
+
+def find_joined(
+    aggregation: Aggregation, within: tuple[int, int], per: TimeUnit, groups: Longs | None
+) -> pa.RecordBatch:
+    """The rows of an aggregation in a store for a join, by bucket and group-by values.
+
+    The rows of its table must be there: see ``BucketReads.require``.  Nothing is closed, since
+    rows leave by timers alone.
+
+    Args:
+        aggregation: of which ``reads`` has tables.
+        within: see ``find``.
+        per: see ``find``.
+        groups: the numbers of the groups whose running cells are looked at, None for all.
+    """
+    assert aggregation.tables is not None, "it is in a store"
+    numbers = KeyNumbers(aggregation.groups.types, nulls_are_text=True)
+    merged = CellStore(aggregation.layout.base)
+    rows = aggregation.reads[per].rows(within)
+    merged.add(aggregation.tables.cells(per, rows, numbers), "")
+    for cells in _cells(aggregation, within, per, groups):
+        used, place = np.unique(cells.group, return_inverse=True)
+        columns = range(len(numbers.types))
+        keys = [aggregation.groups.values(column).take(used) for column in columns]
+        merged.add(replace(cells, group=numbers.number(keys, len(used), "")[place]), "")
+    order = np.lexsort((rank_of(numbers)[merged.groups], merged.buckets))
+    merged.keep(order, "")
+    return _outputs(aggregation, merged, numbers)
 
 
 def find_asked(
@@ -153,6 +187,17 @@ def _merged(
         if groups is not None:
             cells = cells.where(np.isin(cells.group, groups))
         merged.add(cells, "")
+    for cells in _cells(aggregation, within, per, groups):
+        merged.add(cells, "")
+    order = np.lexsort((merged.groups, merged.buckets))
+    merged.keep(order, "")
+    return merged
+
+
+def _cells(
+    aggregation: Aggregation, within: tuple[int, int], per: TimeUnit, groups: Longs | None
+) -> Iterator[Cells]:
+    """The cells of a span in the state, in buckets of ``per``."""
     for store, duration in _stores(aggregation, per):
         if not len(store):
             continue
@@ -170,13 +215,7 @@ def _merged(
         if len(chosen):
             cells = store.take(chosen)
             none = np.zeros(len(chosen), dtype=np.int64)
-            merged.add(
-                Cells(none, buckets, cells.group, cells.last, cells.values, cells.sets),
-                "",
-            )
-    order = np.lexsort((merged.groups, merged.buckets))
-    merged.keep(order, "")
-    return merged
+            yield Cells(none, buckets, cells.group, cells.last, cells.values, cells.sets)
 
 
 def _cells_of(store: CellStore, groups: Longs) -> Longs:
@@ -193,15 +232,15 @@ def _stores(aggregation: Aggregation, per: TimeUnit) -> Iterator[tuple[CellStore
         yield aggregation.running[duration], duration
 
 
-def _outputs(aggregation: Aggregation, merged: CellStore) -> pa.RecordBatch:
-    """The found rows of merged cells."""
+def _outputs(aggregation: Aggregation, merged: CellStore, groups: KeyNumbers) -> pa.RecordBatch:
+    """The found rows of merged cells, whose groups have the numbers of ``groups``."""
     layout, count = aggregation.layout, len(merged)
     if not count:
         return pa.RecordBatch.from_pylist([], aggregation.schema)
     cells = merged.take(np.arange(count))
     frame = Frame(count, {})
     for place, column in enumerate(layout.keys):
-        frame.add(column.step, column.name, aggregation.groups.values(place).take(cells.group))
+        frame.add(column.step, column.name, groups.values(place).take(cells.group))
     for number, base in enumerate(layout.base):
         if base.kind is BaseKind.LATEST:
             frame.add(LATEST, str(number), cells.values[number])

@@ -28,6 +28,7 @@ import pyarrow as pa
 from mesh.language.syntax import TimeUnit
 from mesh.language.syntax.expressions import UNIT_MS
 from mesh.model.stored import purge_channel, purge_schema, rows_channel
+from mesh.operators.aggregations.bucket_reads import BucketReads
 from mesh.operators.aggregations.buckets import bucket_starts
 from mesh.operators.aggregations.cells import Cells, CellStore, Order
 from mesh.operators.aggregations.dictionary import KeyNumbers
@@ -90,7 +91,7 @@ class Aggregation:
 
     ``purging``: None to keep everything.  ``zone``: the time zone of hours and longer durations.
     ``layout``: that of ``definition``, if it is known.  ``tables``: of its store; None to keep
-    closed cells in the state.
+    closed cells in the state.  ``is_joined``: whether queries look rows of its tables up.
     """
 
     def __init__(
@@ -100,6 +101,8 @@ class Aggregation:
         zone: str | None = None,
         layout: Layout | None = None,
         tables: AggregationTables | None = None,
+        *,
+        is_joined: bool = False,
     ) -> None:
         self.name = definition.schema.name
         self.schema = definition.schema.arrow
@@ -113,6 +116,12 @@ class Aggregation:
         self.tables = tables
         #: Rows for the tables since the last ``take_leaving``.
         self._leaving: list[LeavingRows] = []
+        #: By duration, the rows of tables that joins find; empty without joins.
+        self.reads: dict[TimeUnit, BucketReads] = {}
+        if tables is not None and is_joined:
+            self.reads = {duration: BucketReads(table) for duration, table in tables.items()}
+        #: The first position of the present run.
+        self.position = 0
         #: Finds the rows of a duration's table in a span; None where there is no table.
         self.find_rows: Callable[[TimeUnit, int, int], pa.RecordBatch] | None = None
         types = [column.type for column in definition.group_by]
@@ -255,6 +264,8 @@ class Aggregation:
         place = self.durations.index(duration)
         due_ms = cells.arrival + self._length_ms(duration)
         rows = self.tables.rows(duration, cells, self.groups)
+        if duration in self.reads:
+            self.reads[duration].leave(rows, self.position)
         self._leaving.append(
             LeavingRows(rows_channel(self.tables[duration].name), place, due_ms, rows)
         )
@@ -349,6 +360,7 @@ class Aggregation:
         parts |= {f"values{n}": one.snapshot() for n, one in self._set_values.items()}
         for kind, stores in (("running", self.running), ("closed", self.closed)):
             parts |= {f"{kind}-{d}": store.snapshot() for d, store in stores.items()}
+        parts |= {f"left-{d}": reads.snapshot() for d, reads in self.reads.items()}
         return namespaced(parts)
 
     def restore(self, state: State) -> None:
@@ -366,6 +378,8 @@ class Aggregation:
         for kind, stores in (("running", self.running), ("closed", self.closed)):
             for duration, store in stores.items():
                 store.restore(subset(state, f"{kind}-{duration}"))
+        for duration, reads in self.reads.items():
+            reads.restore(subset(state, f"left-{duration}"))
 
 
 def _with(cells: Cells, arrival: Longs, bucket: Longs) -> Cells:

@@ -36,11 +36,17 @@ class AggregationNode:
     """``define aggregation A from S[..]#f(..) select .. group by .. aggregate ..``.
 
     ``fault``: the schema of the fault stream of its source, if that has a reader.  ``zone``: the
-    time zone of hours and longer durations, None for UTC.
+    time zone of hours and longer durations, None for UTC.  ``is_joined``: whether queries join it.
     """
 
     def __init__(
-        self, definition: BoundAggregation, timer: int, fault: pa.Schema | None, zone: str | None
+        self,
+        definition: BoundAggregation,
+        timer: int,
+        fault: pa.Schema | None,
+        zone: str | None,
+        *,
+        is_joined: bool = False,
     ) -> None:
         self._stream = definition.input.schema.name
         self._schema = definition.input.schema.arrow
@@ -49,7 +55,9 @@ class AggregationNode:
         self._failures = Failures()
         layout = Layout.of(definition)
         tables = tables_of(definition, layout, current().shard)
-        self.cells = Aggregation(definition, purging_of(definition), zone, layout, tables)
+        self.cells = Aggregation(
+            definition, purging_of(definition), zone, layout, tables, is_joined=is_joined
+        )
 
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """Add events; the output is those that failed, and rows for tables."""

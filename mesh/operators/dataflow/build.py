@@ -40,7 +40,7 @@ from mesh.plan.bound import (
     TableCheck,
     walk,
 )
-from mesh.plan.dependencies import expressions, handler_expressions
+from mesh.plan.dependencies import expressions, handler_expressions, joined_aggregations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -104,6 +104,7 @@ class DataflowBuilder:
         ]
         self.parts += [self._window(window) for window in app.windows]
         zone = zone_of(app.annotations)
+        self._joined = joined_aggregations(app)
         self.parts += [self._aggregation(one, zone) for one in app.aggregations]
         elements: list[BoundQuery | BoundPartition] = [*app.queries, *app.partitions]
         numbers = {id(query): number for number, query in enumerate(app.queries)}
@@ -161,7 +162,9 @@ class DataflowBuilder:
         fault = self._faults.get(stream)
 
         def make(timer: int) -> NodeOperator:
-            work = self.aggregations[name] = AggregationNode(definition, timer, fault, zone)
+            work = self.aggregations[name] = AggregationNode(
+                definition, timer, fault, zone, is_joined=name in self._joined
+            )
             return work
 
         reads = _asked(handler_expressions(definition.input.handlers))

@@ -7,7 +7,7 @@ the groups of these values are looked at.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,17 +16,19 @@ import pyarrow as pa
 from mesh.functions.vectors import Vector
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
-from mesh.operators.aggregations.find import find, groups_with, key_place
+from mesh.operators.aggregations.find import find, find_joined, groups_with, key_place
 from mesh.operators.aggregations.rollup import Aggregation
 from mesh.operators.aggregations.times import duration_named, span_between
 from mesh.operators.base import concat, no_rows
 from mesh.operators.environment import current, using
 from mesh.operators.expressions import columns_of, compile_expression, compile_filter, conjuncts
 from mesh.operators.frame import Frame
+from mesh.operators.tables.pushed import Pushed
 from mesh.plan.bound import BinaryExpression, Column
+from mesh.plan.bound.expressions import TABLE_STEP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mesh.language.syntax import TimeUnit
     from mesh.operators.base import Longs
@@ -87,6 +89,8 @@ class AggregationLookup:
         self._never = source.on is not None and source.on.type is not AttributeType.BOOL
         self._written = source.on
         self._equal: _KeyEquality | None = None
+        #: Of an aggregation in a store, the part of ``on`` that its database evaluates.
+        self._pushed: Pushed | None = None
         self._is_ready = False
 
     @property
@@ -101,6 +105,9 @@ class AggregationLookup:
         if self._written is not None and not self._never:
             with using(self._environment):
                 self._equal = next(_equalities(self._written, self._step, self._cells), None)
+        if self._cells.reads:
+            with using(self._environment):
+                self._pushed = Pushed(_of_keys(self._written, self._step, self._cells))
 
     def find(self, frame: Frame, asks: Longs, clock_ms: Longs, schema: pa.Schema) -> Answer:
         """The rows that events find; where a question can't be read, the event fails.
@@ -122,6 +129,7 @@ class AggregationLookup:
         for question, events in questions.items():
             spans[events] = question.within
         add_spans(frame, spans)
+        self._require(frame, questions)
         for question, events in questions.items():
             found, row, place = self._answer(question, np.array(events), frame, clock_ms)
             rows.append(row)
@@ -135,9 +143,33 @@ class AggregationLookup:
         order = np.argsort(row, kind="stable")
         return Answer(row[order], place[order], concat(parts), spans)
 
+    def load(self, frame: Frame) -> None:
+        """Load what the rows of ``frame`` may find of an aggregation in a store.
+
+        Raises:
+            MeshError: a database does not answer.
+        """
+        if not self._is_ready:
+            self._prepare()
+        if self._pushed is not None:
+            asks = np.arange(frame.length)
+            self._require(frame, self._questions(frame, asks, np.zeros(frame.length, np.int64)))
+
+    def _require(self, frame: Frame, questions: Mapping[Question, Sequence[int]]) -> None:
+        if self._pushed is None or self._never:
+            return
+        for question, events in questions.items():
+            own = frame.pairs(np.array(events), Frame(0, {}), np.empty(0, dtype=np.int64))
+            reads = self._cells.reads[question.per]
+            reads.require(question.within, self._pushed.lookups(own))
+
     def _questions(self, frame: Frame, asks: Longs, clock_ms: Longs) -> dict[Question, list[int]]:
         """The events that ask each question, the earlier questions first."""
-        moments = self._cells.moments(clock_ms[asks]).tolist()
+        if self._pushed is None:
+            moments = self._cells.moments(clock_ms[asks]).tolist()
+        else:
+            # What is closed makes no difference to them.
+            moments = [(0, 0)] * len(asks)
         columns = [_values(one, frame, asks) for one in (self._per, *self._ends)]
         known: dict[tuple[Any, ...], tuple[tuple[int, int], TimeUnit] | str] = {}
         found: dict[Question, list[int]] = {}
@@ -180,7 +212,10 @@ class AggregationLookup:
         if equal is not None and equal.key is not None and wanted is not None:
             groups = groups_with(cells, equal.key, list(dict.fromkeys(wanted)))
         now_ms = int(clock_ms[events].max())
-        found = find(cells, question.within, question.per, now_ms=now_ms, groups=groups)
+        if self._pushed is None:
+            found = find(cells, question.within, question.per, now_ms=now_ms, groups=groups)
+        else:
+            found = find_joined(cells, question.within, question.per, groups)
         if equal is None or wanted is None:
             row = np.repeat(events, found.num_rows)
             place = np.tile(np.arange(found.num_rows), len(events))
@@ -246,6 +281,39 @@ def _equalities(on: BoundExpression, step: int, cells: Aggregation) -> Iterator[
                 key = key_place(own.name, cells)
                 found.append(_KeyEquality(own.name, key, compile_expression(other)))
     return iter(sorted(found, key=lambda one: one.key is None))
+
+
+def _of_keys(on: BoundExpression | None, step: int, cells: Aggregation) -> BoundExpression | None:
+    """The parts of ``on`` that compare group-by columns, as conditions of a table's rows.
+
+    A group-by attribute without a value has one in tables, so ``is null`` is no part.
+    """
+    whole: BoundExpression | None = None
+    for part in conjuncts(on) if on is not None else ():
+        found = _of_table(part, step, cells)
+        if found is not None:
+            whole = found if whole is None else _and(whole, found)
+    return whole
+
+
+def _and(left: BoundExpression, right: BoundExpression) -> BoundExpression:
+    return BinaryExpression(BinaryOperator.AND, left, right, AttributeType.BOOL)
+
+
+def _of_table(part: BoundExpression, step: int, cells: Aggregation) -> BoundExpression | None:
+    """A comparison of group-by columns, or several with ``and`` and ``or``; None for others."""
+    match part:
+        case Column() if part.step == step:
+            place = key_place(part.name, cells)
+            if place is None:
+                return None
+            return replace(part, name=cells.layout.keys[place].name, step=TABLE_STEP)
+        case BinaryExpression():
+            left, right = (_of_table(one, step, cells) for one in (part.left, part.right))
+            return None if left is None or right is None else replace(part, left=left, right=right)
+        case _:
+            is_given = all(column.step != step for column in columns_of(part))
+            return part if is_given else None
 
 
 def _is_same_kind(own: BoundExpression, other: BoundExpression) -> bool:

@@ -69,6 +69,11 @@ class LookedUpTable(WrittenTable):
         """Whether rows stay at hand: what was read is not repeated after a failure then."""
         return self._cache is not None
 
+    @property
+    def read_name(self) -> str:
+        """See ``Repeated``."""
+        return self.schema.name
+
     # Loading
 
     def require(self, lookups: Iterable[Clause]) -> None:

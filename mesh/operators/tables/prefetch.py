@@ -1,8 +1,9 @@
-"""Rows of tables in databases that the events of a run may need, loaded with few statements.
+"""Rows of databases that the events of a run may need, loaded with few statements.
 
-Queries that share tables are run event by event, and each event would ask the database by itself.
-So before a run the conditions of queries that read a stream directly are looked up for all of its
-events at once.  Events that a filter stops are among them: more rows come than are needed.
+Queries that share tables or aggregations are run event by event, and each event would ask the
+database by itself.  So before a run the conditions of queries that read a stream directly are
+looked up for all of its events at once.  Events that a filter stops are among them: more rows come
+than are needed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.frame import Frame
+from mesh.operators.joins.aggregation_lookup import AggregationLookup
 from mesh.operators.joins.lookup_input import of_table
 from mesh.operators.tables.looked_up import LookedUpCondition, LookedUpTable
 from mesh.plan.bound import (
@@ -32,9 +34,10 @@ from mesh.plan.bound import (
 )
 from mesh.plan.bound import Answer as Reads
 from mesh.plan.bound.expressions import OUTPUT_STEP, TABLE_STEP
+from mesh.plan.stores import stored_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from mesh.operators.base import EventBatch
     from mesh.operators.tables.app_table import AppTable
@@ -51,8 +54,12 @@ class Prefetch:
         """Compile them; inside of ``using``."""
         self._tables = {n: t for n, t in tables.items() if isinstance(t, LookedUpTable)}
         self._wanted: dict[str, list[tuple[int, LookedUpCondition]]] = {}
+        self._asked: dict[str, list[tuple[int, AggregationLookup]]] = {}
         inside = (query for partition in app.partitions for query in partition.queries)
-        for query in (*app.queries, *inside) if self._tables else ():
+        stored = {one.schema.name for one in app.aggregations if stored_in(one) is not None}
+        for query in (*app.queries, *inside) if self._tables or stored else ():
+            for stream, step, lookup in _aggregations(query, stored):
+                self._asked.setdefault(stream, []).append((step, lookup))
             for stream, step, table, on in self._conditions(query):
                 condition = LookedUpCondition(on, self._tables[table])
                 self._wanted.setdefault(stream, []).append((step, condition))
@@ -63,9 +70,12 @@ class Prefetch:
         Raises:
             MeshError: a database does not answer.
         """
-        if not self._wanted:
+        if not self._wanted and not self._asked:
             return
         for stream, events in entering:
+            for step, lookup in self._asked.get(stream, ()):
+                if len(events) >= _EVENTS_MIN:
+                    lookup.load(Frame.of_events(events, step))
             for step, condition in self._wanted.get(stream, ()):
                 if len(events) >= _EVENTS_MIN:
                     condition.require(Frame.of_events(events, step))
@@ -127,6 +137,28 @@ class Prefetch:
         for part in parts[1:]:
             whole = BinaryExpression(BinaryOperator.AND, whole, part, AttributeType.BOOL)
         return whole
+
+
+def _aggregations(
+    query: BoundQuery, stored: Collection[str]
+) -> Iterator[tuple[str, int, AggregationLookup]]:
+    """Of a join with an aggregation in a store: stream, its step, and the look-up."""
+    join = query.input
+    if not isinstance(join, BoundJoin) or join.within is None:
+        return
+    for step, (source, other) in enumerate(((join.left, join.right), (join.right, join.left))):
+        if source.kind is not SourceKind.STREAM or other.kind is not SourceKind.AGGREGATION:
+            continue
+        own = [join.per, join.within.start, join.within.end]
+        is_known = all(
+            (isinstance(part, Column) and part.step != step)
+            or _is_known(part, step, source.schema.names)
+            for one in (*own, join.on)
+            if one is not None
+            for part in walk(one)
+        )
+        if is_known and other.schema.name in stored:
+            yield source.schema.name, step, AggregationLookup(join, 1 - step)
 
 
 def _is_of(on: BoundExpression, step: int, source: BoundStream) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -19,14 +19,36 @@ from mesh.model.lookup import ReadRun
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    import pyarrow as pa
+
     from mesh.operators.dataflow.merge import MergedRun
-    from mesh.operators.tables.looked_up import LookedUpTable
+
+
+class Repeated(Protocol):
+    """Rows of a table in a database, of which those that a run has read can be found again."""
+
+    @property
+    def read_name(self) -> str:
+        """Its name in read runs."""
+        ...
+
+    def take_reads(self) -> pa.RecordBatch | None:
+        """The rows that came since the last call; None if none were asked for."""
+        ...
+
+    def repeat(self, rows: pa.RecordBatch | None, *, continues: bool) -> None:
+        """Have the rows of an earlier run at hand, and ask for no others from now on."""
+        ...
+
+    def ask_again(self) -> None:
+        """Ask the database again: no earlier run is left."""
+        ...
 
 
 class Replay:
     """Cuts merged events at the ends of earlier read runs, and gives tables their rows."""
 
-    def __init__(self, tables: Sequence[LookedUpTable]) -> None:
+    def __init__(self, tables: Sequence[Repeated]) -> None:
         self._tables = tables
         self._runs: deque[ReadRun] = deque()
         self._has_begun = False
@@ -49,7 +71,7 @@ class Replay:
             if not self._has_begun:
                 self._has_begun = True
                 for table in self._tables:
-                    table.repeat(run.rows.get(table.schema.name), continues=run.continues)
+                    table.repeat(run.rows.get(table.read_name), continues=run.continues)
             count = sum(len(one.index) for one in ready)
             rest = run.until - self.taken
             if count < rest or (count == rest and known_ms < run.known_ms):
@@ -68,14 +90,14 @@ class Replay:
         self.taken += sum(len(one.index) for one in ready)
         yield ready, known_ms
 
-    def read(self, known_ms: int, *, continues: bool) -> ReadRun | None:
-        """The read run that has just ended; None if nothing was looked up."""
+    def read(self, known_ms: int, *, continues: bool, writes: bool) -> ReadRun | None:
+        """The read run that has just ended; None if nothing was looked up, and not ``writes``."""
         asked = [table.take_reads() for table in self._tables]
-        if self._runs or all(one is None for one in asked):
+        if self._runs or (not writes and all(one is None for one in asked)):
             return None
         self.number += 1
         named = zip(self._tables, asked, strict=True)
-        rows = {table.schema.name: one for table, one in named if one is not None}
+        rows = {table.read_name: one for table, one in named if one is not None}
         return ReadRun(self.number, self.taken, known_ms, continues or self._has_repeated, rows)
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from mesh import traces
 from mesh.connect.contract import UnavailableError
 from mesh.connect.spec import Kind, value_of
 from mesh.errors import MeshError
@@ -114,6 +115,7 @@ class HttpSink:
                 content=record.payload,
                 headers=[
                     ("Content-Type", self._type), *pairs, ("Idempotency-Key", record.key),
+                    *traces.outgoing(pairs),
                 ],
             )  # fmt: skip
         except MeshError as error:

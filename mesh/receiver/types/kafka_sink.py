@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh import traces
 from mesh.connect.contract import RefusedRecordsError, UnavailableError, payloads_of
 from mesh.connect.extras import library
 from mesh.receiver.types.kafka import reason_of, settings
@@ -190,6 +191,9 @@ class KafkaSink:
         assert self._producer is not None
         if not topic:
             raise _Refused(0, "the topic has no name")
+        if headers := traces.outgoing():
+            self._produce_traced(topic, messages, list(headers))
+            return
         if self._producer.produce_batch(topic, messages) == len(messages):
             return
         for at, message in enumerate(messages):
@@ -198,6 +202,19 @@ class KafkaSink:
                 self._failed.append((error, b""))
             elif error is not None:
                 raise _Refused(at, str(error.str()))
+
+    def _produce_traced(
+        self, topic: str, messages: list[dict[str, Any]], headers: list[Any]
+    ) -> None:
+        """Hand over messages one by one: the client's batches have no headers."""
+        assert self._producer is not None
+        for at, message in enumerate(messages):
+            try:
+                self._producer.produce(topic, headers=headers, **message)
+            except self._kafka.KafkaException as error:
+                if error.args[0].code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE:
+                    raise _Refused(at, reason_of(error)) from error
+                self._failed.append((error.args[0], b""))
 
     def _on_failure(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:

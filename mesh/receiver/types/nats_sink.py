@@ -9,6 +9,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NoStreamResponseError
 
+from mesh import traces
 from mesh.connect.contract import UnavailableError
 from mesh.connect.spec import Kind, value_of
 from mesh.receiver.nats_server import connect
@@ -93,6 +94,7 @@ class NatsSink:
             # It would end the header block, or begin another header.
             return "a header holds a line break"
         headers = {"Content-Type": self._type, **dict(pairs), "Nats-Msg-Id": record.key}
+        headers |= traces.outgoing(pairs)
         if len(record.payload) > self._client.max_payload:
             return f"the server accepts {self._client.max_payload} bytes"
         if options.get("acks"):

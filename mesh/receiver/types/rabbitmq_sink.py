@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from mesh import traces
 from mesh.connect.contract import UnavailableError
 from mesh.connect.extras import library
 from mesh.connect.spec import Kind, value_of
@@ -86,7 +87,7 @@ class RabbitSink:
             return str(error)
         return pika.Message(
             record.payload,
-            headers=dict(pairs),
+            headers=dict((*pairs, *traces.outgoing(pairs))),
             content_type=self._type,
             delivery_mode=int(own.get("delivery.mode") or 2),
             priority=priority,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -91,7 +92,7 @@ class Driver:
         file = home / "setup.json"
         archive = class_archive.java_option(class_archive.default_path())
         file.write_text(json.dumps(asdict(replace(setup, scratch=str(home), java=archive))))
-        self._log = home / "log"
+        self._log, self._checkpoint = home / "log", setup.checkpoint
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, Path(__file__).with_name("driver.py"), file],
@@ -182,10 +183,13 @@ class Driver:
         return self.log if self._wait() else ""
 
     def _wait(self) -> int:
-        try:
-            return self._process.wait(DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"the driver hangs\n{self.log}") from None
+        before = -1
+        # As long as it goes on: a busy machine needs long for many batches.
+        while (planned := batches(self._checkpoint)) > before:
+            before = planned
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self._process.wait(DEADLINE_S)
+        raise AssertionError(f"the driver hangs\n{self.log}")
 
 
 def spark_home(directory: Path) -> Path:

@@ -108,9 +108,15 @@ class Relay:
             raise self._error
 
     def finish(self, timeout_s: float = 60.0) -> None:
-        """Make it copy the rest, and wait for that; raises the error that ended it."""
+        """Make it copy the rest, and wait for that; raises the error that ended it.
+
+        ``timeout_s`` is the longest that one batch may take: all take long on a busy machine.
+        """
         self._ending.set()
-        self._thread.join(timeout_s)
+        before = -1
+        while self._thread.is_alive() and self.batches > before:
+            before = self.batches
+            self._thread.join(timeout_s)
         assert not self._thread.is_alive(), f"the relay hangs after {self.batches} batches"
         if self._error is not None:
             raise self._error
