@@ -574,6 +574,12 @@ class Executor:
         """Tables of aggregations that joins look up; their reader has to be set."""
         return [reads for cells in self._joined for reads in cells.reads.values()]
 
+    @property
+    def begun_tables(self) -> frozenset[str]:
+        """The tables in databases that had no part in a restored state."""
+        begun = (self._tables[name] for name in self._tables.begun)
+        return frozenset(one.stored.name for one in begun if isinstance(one, WrittenTable))
+
     def fill(self, table: str, rows: pa.RecordBatch) -> None:
         """Give a table in a store the rows of its database, before any event."""
         for one in self._tables.values():

@@ -63,7 +63,8 @@ def store_of(
         raise not_supported(
             f"on.error='{on_error}' of a store",
             annotation.position,
-            hint="Leave it out: events wait in their channel while the database is away.",
+            hint="Leave it out: events wait in their channel while the database is away, and rows "
+            "that no database takes are failed events.",
         )
     name = annotation.get("table.name")
     if name is not None and not 0 < len(name) <= _TABLE_LENGTH_MAX:

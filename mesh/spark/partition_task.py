@@ -194,6 +194,8 @@ class PartitionRun:
             partition.ahead = manifest.ahead
             partition.executor.restore(local.load(manifest))
             partition.restore_clocks(manifest.clocks)
+            if partition.stores is not None:
+                partition.stores.continue_from(partition.executor)
         elif self._number in self._task.restored or not local.is_empty():
             raise MeshError(
                 "MESH-S100",

@@ -154,11 +154,26 @@ class StoreOutput:
                 # All rows come from the events that follow.
                 continue
             if writer.position:
-                log.warning(
-                    "a table begins with rows that later events may have changed already",
-                    extra=fields(tables=", ".join(table.name for table in tables)),
-                )
+                _warn(tables)
             for table in tables:
+                executor.fill(table.name, writer.rows(table))
+
+    def continue_from(self, executor: Executor) -> None:
+        """Give tables that had no part in a restored state the rows of their database.
+
+        Another text of the app has them, or defines them in another way.
+
+        Raises:
+            MeshError: see ``commit``.
+        """
+        for writer, tables in self._kept.items():
+            begun = [table for table in tables if table.name in executor.begun_tables]
+            if not begun:
+                continue
+            writer.open()
+            if writer.position > executor.outputs_count:
+                _warn(begun)
+            for table in begun:
                 executor.fill(table.name, writer.rows(table))
 
     def take(self, runs: Sequence[OutputRun]) -> list[OutputRun]:
@@ -204,6 +219,13 @@ class StoreOutput:
         """Close the connections."""
         for writer in self._rows:
             writer.close()
+
+
+def _warn(tables: Sequence[StoredTable]) -> None:
+    log.warning(
+        "a table begins with rows that later events may have changed already",
+        extra=fields(tables=", ".join(table.name for table in tables)),
+    )
 
 
 def _joined(kept: Sequence[StoredRows]) -> list[StoredRows]:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 class Tables(dict[str, AppTable]):
     """All tables of an app, shared by its queries and by the keys of its partitions."""
 
+    #: The names of tables that began without a state, among others that had one.
+    begun: tuple[str, ...] = ()
+
     def define(self, definitions: Iterable[BoundTable]) -> None:
         """Make the tables; inside of ``using``, so that their conditions find functions."""
         for definition in definitions:
@@ -42,6 +45,11 @@ class Tables(dict[str, AppTable]):
         return namespaced({name: table.snapshot() for name, table in self.items()})
 
     def restore(self, state: State) -> None:
-        """Restore the rows."""
+        """Restore the rows; a table without a state begins."""
+        self.begun = tuple(
+            name
+            for name in self
+            if not any(key.startswith(f"{name}/") for key in (*state.pieces, *state.scalars))
+        )
         for name, table in self.items():
             restore_subset(table, state, name)
