@@ -121,7 +121,7 @@ def running(
     )
     directory = bench.directory / spec.name
     directory.mkdir()
-    query, _ = spark_query.start(
+    query, *_ = spark_query.start(
         spark,
         InstanceIO(group, assignment),
         directory,

@@ -7,7 +7,7 @@ cost of a run does not depend on its size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -16,19 +16,32 @@ from mesh.model.histogram import LATENCY_BOUNDS_S
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+#: Times, ms since 1970, and the number of events that each stands for.
+Sample: TypeAlias = "tuple[Any, list[int]]"
 #: Of the type of the times: others would have all of them converted.
 _BOUNDS_MS: Final = np.array([round(bound * 1000) for bound in LATENCY_BOUNDS_S], np.int64)
 #: Events of a run that are looked at, about.
 SAMPLES: Final = 16
 
 
-def count(runs: Iterable[tuple[Sequence[Any], Sequence[int]]]) -> tuple[tuple[int, ...], float]:
+def sample(column: Any) -> Sample:
+    """Some times of an int64 column of Arrow, in order, and the number that each stands for."""
+    size = len(column)
+    step = max(1, -(-size // SAMPLES))
+    # The last one stands for the rest.
+    weights = [step] * ((size - 1) // step) + [size - (size - 1) // step * step] if size else []
+    return column.to_numpy(zero_copy_only=False)[::step], weights
+
+
+def count(
+    runs: Iterable[tuple[Iterable[Any], Sequence[int]]],
+) -> tuple[tuple[int, ...], float]:
     """The latencies of the events of some runs.
 
     Args:
         runs: for each, int64 columns of Arrow with the broker's times, ms since 1970, each in
-            order; and when their output was published, by this machine's clock: empty if it was
-            not.
+            order, or samples of them; and when their output was published, by this machine's
+            clock: empty if it was not.
 
     Returns:
         The number of events in each bucket of ``LATENCY_BOUNDS_S``, empty without events; and the
@@ -37,13 +50,10 @@ def count(runs: Iterable[tuple[Sequence[Any], Sequence[int]]]) -> tuple[tuple[in
     waits, weights = [], []
     for columns, published_ms in runs:
         for column in columns if published_ms else ():
-            size = len(column)
-            if not size:
-                continue
-            step = -(-size // SAMPLES)
-            waits.append(published_ms[0] - column.to_numpy(zero_copy_only=False)[::step])
-            # The last one stands for the rest.
-            weights += [step] * ((size - 1) // step) + [size - (size - 1) // step * step]
+            times, stand_for = column if isinstance(column, tuple) else sample(column)
+            if stand_for:
+                waits.append(published_ms[0] - times)
+                weights += stand_for
     if not waits:
         return (), 0.0
     waits_ms = np.maximum(np.concatenate(waits), 0)

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from mesh.model.histogram import LATENCY_BOUNDS_S, Histogram, quantile
-from mesh.spark.latency import SAMPLES, count
+from mesh.spark.dedicated_query.observing import end_ms, take_latencies
+from mesh.spark.latency import SAMPLES, count, sample
 
 NOW = 1_795_440_000_000
 
@@ -52,3 +53,27 @@ def test_quantiles_are_within_their_bucket() -> None:
     assert quantile((0, 10, 0, 0), bounds, 0.5) == 1.5
     assert quantile((5, 0, 5, 0), bounds, 0.99) == pytest.approx(3.96)
     assert quantile((0, 0, 0, 3), bounds, 0.5) == 4.0
+
+
+class Received:
+    """An accumulator of a driver."""
+
+    def __init__(self, *value: tuple[int, int, list[Any]]) -> None:
+        self.value = list(value)
+
+
+def test_batches_end_where_the_next_one_begins_and_later_ones_wait() -> None:
+    stored = sample(column(1000))
+    later = (9, NOW + 50, [stored])
+    received: Any = Received((6, NOW - 900, [stored]), (7, NOW - 800, [stored, stored]), later)
+    counts, sum_s = take_latencies(received, 7, NOW)
+    assert sum(counts) == 3
+    # The progress of batch 6 was missed: it ended before a task of batch 7 began.
+    assert sum_s == pytest.approx(0.2 + 2 * 1.0)
+    assert received.value == [later]
+    assert take_latencies(received, 8, NOW) == ((), 0.0)
+
+
+def test_the_end_of_a_batch_is_that_of_its_progress() -> None:
+    progress = {"timestamp": "2026-11-23T21:00:00.250Z", "durationMs": {"triggerExecution": 80}}
+    assert end_ms(progress) % 1000 == 330

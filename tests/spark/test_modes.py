@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from mesh import java
+from mesh.clock import SystemClock
 from mesh.functions.objects import from_binary
 from mesh.jetstream.channels import js_streams
 from mesh.model import names
@@ -19,6 +20,7 @@ from mesh.plan.build import plan
 from mesh.settings import SparkSettings
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query import query
+from mesh.spark.dedicated_query.observing import end_ms, take_latencies
 from mesh.spark.instance_io import METADATA, BatchLimits, InstanceIO, source_options, typed_schema
 from mesh.spark.shared_query import members
 from mesh.spark.shared_query.task import run
@@ -265,6 +267,24 @@ def broker(nats_server: NatsServer) -> Iterator[Broker]:
         connection.close()
 
 
+def each_event_counts_once(sampled: list[Any], began_ms: int) -> None:
+    """Latencies of queries are between the storing of events and the end of the batch.
+
+    Args:
+        sampled: for each query itself, what its tasks sample, and the number of its events.
+        began_ms: before the first event was stored.
+    """
+    for started, samples, count in sampled:
+        while not (any(found for _, _, found in samples.value) and started.lastProgress):
+            assert not started.awaitTermination(0.1)
+        last = max(number for number, _, _ in samples.value)
+        while started.lastProgress["batchId"] < last:
+            assert not started.awaitTermination(0.1)
+        counts, sum_s = take_latencies(samples, last, end_ms(started.lastProgress))
+        assert sum(counts) == count
+        assert 0 < sum_s < count * (SystemClock().wall_ms() - began_ms) / 1000
+
+
 @pytest.mark.nats
 @pytest.mark.spark
 @pytest.mark.slow
@@ -273,6 +293,8 @@ def test_a_dedicated_query_publishes_what_the_shared_one_does(
 ) -> None:
     spec = plan(APP).spec
     of_group = wirings(spec)
+    sampled: list[Any] = []
+    began_ms = SystemClock().wall_ms()
     assert {"one", "sets", "unmade"} < of_group.keys()
     # Its output is too large for a message of one group.
     large = json.dumps({**dict.fromkeys("kilfdb"), "k": "x" * 600_000}).encode()
@@ -302,14 +324,18 @@ def test_a_dedicated_query_publishes_what_the_shared_one_does(
         for name, io in of_group.items():
             directory = tmp_path / f"{name}-dedicated"
             directory.mkdir()
-            started, _ = query.start(
+            started, _, samples = query.start(
                 session, io, directory, nats=broker.nats, batch_rows_max=1000, offsets=None,
                 restored=frozenset(),
             )  # fmt: skip
             running.append(started)
+            if name != "unmade":
+                rows = typed_rows(io, "mesh-Modes-S", tmp_path).num_rows + len([large])
+                sampled.append((started, samples, rows))
         for stream in filled:
             while len(broker.events(stream, after[stream])) < len(shared[stream]):
                 assert not any(one.awaitTermination(0.1) for one in running)  # type: ignore[arg-type]
+        each_event_counts_once(sampled, began_ms)
         for one in running:
             one.stop()
     finally:

@@ -23,7 +23,7 @@ from mesh.control import instance_events as events
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
 from mesh.logs import fields
 from mesh.spark import drain, input_kept, snapshot_migration
-from mesh.spark.dedicated_query import query
+from mesh.spark.dedicated_query import observing, query
 from mesh.spark.instance_failures import is_nats_timeout, is_replaced, reason_of
 from mesh.spark.instance_metrics import InstanceMetrics
 from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from pyspark.accumulators import Accumulator
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from mesh.control.instance_events import Event, Instruction
+    from mesh.spark.dedicated_query.observing import Samples
     from mesh.spark.instance_context import InstanceContext
 
 log = logging.getLogger(__name__)
@@ -63,6 +65,8 @@ class _Run:
     states: TaskStates | None = None
     query: StreamingQuery | None = None
     is_up: bool = False
+    #: What its tasks have sampled.
+    samples: Accumulator[Samples] | None = None
     #: The ``haltPath`` of each source.
     halts: Sequence[Path] = ()
     halt: drain.Drain | None = None
@@ -233,7 +237,7 @@ class DedicatedInstance:
         """Start the query, or let it read on to ``until``."""
         run = self._run
         if run.query is None:
-            run.query, run.halts = query.start(
+            run.query, run.halts, run.samples = query.start(
                 self._session,
                 self.io,
                 run.directory,
@@ -278,6 +282,10 @@ class DedicatedInstance:
         if (progress["batchId"], progress["timestamp"]) != run.seen_batch:
             run.seen_batch = (progress["batchId"], progress["timestamp"])
             self._count(progress)
+            if run.samples is not None:
+                ended_ms = observing.end_ms(progress)
+                told = observing.take_latencies(run.samples, progress["batchId"], ended_ms)
+                self._metrics.count_runs((), 0.0, *told)
             if run.states is not None:
                 write_wakeups(self.io, run.directory, run.states)
         if not run.is_up:

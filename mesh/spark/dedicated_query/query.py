@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from mesh.model import names
 from mesh.spark import sink_rows
+from mesh.spark.dedicated_query.observing import SampledTask, new_samples
 from mesh.spark.instance_io import (
     SINK_SCHEMA,
     BatchLimits,
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+    from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from mesh.spark.dedicated_query.observing import Samples
     from mesh.spark.task_states import TaskStates
 
 #: Bounds a batch in bytes by the average message size: Arrow batches have no bound of their own
@@ -53,7 +56,7 @@ def start(
     restored: frozenset[int],
     message: MessageLimits = USUAL,
     states: TaskStates | None = None,
-) -> tuple[StreamingQuery, tuple[Path, ...]]:
+) -> tuple[StreamingQuery, tuple[Path, ...], Accumulator[Samples]]:
     """Start the query of an instance.
 
     Args:
@@ -68,7 +71,7 @@ def start(
         states: place of the states, if it is not the directory.
 
     Returns:
-        The query, and the ``haltPath`` of each of its sources.
+        The query, the ``haltPath`` of each of its sources, and what its tasks sample.
     """
     halts = _HaltPaths(directory)
     common = {
@@ -77,10 +80,13 @@ def start(
     }
     limits = BatchLimits(batch_rows_max, BATCH_BYTES, message)
     room = _room(nats)
+    samples = new_samples(session.sparkContext)
     if io.group.stateful:
-        rows = _stateful(session, io, directory, common, limits, restored, halts, room, states)
+        rows = _stateful(
+            session, io, directory, common, limits, restored, halts, room, states, samples
+        )
     else:
-        rows = _stateless(session, io, common, limits, halts, room)
+        rows = _stateless(session, io, common, limits, halts, room, samples)
     instance = io.assignment.instance
     # Spark looks a Python sink up in the active session of the calling thread.  Threads started
     # here have none, so "nats" would not be found.
@@ -102,7 +108,7 @@ def start(
         .outputMode("append")
         .start()
     )
-    return running, tuple(halts.context)
+    return running, tuple(halts.context), samples
 
 
 class _HaltPaths:
@@ -128,6 +134,7 @@ def _stateful(
     halts: _HaltPaths,
     room: int,
     states: TaskStates | None,
+    samples: Accumulator[Samples],
 ) -> DataFrame:
     # The operators, which sessions without dedicated queries do not load.
     from mesh.spark.partition_task import PartitionTask
@@ -138,7 +145,7 @@ def _stateful(
     options = source_options(io, parts, common, limits, wakeup)
     source = session.readStream.format("nats").options(**options, haltPath=halts.next()).load()
     task = PartitionTask(io, str(directory), restored, limits=limits.message, states=states)
-    return source.mapInArrow(_WithinSize(io, task, room), SINK_SCHEMA)
+    return source.mapInArrow(_WithinSize(io, SampledTask(task, samples), room), SINK_SCHEMA)
 
 
 def _stateless(
@@ -148,6 +155,7 @@ def _stateless(
     limits: BatchLimits,
     halts: _HaltPaths,
     room: int,
+    samples: Accumulator[Samples],
 ) -> DataFrame:
     inputs = io.input_streams(0)
 
@@ -156,24 +164,30 @@ def _stateless(
         reader = session.readStream.format("nats").options(**options, haltPath=halts.next())
         return reader.schema(typed_schema(inputs[js_stream].channel.stream)).load()
 
-    return stateless_rows(io, read, room)
+    return stateless_rows(io, read, room, samples)
 
 
-def stateless_rows(io: InstanceIO, read: Callable[[str], DataFrame], room: int) -> DataFrame:
+def stateless_rows(
+    io: InstanceIO,
+    read: Callable[[str], DataFrame],
+    room: int,
+    samples: Accumulator[Samples] | None = None,
+) -> DataFrame:
     """A group without state as rows for the sink.
 
     Args:
         io: of the instance.
         read: gives the typed rows of an input.
         room: most bytes of a payload.
+        samples: receives times of the rows; None for no latencies.
     """
     # As above.
     from mesh.spark.stateless_task import input_tasks
 
-    frames = [
-        read(js_stream).mapInArrow(_WithinSize(io, task, room), SINK_SCHEMA)
-        for js_stream, task in input_tasks(io).items()
-    ]
+    frames = []
+    for js_stream, task in input_tasks(io).items():
+        own = task if samples is None else SampledTask(task, samples)
+        frames.append(read(js_stream).mapInArrow(_WithinSize(io, own, room), SINK_SCHEMA))
     return reduce(lambda a, b: a.unionAll(b), frames)
 
 
