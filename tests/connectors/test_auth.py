@@ -46,7 +46,7 @@ def use(servers: str, **given: Any) -> None:
 def refused(servers: str, **given: Any) -> str:
     began_s = time.monotonic()
     with pytest.raises(RefusedError) as raised:
-        use(servers, **given)
+        use(servers, **{"timeoutS": "200", **given})
     assert time.monotonic() - began_s < AT_ONCE_S
     return str(raised.value)
 
