@@ -12,8 +12,9 @@ import pytest
 
 from mesh.jetstream import server
 from pyspark_nats.errors import RefusedError, UnavailableError
-from pyspark_nats.protocol import jetstream
-from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol import jetstream, link
+from pyspark_nats.protocol import tls as tls_module
+from pyspark_nats.protocol.connection import Connection, DisconnectedError
 from pyspark_nats.protocol.connection_options import connection_options
 from tests.support import jwts
 from tests.support.certificates import Authority
@@ -45,7 +46,7 @@ def use(servers: str, **given: Any) -> None:
 def refused(servers: str, **given: Any) -> str:
     began_s = time.monotonic()
     with pytest.raises(RefusedError) as raised:
-        use(servers, **given)
+        use(servers, **{"timeoutS": "200", **given})
     assert time.monotonic() - began_s < AT_ONCE_S
     return str(raised.value)
 
@@ -296,11 +297,27 @@ def test_a_client_certificate_may_say_who_we_are(serve: Serve, authority: Author
 
 def test_tls_before_the_first_line(serve: Serve, authority: Authority, tmp_path: Path) -> None:
     pair = authority.issue("server", hosts=("127.0.0.1",))
-    url = serve(tls(pair, authority.cert, "handshake_first: auto")).url
+    url = serve(tls(pair, authority.cert, "handshake_first: 500ms")).url
     use(url, tlsCa=authority.cert, tlsFirst="true")
     use(url, tlsCa=authority.cert)
     text = refused(url, tlsCa=Authority(tmp_path, "other").cert, tlsFirst="true")
     assert "is not trusted" in text
+
+
+def test_authorities_are_loaded_before_a_server_waits_for_tls(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def connect(*_: Any, **__: Any) -> None:
+        done.append("connect")
+        raise DisconnectedError("far away")
+
+    monkeypatch.setattr(tls_module, "context", lambda _: done.append("authorities"))
+    monkeypatch.setattr(link, "Transport", connect)
+    with pytest.raises(UnavailableError, match="no answer"):
+        use("nats://127.0.0.1:1", tlsCa=authority.cert, tlsFirst="true", timeoutS="0.01")
+    assert done[:2] == ["authorities", "connect"]
 
 
 def test_a_server_that_waits_for_tls_leads_to_the_option(

@@ -75,6 +75,11 @@ class Link:
         self.last_error = ""
         #: Whether the server has denied a subscription that only notifies.
         self.has_denied = False
+        if options.tls.is_first:
+            # A server with ``handshake_first: auto`` waits for TLS for 50 ms only, and loading the
+            # authorities may take longer.  An error comes again below, where it gets its meaning.
+            with contextlib.suppress(OSError):
+                tls.context(options.tls)
         # Servers from another one's ``INFO`` may not be reachable from here at all.
         first_s = _HURRY_S if is_hurried or server.is_learned else _HANDSHAKE_S
         self._transport = Transport(server.address, timeout_s=first_s)
