@@ -9,20 +9,27 @@ DELETE /siddhi-apps/revisions                               the backups of all a
 GET    /managers/kafkaDetails/{app}                         subjects that its groups read and write
 GET    /managers/roles?permissionSuffix=viewer              whether the user has that permission
 GET    /statistics, /system-details                         of this manager
+GET    /permissions/app/{product}                           ids of permissions by name: of MON
+GET    /permissions/{permission}/roles                      roles that have a permission
+GET    /permissions/auth/{permission}/{role}                whether a role has it
+
+Roles are fixed here, so permissions are neither made, removed, granted nor revoked.
 
 Keys may be added to an answer, none may be dropped: ``tests/cases/rest.yml`` has them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import platform
+import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import mesh
 from mesh.api.paths import route
 from mesh.api.responses import Json, json_body, user_of, values_of
 from mesh.errors import MeshError
-from mesh.model.access import ANYONE, SETS, Permission, current
+from mesh.model.access import ANYONE, ROLES, SETS, Permission, current
 from mesh.model.cluster import StatisticsLevel
 
 if TYPE_CHECKING:
@@ -64,6 +71,9 @@ class Originals:
             route("/managers/roles", self.has_role, "GET"),
             route("/statistics", self.statistics, "GET"),
             route("/system-details", self.system_details, "GET"),
+            route("/permissions/app/{product}", self.permissions, "GET"),
+            route("/permissions/{permission}/roles", self.roles_of, "GET"),
+            route("/permissions/auth/{permission}/{role}", self.role_has, "GET"),
         ]
 
     async def count(self, request: Request) -> Response:
@@ -134,6 +144,27 @@ class Originals:
         identity = current.get() or ANYONE
         return Json(any(some <= identity.everywhere for some in named(suffix)))
 
+    async def permissions(self, request: Request) -> Response:
+        """The permissions of a product of the system before, like MON, with their ids."""
+        head = f"{request.path_params['product']}."
+        names = [name for name in SETS if name.startswith(head)]
+        found = [{"permissionID": permission_id(n), "permissionString": n} for n in names]
+        return Json(found)
+
+    async def roles_of(self, request: Request) -> Response:
+        """The roles that have a permission for every app."""
+        may = SETS[_permission(request)]
+        return Json([{"id": name, "name": name} for name, own in ROLES.items() if may <= own])
+
+    async def role_has(self, request: Request) -> Response:
+        """Whether a role has a permission for every app."""
+        name, role = _permission(request), request.path_params["role"]
+        if role not in ROLES:
+            raise MeshError("MESH-A404", f'role "{role}" does not exist')
+        message = f"Checking permission for app:{permission_id(name)} role: {role} successful"
+        has = SETS[name] <= ROLES[role]
+        return Json({"code": 4, "type": "ok", "message": message, "hasPermission": has})
+
     async def set_statistics(self, request: Request) -> Response:
         """Switch the metrics of an app, or of all."""
         asked = await json_body(request, BODY_BYTES_MAX)
@@ -198,6 +229,22 @@ class Originals:
                 "meshVersion": mesh.__version__,
             }
         )
+
+
+def permission_id(name: str) -> str:
+    """The id of a permission, which is the one that the system before gave it."""
+    text = f"Permission[appName={name.partition('.')[0]}, permissionString={name}]"
+    digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
+    return str(uuid.UUID(bytes=digest, version=3))
+
+
+def _permission(request: Request) -> str:
+    """The name of a path's permission; MESH-A404 for an id of none."""
+    asked = request.path_params["permission"]
+    found = next((n for n in SETS if "." in n and permission_id(n) == asked), None)
+    if found is None:
+        raise MeshError("MESH-A404", f'permission "{asked}" does not exist')
+    return found
 
 
 def named(suffix: str) -> list[frozenset[Permission]]:

@@ -34,6 +34,7 @@ PARAMETERS: Final = {
     "token": "t", "secret": "db", "stream": "Orders", "sequence": "1",
     "other": "Shop",
     "kind": "User", "urn": "urn:x", "resource": "r", "unknown": "x",
+    "product": "MON", "permission": "d4525791-56cb-3379-9307-0e799eed1c85", "role": "admin",
 }  # fmt: skip
 #: A hash that is quick to check.
 HASH: Final = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$mZbVHJtcPJ7vv7gOZCpbFg"

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import yaml
 
-from mesh.api.originals import named
+from mesh.api.originals import named, permission_id
 from mesh.manager.manager import running
 from mesh.model.access import ROLES
 from mesh.model.cluster import StatisticsLevel
@@ -109,3 +109,7 @@ def test_levels_are_of_the_desired_state_and_restart_nothing(nats_server: NatsSe
 )  # fmt: skip
 def test_roles_are_those_of_the_original_and_ours(role: str, suffix: str, has: bool) -> None:
     assert any(some <= ROLES[role] for some in named(suffix)) is has
+
+
+def test_ids_of_permissions_are_those_of_the_originals_documentation() -> None:
+    assert permission_id("MON.consumer") == "f0c74633-2f07-3896-841a-154afb0c29da"

@@ -71,7 +71,11 @@ async def look_at_streams(planted: Planted, js: JetStreamContext, least: int) ->
 
 
 def look_at_answers(planted: Planted, api: str, auth: tuple[str, str]) -> None:
-    names = {"app": "Spy", "node": "w1", "id": "1", "kind": "User", "unknown": "x", "resource": "x"}
+    names = {
+        "app": "Spy", "node": "w1", "id": "1", "kind": "User", "unknown": "x", "resource": "x",
+        "stream": "S", "sequence": "1", "other": "Spy",
+        "product": "MON", "permission": "x", "role": "admin",
+    }  # fmt: skip
     with httpx.Client(base_url=api, auth=auth, timeout=30) as client:
         for route in ROUTES:
             method, _, path = route.partition(" ")
