@@ -6,9 +6,7 @@ published in this order.  Parquet and CSV are read by Arrow.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,10 +14,12 @@ import pyarrow as pa
 import pyarrow.compute
 from pyarrow import csv, dataset
 
-from mesh.errors import MeshError
+from mesh.plan import history_files
+from mesh.plan.history_files import PARQUET, unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 kernels: Any = pyarrow.compute
 #: Rows of one batch at most; of 8 partitions each gets an eighth.
 BATCH_ROWS: Final = 262_144
-_PARQUET: Final = (".parquet", ".pq")
-_CSV: Final = (".csv", ".csv.gz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +53,16 @@ class HistoryFiles:
 
     def __init__(self, root: str, path: str, schema: pa.Schema, time: str) -> None:
         self._schema, self._time = schema, time
-        self.paths = _found(root, path)
+        self.paths = history_files.found(root, path)
 
     def count(self) -> int:
         """The number of rows, as far as files tell without being read; 0 if one doesn't."""
-        if not all(path.name.endswith(_PARQUET) for path in self.paths):
+        if not all(path.name.endswith(PARQUET) for path in self.paths):
             return 0
         try:
             return sum(dataset.dataset(p, format="parquet").count_rows() for p in self.paths)
         except (pa.ArrowException, OSError) as error:
-            raise _unusable("a file can't be read", f"{error}") from error
+            raise unusable("a file can't be read", f"{error}") from error
 
     def batches(self) -> Iterator[Rows]:
         """The rows of all files; MESH-C161 at the first file that can't be read."""
@@ -72,14 +70,14 @@ class HistoryFiles:
             try:
                 yield from self._of_file(path)
             except (pa.ArrowException, OSError) as error:
-                raise _unusable(f"{path} can't be read", f"{error}") from error
+                raise unusable(f"{path} can't be read", f"{error}") from error
 
     def _of_file(self, path: Path) -> Iterator[Rows]:
         found = dataset.dataset(path, format=self._format(path))
         names = list(dict.fromkeys((*self._schema.names, self._time)))
         missing = [name for name in names if name not in found.schema.names]
         if missing:
-            raise _unusable(
+            raise unusable(
                 f'{path} has no column "{missing[0]}"',
                 f"Its columns: {', '.join(found.schema.names)}.",
             )
@@ -88,7 +86,7 @@ class HistoryFiles:
                 yield self._rows(path, batch)
 
     def _format(self, path: Path) -> dataset.FileFormat:
-        if path.name.endswith(_PARQUET):
+        if path.name.endswith(PARQUET):
             return dataset.ParquetFileFormat()
         kinds = {field.name: field.type for field in self._schema if field.name != self._time}
         options = csv.ConvertOptions(column_types=kinds)
@@ -97,13 +95,13 @@ class HistoryFiles:
     def _rows(self, path: Path, batch: pa.RecordBatch) -> Rows:
         times = batch.column(self._time)
         if times.null_count:
-            raise _unusable(f'{path} has a row without a time in "{self._time}"', "")
+            raise unusable(f'{path} has a row without a time in "{self._time}"', "")
         if pa.types.is_timestamp(times.type):
             # A timestamp without a zone is UTC.
             times = kernels.cast(times, pa.timestamp("ms", times.type.tz), safe=False)
             times = times.cast(pa.int64())
         elif not pa.types.is_integer(times.type):
-            raise _unusable(
+            raise unusable(
                 f'column "{self._time}" of {path} has no times but {times.type}',
                 "Times are timestamps, or whole numbers: milliseconds since 1970.",
             )
@@ -111,54 +109,3 @@ class HistoryFiles:
         rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         time_ms = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
         return Rows(rows, np.asarray(time_ms, np.int64))
-
-
-def _found(root: str, path: str) -> Sequence[Path]:
-    """The files of a path, in their order; hidden ones are left out."""
-    if "://" in path:
-        raise _unusable(
-            f"{path} is no path",
-            "History is read from files of the manager's machine; databases, Iceberg catalogs and "
-            "object stores are not.",
-        )
-    top = Path(os.path.realpath(root))
-    place = Path(os.path.realpath(top / path))
-    if not place.is_relative_to(top):
-        raise _unusable(f"{path} is outside of manager.history_dir", f"That is {top}.")
-    if not place.exists():
-        raise _unusable(f"there is no {path} in manager.history_dir", f"That is {top}.")
-    if place.is_file():
-        return [_checked(place, top)]
-    if any((place / "metadata").glob("*.metadata.json")):
-        raise _unusable(
-            f"{path} is an Iceberg table",
-            "Which of its files are current is in its metadata, and Iceberg is not read yet.",
-        )
-    inside = (
-        one
-        for one in place.rglob("*")
-        if one.is_file()
-        and not any(part.startswith((".", "_")) for part in one.relative_to(place).parts)
-    )
-    found = [_checked(one, top) for one in sorted(inside)]
-    if not found:
-        raise _unusable(f"{path} has no files", "Hidden files are left out.")
-    return found
-
-
-def _checked(path: Path, top: Path) -> Path:
-    if not Path(os.path.realpath(path)).is_relative_to(top):
-        raise _unusable(f"{path} is a link that leaves manager.history_dir", f"That is {top}.")
-    if not path.name.endswith((*_PARQUET, *_CSV)):
-        raise _unusable(f"{path} is neither Parquet nor CSV", "The name says which it is.")
-    return path
-
-
-def _unusable(what: str, detail: str) -> MeshError:
-    return MeshError(
-        "MESH-C161",
-        what,
-        detail=detail or None,
-        hint="History is Parquet (.parquet) or CSV (.csv, .csv.gz), a file or a directory; write "
-        "other data to Parquet first.",
-    )

@@ -26,6 +26,7 @@ from mesh.jetstream.server import die_with_parent
 from mesh.model import codec, names
 from mesh.model.begin import StartPosition, StartPositionKind, parse_start_position
 from mesh.model.history import Backfilled, HistoryReport, HistoryTask
+from mesh.plan import history_files
 from mesh.plan.history import entrances
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class Backfills:
         end = None if until is None else parse_start_position(until)
         spec = await self._planner.plan(text)
         groups = await self._planner.history(spec, stream)
+        await asyncio.to_thread(history_files.found, self._root, path)
         began_s = self._clock.monotonic_s()
         told = HistoryReport()
         cuts: dict[str, int] = {}

@@ -47,6 +47,7 @@ def test_files_are_read_in_the_order_of_their_paths(tmp_path: Path) -> None:
     ("path", "why"),
     [
         ("postgresql://host/table", "is no path"),
+        ("old\0", "has a character"),
         ("../outside", "outside of manager.history_dir"),
         ("leaves", "outside of manager.history_dir"),
         ("with-link", "is a link that leaves"),

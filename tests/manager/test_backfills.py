@@ -160,6 +160,13 @@ def test_an_app_whose_history_is_killed_is_removed(nats_server: NatsServer, tmp_
     parquet(tmp_path / "files" / "old", ROWS[:PAST])
 
     async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+        # A path that names no files is refused before there is an app.
+        with pytest.raises(MeshError, match="MESH-C161"):
+            await backfills(have, tmp_path / "files").backfill(
+                CHAIN.format(name="Late", source=""),
+                path="new", stream="Readings", time="at", until=None,
+            )  # fmt: skip
+        assert have.view.snapshot().app("Late") is None
         broken = backfills(have, tmp_path / "files", (sys.executable, "-c", KILLED))
         with pytest.raises(MeshError, match="MESH-C162"):
             await broken.backfill(
