@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import psutil
@@ -14,13 +13,11 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.manager import deployments
 from mesh.manager.waiting import until
-from pyspark_nats.protocol import connection
-from tests.support.backups import mesh
 from tests.support.history import CHAIN, FOREIGN, METER, backfills, events, parquet, publish
-from tests.support.played import Played
+from tests.support.played import play, played
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
@@ -33,30 +30,6 @@ COUNT, PAST = 160, 110
 ROWS = events(COUNT)
 #: Events that the first group lets pass, of all and of those that come live.
 PASSING, REST = (sum(row["watt"] >= 0 for row in some) for some in (ROWS, ROWS[PAST:]))
-
-
-def play(
-    nats_server: NatsServer,
-    directory: Path,
-    scene: Callable[[Mesh, ThreadPoolExecutor], Awaitable[None]],
-) -> None:
-    """Run a scene with a manager's service, and a thread for the groups."""
-
-    async def whole(runner: ThreadPoolExecutor) -> None:
-        async with mesh(nats_server, directory, "jetstream") as have:
-            await scene(have, runner)
-
-    with ThreadPoolExecutor(1) as runner:
-        try:
-            asyncio.run(whole(runner))
-        finally:
-            runner.submit(connection.close_shared).result()
-
-
-async def started(have: Mesh, app: str, hand: Hand, runner: ThreadPoolExecutor) -> Played:
-    one = Played(have, app, hand, runner)
-    await one.start()
-    return one
 
 
 def by_device(rows: list[list[object]]) -> dict[object, list[list[object]]]:
@@ -72,14 +45,14 @@ async def both(
 ) -> tuple[list[list[object]], list[list[object]]]:
     """The output of an app that has read all events, and of one that begins with their past."""
     await have.service.deploy(text.format(name="Live", source=""))
-    live = await started(have, "Live", hand, runner)
+    live = await played(have, "Live", hand, runner)
     await publish(have, "mesh.Live.Readings", ROWS)
     await live.until(stream, PASSING)
     done = await backfills(have, directory / "files").backfill(
         text.format(name="Late", source=""), path="old", stream="Readings", time="at", until=None
     )
     assert (done.rows, done.later, done.failed) == (PAST, 0, 0)
-    late = await started(have, "Late", hand, runner)
+    late = await played(have, "Late", hand, runner)
     await publish(have, "mesh.Late.Readings", ROWS[PAST:])
     await late.until(stream, REST)
     whole, after = live.rows(stream), late.rows(stream)
@@ -126,7 +99,7 @@ def test_the_live_stream_is_read_on_after_the_last_sequence_of_the_files(
         await js.add_stream(name="READINGS", subjects=["readings"])
         await publish(have, "readings", ROWS)
         await have.service.deploy(CHAIN.format(name="Live", source=FOREIGN))
-        live = await started(have, "Live", hand, runner)
+        live = await played(have, "Live", hand, runner)
         await live.until("Lasts", PASSING)
         with pytest.raises(MeshError, match="MESH-A422"):
             await backfills(have, tmp_path / "files").backfill(
@@ -138,7 +111,7 @@ def test_the_live_stream_is_read_on_after_the_last_sequence_of_the_files(
             path="old", stream="Readings", time="at", until=str(PAST),
         )  # fmt: skip
         assert done.cuts == {"READINGS": PAST}
-        late = await started(have, "Late", hand, runner)
+        late = await played(have, "Late", hand, runner)
         await late.until("Lasts", REST)
         await late.run(lambda: False, rounds=3)
         assert late.rows("Lasts") == live.rows("Lasts")[-REST:]
@@ -239,7 +212,7 @@ def test_a_history_whose_manager_is_killed_starts_again_with_the_next_deploy(
             path="old", stream="Readings", time="at", until=None,
         )  # fmt: skip
         assert done.rows == PAST
-        late = await started(have, "Late", hand, runner)
+        late = await played(have, "Late", hand, runner)
         await publish(have, "mesh.Late.Readings", ROWS[PAST:])
         await late.until("Lasts", REST)
         await late.stop()

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mesh.errors import MeshError
-from pyspark_nats.protocol import connection
 from tests.support.backup_groups import TEXT, totals
-from tests.support.backups import mesh
-from tests.support.played import Played
+from tests.support.played import play, played
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
@@ -28,31 +24,6 @@ SIMPLE = """@App:name('Pair')
 define stream Numbers (n long);
 @dist(execGroup='large') from Numbers[n > 5] select n insert into Large;
 """
-
-
-def play(
-    nats_server: NatsServer,
-    directory: Path,
-    scene: Callable[[Mesh, ThreadPoolExecutor], Awaitable[None]],
-) -> None:
-    """Run a scene with a manager's service, and a thread for the groups."""
-
-    async def whole(runner: ThreadPoolExecutor) -> None:
-        async with mesh(nats_server, directory, "jetstream") as have:
-            await scene(have, runner)
-
-    # Tasks keep a connection for each thread that they run in.
-    with ThreadPoolExecutor(1) as runner:
-        try:
-            asyncio.run(whole(runner))
-        finally:
-            runner.submit(connection.close_shared).result()
-
-
-async def played(have: Mesh, app: str, hand: Hand, runner: ThreadPoolExecutor) -> Played:
-    one = Played(have, app, hand, runner)
-    await one.start()
-    return one
 
 
 def refused(code: str, error: pytest.ExceptionInfo[MeshError]) -> None:

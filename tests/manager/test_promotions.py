@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.errors import MeshError
-from tests.manager.test_forks import play
 from tests.support.backup_groups import TEXT
+from tests.support.played import play
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -10,7 +10,7 @@ from mesh.errors import MeshError
 from mesh.lineage.why import Lineage
 from mesh.model import codec
 from mesh.model.lineage import Budget
-from tests.manager.test_forks import play, played
+from tests.support.played import play, played
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from mesh.clock import SystemClock
@@ -12,11 +13,15 @@ from mesh.model.cluster import Assignment
 from mesh.spark.instance_context import InstanceContext, InstanceOptions
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.shared_query.instance import SharedInstance
+from pyspark_nats.protocol import connection
+from tests.support.backups import mesh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from concurrent.futures import Executor
+    from pathlib import Path
 
+    from mesh.jetstream.server import NatsServer
     from mesh.model.cluster import AppRecord, InstanceStatus
     from tests.support.backups import Mesh
     from tests.support.shared_query import Hand
@@ -99,3 +104,29 @@ class Played:
         await self.run(lambda: False, rounds=5)
         for one in self.instances.values():
             await asyncio.to_thread(one.join)
+
+
+def play(
+    nats_server: NatsServer,
+    directory: Path,
+    scene: Callable[[Mesh, ThreadPoolExecutor], Awaitable[None]],
+) -> None:
+    """Run a scene with a manager's service, and a thread for the groups."""
+
+    async def whole(runner: ThreadPoolExecutor) -> None:
+        async with mesh(nats_server, directory, "jetstream") as have:
+            await scene(have, runner)
+
+    # Tasks keep a connection for each thread that they run in.
+    with ThreadPoolExecutor(1) as runner:
+        try:
+            asyncio.run(whole(runner))
+        finally:
+            runner.submit(connection.close_shared).result()
+
+
+async def played(have: Mesh, app: str, hand: Hand, runner: Executor) -> Played:
+    """The instances of an app, started."""
+    one = Played(have, app, hand, runner)
+    await one.start()
+    return one
