@@ -105,7 +105,6 @@ class Trace:
     def __init__(self, tracer: Any, name: str, attributes: dict[str, Any]) -> None:
         self._tracer = tracer
         self._name = name
-        self._is_sink = name.startswith("send ")
         self._attributes = {k.replace("_", "."): v for k, v in attributes.items()}
         self._began_ns = time.time_ns()
         self._parents: dict[str, Any] = {}
@@ -127,8 +126,11 @@ class Trace:
                 if self._span is not None:
                     self._span.add_link(context)
 
-    def _begin(self) -> Any:
-        """The span of the run, in the trace of its first message, with links to all."""
+    def _begin(self, *, sends: bool = False) -> Any:
+        """The span of the run, in the trace of its first message, with links to all.
+
+        The first call tells whether the run itself ``sends`` the messages, as a sink does.
+        """
         from opentelemetry import trace
 
         if self._span is None:
@@ -139,7 +141,7 @@ class Trace:
             self._span = self._tracer.start_span(
                 self._name,
                 first,
-                kind=trace.SpanKind.PRODUCER if self._is_sink else trace.SpanKind.CONSUMER,
+                kind=trace.SpanKind.PRODUCER if sends else trace.SpanKind.CONSUMER,
                 attributes=self._attributes,
                 links=[trace.Link(one) for one in contexts],
                 start_time=self._began_ns,
@@ -165,7 +167,7 @@ class Trace:
     @contextmanager
     def sending(self) -> Iterator[None]:
         """Let ``outgoing`` give the ``traceparent`` of this run's own span to the body."""
-        token = _sending.set(self._parent_text(self._begin()))
+        token = _sending.set(self._parent_text(self._begin(sends=True)))
         try:
             yield
         finally:
@@ -195,7 +197,7 @@ def begin(name: str, **attributes: Any) -> Trace | None:
     """The spans of a run that begins now; None if this process sends none.
 
     Args:
-        name: like ``process GROUP``, or ``send SINK``.
+        name: like ``process GROUP``.
         attributes: with ``_`` in the place of ``.``.
     """
     if not os.environ.get(ENDPOINT_VARIABLE):

@@ -105,7 +105,7 @@ class HistoryRun:
                 self._readers.setdefault(one.channel.id, []).append(group)
         self._entrances = entrances(spec, self.task.stream)
         for made in self._groups.values():
-            # What can't be run is found before hours of work.
+            # A part that can't be made is found before hours of work.
             for number in made.numbers:
                 made.part(number)
 

@@ -1,4 +1,4 @@
-"""What ends although ``wait_for`` of Python 3.11 has lost the first cancellation of its task.
+"""Tasks that end although ``wait_for`` of Python 3.11 has lost their first cancellation.
 
 It does so when the result comes in the same turn of the loop; nats-py waits with it.
 """

@@ -168,7 +168,7 @@ class AggregationLookup:
         if self._pushed is None:
             moments = self._cells.moments(clock_ms[asks]).tolist()
         else:
-            # What is closed makes no difference to them.
+            # Closed buckets make no difference to them.
             moments = [(0, 0)] * len(asks)
         columns = [_values(one, frame, asks) for one in (self._per, *self._ends)]
         known: dict[tuple[Any, ...], tuple[tuple[int, int], TimeUnit] | str] = {}

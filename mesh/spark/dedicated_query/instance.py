@@ -65,7 +65,7 @@ class _Run:
     states: TaskStates | None = None
     query: StreamingQuery | None = None
     is_up: bool = False
-    #: What its tasks have sampled.
+    #: Times that its tasks have sampled.
     samples: Accumulator[Samples] | None = None
     #: The ``haltPath`` of each source.
     halts: Sequence[Path] = ()
