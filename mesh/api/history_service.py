@@ -16,6 +16,17 @@ class Verification(Protocol):
         ...
 
 
+class WhatIfs(Protocol):
+    """Needs of apps at rates."""
+
+    async def what_if(self, text: str, at_rate: Sequence[str], keys: int, cores: int) -> Any:
+        """Instances, workers and state for a rate; MESH-C170 for what can't be measured.
+
+        MESH-L* and MESH-P* for faults of the text, MESH-C171 for rates that can't be used.
+        """
+        ...
+
+
 class Forks(Protocol):
     """Forks of apps."""
 

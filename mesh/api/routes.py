@@ -11,6 +11,7 @@
     GET    /siddhi-apps/{app}/verification  faults and risks of what NATS stores of it
     GET    /siddhi-apps/{app}/errors    ?limit=100, the last events that could not be read
     POST   /siddhi-apps/plan            the plan and the changes of a text, which is not deployed
+    POST   /siddhi-apps/what-if         the needs of a text at a rate, measured
     POST   /siddhi-apps/check           its sources and sinks, each opened where it would run
     PUT    /siddhi-apps/{app}           pauses an app that runs, resumes one that is paused;
                                         ?active=true or false says which
@@ -90,6 +91,8 @@ REFUSALS: Final = {
     "MESH-C153": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "MESH-C160": HTTPStatus.BAD_REQUEST,
     "MESH-C161": HTTPStatus.BAD_REQUEST,
+    "MESH-C170": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "MESH-C171": HTTPStatus.BAD_REQUEST,
     "MESH-S131": HTTPStatus.FORBIDDEN,
     "MESH-O110": HTTPStatus.BAD_REQUEST,
     "MESH-O111": HTTPStatus.CONFLICT,
@@ -119,6 +122,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             route("/siddhi-apps", routes.deploy, "POST"),
             route("/siddhi-apps", routes.update, "PUT"),
             route("/siddhi-apps/plan", routes.preview, "POST"),
+            route("/siddhi-apps/what-if", routes.what_if, "POST"),
             route("/siddhi-apps/check", routes.check, "POST"),
             route("/siddhi-apps/{app}", routes.app, "GET"),
             route("/siddhi-apps/{app}", routes.switch, "PUT"),
@@ -181,6 +185,15 @@ class Routes:
         text, reset = await app_text(request), request.query_params.getlist("reset")
         await require_for_text(self._service, Permission.APPS_MANAGE, text)
         return Json(await self._service.preview(text, reset=reset))
+
+    async def what_if(self, request: Request) -> Response:
+        """The needs of the text of the body at a rate."""
+        text, asked = await app_text(request), request.query_params
+        await require_for_text(self._service, Permission.APPS_MANAGE, text)
+        keys = round(number(request, "keys", 1000, 1e9))
+        cores = round(number(request, "cores", 0, 1024))
+        rates = asked.getlist("at_rate")
+        return Json(await self._service.what_ifs.what_if(text, rates, keys, cores))
 
     async def check(self, request: Request) -> Response:
         """Open each source and sink of the text of the body where it would run, and a sample."""

@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from mesh.api.history_service import Backfills, Forks, Past, Promotions, Verification
+    from mesh.api.history_service import (
+        Backfills,
+        Forks,
+        Past,
+        Promotions,
+        Verification,
+        WhatIfs,
+    )
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
     from mesh.model.cluster import StatisticsLevel
@@ -212,6 +219,11 @@ class Service(Protocol):
     @property
     def forks(self) -> Forks:
         """Forks of apps."""
+        ...
+
+    @property
+    def what_ifs(self) -> WhatIfs:
+        """Needs of apps at rates."""
         ...
 
     @property

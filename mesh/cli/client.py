@@ -27,6 +27,8 @@ _REPLACE_S = 60.0
 _LOOK_S = 0.2
 #: Workers open one source or sink after the other.
 _CHECK_S = 210.0
+#: A manager measures each group.
+_WHAT_IF_S = 270.0
 _TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 #: A state may be large.
 _BACKUP_S = 600.0
@@ -97,6 +99,15 @@ class Client:
             "list[dict[str, Any]]",
             self._ask("POST", "/siddhi-apps/check", content=text.encode(), headers=_TEXT,
                       timeout=_CHECK_S),
+        )  # fmt: skip
+
+    def what_if(self, text: str, at_rate: Sequence[str], keys: int, cores: int) -> dict[str, Any]:
+        """The needs of an app at a rate; see ``mesh.plan.capacity``."""
+        asked = {"at_rate": list(at_rate), "keys": str(keys), "cores": str(cores)}
+        return cast(
+            "dict[str, Any]",
+            self._ask("POST", "/siddhi-apps/what-if", content=text.encode(), headers=_TEXT,
+                      params=asked, timeout=_WHAT_IF_S),
         )  # fmt: skip
 
     def scale(self, app: str, group: str, parallel: int) -> dict[str, Any]:

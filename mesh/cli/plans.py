@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 # typer reads the annotations when the command line is built.
-from mesh.cli.options import FileArgument, OutputOption  # noqa: TC001
+from mesh.cli.options import FileArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, pointing_at, read_source, show_error, show_json
 from mesh.cli.variables import VarOption, given_variables
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
+    from mesh.cli.context import Context
     from mesh.model.app import AppSpec
 
 OldArgument = Annotated[
@@ -38,6 +39,32 @@ DrawingOption = Annotated[
     typer.Option("--output", "-o", help="Output format; dot is Graphviz's, svg a picture."),
 ]
 
+AtRateOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RATE",
+        help="Events a second of each input stream, or STREAM=RATE for one; shows what is needed.",
+    ),
+]
+KeysOption = Annotated[
+    float, typer.Option(help="With --at-rate: different values of each key, as in 1e6.")
+]
+EventsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="With --at-rate: events as those of `mesh test`, not random ones."
+    ),
+]
+CoresOption = Annotated[
+    int, typer.Option(min=0, help="With --at-rate: cores of a worker; 0 for this machine's.")
+]
+OnClusterOption = Annotated[
+    bool,
+    typer.Option(
+        "--on-cluster", help="With --at-rate: a manager measures, and uses the running app's rates."
+    ),
+]
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
@@ -45,10 +72,28 @@ def add_to(app: typer.Typer) -> None:
     app.command(rich_help_panel="An app's text")(diff)
 
 
-def plan(file: FileArgument, var: VarOption = None, output: DrawingOption = Drawing.TEXT) -> None:
+@takes_cluster
+def plan(
+    file: FileArgument,
+    at_rate: AtRateOption = None,
+    keys: KeysOption = 1000,
+    events: EventsOption = None,
+    cores: CoresOption = 0,
+    on_cluster: OnClusterOption = False,
+    var: VarOption = None,
+    *,
+    at: Context,
+    output: DrawingOption = Drawing.TEXT,
+) -> None:
     """Show the plan of an app: groups, instances, channels and subjects.
 
+    With `--at-rate` it shows what the app needs for so many events a second: instances, workers,
+    memory of states, and which group saturates first.  The groups are measured on random events,
+    here in some seconds, with a NATS server of their own.
+
     Example: `mesh plan examples/temperature.siddhi`, or with `--output svg > plan.svg`
+
+    Example: `mesh plan shop.siddhi --at-rate 50000 --keys 1e6`
     """
     from mesh.language.substitution import substitute, variables_for
     from mesh.plan.build import plan as make
@@ -58,7 +103,11 @@ def plan(file: FileArgument, var: VarOption = None, output: DrawingOption = Draw
     text = read_source(file)
     told = Output.JSON if output is Drawing.JSON else Output.TEXT
     with pointing_at(file, text, told):
-        made = make(substitute(text, variables_for(text, given_variables(var))))
+        text = substitute(text, variables_for(text, given_variables(var)))
+        if at_rate:
+            _what_if(text, at_rate, keys, events, cores, at if on_cluster else None, output)
+            return
+        made = make(text)
     match output:
         case Drawing.TEXT:
             sys.stdout.write(explain(made).rstrip("\n") + "\n")
@@ -68,6 +117,31 @@ def plan(file: FileArgument, var: VarOption = None, output: DrawingOption = Draw
             sys.stdout.write(to_dot(made.spec))
         case Drawing.SVG:
             sys.stdout.write(to_svg(made.spec))
+
+
+def _what_if(
+    text: str,
+    at_rate: list[str],
+    keys: float,
+    events: Path | None,
+    cores: int,
+    cluster: Context | None,
+    output: Drawing,
+) -> None:
+    from mesh.cli.what_if import measured_here, measured_there, show
+
+    if output in (Drawing.DOT, Drawing.SVG):
+        raise typer.BadParameter("--at-rate has no picture: --output text or json")
+    if cluster is not None and events is not None:
+        raise typer.BadParameter("a manager measures random events: leave out --events")
+    if cluster is None:
+        found = measured_here(text, at_rate, keys, events, cores)
+    else:
+        found = measured_there(text, at_rate, keys, cores, cluster)
+    if output is Drawing.JSON:
+        show_json(found)
+    else:
+        show(found)
 
 
 def diff(

@@ -36,6 +36,7 @@ from mesh.manager.telemetry import Telemetry
 from mesh.manager.tracing import Tracer
 from mesh.manager.verifying import Verification
 from mesh.manager.waiting import Bound, until
+from mesh.manager.what_ifs import WhatIfs
 from mesh.model import names
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
@@ -128,6 +129,7 @@ class ManagerService:
         self.forks = Forks(
             client, self._desired, self._deployments, pieces, settings, clock, self._take, planner
         )
+        self.what_ifs = WhatIfs(planner, view)
         self.backfills = Backfills(client, self._deployments, planner, pieces, settings, clock)
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:

@@ -572,6 +572,14 @@ def test_an_app_is_deployed_after_its_history() -> None:
     assert (refused.status_code, refused.json()["code"]) == (400, "MESH-A400")
 
 
+def test_the_needs_of_a_text_at_a_rate_are_asked_for() -> None:
+    path = "/siddhi-apps/what-if?at_rate=5000&at_rate=Orders%3D10&keys=1e6&cores=8"
+    found = ask(FakeService(), "POST", path, content="text", headers=TEXT_PLAIN)
+    assert found.json() == {"rates": ["5000", "Orders=10"], "keys": 1_000_000, "cores": 8}
+    refused = ask(FakeService(), "POST", path, content="!", headers=TEXT_PLAIN)
+    assert (refused.status_code, refused.json()["code"]) == (422, "MESH-C170")
+
+
 def test_an_events_lineage_is_asked_for_by_its_sequence() -> None:
     found = ask(FakeService(), "GET", "/siddhi-apps/Shop/why/Dear/7?index=1")
     assert found.json() == {"stream": "Dear", "sequence": 7, "index": 1, "inputs": []}

@@ -209,6 +209,13 @@ class FakeQueries:
             raise MeshError("MESH-A404", f'aggregation "{aggregation}" is not defined')
 
 
+class FakeWhatIfs:
+    async def what_if(self, text: str, at_rate: Sequence[str], keys: int, cores: int) -> Any:
+        if text.startswith("!"):
+            raise MeshError("MESH-C170", 'app "Shop" can\'t be calibrated')
+        return {"rates": list(at_rate), "keys": keys, "cores": cores}
+
+
 @dataclass
 class FakeService:
     """Apps in a dict; a text that starts with '!' is refused at a position."""
@@ -226,6 +233,7 @@ class FakeService:
     spans: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     queries: FakeQueries = field(default_factory=FakeQueries)
     forks: FakeForks = field(default_factory=FakeForks)
+    what_ifs: FakeWhatIfs = field(default_factory=FakeWhatIfs)
     backfills: FakeBackfills = field(default_factory=FakeBackfills)
     promotions: FakePromotions = field(default_factory=FakePromotions)
     past: FakePast = field(default_factory=FakePast)

@@ -1,0 +1,321 @@
+"""The groups of an app in one slot of a worker, on random events and a server of their own.
+
+    random events ──▶ channels of a NATS server that ends with the calibration
+                          │
+                groups, one after the other, each alone: messages a second, processor time
+
+The slot, its source and its sink are those of a worker, without Spark around them, so the rate is
+that of an instance with a backlog.  Time in which threads waited for a core, because of other load
+on the machine, is taken out of it.  Each group reads what the groups before it have emitted.
+Connectors and triggers do not run: events from outside take their place.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import orjson
+import psutil
+import pyarrow as pa
+import pyarrow.ipc
+
+from mesh.calibration.sample import Sampler, hints_of
+from mesh.errors import MeshError
+from mesh.jetstream.channels import js_streams
+from mesh.model import names
+from mesh.model.app import Format, GroupKind
+from mesh.model.cluster import Assignment
+from mesh.model.cost import GroupCost
+from mesh.plan.rename import renamed
+from mesh.plan.scale import with_instances
+from mesh.spark.instance_io import InstanceIO
+from mesh.spark.partitioning import channel_rows
+from mesh.spark.shared_query import members
+from mesh.spark.shared_query.at_work import AtWork
+from mesh.spark.shared_query.serving import Serving
+from mesh.spark.shared_query.work import FAILED
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.sink import messages_out
+from pyspark_nats.sink.publish import Publisher
+from pyspark_nats.sink.sink_options import sink_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from mesh.model.app import AppSpec, Channel, GroupSpec
+    from mesh.model.cost import CalibrationTask
+    from mesh.spark.shared_query.members import Offsets
+    from mesh.spark.shared_query.work import Outcome, WorkItem
+
+_COMPUTING: Final = (GroupKind.QUERIES, GroupKind.PARTITIONER)
+#: Events that are published together.
+_FILL: Final = 5_000
+#: Time in which a group must have read its input, seconds.
+_GROUP_S: Final = 60.0
+#: Messages of each stream whose events are counted.
+_LOOKS: Final = 20
+#: Time in which a slot reports its counts, seconds.
+_REPORT_S: Final = 3.0
+_START_MS: Final = 1_800_000_000_000
+
+
+def computing(spec: AppSpec) -> tuple[GroupSpec, ...]:
+    """The groups with operators, those that write a stream before those that read it."""
+    left = [g for g in spec.groups if g.kind in _COMPUTING]
+    found: list[GroupSpec] = []
+    while left:
+        written = {c.id for g in left for c in g.outputs}
+        ready = [g for g in left if not any(i.channel.id in written for i in g.inputs)]
+        # In a loop of groups any of them is the first.
+        found += ready or left[:1]
+        left = [g for g in left if g not in found]
+    return tuple(found)
+
+
+def given(spec: AppSpec) -> tuple[Channel, ...]:
+    """The channels that such groups read and none of them writes; those of triggers are left out.
+
+    Raises:
+        MeshError: MESH-C170 for a stream of JetStream that is not the mesh's.
+    """
+    groups = computing(spec)
+    triggers = (g for g in spec.groups if g.kind is GroupKind.TRIGGER)
+    written = {c.id for g in (*groups, *triggers) for c in g.outputs}
+    found = {i.channel.id: i.channel for g in groups for i in g.inputs}
+    foreign = next((c for c in found.values() if c.foreign), None)
+    if foreign is not None:
+        raise MeshError(
+            "MESH-C170",
+            f'app "{spec.name}" can\'t be calibrated',
+            detail=f'It reads JetStream stream "{foreign.foreign}", which is not the mesh\'s.',
+        )
+    return tuple(c for key, c in found.items() if key not in written)
+
+
+class _Slot(Serving):
+    """A slot that knows when the whole input of its only member is processed."""
+
+    def __init__(self, connection: Any, tell: Callable[..., None], at_work: AtWork) -> None:
+        super().__init__(connection, tell, at_work)
+        #: By part: its position, and when the last work ended.
+        self.reached: dict[str, Offsets] = {}
+        self.ended_s = 0.0
+
+    def _work(self, item: WorkItem) -> None:
+        super()._work(item)
+        if item.part is not None and item.ends is not None:
+            self.reached[item.part.key] = item.ends
+            self.ended_s = time.perf_counter()
+
+    def until_reported(self) -> None:
+        """Wait for the counts, which a slot reports once a second."""
+        ends_s = time.monotonic() + _REPORT_S
+        while any(self._unreported()) and time.monotonic() < ends_s:
+            self.round(0.1)
+
+
+@dataclass
+class GroupCalibration:
+    """Runs the groups of one app on a server that has nothing else to do."""
+
+    task: CalibrationTask
+    url: str
+    #: Process id of the server.
+    server: int
+    directory: Path
+    _connection: Connection = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._nats = {"servers": self.url}
+        self._options = connection_options(self._nats)
+        self._connection = Connection(self._options)
+        self._hints = hints_of(self.task.spec.text)
+        self._is_timed = self._hints.longest_s > 0
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def costs(self, events: int, run: str) -> list[GroupCost]:
+        """Publish ``events`` in all, and run each group over its input.
+
+        Args:
+            events: divided among the given streams by their rates.
+            run: an app's name that no other call had: connections remember streams.
+
+        Raises:
+            MeshError: MESH-C170 for an app that can't be run here.
+        """
+        spec = renamed(self.task.spec, run)
+        self._make(spec)
+        try:
+            channels = given(spec)
+            total = sum(self._rate(c) for c in channels) or 1.0
+            for number, channel in enumerate(channels):
+                count = round(events * self._rate(channel) / total)
+                self._fill(channel, count, self._rate(channel), number)
+            return [self._cost(group, events) for group in computing(spec)]
+        finally:
+            for name, _ in js_streams(spec):
+                self._ask(f"$JS.API.STREAM.DELETE.{name}", {})
+
+    def _rate(self, channel: Channel) -> float:
+        return self.task.rates.get(channel.stream.name, 0.0)
+
+    def _make(self, spec: AppSpec) -> None:
+        for name, subject in js_streams(spec):
+            config = {
+                "name": name,
+                "subjects": [subject, f"{names.marker_subject(name)}.>"],
+                "storage": "file",
+                "allow_direct": True,
+                "allow_atomic": True,
+            }
+            self._ask(f"$JS.API.STREAM.CREATE.{name}", config)
+
+    def _ask(self, call: str, values: dict[str, Any]) -> dict[str, Any]:
+        calls = [(call, orjson.dumps(values))]
+        replies = self._connection.retry_while_unavailable(
+            "asking", lambda: self._connection.requests(calls)
+        )
+        answer: dict[str, Any] = orjson.loads(replies[0].data)
+        return answer
+
+    def _fill(self, channel: Channel, count: int, rate: float, seed: int) -> None:
+        """Publish ``count`` events, with times that fit ``rate`` if the app's text names times."""
+        name = channel.stream.name
+        samples = self.task.samples.get(name, ())
+        sampler = Sampler(channel.stream, self._hints, self.task.keys, samples, seed=seed)
+        sink = sink_options({**self._nats, "epoch": "1", "markerPrefix": names.MARKERS})
+        publisher = Publisher(self._connection, sink)
+        for first in range(0, count, _FILL):
+            size = min(_FILL, count - first)
+            at = np.arange(first, first + size, dtype=np.int64)
+            times = pa.array(_START_MS + (at * 1000.0 / rate).astype(np.int64))
+            text, rows = self.task.spec.text, sampler.rows(size)
+            for out in channel_rows(
+                channel, text, "fill", rows, pa.array(at), times if self._is_timed else None
+            ):
+                publisher.add(messages_out.with_header_line(out, None))
+        publisher.finish()
+
+    def _cost(self, group: GroupSpec, events: int) -> GroupCost:
+        """Run one instance of a group over all that its channels hold."""
+        group = with_instances(group, 1)
+        name = group.instances[0]
+        io = InstanceIO(group, Assignment(name, group.app, group.name, 1, "c", "w", 1, 0))
+        ends = {
+            js: int(self._ask(f"$JS.API.STREAM.INFO.{js}", {})["state"]["last_seq"])
+            for i in group.inputs
+            for js in (i.channel.js_stream(p) for p in range(i.channel.partitions))
+        }
+        directory = self.directory / group.app / group.name
+        directory.mkdir(parents=True)
+        told: list[Outcome] = []
+        slot = _Slot(self._options, told.extend, AtWork(directory / "at-work"))
+        member = members.member(io, 1, directory, nats=self._nats, starts={}, restored=frozenset())
+        server = psutil.Process(self.server)
+        try:
+            before = time.process_time(), _cpu_s(server), _scheduled(self.server)
+            began_s = time.perf_counter()
+            slot.admit(member, [part.key for part in member.parts])
+            self._until_read(group.name, slot, ends, told)
+            took_s = max(slot.ended_s - began_s, 1e-3) / _stretch(
+                before[2], _scheduled(self.server)
+            )
+            worker_s, nats_s = time.process_time() - before[0], _cpu_s(server) - before[1]
+            slot.until_reported()
+        finally:
+            slot.close()
+        messages = sum(one.messages for one in told)
+        # A server does the work of one stream in one thread at a time.
+        took_s = max(took_s, nats_s)
+        read = sum(self._events(i.channel) for i in group.inputs)
+        rows = {c.stream.name: self._events(c) for c in group.outputs}
+        return GroupCost(
+            group.name,
+            "calibrated",
+            messages / took_s,
+            worker_s / max(messages, 1),
+            nats_s / max(messages, 1),
+            {stream: count / max(read, 1) for stream, count in rows.items()},
+            messages=messages / events,
+            events=read / events,
+        )
+
+    def _events(self, channel: Channel) -> float:
+        """Events of a channel; those of an Arrow message are counted in the first messages."""
+        messages, seen = 0, []
+        for number in range(channel.partitions):
+            name, subject = channel.js_stream(number), channel.subject(number)
+            asked = {"subjects_filter": subject}
+            state = self._ask(f"$JS.API.STREAM.INFO.{name}", asked)["state"]
+            count = sum((state.get("subjects") or {}).values())
+            messages += count
+            if channel.format is Format.ARROW:
+                seen += [size for size in self._sizes(name, subject) if size]
+        return messages * (sum(seen) / len(seen) if seen else 1.0)
+
+    def _sizes(self, stream: str, subject: str) -> Iterator[int]:
+        """Events of the first messages of a stream."""
+        at = 1
+        for _ in range(_LOOKS):
+            asked = {"seq": at, "next_by_subj": subject}
+            answer = self._ask(f"$JS.API.STREAM.MSG.GET.{stream}", asked)
+            if "message" not in answer:
+                return
+            at = answer["message"]["seq"] + 1
+            with pa.ipc.open_stream(base64.b64decode(answer["message"]["data"])) as reader:
+                yield sum(batch.num_rows for batch in reader)
+
+    def _until_read(
+        self, group: str, slot: _Slot, ends: dict[str, int], told: Sequence[Outcome]
+    ) -> None:
+        wanted = {stream: last for stream, last in ends.items() if last}
+        limit_s = time.monotonic() + _GROUP_S
+        while not _is_past(slot.reached.values(), wanted):
+            slot.round(0.05)
+            failed = next((one for one in told if one.kind == FAILED), None)
+            if failed is not None or time.monotonic() > limit_s:
+                reason = f"It took longer than {_GROUP_S:.0f} s." if failed is None else (
+                    f"{failed.failure}."
+                )  # fmt: skip
+                raise MeshError("MESH-C170", f'group "{group}" can\'t be calibrated', detail=reason)
+
+
+def _is_past(reached: Any, wanted: dict[str, int]) -> bool:
+    at: dict[str, int] = {}
+    for ends in reached:
+        for stream, end in ends.items():
+            at[stream] = max(at.get(stream, 0), end["sequence"])
+    return all(at.get(stream, 0) >= last for stream, last in wanted.items())
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _scheduled(server: int) -> tuple[int, int]:
+    """Nanoseconds in which threads of this process and of the server ran, and waited for a core."""
+    ran = waited = 0
+    for process in ("self", str(server)):
+        for path in Path("/proc", process, "task").glob("*/schedstat"):
+            # A thread may end meanwhile.
+            with contextlib.suppress(OSError):
+                values = path.read_text().split()
+                ran, waited = ran + int(values[0]), waited + int(values[1])
+    return ran, waited
+
+
+def _stretch(before: tuple[int, int], after: tuple[int, int]) -> float:
+    """The factor by which other load has made work longer; 1 where unknown."""
+    ran, waited = after[0] - before[0], after[1] - before[1]
+    return 1.0 + waited / ran if ran > 0 else 1.0
