@@ -63,7 +63,6 @@ _GROUP_S: Final = 60.0
 _LOOKS: Final = 20
 #: Time in which a slot reports its counts, seconds.
 _REPORT_S: Final = 3.0
-_START_MS: Final = 1_800_000_000_000
 
 
 def computing(spec: AppSpec) -> tuple[GroupSpec, ...]:
@@ -104,11 +103,12 @@ class _Slot(Serving):
 
     def __init__(self, connection: Any, tell: Callable[..., None], at_work: AtWork) -> None:
         super().__init__(connection, tell, at_work)
-        #: By part: its position, and when the last work ended.
+        #: By part: its position; when the first work began, and the last one ended.
         self.reached: dict[str, Offsets] = {}
-        self.ended_s = 0.0
+        self.began_s = self.ended_s = 0.0
 
     def _work(self, item: WorkItem) -> None:
+        self.began_s = self.began_s or time.perf_counter()
         super()._work(item)
         if item.part is not None and item.ends is not None:
             self.reached[item.part.key] = item.ends
@@ -137,7 +137,6 @@ class GroupCalibration:
         self._options = connection_options(self._nats)
         self._connection = Connection(self._options)
         self._hints = hints_of(self.task.spec.text)
-        self._is_timed = self._hints.longest_s > 0
 
     def close(self) -> None:
         """Close the connection."""
@@ -159,8 +158,7 @@ class GroupCalibration:
             channels = given(spec)
             total = sum(self._rate(c) for c in channels) or 1.0
             for number, channel in enumerate(channels):
-                count = round(events * self._rate(channel) / total)
-                self._fill(channel, count, self._rate(channel), number)
+                self._fill(channel, round(events * self._rate(channel) / total), number)
             return [self._cost(group, events) for group in computing(spec)]
         finally:
             for name, _ in js_streams(spec):
@@ -188,21 +186,17 @@ class GroupCalibration:
         answer: dict[str, Any] = orjson.loads(replies[0].data)
         return answer
 
-    def _fill(self, channel: Channel, count: int, rate: float, seed: int) -> None:
-        """Publish ``count`` events, with times that fit ``rate`` if the app's text names times."""
-        name = channel.stream.name
-        samples = self.task.samples.get(name, ())
+    def _fill(self, channel: Channel, count: int, seed: int) -> None:
+        """Publish ``count`` events; their times are the server's."""
+        samples = self.task.samples.get(channel.stream.name, ())
         sampler = Sampler(channel.stream, self._hints, self.task.keys, samples, seed=seed)
         sink = sink_options({**self._nats, "epoch": "1", "markerPrefix": names.MARKERS})
         publisher = Publisher(self._connection, sink)
+        text = self.task.spec.text
         for first in range(0, count, _FILL):
             size = min(_FILL, count - first)
-            at = np.arange(first, first + size, dtype=np.int64)
-            times = pa.array(_START_MS + (at * 1000.0 / rate).astype(np.int64))
-            text, rows = self.task.spec.text, sampler.rows(size)
-            for out in channel_rows(
-                channel, text, "fill", rows, pa.array(at), times if self._is_timed else None
-            ):
+            position = pa.array(np.arange(first, first + size, dtype=np.int64))
+            for out in channel_rows(channel, text, "fill", sampler.rows(size), position, None):
                 publisher.add(messages_out.with_header_line(out, None))
         publisher.finish()
 
@@ -224,10 +218,9 @@ class GroupCalibration:
         server = psutil.Process(self.server)
         try:
             before = time.process_time(), _cpu_s(server), _scheduled(self.server)
-            began_s = time.perf_counter()
             slot.admit(member, [part.key for part in member.parts])
             self._until_read(group.name, slot, ends, told)
-            took_s = max(slot.ended_s - began_s, 1e-3) / _stretch(
+            took_s = max(slot.ended_s - slot.began_s, 1e-3) / _stretch(
                 before[2], _scheduled(self.server)
             )
             worker_s, nats_s = time.process_time() - before[0], _cpu_s(server) - before[1]
@@ -303,8 +296,18 @@ def _cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def _scheduled(server: int) -> tuple[int, int]:
-    """Nanoseconds in which threads of this process and of the server ran, and waited for a core."""
+@dataclass(frozen=True, slots=True)
+class _Scheduled:
+    """Times of threads so far, seconds."""
+
+    #: In which those of this process and of the server ran, and waited for a core.
+    ran_s: float
+    waited_s: float
+    #: In which all processes of the machine ran.
+    busy_s: float
+
+
+def _scheduled(server: int) -> _Scheduled:
     ran = waited = 0
     for process in ("self", str(server)):
         for path in Path("/proc", process, "task").glob("*/schedstat"):
@@ -312,10 +315,15 @@ def _scheduled(server: int) -> tuple[int, int]:
             with contextlib.suppress(OSError):
                 values = path.read_text().split()
                 ran, waited = ran + int(values[0]), waited + int(values[1])
-    return ran, waited
+    cpu = psutil.cpu_times()
+    return _Scheduled(ran / 1e9, waited / 1e9, cpu.user + cpu.system + cpu.nice)
 
 
-def _stretch(before: tuple[int, int], after: tuple[int, int]) -> float:
+def _stretch(before: _Scheduled, after: _Scheduled) -> float:
     """The factor by which other load has made work longer; 1 where unknown."""
-    ran, waited = after[0] - before[0], after[1] - before[1]
-    return 1.0 + waited / ran if ran > 0 else 1.0
+    ran_s, waited_s = after.ran_s - before.ran_s, after.waited_s - before.waited_s
+    busy_s = after.busy_s - before.busy_s
+    if ran_s <= 0 or busy_s <= ran_s:
+        return 1.0
+    # A thread also waits for the others of its own group, as it would on an idle machine.
+    return 1.0 + waited_s / ran_s * (busy_s - ran_s) / busy_s

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mesh.plan.capacity import Capacity
 
 #: Events of the input that each run has.
-EVENTS: Final = 60_000
+EVENTS: Final = 200_000
 KEYS_MAX: Final = 1_000_000_000
 
 
@@ -33,7 +33,7 @@ def answer(
     samples: Mapping[str, Sequence[str]],
     cores: int = 0,
     running: Mapping[str, float] | None = None,
-    events: int = EVENTS,
+    events: int = 0,
 ) -> dict[str, Any]:
     """The needs of an app, as JSON values of ``Capacity`` with ``notes``.
 
@@ -44,7 +44,7 @@ def answer(
         samples: by stream, events as JSON objects from which rows are drawn.
         cores: of a worker; 0 for those of this machine.
         running: by group, the messages a second of one busy instance where the app runs.
-        events: of the input, in each run.
+        events: of the input, in each run; 0 for the usual number.
 
     Raises:
         MeshError: MESH-C170 for an app that can't be calibrated; MESH-C171 for rates or keys that
@@ -55,7 +55,7 @@ def answer(
         raise MeshError("MESH-C171", f"the number of keys is 1 to {KEYS_MAX:,}, not {keys:,}")
     rates = rates_of([channel.stream.name for channel in given(spec)], at_rate)
     kept = {stream: tuple(ones) for stream, ones in samples.items()}
-    costs = calibrate(CalibrationTask(spec, events, keys, rates, kept))
+    costs = calibrate(CalibrationTask(spec, events or EVENTS, keys, rates, kept))
     known = [_as_running(cost, (running or {}).get(cost.group)) for cost in costs]
     found = capacity(spec, known, sum(rates.values()), keys, cores or psutil.cpu_count() or 1)
     return {**asdict(found), "notes": notes(found, is_random=not samples)}

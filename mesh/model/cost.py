@@ -17,7 +17,7 @@ class CalibrationTask:
     events: int
     #: Different values of each key.
     keys: int
-    #: Events a second of each such stream, which decides the times of events.
+    #: Events a second of each such stream.
     rates: Mapping[str, float]
     #: By stream: events as JSON objects from which rows are drawn; random values otherwise.
     samples: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)

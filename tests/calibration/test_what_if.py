@@ -8,6 +8,7 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
+from mesh.calibration import what_if
 from mesh.calibration.what_if import answer, rates_of
 from mesh.cli.commands import app
 from mesh.errors import MeshError
@@ -53,7 +54,10 @@ def test_groups_are_measured_one_after_the_other() -> None:
     ]
 
 
-def test_the_command_shows_them_and_takes_events_of_a_test(tmp_path: Path) -> None:
+def test_the_command_shows_them_and_takes_events_of_a_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(what_if, "EVENTS", EVENTS)
     (tmp_path / "shop.siddhi").write_text(TEXT)
     line = {"time": 1, "stream": "Orders", "event": {"k": "a", "v": 0.5}}
     (tmp_path / "events.jsonl").write_bytes(orjson.dumps(line) + b"\n")
