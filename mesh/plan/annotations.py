@@ -208,6 +208,9 @@ def check_aggregation(annotation: Annotation, definition: AggregationDefinition)
     """Check an aggregation's annotation; MESH-L223 or MESH-L224 if the engine refuses it."""
     if named(annotation, "store"):
         check_store(annotation)
+    if named(annotation, "primarykey"):
+        hint = "Leave it out: the key is the bucket and the group-by attributes."
+        raise _wrong(annotation, f'@PrimaryKey of aggregation "{definition.name}"', hint)
     if not named(annotation, "purge") or not _is_on(annotation):
         return
     time_in(annotation, "interval")
@@ -218,6 +221,7 @@ def check_aggregation(annotation: Annotation, definition: AggregationDefinition)
         unit = _kept_by(kept, key, definition)
         if text.lower() == "all":
             continue
+        _one_unit(kept, str(key), text)
         period_ms = _milliseconds(kept, str(key), text)
         if period_ms < _KEPT_MS_MIN.get(unit, 0):
             raise _wrong(
@@ -241,6 +245,13 @@ def _kept_by(kept: Annotation, key: str | None, definition: AggregationDefinitio
     if places and not is_kept:
         raise _wrong(kept, f'aggregation "{definition.name}" is not kept by {unit}')
     return unit
+
+
+def _one_unit(annotation: Annotation, key: str, text: str) -> None:
+    """Refuse a retention of several numbers, as the engine does."""
+    if len(text.split()) > 2:
+        message = f'"{text}" has more than one unit, as "{key}" of @{annotation.name}'
+        raise _wrong(annotation, message, "Write 90 sec, not 1 min 30 sec.")
 
 
 def _is_on(annotation: Annotation) -> bool:

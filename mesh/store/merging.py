@@ -48,9 +48,12 @@ def merge_rows(
     # values, by which they are chosen, is the last.
     ordered = sorted(table.values, key=lambda column: column.merge is Merge.LAST)
     changes = [(c.name, _merged(c.merge, table, target, new, c.name)) for c in ordered]
-    if backend is Backend.MYSQL:
-        return statement.on_duplicate_key_update(changes)
     keys_of = [column.name for column in table.keys]
+    if backend is Backend.MYSQL:
+        # A row that has nothing but a key stays as it is.
+        return statement.on_duplicate_key_update(changes or [(keys_of[0], new[keys_of[0]])])
+    if not changes:
+        return statement.on_conflict_do_nothing(index_elements=keys_of)
     return statement.on_conflict_do_update(index_elements=keys_of, set_=dict(changes))
 
 

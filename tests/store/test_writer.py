@@ -121,6 +121,23 @@ def test_rows_are_merged_by_key_once(
     again.close()
 
 
+@pytest.mark.parametrize("copy_rows", [1, 1000], ids=["bulk", "few"])
+def test_rows_of_keys_alone_are_written_once(
+    store: TestDatabase, copy_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "COPY_ROWS", copy_rows)
+    table = StoredTable("Keys", (StoredColumn("k", AttributeType.STRING, Merge.KEY),))
+    rows = pa.RecordBatch.from_pydict({"k": ["a", "b", "a"]}, table.arrow)
+    one = StoreWriter(store.database, "keys", 1, [table])
+    try:
+        one.commit([StoredRows(rows_channel("Keys"), np.arange(1, 4), rows)])
+        one.commit([StoredRows(rows_channel("Keys"), np.arange(4, 7), rows)])
+        assert one.rows(table).num_rows == 2
+        assert set(one.rows(table).column("k").to_pylist()) == {"a", "b"}
+    finally:
+        one.close()
+
+
 def test_text_keeps_its_case_and_its_letters(store: TestDatabase) -> None:
     one = writer_of(store)
     one.commit([batch(1, row(0, "x", 1), row(0, "X", 1), row(0, "größe'\"%s:n 😀", 1))])

@@ -27,7 +27,9 @@ def behaviour_list(root: Path) -> str:
         name, divider, reason = line.partition(" | ")
         if divider and not line.startswith("#") and reason != NOT_YET:
             by_reason.setdefault(reason, []).append(name)
-    lines = []
+    recorded = sum(len(one.read_bytes().splitlines()) for one in path.parent.glob("*.jsonl"))
+    differing = sum(map(len, by_reason.values()))
+    lines = [f"Of {recorded:,} recorded apps {differing} differ.", ""]
     for reason, names in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0])):
         more = f"; and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
         shown = "; ".join(f"`{name}`" for name in names[:_NAMED_MAX])

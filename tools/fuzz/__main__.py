@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -24,7 +25,8 @@ from mesh.testing.conformance.pool import Pool
 from tools.engine_answers import ask
 from tools.fuzz import restarts
 from tools.fuzz.explanations import explain
-from tools.fuzz.random_cases import MAKERS, random_case
+from tools.fuzz.in_stores import has_own_order, in_store
+from tools.fuzz.random_cases import CATEGORIES, random_case
 from tools.fuzz.reduction import outline, reduce
 from tools.fuzz.timer_ties import apart
 
@@ -95,12 +97,14 @@ class Search:
         if not cases:
             return []
         wanted = ask(self.oracle, cases, _OPTIONS)
-        ours = self.pool.answers(cases)
+        ours = self._ours(cases)
         found: list[tuple[str, list[str]]] = []
         reasons: list[str | None] = []
         open_: dict[int, Case] = {}
         for number, (case, a, b) in enumerate(zip(cases, ours, wanted, strict=True)):
             like, said = self._compared(a, b)
+            if like is Likeness.ORDER and has_own_order(case):
+                like = Likeness.SAME
             found.append((like.value, said))
             is_to_explain = like in _FOUND and a["status"] == "ok"
             reasons.append(explain(case, b) if is_to_explain else None)
@@ -118,6 +122,13 @@ class Search:
                 if count:
                     self.explained[reason] += 1
         return found
+
+    def _ours(self, cases: Sequence[Case]) -> list[dict[str, Any]]:
+        with tempfile.TemporaryDirectory() as directory:
+            files = (Path(directory, f"{number}.db") for number in itertools.count())
+            return self.pool.answers(
+                [in_store(case, file) for case, file in zip(cases, files, strict=False)]
+            )
 
     def _changed_by_restarts(
         self, cases: Mapping[int, Case], ours: Sequence[Case]
@@ -169,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--oracle", type=Path, required=True, help="program that asks the engine")
     parser.add_argument("--seed", type=int, default=0, help="of the first case")
-    parser.add_argument("--only", default="", help=f"comma list of {', '.join(MAKERS)}")
+    parser.add_argument("--only", default="", help=f"comma list of {', '.join(CATEGORIES)}")
     parser.add_argument("--keep", type=Path, help="file for the differences, a case a line")
     parser.add_argument("--streams", action="store_true", help="compare no query callbacks")
     parser.add_argument(
@@ -177,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args(arguments)
-    categories = given.only.split(",") if given.only else list(MAKERS)
+    categories = given.only.split(",") if given.only else list(CATEGORIES)
     deadline_s = time.monotonic() + 60 * given.minutes
     with Pool(given.jobs, unchecked=given.unchecked) as pool:
         search = Search(given.oracle, pool, given.streams, deadline_s)

@@ -36,7 +36,7 @@ class Evidence:
 
     ``said``: the engine's log and errors as one text; ``plays_back``: whether the case's time is
     that of its events; ``has_nulls``, ``has_arrays``: whether its input has any; ``has_ties``:
-    whether two of its events have one time.
+    whether two of its events have one time; ``queries``: those of its steps, as one text.
     """
 
     app: str
@@ -45,6 +45,7 @@ class Evidence:
     has_nulls: bool
     has_arrays: bool
     has_ties: bool
+    queries: str = ""
 
     @classmethod
     def of(cls, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> Evidence:
@@ -58,6 +59,7 @@ class Evidence:
             has_nulls="null" in json.dumps(asked["inputs"]),
             has_arrays=any(len(step.get("events") or ()) > 1 for step in asked["inputs"]),
             has_ties=len(set(times)) < len(times),
+            queries="; ".join(step["query"] for step in asked["inputs"] if "query" in step),
         )
 
     def has(self, *patterns: str) -> bool:
@@ -278,7 +280,11 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
     Explanation(
         "the engine deletes nothing if the condition has more terms than equality of the "
         "primary key; here all matching rows are deleted",
-        lambda e: e.has(r"@PrimaryKey", r"\bdelete D on D\.k == k and\b"),
+        lambda e: (
+            e.has(r"@PrimaryKey")
+            and re.search(r"\bdelete D on D\.k == (?:k|'\w+') and\b", f"{e.app} {e.queries}")
+            is not None
+        ),
     ),
     Explanation(
         "under playback the engine fires one of several keys' timers that are due in one "

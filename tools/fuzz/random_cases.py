@@ -5,7 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from tools.fuzz.in_stores import OPTIONS, STORE
 from tools.fuzz.random_parts import ATTRIBUTES, SLIDING, TIMES, Parts
+from tools.fuzz.random_state import STATE_MAKERS, aggregation_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -222,19 +224,44 @@ MAKERS: Final[Mapping[str, Callable[[Parts], str]]] = {
     "triggers": _triggers,
 }
 
+#: The names of all categories.
+CATEGORIES: Final = (*MAKERS, *STATE_MAKERS, "stores")
+
 
 def random_case(category: str, seed: int) -> dict[str, Any]:
     """The case of a category that a seed gives."""
     random = Random(f"{category} {seed}")
     parts = Parts(random)
+    if category in STATE_MAKERS:
+        text, steps = STATE_MAKERS[category](parts, ATTRIBUTES)
+        return {"name": f"{category} {seed}", "app": _DEFINED + text.rstrip(), "inputs": steps}
+    if category == "stores":
+        return {"name": f"{category} {seed}", **_stored(parts)}
     app = _DEFINED + MAKERS[category](parts).rstrip()
     return {"name": f"{category} {seed}", "app": app, "inputs": _inputs(parts)}
 
 
-def _inputs(p: Parts) -> list[dict[str, Any]]:
+def _stored(p: Parts) -> dict[str, Any]:
+    """An app whose table or aggregation is in a store: its members but the name."""
+    if p.chance(0.4):
+        text, steps = aggregation_case(p, ATTRIBUTES, is_stored=True)
+        return {"app": _DEFINED + text.rstrip(), "inputs": steps, STORE: ""}
+    text = ""
+    while "@PrimaryKey" not in text:
+        text = _tables(p)
+    steps = _inputs(p, may_restart=False)
+    for step in steps:
+        for row in (step.get("data"), *(event[1] for event in step.get("events", ()))):
+            # A store refuses a key without a value.
+            if row is not None and row[0] is None:
+                row[0] = "x"
+    return {"app": _DEFINED + text.rstrip(), "inputs": steps, STORE: p.one(*OPTIONS)}
+
+
+def _inputs(p: Parts, *, may_restart: bool = True) -> list[dict[str, Any]]:
     """Events and time; in playback each event has its own time, and some are late."""
     played = p.chance(0.25)
-    restarts = p.chance(0.05)
+    restarts = p.chance(0.05) and may_restart
     now_ms = 10_000
     # The start is a whole second: schedules name it, and the first event there is a choice.
     steps: list[dict[str, Any]] = [] if played else [{"sleep_ms": 1}]

@@ -14,13 +14,23 @@ from mesh.functions.catalogue import (
 )
 from mesh.language.syntax import Call, StreamKind, Variable
 from mesh.model.types import Attribute, AttributeType, StreamSchema
+from mesh.plan.aggregation_tables import table_name
 from mesh.plan.bound import BoundWithin, Constant
 from mesh.plan.durations import DURATIONS, duration_of
 from mesh.plan.expressions import bind_expression, type_of
 from mesh.plan.name_errors import nearest, unknown_source
 
 if TYPE_CHECKING:
-    from mesh.language.syntax import Durations, Expression, Selector, TimeUnit, WithinRange
+    from collections.abc import Iterable
+
+    from mesh.language.syntax import (
+        AggregationDefinition,
+        Durations,
+        Expression,
+        Selector,
+        TimeUnit,
+        WithinRange,
+    )
     from mesh.plan.bind.names import Names
     from mesh.plan.bound import BoundExpression, Column
     from mesh.plan.expressions import Vocabulary
@@ -55,6 +65,23 @@ def durations(written: Durations) -> tuple[TimeUnit, ...]:
             position=written.position,
         )
     return DURATIONS[first : last + 1]
+
+
+def check_table_names(
+    definition: AggregationDefinition, every: Iterable[TimeUnit], names: Names
+) -> None:
+    """Refuse a definition with the name of one of the aggregation's tables; MESH-L209."""
+    for duration in every:
+        name = table_name(str(definition.name), duration)
+        found = names.find(name)
+        if found is not None:
+            raise MeshError(
+                "MESH-L209",
+                f'{found.kind} "{name}" has the name of a table of aggregation "{definition.name}"',
+                detail=f"The aggregation keeps its values by {duration} there.",
+                hint="Give one of them another name.",
+                position=found.position,
+            )
 
 
 def check_time(column: Column, position: Position) -> None:

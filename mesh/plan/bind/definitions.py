@@ -29,6 +29,7 @@ from mesh.plan.annotations import (
 )
 from mesh.plan.bind.aggregations import (
     AGGREGATION_FUNCTIONS,
+    check_table_names,
     check_time,
     durations,
     refuse_prefix,
@@ -325,6 +326,7 @@ def _complete_aggregation(
     _each(definition.annotations, problems, lambda a: check_aggregation(a, definition))
     every = problems.attempt(durations, definition.every)
     problems.attempt(_check_input, definition, names)
+    problems.attempt(check_table_names, definition, every or (), names)
     found = (
         bind_stream(definition.input, names, problems) if not failed(problems, failures) else None
     )

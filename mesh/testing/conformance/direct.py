@@ -1,4 +1,7 @@
-"""Runs a case on the operators themselves: no Spark, no broker, no waiting."""
+"""Runs a case on the operators themselves: no Spark, no broker, no waiting.
+
+Tables and aggregations in a store are written to it after each step.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,15 @@ from mesh.language.parser import parse_app, parse_on_demand_query
 from mesh.model.types import Attribute, AttributeType
 from mesh.operators.base import EXPIRED, RESET, State
 from mesh.operators.executor import CallRun, Executor, OutputRun
+from mesh.operators.failures import FAILED
 from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.supported import check_supported
+from mesh.spark.store_output import StoreOutput
 from mesh.testing.conformance import answers
 from mesh.testing.conformance.cases import Case, CaseError, Clock, Mode, batch, case, sent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mesh.plan.bound import BoundApp, BoundOutput
 
@@ -58,6 +63,7 @@ def answer(line: Mapping[str, Any], *, unchecked: bool = False) -> dict[str, Any
     except Exception as error:  # An error of ours is one case's answer, not the end of the others.
         made |= {"status": "error", "error": f"{type(error).__name__}: {error}"}
     if run is not None:
+        run.close()
         made |= {"streams": run.streams, "queries": run.queries}
         if run.errors:
             made["errors"] = run.errors
@@ -78,6 +84,7 @@ class Run:
     errors: list[dict[str, Any]] = field(default_factory=list)
     ondemand: list[dict[str, Any]] = field(default_factory=list)
     _executor: Executor = field(init=False)
+    _output: StoreOutput | None = field(init=False, default=None)
     #: By query, the attributes of its callback's events.
     _targets: dict[str, tuple[Attribute, ...]] = field(default_factory=dict)
     _snapshots: dict[str, State] = field(default_factory=dict)
@@ -118,8 +125,14 @@ class Run:
         """A new executor, at the clock's time."""
         playback = self.asked.mode is Mode.PLAYBACK
         self._executor = Executor(
-            self.app, list(self.streams), list(self.queries), playback=playback
+            self.app,
+            list(self.streams),
+            list(self.queries),
+            playback=playback,
+            salt=self.asked.name,
         )
+        self.close()
+        self._output = StoreOutput.of(self._executor, 1)
         if self.asked.mode is Mode.VIRTUAL:
             self._pass(self.now_ms)
 
@@ -158,6 +171,8 @@ class Run:
         self.ondemand.append(asked)
         try:
             query = bind_on_demand(parse_on_demand_query(text), self.app)
+            if self._output is not None:
+                self._output.prepare()
             rows = self._executor.ask(query, self._event_now())
         except MeshError as error:
             asked["error"] = {"type": error.code, "message": str(error)}
@@ -182,7 +197,7 @@ class Run:
             latest_ms = last_ms if self._latest_ms is None else self._latest_ms
             self._latest_ms = max(last_ms, latest_ms)
             self.now_ms = max(self.now_ms, self._latest_ms)
-        self._take(self._executor.step(self._event_now(), stream, times, rows))
+        self._do(lambda: self._executor.step(self._event_now(), stream, times, rows))
 
     def _event_now(self) -> int:
         if self.asked.mode is Mode.PLAYBACK and self._latest_ms is not None:
@@ -193,7 +208,22 @@ class Run:
         if self.asked.mode is Mode.PLAYBACK:
             self._latest_ms = max(time_ms, self._latest_ms or time_ms)
         self.now_ms = max(self.now_ms, time_ms)
-        self._take(self._executor.step(self._event_now()))
+        self._do(lambda: self._executor.step(self._event_now()))
+
+    def _do(self, step: Callable[[], list[OutputRun]]) -> None:
+        """Do a step, record its output, and write the rows for databases."""
+        if self._output is None:
+            self._take(step())
+            return
+        self._output.prepare()
+        self._take([run for run in self._output.take(step()) if run.stream != FAILED])
+        self._output.commit()
+
+    def close(self) -> None:
+        """Close the connections to databases."""
+        if self._output is not None:
+            self._output.close()
+            self._output = None
 
     def _wait(self, count: int, max_ms: int, poll_ms: int, side: str | None) -> None:
         waited_ms = 0

@@ -1,0 +1,41 @@
+"""Cases whose tables and aggregations are in a store here, and in the state of the engine.
+
+The engine has no stores, so its answer to the app without them is what a store has to give.  Our
+side plays the app with ``@store`` over a new file of SQLite.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+#: Member of a case with further options of ``@store``; cases without it are played as they are.
+STORE: Final = "store"
+#: Rows stay in the database; those that one event finds are in another order there.
+NOT_KEPT: Final = ", kept='false'"
+OPTIONS: Final = ("", NOT_KEPT, ", @cache(size='2', cache.policy='LRU')")
+
+
+def in_store(case: Mapping[str, Any], file: Path) -> Mapping[str, Any]:
+    """The case as our side plays it; ``file``: of SQLite, which is not there yet."""
+    options = case.get(STORE)
+    if options is None:
+        return case
+    store = f"@store(type='rdbms', jdbc.url='jdbc:sqlite:{file}'{options})"
+    app = re.sub(r"\bdefine (table|aggregation)\b", rf"{store} define \1", case["app"])
+    return {**case, "app": app}
+
+
+def has_own_order(case: Mapping[str, Any]) -> bool:
+    """Whether rows that one event finds are in another order than in the state.
+
+    >>> has_own_order({"app": "define table D (a int);", "store": ", kept='false'"})
+    True
+    >>> has_own_order({"app": "define table D (a int);", "store": ""})
+    False
+    """
+    return bool(case.get(STORE))
