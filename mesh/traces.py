@@ -149,7 +149,12 @@ class Trace:
         return self._span
 
     def header_line(self) -> bytes:
-        """The header line of the output, which belongs to the span of its publishing.
+        """The header line of the output; empty as ``publishing_parent``."""
+        told = self.publishing_parent()
+        return f"{HEADER}: {told}\r\n".encode() if told else b""
+
+    def publishing_parent(self) -> str:
+        """The ``traceparent`` of the output, which belongs to the span of its publishing.
 
         Empty for messages without ``traceparent`` of which no trace is made.
         """
@@ -161,8 +166,7 @@ class Trace:
             self._publishing = self._tracer.start_span(
                 name, within, kind=trace.SpanKind.PRODUCER, attributes=self._attributes
             )
-        told = self._parent_text(self._publishing)
-        return f"{HEADER}: {told}\r\n".encode() if told else b""
+        return self._parent_text(self._publishing)
 
     @contextmanager
     def sending(self) -> Iterator[None]:

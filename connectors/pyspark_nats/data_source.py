@@ -30,7 +30,7 @@ class NatsDataSource(DataSource):
         read = source_options.source_options(self.options)
         if read.format != "raw":
             return typed_rows.ddl(read)
-        return rows.MARKED_DDL if read.range_markers else rows.raw_ddl(read.include_headers)
+        return rows.raw_ddl(read.include_headers, is_marked=read.range_markers)
 
     def reader(self, schema: StructType) -> NatsReader:
         """For ``spark.read``."""

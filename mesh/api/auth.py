@@ -25,7 +25,7 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from mesh.api.permissions import ANY_USER, is_known, needed
+from mesh.api.permissions import ANY_USER, SIGN_IN, is_known, needed
 from mesh.api.rates import RateLimits
 from mesh.api.responses import error_type
 from mesh.api.users import Credentials, parse_basic
@@ -71,6 +71,9 @@ _PENDING_OF_ADDRESS_MAX: Final = 8
 OPEN_PATHS: Final = frozenset(
     {"/health", "/health/live", "/health/ready", "/.well-known/oauth-protected-resource"}
 )
+#: Kind of the sessions of ``POST /login/{product}``, and the prefix of their tokens.
+LOGIN: Final = "login"
+LOGIN_PREFIX: Final = f"{PREFIX}{LOGIN}_"
 #: Length of a user's name in the log.
 _NAME_MAX: Final = 64
 _PATH_MAX: Final = 200
@@ -90,6 +93,7 @@ _HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
 _HEADERS: Final = {
     401: {"WWW-Authenticate": 'Basic realm="mesh", charset="UTF-8"'},
     429: {"Retry-After": "1"},
+    503: {"Retry-After": "1"},
 }
 
 
@@ -157,6 +161,20 @@ class Access:
         if not self.users.is_known(found.user):
             return None
         return Identity(found.user, within(self.users.grants(found.user), found.grant), "token")
+
+    async def by_login(self, token: str) -> Identity | None:
+        """The user of a login's token; None if it has ended.
+
+        Raises:
+            MeshError: MESH-A503 while NATS can't be reached.
+        """
+        if not token.startswith(LOGIN_PREFIX) or self.sessions is None or self.users is None:
+            return None
+        found = await self.sessions.find(token.removeprefix(LOGIN_PREFIX))
+        self.users.refresh()
+        if found is None or found.how != LOGIN or not self.users.is_known(found.user):
+            return None
+        return Identity(found.user, self.users.grants(found.user), LOGIN)
 
     async def check(self, users: Users, given: Credentials, address: str) -> bool | None:
         """Whether name and password match; None if too many checks wait already."""
@@ -231,10 +249,12 @@ class Guard:
             return _answer(403, reason)
         if not access.limits.admit(asked.source, access.clock.monotonic_s()):
             return _answer(429, "too many requests from this address")
+        if asked.needed is not None and asked.needed.route == SIGN_IN:
+            return None
         try:
             refusal = await self._recognise(asked, headers)
         except MeshError as error:
-            return _answer(500, error.message)
+            return _answer(503 if error.code == "MESH-A503" else 500, error.message)
         if refusal is not None:
             return refusal
         identity = asked.identity
@@ -275,7 +295,7 @@ class Guard:
     async def _recognise_bearer(self, asked: _Asked, token: str) -> Response | None:
         access = self._access
         assert access.users is not None
-        identity = access.by_token(token)
+        identity = await access.by_login(token) or access.by_token(token)
         if identity is None and access.bearer is not None and not token.startswith(PREFIX):
             try:
                 found = await access.bearer(token)
@@ -318,7 +338,7 @@ class _Asked:
         wanted = self.needed.permission if self.needed is not None else None
         return AuditEntry(
             now_ms,
-            self.identity.user or self.claimed,
+            self.identity.user or self.claimed or _logged(self.scope.get("mesh.claimed", "")),
             self.identity.how,
             self.source,
             self.scope["method"],

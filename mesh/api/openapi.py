@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import mesh
 from mesh.api.auth import OPEN_PATHS
-from mesh.api.permissions import ROUTES, template
+from mesh.api.permissions import ROUTES, SIGN_IN, template
 from mesh.api.responses import Json
 from mesh.model import names
 
@@ -104,6 +104,10 @@ _BODIES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "POST /stores/query": (
         "application/json", _object(("appName", "query"), appName=_TEXT, query=_TEXT)
     ),
+    SIGN_IN: (
+        "application/x-www-form-urlencoded",
+        _object(("grantType",), grantType=_TEXT, username=_TEXT, password=_TEXT),
+    ),
     "POST /users": (
         "application/json",
         _object(("name", "password", "may"), name=_TEXT, password=_TEXT, may=_WORDS, apps=_TEXT),
@@ -145,7 +149,7 @@ def _operation(route: Route, method: str, path: str) -> dict[str, Any]:
     key = f"{method} {path}"
     permission = ROUTES.get(key)
     lines = (route.endpoint.__doc__ or "").strip().splitlines() or [""]
-    is_open = path in OPEN_PATHS
+    is_open = path in OPEN_PATHS or key == SIGN_IN
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": _PATH.get(name, _TEXT)}
         for name in route.param_convertors

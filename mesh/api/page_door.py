@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from mesh.api.account_service import Accounts
+from mesh.api.auth import LOGIN
 from mesh.errors import MeshError
 from mesh.jetstream.audit import AuditEntry
 from mesh.jetstream.sessions import refresh_token
@@ -59,6 +60,8 @@ class PageDoor:
         """
         kept = self._access.sessions
         found = await kept.find(name, is_used=is_used) if kept is not None and name else None
+        if found is not None and found.how == LOGIN:
+            return None
         if found is None or kept is None or found.renewal is None:
             return found
         now_ms, known = self._access.clock.wall_ms(), found.renewal

@@ -13,6 +13,8 @@ from mesh.model.access import Permission
 
 #: For any user, whatever it may do: about itself.
 ANY_USER: Final = None
+#: The route that makes a user known: it is reached without one.
+SIGN_IN: Final = "POST /login/{product}"
 _VIEW, _MANAGE = Permission.APPS_VIEW, Permission.APPS_MANAGE
 _READ, _WRITE = Permission.DATA_READ, Permission.DATA_WRITE
 _MONITOR, _NODES, _ADMIN = Permission.MONITOR, Permission.NODES_MANAGE, Permission.ADMIN
@@ -78,6 +80,8 @@ ROUTES: Final[dict[str, Permission | None]] = {
     "GET /managers/roles": ANY_USER,
     "GET /statistics": _MONITOR,
     "GET /system-details": _MONITOR,
+    SIGN_IN: ANY_USER,
+    "POST /logout/{product}": ANY_USER,
     "GET /permissions/app/{product}": _ADMIN,
     "GET /permissions/{permission}/roles": _ADMIN,
     "GET /permissions/auth/{permission}/{role}": _ADMIN,

@@ -42,6 +42,7 @@ from mesh.api.auth import Guard
 from mesh.api.backups import BackupRoutes
 from mesh.api.error_entries import ErrorEntryRoutes
 from mesh.api.events import EventRoutes
+from mesh.api.logins import LoginRoutes
 from mesh.api.monitoring import Monitoring
 from mesh.api.openapi import openapi
 from mesh.api.originals import Originals
@@ -115,6 +116,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             *TimeRoutes(service).routes(),
             *QueryRoutes(service).routes(),
             *AccountRoutes(access).routes(),
+            *LoginRoutes(access).routes(),
             *SecretRoutes(access).routes(),
             *ScimRoutes(access).routes(),
             route("/openapi.json", openapi, "GET"),

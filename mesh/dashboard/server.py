@@ -113,7 +113,8 @@ def is_for_page(scope: Scope) -> bool:
     """Whether a request is for a page."""
     parts = scope["path"].strip("/").split("/")
     if parts[0] not in _SHARED:
-        return parts[0] in _PAGES and (parts[0] != "login" or len(parts) == 1 or parts[1] == "oidc")
+        is_api = len(parts) > 1 and parts[0] in ("login", "logout") and parts[1] != "oidc"
+        return parts[0] in _PAGES and not is_api
     if scope["method"] == "POST":
         return len(parts) == 2
     accept = next((value.decode() for key, value in scope["headers"] if key == b"accept"), "")

@@ -1,13 +1,13 @@
-"""Sessions of people who signed in at the pages, in a bucket that managers alone read.
+"""Sessions of people who signed in at the pages or the API, in a bucket that managers alone read.
 
     {sha256 of the cookie}    {"user", "how", "source", "began_ms", "used_ms",
                                "grants"?, "renewal"?: of an identity provider}
 
-The cookie is 256 random bits.  The token of forms is derived from it, and so is the key that a
-refresh token is encrypted with: the content of the bucket opens no session, here or elsewhere.  A
-session made at one manager is known at the others.  It ends when it was idle for half an hour,
-after twelve hours in any case, and when it is ended: at the other managers within ``FRESH_S``, the
-time for which a manager keeps what it has read.
+The cookie, or the token of a login at the API, is 256 random bits.  The token of forms is derived
+from it, and so is the key that a refresh token is encrypted with: the content of the bucket opens
+no session, here or elsewhere.  A session made at one manager is known at the others.  It ends when
+it was idle for half an hour, after twelve hours in any case, and when it is ended: at the other
+managers within ``FRESH_S``, the time for which a manager keeps what it has read.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Session:
     user: str
     #: In every form, so that no other site's page can send one.
     token: str = field(repr=False)
-    #: ``password`` or ``oidc``.
+    #: ``password`` or ``oidc`` at the pages, ``login`` at the API.
     how: str = "password"
     #: Address of the client that signed in.
     source: str = ""
@@ -119,6 +119,7 @@ class Sessions:
         how: str = "password",
         source: str = "",
         by: SignedIn | None = None,
+        began_ms: int | None = None,
     ) -> str:
         """Begin a session; its name, for the cookie.
 
@@ -127,13 +128,14 @@ class Sessions:
             how: it was recognised.
             source: address of the client.
             by: the answer of an identity provider, if one recognised the user.
+            began_ms: time of the sign-in, if an earlier one is continued.
 
         Raises:
             MeshError: MESH-A503 while NATS can't be reached.
         """
         name = secrets.token_urlsafe(32)
         now_ms = self._clock.wall_ms()
-        made = Session(user, "", how, source, None, now_ms, now_ms)
+        made = Session(user, "", how, source, None, began_ms or now_ms, now_ms)
         if by is not None:
             made = _confirmed(made, name, by, now_ms)
         try:

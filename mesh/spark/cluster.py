@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from mesh import mesh_name
+from mesh import mesh_name, traces
 from mesh.errors import MeshError
 from mesh.functions.script_switch import SWITCH
 from mesh.spark import executor_check
@@ -44,6 +44,9 @@ _VARIABLES: Final = (
     SWITCH,
     sources.SHARD_VARIABLE,
     sources.SOURCES_VARIABLE,
+    traces.ENDPOINT_VARIABLE,
+    traces.RATIO_VARIABLE,
+    traces.NAME_VARIABLE,
 )
 #: Name of an unpacked environment in the directory of an executor.
 _ENVIRONMENT: Final = "env"

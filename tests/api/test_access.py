@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from mesh.api import permissions, users
 from mesh.api.auth import OPEN_PATHS, Access
-from mesh.api.permissions import ANY_USER, ROUTES, template
+from mesh.api.permissions import ANY_USER, ROUTES, SIGN_IN, template
 from mesh.api.rates import RateLimits
 from mesh.api.routes import make_app
 from mesh.api.users import Users
@@ -117,7 +117,7 @@ def test_every_route_with_every_role() -> None:
     async def run() -> list[str]:
         wrong = []
         async with _client(access) as client:
-            for route in _routes():
+            for route in set(_routes()) - {SIGN_IN}:
                 method, _, path = route.partition(" ")
                 filled = path.format(**PARAMETERS)
                 permission = ROUTES[route]

@@ -37,14 +37,17 @@ class RowLayout:
     has_markers: bool
     #: The columns with the stream and the time of a message.
     places: tuple[str, ...] = ()
+    #: Whether range markers have a column of headers, too.
+    include_headers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _WithRangeMarkers:
     event_time_header: str
+    include_headers: bool = False
 
     def __call__(self, part: Messages) -> Iterator[pa.RecordBatch]:
-        yield rows.marked(part, self.event_time_header)
+        yield rows.marked(part, self.event_time_header, include_headers=self.include_headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +66,17 @@ def row_layout(options: SourceOptions, schema: StructType) -> RowLayout:
     """
     if options.format != "raw":
         return RowLayout(typed_rows.typed(options, schema), False, options.metadata)
-    own = rows.MARKED if options.range_markers else rows.raw_schema(options.include_headers)
+    is_marked, has_headers = options.range_markers, options.include_headers
+    own = rows.marked_schema(has_headers) if is_marked else rows.raw_schema(has_headers)
     if [field.name for field in schema.fields] != own.names:
         raise SchemaError(
             'the format "raw" has its own schema',
             detail=f"Its columns are {', '.join(own.names)}.",
             hint='Leave ".schema(...)" out, or set option "format" to "json" or "auto".',
         )
-    if options.range_markers:
-        return RowLayout(_WithRangeMarkers(options.event_time_header), True)
+    if is_marked:
+        to_batches = _WithRangeMarkers(options.event_time_header, has_headers)
+        return RowLayout(to_batches, True, include_headers=has_headers)
     return RowLayout(_Raw(options.include_headers), False, tuple(own.names))
 
 
@@ -116,11 +121,11 @@ def shaped(
         parts: their messages, in order.
     """
     if shape.has_markers:
-        yield rows.range_markers(rows.RANGE_START, ranges)
+        yield rows.range_markers(rows.RANGE_START, ranges, include_headers=shape.include_headers)
     for part in parts:
         yield from (batch for batch in shape.to_batches(part) if batch.num_rows)
     if shape.has_markers:
-        yield rows.range_markers(rows.RANGE_END, ranges)
+        yield rows.range_markers(rows.RANGE_END, ranges, include_headers=shape.include_headers)
 
 
 def _bounded(parts: Iterator[Messages]) -> Iterator[Messages]:

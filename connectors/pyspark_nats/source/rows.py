@@ -70,8 +70,10 @@ _BOOKKEEPING: Final = (
 )  # fmt: skip
 
 
-def raw_ddl(include_headers: bool) -> str:
-    """The columns of the plain form, with or without ``headers``."""
+def raw_ddl(include_headers: bool, *, is_marked: bool = False) -> str:
+    """The columns of the plain form or of range markers, with or without ``headers``."""
+    if is_marked:
+        return f"{MARKED_DDL}, headers map<string,array<string>>" if include_headers else MARKED_DDL
     columns = _RAW_DDL.split(", ")
     return ", ".join(columns if include_headers else _without(columns))
 
@@ -80,6 +82,12 @@ def raw_schema(include_headers: bool) -> pa.Schema:
     """``raw_ddl`` as a schema of Arrow."""
     schema: pa.Schema = RAW
     return schema if include_headers else schema.remove(_HEADERS_AT)
+
+
+def marked_schema(include_headers: bool) -> pa.Schema:
+    """The columns of the ``rangeMarkers`` form."""
+    schema: pa.Schema = MARKED
+    return schema.append(pa.field("headers", HEADERS)) if include_headers else schema
 
 
 def _without(columns: list[str]) -> list[str]:
@@ -103,10 +111,13 @@ def event_times(messages: Messages, header: str) -> Array:
     return kernels.cast(kernels.if_else(is_number, texts, None), pa.int64())
 
 
-def range_markers(kind: int, ranges: Sequence[StreamRange]) -> pa.RecordBatch:
+def range_markers(
+    kind: int, ranges: Sequence[StreamRange], *, include_headers: bool = False
+) -> pa.RecordBatch:
     """The rows before (``RANGE_START``) or after (``RANGE_END``) a partition's messages."""
     at_start = kind == RANGE_START
     count = len(ranges)
+    more = [arrow.nulls(count, HEADERS)] if include_headers else []
     return pa.RecordBatch.from_arrays(
         [
             pa.array([kind] * count, pa.int32()),
@@ -117,14 +128,18 @@ def range_markers(kind: int, ranges: Sequence[StreamRange]) -> pa.RecordBatch:
             pa.nulls(count, pa.string()),
             pa.nulls(count, pa.string()),
             pa.nulls(count, pa.binary()),
+            *more,
         ],
-        schema=MARKED,
+        schema=marked_schema(include_headers),
     )
 
 
-def marked(messages: Messages, event_time_header: str) -> pa.RecordBatch:
+def marked(
+    messages: Messages, event_time_header: str, *, include_headers: bool = False
+) -> pa.RecordBatch:
     """Messages as rows of the ``rangeMarkers`` form."""
     count = len(messages)
+    more = [header_maps(messages.header)] if include_headers else []
     return pa.RecordBatch.from_arrays(
         [
             pa.array(np.zeros(count, np.int32)),
@@ -135,8 +150,9 @@ def marked(messages: Messages, event_time_header: str) -> pa.RecordBatch:
             messages.subject,
             frames.header_values(messages.header, "Content-Type"),
             messages.data,
+            *more,
         ],
-        schema=MARKED,
+        schema=marked_schema(include_headers),
     )
 
 

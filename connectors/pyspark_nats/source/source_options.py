@@ -160,7 +160,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         partitions_min=read.integer("minPartitions", 0, least=1),
         partition_records_max=_optional(read, "maxRecordsPerPartition"),
         fail_on_data_loss=read.flag("failOnDataLoss", True),
-        include_headers=read.flag("includeHeaders", True),
+        include_headers=read.flag("includeHeaders", not read.flag("rangeMarkers", False)),
         format=chosen,
         schema=read.text("schema"),
         metadata=metadata,

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from mesh.model import names
 from mesh.spark import sink_rows
+from mesh.spark.dedicated_query import tracing
 from mesh.spark.dedicated_query.observing import SampledTask, new_samples
 from mesh.spark.instance_io import (
-    SINK_SCHEMA,
     BatchLimits,
     InstanceIO,
     source_options,
@@ -142,10 +142,11 @@ def _stateful(
     wakeup = directory / "wakeup"
     wakeup.mkdir()
     parts = [str(partition) for partition in io.partitions]
-    options = source_options(io, parts, common, limits, wakeup)
+    options = source_options(io, parts, common, limits, wakeup) | tracing.marked_options()
     source = session.readStream.format("nats").options(**options, haltPath=halts.next()).load()
     task = PartitionTask(io, str(directory), restored, limits=limits.message, states=states)
-    return source.mapInArrow(_WithinSize(io, SampledTask(task, samples), room), SINK_SCHEMA)
+    sized = _WithinSize(io, SampledTask(task, samples), room)
+    return source.mapInArrow(*tracing.traced(io, sized, tracing.MARKED_COLUMN))
 
 
 def _stateless(
@@ -160,9 +161,10 @@ def _stateless(
     inputs = io.input_streams(0)
 
     def read(js_stream: str) -> DataFrame:
-        options = source_options(io, (js_stream,), common, limits)
+        options = source_options(io, (js_stream,), common, limits) | tracing.typed_options()
         reader = session.readStream.format("nats").options(**options, haltPath=halts.next())
-        return reader.schema(typed_schema(inputs[js_stream].channel.stream)).load()
+        schema = typed_schema(inputs[js_stream].channel.stream)
+        return reader.schema(tracing.with_headers(schema)).load()
 
     return stateless_rows(io, read, room, samples)
 
@@ -187,7 +189,9 @@ def stateless_rows(
     frames = []
     for js_stream, task in input_tasks(io).items():
         own = task if samples is None else SampledTask(task, samples)
-        frames.append(read(js_stream).mapInArrow(_WithinSize(io, own, room), SINK_SCHEMA))
+        sized = _WithinSize(io, own, room)
+        done = tracing.traced(io, sized, tracing.TYPED_COLUMN)
+        frames.append(read(js_stream).mapInArrow(*done))
     return reduce(lambda a, b: a.unionAll(b), frames)
 
 
