@@ -116,8 +116,16 @@ def own_queries(monkeypatch: pytest.MonkeyPatch) -> list[OwnQuery]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--rewrite``: write the results into case files; commit only a diff that you understand."""
+    """``--rewrite``: write the results into case files; commit only a diff that you understand.
+
+    ``--secured``: servers of end-to-end tests have TLS, client certificates and roles.
+    """
     parser.addoption("--rewrite", action="store_true", help="rewrite expectations of case files")
+    parser.addoption(
+        "--secured",
+        action="store_true",
+        help="end-to-end tests use three servers with TLS, client certificates and roles",
+    )
 
 
 @pytest.fixture

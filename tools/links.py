@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import threading
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -54,6 +55,8 @@ class Link:
     name: str
     #: Where the process is to connect: one address for each server.
     url: str = ""
+    #: TLS with the process and with the servers, None for none.
+    tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None
     _trap: Trap | None = None
     _up: asyncio.Event = field(default_factory=asyncio.Event)
     _down: asyncio.Event = field(default_factory=asyncio.Event)
@@ -83,10 +86,21 @@ class Links:
         self._thread.join()
         self._loop.close()
 
-    def to(self, name: str, servers: Sequence[tuple[str, int]]) -> str:
-        """The URL for process ``name``; the same one for each call."""
+    def to(
+        self,
+        name: str,
+        servers: Sequence[tuple[str, int]],
+        tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
+    ) -> str:
+        """The URL for process ``name``; the same one for each call.
+
+        Args:
+            name: of the process.
+            servers: hosts and ports.
+            tls: as a server towards the process, and as the process towards the servers.
+        """
         if name not in self._links:
-            self._links[name] = Link(name)
+            self._links[name] = Link(name, tls=tls)
             ports = [self._call(self._listen(self._links[name], *server)) for server in servers]
             self._links[name].url = ",".join(f"nats://127.0.0.1:{port}" for port in ports)
         return self._links[name].url
@@ -163,6 +177,7 @@ class _Passage:
         try:
             from_server, to_server = await asyncio.open_connection(host, port)
             writers.append(to_server)
+            await self._secure(from_server, to_server, host)
             pumps = [
                 asyncio.create_task(self._pump_up(to_server)),
                 asyncio.create_task(self._pump_down(from_server)),
@@ -180,6 +195,18 @@ class _Passage:
             for writer in writers:
                 with contextlib.suppress(OSError):
                     writer.close()
+
+    async def _secure(
+        self, from_server: asyncio.StreamReader, to_server: asyncio.StreamWriter, host: str
+    ) -> None:
+        """Begin TLS on both sides, if the link has it, after the server's greeting."""
+        if self._link.tls is None:
+            return
+        as_server, as_client = self._link.tls
+        greeting = await from_server.readline()
+        await to_server.start_tls(as_client, server_hostname=host)
+        self._writer.write(greeting)
+        await self._writer.start_tls(as_server)
 
     async def _pump_up(self, to_server: asyncio.StreamWriter) -> None:
         seen = b""

@@ -10,6 +10,7 @@ import asyncio
 import json
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no such scenario: {', '.join(unknown)}; --list shows them", file=sys.stderr)
         return 2
     console = Console(stderr=given.output == "json", width=None if sys.stdout.isatty() else 160)
-    chosen = [known[name] for name in wanted]
+    chosen = [_on_three(known[name]) if given.secured else known[name] for name in wanted]
     skipped = {one.name: why for one in chosen if (why := _why_not(one))}
     chosen = [one for one in chosen if one.name not in skipped]
     outcomes: list[Outcome] = []
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for topology, mine in _stages(chosen):
             runs = [(one, run) for one in mine for run in range(1, given.runs + 1)]
             while runs:
-                for outcome in _played_on_one(topology, runs, given.logs):
+                for outcome in _played_on_one(topology, runs, given):
                     outcomes.append(outcome)
                     _tell(console, outcome)
         is_whole = True
@@ -67,6 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(not is_whole or not outcomes or not all(one.is_good for one in outcomes))
 
 
+def _on_three(one: Scenario) -> Scenario:
+    """The scenario on three servers, if it has one and can have three."""
+    can = one.topology is Topology.ONE and not one.has_one_server
+    return replace(one, topology=Topology.THREE) if can else one
+
+
 def _stages(chosen: Sequence[Scenario]) -> list[tuple[Topology, list[Scenario]]]:
     """Assign scenarios to stages: for three servers an isolated stage, if there is one."""
     played = {where: [one for one in chosen if one.topology is where] for where in Topology}
@@ -77,14 +84,14 @@ def _stages(chosen: Sequence[Scenario]) -> list[tuple[Topology, list[Scenario]]]
 
 
 def _played_on_one(
-    topology: Topology, runs: list[tuple[Scenario, int]], logs: Path | None
+    topology: Topology, runs: list[tuple[Scenario, int]], given: argparse.Namespace
 ) -> Iterator[Outcome]:
     """Play ``runs``, and remove those that were played: up to one that fails.
 
     The remains of a failed one must not affect the others.
     """
     try:
-        with Stage(topology, logs) as stage:
+        with Stage(topology, given.logs, is_secured=given.secured) as stage:
             while runs:
                 outcome = asyncio.run(play(stage, *runs.pop(0)))
                 yield outcome
@@ -120,6 +127,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=1, help="how often each is played")
     parser.add_argument("--logs", type=Path, help="folder to keep what the processes say in")
     parser.add_argument("--output", choices=("table", "json"), default="table")
+    parser.add_argument(
+        "--secured",
+        action="store_true",
+        help="three servers, with TLS, client certificates and the roles of mesh nats-config",
+    )
     parser.add_argument("--list", action="store_true", help="name the scenarios and end")
     return parser.parse_args(arguments)
 

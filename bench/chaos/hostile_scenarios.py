@@ -29,6 +29,7 @@ SCENARIOS: Final = (
         storage.power_lost,
         (_LOST,),
         is_lossy=True,
+        has_one_server=True,
     ),
     Scenario(
         "power-lost-by-two",
@@ -45,12 +46,14 @@ SCENARIOS: Final = (
         storage.bucket_restored("mesh_control"),
         (r"found that NATS has lost writes of bucket mesh_control",),
         deploys=True,
+        has_one_server=True,
     ),
     Scenario(
         "snapshots-restored",
         "bucket of snapshots restored from before the deploy",
         storage.bucket_restored("mesh_snapshots"),
         deploys=True,
+        has_one_server=True,
     ),
     Scenario(
         "store-away",

@@ -25,6 +25,8 @@ class Scenario:
     #: The same for parallel events, with no order between the two.
     beside: tuple[str, ...] = ()
     topology: Topology = Topology.ONE
+    #: Whether there must be no other server: its fault is the loss of the only one.
+    has_one_server: bool = False
     #: Whether it deploys the app itself.
     deploys: bool = False
     #: Whether w1 alone runs the receiver and the groups without state, and w2 those with state.

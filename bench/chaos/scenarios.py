@@ -239,8 +239,20 @@ SCENARIOS: Final = (
         _CHANGED,
         (r"changed app <app>", r"worker \w+ is gone"),
     ),
-    Scenario("server-restarted", "NATS server restarted", servers.server_restarted, _AWAY),
-    Scenario("server-killed", "NATS server killed", servers.server_killed, _AWAY),
+    Scenario(
+        "server-restarted",
+        "NATS server restarted",
+        servers.server_restarted,
+        _AWAY,
+        has_one_server=True,
+    ),
+    Scenario(
+        "server-killed",
+        "NATS server killed",
+        servers.server_killed,
+        _AWAY,
+        has_one_server=True,
+    ),
     Scenario(
         "nats-away",
         "no NATS server for 30 s",
@@ -251,6 +263,7 @@ SCENARIOS: Final = (
             r"worker <holder> is connected to NATS again",
             r"runs <app>-sums-1",
         ),
+        has_one_server=True,
     ),
     Scenario(
         "leaders-stepped-down",

@@ -16,7 +16,7 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE, close, connect
 from mesh.model import names
-from mesh.settings import NatsSettings
+from tests.support.secured import FEEDER, PUBLISHER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -333,7 +333,8 @@ class Scene:
 
     async def _publish(self) -> None:
         """Publish the events in their order, each until it is acknowledged."""
-        client = await connect(NatsSettings(url=self.stage.servers.url), "chaos load")
+        user = PUBLISHER if self.subject.startswith(f"{names.ROOT}.") else FEEDER
+        client = await connect(self.stage.servers.settings(user), "chaos load")
         try:
             while not self._stopped:
                 await self._send(client.jetstream().publish)

@@ -9,11 +9,16 @@ import signal
 import subprocess
 import time
 import urllib.request
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.jetstream import server
+from mesh.jetstream.accounts import MESH
+from mesh.settings import NatsSettings
+from tests.support.secured import READER, Secured
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Sequence
     from pathlib import Path
 
@@ -23,12 +28,28 @@ if TYPE_CHECKING:
 WHOLE_S: Final = 60.0
 #: User of a cluster's system account, and the password; all others give no name.
 SYSTEM_USER: Final = "system"
+_SYSTEM: Final = f"$SYS {{ users: [{{ user: {SYSTEM_USER}, password: {SYSTEM_USER} }}] }}"
 
 
 class Servers:
     """Servers n1, n2, .. with stores of their own; ports and files outlive a restart."""
 
-    def __init__(self, directory: Path, count: int, namespaces: Namespaces | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        count: int,
+        namespaces: Namespaces | None = None,
+        *,
+        is_secured: bool = False,
+    ) -> None:
+        """Start them, and wait until they are whole.
+
+        Args:
+            directory: of their files.
+            count: 1 or 3.
+            namespaces: their networks, None for that of this process.
+            is_secured: whether they have TLS, client certificates and roles.
+        """
         self.names = [f"n{number}" for number in range(1, count + 1)]
         self._directory = directory
         self._binary = server.find_binary()
@@ -38,6 +59,12 @@ class Servers:
             name: (4222, 6222, 8222) if namespaces else tuple(server.free_port() for _ in range(3))
             for name in self.names
         }
+        self.secured: Secured | None = None
+        if is_secured:
+            addresses = {"127.0.0.1", *map(self._host, self.names)}
+            self.secured = Secured(
+                directory / "secured", self.names, addresses=tuple(addresses), outside=("*",)
+            )
         for name in self.names:
             self._write(name)
             self.start(name)
@@ -52,6 +79,19 @@ class Servers:
     def url(self) -> str:
         """URL for clients, with all servers."""
         return ",".join(f"nats://{host}:{port}" for host, port in self.addresses)
+
+    def settings(self, user: str, process: str = "", url: str = "") -> NatsSettings:
+        """The connection of a user; ``url`` is that of a link, if one is between."""
+        if user == SYSTEM_USER:
+            plain = self.settings(READER, url=url)
+            return replace(plain, user=user, password=user, nkey_seed_file="")
+        if self.secured is None:
+            return NatsSettings(url or self.url)
+        return self.secured.settings(user, url or self.url, process)
+
+    def tls(self, process: str) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
+        """TLS of a process's link; None without."""
+        return self.secured.contexts(process) if self.secured is not None else None
 
     def start(self, name: str) -> None:
         """Start a server that doesn't run; returns at once.
@@ -85,7 +125,8 @@ class Servers:
 
     def lose(self, name: str, stream: str = "") -> None:
         """Set a stopped server back to what was saved: one stream, or everything."""
-        inside = f"jetstream/$G/streams/{stream}" if stream else ""
+        account = "$G" if len(self.names) == 1 and self.secured is None else MESH
+        inside = f"jetstream/{account}/streams/{stream}" if stream else ""
         kept, present = self._saved(name) / inside, self.store(name) / inside
         # The directory itself may be a mount.
         for path in present.iterdir():
@@ -172,12 +213,16 @@ class Servers:
         directory.mkdir(parents=True, exist_ok=True)
         client, route, http = self._ports[name]
         host = self._host(name)
-        lines = [
-            f"server_name: {name}",
-            f'listen: "{host}:{client}"',
-            f'http: "{host}:{http}"',
-            f'jetstream {{ store_dir: "{self.store(name)}" }}',
-        ]
+        lines = [f'http: "{host}:{http}"', f'jetstream {{ store_dir: "{self.store(name)}" }}']
+        if self.secured is not None:
+            others = {one: (self._host(one), self._ports[one][1]) for one in self.names}
+            text = self.secured.text(name, (host, client), others)
+            # As below.
+            text = text.replace("cluster {", "cluster {\n  no_advertise: true")
+            text = text.replace("accounts {", f"accounts {{\n  {_SYSTEM}", 1)
+            (directory / "nats.conf").write_text("\n".join([*lines, text]))
+            return
+        lines += [f"server_name: {name}", f'listen: "{host}:{client}"']
         if len(self.names) > 1:
             routes = ", ".join(_route(self._host(n), self._ports[n]) for n in self.names)
             # Clients must not learn of servers past the links that we cut.
@@ -187,9 +232,8 @@ class Servers:
             )
             # Only the system's account may have the cluster's own leader step down.
             lines.append(
-                "accounts { "
-                f"$SYS {{ users: [{{ user: {SYSTEM_USER}, password: {SYSTEM_USER} }}] }}, "
-                "MESH { jetstream: enabled, users: [{ user: mesh, password: mesh }] } }"
+                f"accounts {{ {_SYSTEM}, "
+                f"{MESH} {{ jetstream: enabled, users: [{{ user: mesh, password: mesh }}] }} }}"
             )
             lines.append("no_auth_user: mesh")
         (directory / "nats.conf").write_text("\n".join(lines) + "\n")

@@ -17,9 +17,10 @@ from mesh.clock import SystemClock
 from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.watch import ClusterView
+from mesh.model.nats_roles import Role
 from mesh.operators import precompile
-from mesh.settings import ChannelSettings, NatsSettings
-from mesh.testing.cluster import Outside
+from mesh.settings import ChannelSettings
+from mesh.testing.cluster import Outside, variables
 from mesh.testing.processes import Processes
 from tools.links import Links
 
@@ -52,15 +53,19 @@ class Topology(StrEnum):
 class Stage:
     """Two managers and two workers, each with a link of its own to each server."""
 
-    def __init__(self, topology: Topology, logs: Path | None = None) -> None:
+    def __init__(
+        self, topology: Topology, logs: Path | None = None, *, is_secured: bool = False
+    ) -> None:
         """Create a stage, which is set up when it is entered.
 
         Args:
             topology: of the servers.
             logs: directory of the processes' logs, None for none.
+            is_secured: whether the servers have TLS, client certificates and roles.
         """
         self.topology = topology
         self._logs = logs
+        self._is_secured = is_secured
         self.directory = scratch.for_process("chaos")
         self.replicas = 3 if topology in (Topology.THREE, Topology.APART) else 1
         self.disks = Disks()
@@ -78,7 +83,9 @@ class Stage:
                 self.disks.mount(self.directory / "nats" / "n1" / "jetstream")
                 self.disks.mount(self.directory / "state")
                 self.store.mkdir()
-            self.servers = Servers(self.directory / "nats", self.replicas, namespaces)
+            self.servers = Servers(
+                self.directory / "nats", self.replicas, namespaces, is_secured=self._is_secured
+            )
             self._stack.callback(self.servers.stop)
             self.links = self._stack.enter_context(Links())
             self.processes = Processes(self.directory)
@@ -106,10 +113,11 @@ class Stage:
 
     def environment(self, name: str) -> dict[str, str]:
         """Environment of a process of this name."""
-        common = {
-            "MESH_NATS_URL": self.links.to(name, self.servers.addresses),
-            "MESH_CHANNELS_REPLICAS": str(self.replicas),
-        }
+        url = self.links.to(name, self.servers.addresses, self.servers.tls(name))
+        role = Role.RECEIVER if self.topology is Topology.HOSTS else Role.WORKER
+        user = Role.MANAGER if name.startswith("m") else role
+        nats = self.servers.settings(user, name, url)
+        common = variables(nats, ChannelSettings(replicas=self.replicas))
         if self.topology is Topology.DISKS:
             common["MESH_STATE_STORE"] = str(self.store)
         if name.startswith("m"):
@@ -158,7 +166,7 @@ class Stage:
     async def look(self) -> AsyncIterator[Outside]:
         """A look from outside, past the links."""
         async with AsyncExitStack() as stack:
-            client = await connect(NatsSettings(url=self.servers.url), "chaos")
+            client = await connect(self.servers.settings(Role.MANAGER), "chaos")
             stack.push_async_callback(close, client)
             js, channels = client.jetstream(), ChannelSettings(replicas=self.replicas)
             await ensure_buckets(js, channels)

@@ -49,6 +49,14 @@ class TlsClient(Client):
     demands_tls = False
     #: The JetStream domain, empty for that of the servers.
     js_domain = ""
+    #: Whether servers that were not named may be tried: nats-py would try them without limit, as a
+    #: refused one is announced again by the next.
+    takes_announced = False
+
+    async def take_announced(self) -> None:
+        """Add the servers that the first one has announced."""
+        self.takes_announced = True
+        await super()._process_info(self._server_info, initial_connection=True)
 
     def jetstream(self, **options: Any) -> JetStreamContext:
         """The JetStream of the client's domain."""
@@ -63,6 +71,8 @@ class TlsClient(Client):
                 raise NatsError("the server offers no TLS")
             # nats-py starts TLS then.
             info["tls_required"] = True
+        if initial_connection and not self.takes_announced:
+            info = {name: value for name, value in info.items() if name != "connect_urls"}
         await super()._process_info(info, initial_connection)
 
 
@@ -106,7 +116,7 @@ def api_subject(client: Client, call: str) -> str:
     return f"$JS.{domain}.API.{call}" if domain else f"$JS.API.{call}"
 
 
-def new_client(settings: NatsSettings) -> Client:
+def new_client(settings: NatsSettings) -> TlsClient:
     """A client that is not connected; a ``tls://`` URL or an option of TLS demands TLS."""
     client = TlsClient()
     urls = servers_of(settings)
@@ -200,8 +210,11 @@ async def connect(settings: NatsSettings, name: str, *, keeps_requests: bool = T
         options["pending_size"] = 0
     try:
         options |= login(settings)
-        # Endless attempts are for later: the first connection fails within the time given.
-        await client.connect(**{**options, "max_reconnect_attempts": 1})
+        # Endless attempts are for later: the first connection fails within the time given.  After a
+        # failed handshake nats-py may wait for its socket without limit.
+        async with asyncio.timeout(2 * len(options["servers"]) * (timeout_s + RECONNECT_S)):
+            await client.connect(**{**options, "max_reconnect_attempts": 1})
+        await client.take_announced()
     except (OSError, NatsError, TimeoutError) as error:
         raise _unreachable(settings.url, problems[-1] if problems else error) from error
     client.options["max_reconnect_attempts"] = -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import time
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ DEADLINE_S = 120.0
 class MeshCluster(Processes):
     """A server, a manager m1 and workers w1, w2, .."""
 
+    channels = ChannelSettings()
+
     def __init__(
         self,
         directory: Path,
@@ -47,54 +50,69 @@ class MeshCluster(Processes):
             workers: number of workers.
             arguments: of the server.
             passwords: of the NATS users ``manager`` and ``worker``; None for no users.
-            environment: more variables of the manager and of workers that are started first.
+            environment: more variables of the manager and of the workers.
         """
         super().__init__(directory)
         self._passwords = passwords or {}
-        self.nats = server.start(directory / "nats", arguments=arguments)
+        self._environment = dict(environment or {})
+        self.nats = self._start_servers(arguments)
         for number in range(1, workers + 1):
-            self.start_worker(f"w{number}", **(environment or {}))
+            self.start_worker(f"w{number}")
         self.start(
             "m1",
             "manager",
             **{
-                "MESH_NATS_URL": self.nats.url,
                 "MESH_MANAGER_ID": "m1",
                 "MESH_MANAGER_PORT": "0",
                 "MESH_MANAGER_ANONYMOUS": "true",
                 "MESH_FUNCTIONS_PYTHON": "true",
-                **self._user("manager"),
-                **(environment or {}),
+                **self._common("manager", "m1"),
+                **self._environment,
             },
         )
 
-    def _user(self, role: str) -> dict[str, str]:
-        if role not in self._passwords:
-            return {}
-        return {
-            "MESH_NATS_USER": role,
-            "MESH_NATS_PASSWORD": self._passwords[role],
-            "MESH_NATS_INBOX_PREFIX": inbox(Role(role)),
-        }
+    def _start_servers(self, arguments: Sequence[str]) -> server.NatsServer:
+        return server.start(self.directory / "nats", arguments=arguments)
+
+    def settings(self, user: str, process: str = "") -> NatsSettings:
+        """The connection of a user, and of a process that has credentials of its own."""
+        del process
+        if user not in self._passwords:
+            return NatsSettings(self.nats.url)
+        prefix = inbox(Role(user)) if user in list(Role) else ""
+        return NatsSettings(self.nats.url, user, self._passwords[user], inbox_prefix=prefix)
+
+    def _common(self, role: str, name: str) -> dict[str, str]:
+        return variables(self.settings(role, name), self.channels)
 
     def start_worker(self, name: str, **environment: str) -> None:
         """Start a worker, with these variables as well; it is ready some seconds later."""
-        self.start(
-            name,
-            "worker",
-            MESH_NATS_URL=self.nats.url,
-            MESH_WORKER_ID=name,
-            MESH_WORKER_STATE_DIR=str(self.directory / "state" / name),
-            MESH_SPARK_DRIVER_MEMORY="768m",
-            MESH_FUNCTIONS_PYTHON="true",
-            **self._user("worker"),
+        given = {
+            "MESH_WORKER_ID": name,
+            "MESH_WORKER_STATE_DIR": str(self.directory / "state" / name),
+            "MESH_SPARK_DRIVER_MEMORY": "768m",
+            "MESH_FUNCTIONS_PYTHON": "true",
+            **self._common("worker", name),
+            **self._environment,
             **environment,
-        )
+        }
+        self.start(name, "worker", **given)
 
     def stop(self) -> None:
         """End everything in order."""
         super().stop()
         self.nats.stop()
+
+
+def variables(nats: NatsSettings, channels: ChannelSettings) -> dict[str, str]:
+    """Environment of a process with these settings, without those that are the default."""
+    parts: dict[str, NatsSettings | ChannelSettings] = {"NATS": nats, "CHANNELS": channels}
+    return {
+        f"MESH_{part}_{field.name.upper()}": str(value).lower() if value is True else str(value)
+        for part, settings in parts.items()
+        for field in dataclasses.fields(settings)
+        if (value := getattr(settings, field.name)) != field.default
+    }
 
 
 class Outside:
@@ -178,5 +196,7 @@ class View(Outside):
     """The same, of a ``MeshCluster``."""
 
     def __init__(self, cluster: MeshCluster, client: Client, view: ClusterView) -> None:
-        super().__init__(cluster, client, view)
+        super().__init__(cluster, client, view, cluster.channels)
         self.cluster = cluster
+        #: Connections that publish events, and that ask tables and windows of apps.
+        self.publisher = self.asker = client

@@ -13,9 +13,8 @@ import pytest
 from mesh.clock import SystemClock
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.watch import ClusterView
-from mesh.settings import NatsSettings
 from mesh.testing.cluster import MeshCluster, Outside
-from tests.support.permissions import PASSWORDS, SHOP, inbox_of, write_accounts
+from tests.support.permissions import PASSWORDS, SHOP, write_accounts
 from tests.support.planted import (
     Planted,
     look_at_answers,
@@ -82,10 +81,7 @@ def test_planted_secrets_are_not_in_logs_streams_command_lines_or_answers(tmp_pa
             assert client.get("/me", auth=("ada", "wrong")).status_code == 401
 
     async def scene() -> None:
-        manager = NatsSettings(
-            cluster.nats.url, "manager", PASSWORDS["manager"], inbox_prefix=inbox_of("manager")
-        )
-        client = await connect(manager, "test")
+        client = await connect(cluster.settings("manager"), "test")
         view = ClusterView(client, SystemClock())
         await view.start()
         try:

@@ -113,7 +113,8 @@ def test_a_scenario_that_fails_stops_no_other_one(
     stages: list[str] = []
 
     class FakeStage(contextlib.nullcontext[None]):
-        def __init__(self, topology: str, _: object) -> None:
+        def __init__(self, topology: str, _: object, *, is_secured: bool) -> None:
+            assert not is_secured
             stages.append(topology)
             if len(stages) == 3:
                 raise OSError("no room")

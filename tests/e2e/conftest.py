@@ -10,6 +10,7 @@ import pytest
 from mesh.operators import precompile
 from mesh.testing.cluster import MeshCluster
 from tests.support.scenes import Scenes, viewing
+from tests.support.secured import SecuredCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,12 +18,20 @@ if TYPE_CHECKING:
     from tests.support.scenes import Scene
 
 
+@pytest.fixture(scope="session")
+def kind_of_cluster(request: pytest.FixtureRequest) -> type[MeshCluster]:
+    """With ``--secured`` one of three servers with TLS, certificates and roles."""
+    return SecuredCluster if request.config.getoption("--secured") else MeshCluster
+
+
 @pytest.fixture(scope="package")
-def mesh_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshCluster]:
+def mesh_cluster(
+    tmp_path_factory: pytest.TempPathFactory, kind_of_cluster: type[MeshCluster]
+) -> Iterator[MeshCluster]:
     """A server, a manager and two workers, w1 and w2."""
     # Workers would do so before they are ready, which the tests don't wait for so long.
     precompile.compile_once()
-    found = MeshCluster(tmp_path_factory.mktemp("mesh"))
+    found = kind_of_cluster(tmp_path_factory.mktemp("mesh"))
     yield found
     found.stop()
 

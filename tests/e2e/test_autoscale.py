@@ -37,8 +37,8 @@ def test_a_backlog_brings_a_second_instance_and_each_event_is_put_out_once(
         await view.service.deploy(APP)
         await view.until_running("Growing")
         for n in range(EVENTS):
-            await view.client.publish("mesh.Growing.Feed", b'{"n":%d}' % n)
-        await view.client.flush()
+            await view.publisher.publish("mesh.Growing.Feed", b'{"n":%d}' % n)
+        await view.publisher.flush()
 
         def has_grown() -> bool:
             record = view.service.record("Growing")

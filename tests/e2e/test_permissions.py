@@ -13,9 +13,8 @@ from mesh.clock import SystemClock
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.watch import ClusterView
 from mesh.operators import precompile
-from mesh.settings import NatsSettings
 from mesh.testing.cluster import MeshCluster, Outside
-from tests.support.permissions import PASSWORDS, inbox_of, write_accounts
+from tests.support.permissions import PASSWORDS, write_accounts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,10 +36,7 @@ def test_a_mesh_runs_in_accounts_of_least_privilege(tmp_path: Path) -> None:
     cluster = MeshCluster(tmp_path, workers=1, arguments=arguments, passwords=PASSWORDS)
 
     async def scene() -> None:
-        manager = NatsSettings(
-            cluster.nats.url, "manager", PASSWORDS["manager"], inbox_prefix=inbox_of("manager")
-        )
-        client = await connect(manager, "test")
+        client = await connect(cluster.settings("manager"), "test")
         view = ClusterView(client, SystemClock())
         await view.start()
         outside = Outside(cluster, client, view)

@@ -36,7 +36,7 @@ EVENTS = 600
 
 async def ask(view: View, **asked: Any) -> dict[str, Any]:
     data = json.dumps(asked).encode()
-    answer = await view.client.request(names.query_subject("Asked"), data, timeout=20)
+    answer = await view.asker.request(names.query_subject("Asked"), data, timeout=20)
     found: dict[str, Any] = json.loads(answer.data)
     return found
 

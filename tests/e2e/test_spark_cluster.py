@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import psutil
 import pytest
 
-from mesh.clock import SystemClock
-from mesh.jetstream.channels import ensure_buckets
-from mesh.jetstream.connection import close, connect
-from mesh.jetstream.watch import ClusterView
 from mesh.operators import precompile
-from mesh.settings import ChannelSettings, NatsSettings
 from mesh.testing.cluster import MeshCluster, View
 from tests.e2e import test_temperature
+from tests.support.scenes import viewing
 from tests.support.standalone import WORKERS, Standalone
 
 if TYPE_CHECKING:
@@ -39,7 +34,6 @@ CONF: Final = {
     "spark.authenticate.secret": SECRET,
     "spark.network.crypto.enabled": "true",
 }
-DEADLINE_S: Final = 240.0
 
 
 @dataclass
@@ -52,7 +46,9 @@ class OnSpark:
 
 
 @pytest.fixture(scope="module")
-def on_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnSpark]:
+def on_spark(
+    tmp_path_factory: pytest.TempPathFactory, kind_of_cluster: type[MeshCluster]
+) -> Iterator[OnSpark]:
     precompile.compile_once()
     directory = tmp_path_factory.mktemp("on-spark")
     for name in ("spark", "mesh", "events"):
@@ -71,7 +67,7 @@ def on_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnSpark]:
             "spark.eventLog.dir": f"file://{directory / 'events'}",
         }
         conf.write_text("".join(f"{key} {value}\n" for key, value in given.items()))
-        mesh = MeshCluster(directory / "mesh", workers=0)
+        mesh = kind_of_cluster(directory / "mesh", workers=0)
         mesh.start_worker("w1", MESH_SPARK_MASTER=spark.url, MESH_SPARK_CONF_FILE=str(conf))
         yield OnSpark(mesh, spark, directory)
     finally:
@@ -80,25 +76,9 @@ def on_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnSpark]:
         spark.stop()
 
 
-@asynccontextmanager
-async def viewing(cluster: MeshCluster) -> AsyncIterator[View]:
-    client = await connect(NatsSettings(url=cluster.nats.url), "test")
-    await ensure_buckets(client.jetstream(), ChannelSettings())
-    records = ClusterView(client, SystemClock())
-    await records.start()
-    try:
-        view = View(cluster, client, records)
-        view.deadline_s = DEADLINE_S
-        await view.until_ready("w1")
-        yield view
-    finally:
-        await records.stop()
-        await close(client)
-
-
 def play(found: OnSpark, scene: Callable[[View], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with viewing(found.mesh) as view:
+        async with viewing(found.mesh, "w1") as view:
             await scene(view)
 
     asyncio.run(run())
@@ -153,19 +133,20 @@ def test_eight_instances_run_on_both_workers(on_spark: OnSpark) -> None:
         assert sorted(json.loads(m.data)["tenfold"] for m in found) == [
             n * 10 for n in range(count)
         ]
-        port = int(view.cluster.nats.url.rpartition(":")[2])
+        servers = view.cluster.settings("worker").url.split(",")
+        ports = {int(one.rpartition(":")[2]) for one in servers}
         for name in WORKERS:
-            assert readers(on_spark.spark.executors(name), port), f"{name} serves no instance"
+            assert readers(on_spark.spark.executors(name), ports), f"{name} serves no instance"
         await view.service.undeploy("Eight")
 
     play(on_spark, scene)
 
 
-def readers(executors: list[psutil.Process], port: int) -> list[int]:
+def readers(executors: list[psutil.Process], ports: set[int]) -> list[int]:
     """The Python processes of executors that are connected to NATS."""
     children = [child for one in executors for child in one.children(recursive=True)]
     return [
         child.pid
         for child in children
-        if any(c.raddr[1:] == (port,) for c in child.net_connections("tcp"))
+        if any(ports.intersection(c.raddr[1:]) for c in child.net_connections("tcp"))
     ]

@@ -42,7 +42,7 @@ async def ask(view: View, answers: list[Any], *, at_least: int = 0) -> Any:
     asked = {"query": QUERY, "min_position": {STREAM: at_least}}
     data = json.dumps(asked).encode()
     with contextlib.suppress(nats.errors.Error):
-        answer = await view.client.request(names.query_subject("TradeApp"), data, timeout=20)
+        answer = await view.asker.request(names.query_subject("TradeApp"), data, timeout=20)
         found = json.loads(answer.data)
         answers.append(found)
         return found.get("records")

@@ -6,17 +6,25 @@ Also with a worker or a Spark session killed half-way: no row lost or duplicate,
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+import nkeys  # type: ignore[import-untyped]  # it ships none
 import pytest
 
+from mesh.jetstream.connection import login
 from mesh.testing import weather
 from mesh.testing.cluster import View
 from tests.support.paths import ROOT
 from tests.support.scenes import Kill, calm, killed
+from tests.support.secured import PUBLISHER, READER
 from tools import expectations
+
+if TYPE_CHECKING:
+    from mesh.settings import NatsSettings
 
 APP = (ROOT / "examples" / "temperature.siddhi").read_text()
 EXPECTED = expectations.load(ROOT / "tests" / "cases" / "temperature")
@@ -181,10 +189,19 @@ class PlainClient:
         self._writer = writer
 
     @classmethod
-    async def connect(cls, port: int) -> PlainClient:
-        client = cls(*await asyncio.open_connection("127.0.0.1", port))
-        await client._reader.readline()
-        client._writer.write(b'CONNECT {"verbose":false,"headers":true}\r\nPING\r\n')
+    async def connect(cls, settings: NatsSettings) -> PlainClient:
+        address = urlsplit(settings.url.partition(",")[0])
+        client = cls(*await asyncio.open_connection(address.hostname, address.port))
+        said = json.loads((await client._reader.readline()).removeprefix(b"INFO "))
+        given: dict[str, Any] = {"verbose": False, "headers": True}
+        options = login(settings)
+        if "tls" in options:
+            await client._writer.start_tls(options["tls"], server_hostname=address.hostname)
+        if "nkeys_seed_str" in options:
+            key = nkeys.from_seed(options["nkeys_seed_str"].encode())
+            signed = base64.b64encode(key.sign(said["nonce"].encode())).decode()
+            given |= {"nkey": key.public_key.decode(), "sig": signed}
+        client._writer.write(b"CONNECT " + json.dumps(given).encode() + b"\r\nPING\r\n")
         assert await client._reader.readline() == b"PONG\r\n"
         return client
 
@@ -214,12 +231,14 @@ class PlainClient:
 async def test_a_plain_client_publishes_and_reads(view: View) -> None:
     await view.service.deploy(named("Plain"))
     await view.until_running("Plain")
-    client = await PlainClient.connect(view.cluster.nats.port)
+    client = await PlainClient.connect(view.cluster.settings(READER))
     await client.subscribe("mesh.Plain.AlertStream")
-    client.publish("mesh.Plain.TempStream", b'{"deviceID":1,"roomNo":7,"temp":20}')
-    client.publish("mesh.Plain.TempStream", b'{"deviceID":1,"roomNo":7,"temp":26.5}')
+    publisher = await PlainClient.connect(view.cluster.settings(PUBLISHER))
+    publisher.publish("mesh.Plain.TempStream", b'{"deviceID":1,"roomNo":7,"temp":20}')
+    publisher.publish("mesh.Plain.TempStream", b'{"deviceID":1,"roomNo":7,"temp":26.5}')
     async with asyncio.timeout(60):
         alert = json.loads(await client.next_payload())
     await client.close()
+    await publisher.close()
     assert alert == {"roomNo": 7, "initialTemp": 20.0, "finalTemp": 26.5}
     await view.service.undeploy("Plain")

@@ -11,7 +11,7 @@ import asyncio
 import functools
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -20,11 +20,19 @@ from mesh.clock import SystemClock
 from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.watch import ClusterView
-from mesh.settings import ChannelSettings, NatsSettings
 from mesh.testing.cluster import MeshCluster, View
+from tests.support.secured import (
+    ASKER,
+    FEEDER,
+    PUBLISHER,
+    ClientsPublish,
+    SecuredCluster,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+
+    from nats.aio.client import Client
 
 Scene = Callable[[View], Awaitable[None]]
 #: A scene that is half-way at its first wait for the ``Kill``.
@@ -38,20 +46,28 @@ DEADLINE_S: Final = 240.0
 
 
 @asynccontextmanager
-async def viewing(cluster: MeshCluster) -> AsyncIterator[View]:
-    """A connection of its own to a cluster with workers w1 and w2 ready."""
-    client = await connect(NatsSettings(url=cluster.nats.url), "test")
-    await ensure_buckets(client.jetstream(), ChannelSettings())
-    records = ClusterView(client, SystemClock())
-    await records.start()
-    try:
+async def viewing(cluster: MeshCluster, *workers: str) -> AsyncIterator[View]:
+    """Connections of its own to a cluster with workers ready, w1 and w2 by default."""
+    async with AsyncExitStack() as stack:
+
+        async def connected(user: str) -> Client:
+            client = await connect(cluster.settings(user), f"test {user}")
+            stack.push_async_callback(close, client)
+            return client
+
+        client = await connected("manager")
+        await ensure_buckets(client.jetstream(), cluster.channels)
+        records = ClusterView(client, SystemClock())
+        await records.start()
+        stack.push_async_callback(records.stop)
         view = View(cluster, client, records)
         view.deadline_s = DEADLINE_S
-        await view.until_ready("w1", "w2")
+        if isinstance(cluster, SecuredCluster):
+            view.publisher = await connected(PUBLISHER)
+            view.js = ClientsPublish(client, view.publisher, await connected(FEEDER))
+            view.asker = await connected(ASKER)
+        await view.until_ready(*(workers or ("w1", "w2")))
         yield view
-    finally:
-        await records.stop()
-        await close(client)
 
 
 class Kill:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from bench.chaos.scene import ScenarioError
+from mesh.jetstream.connection import connector_options
 from mesh.model import names
 from pyspark_nats.arrow import arrow
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
+from tests.support.secured import PUBLISHER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +122,8 @@ def _stream(values: Any, compression: Any = None) -> bytes:
 
 def _published(scene: Scene, messages: Sequence[tuple[bytes, tuple[bytes, ...]]]) -> int:
     """Publish messages with header lines as they are; how many the server stored."""
-    options = connection_options({"servers": scene.stage.servers.url})
+    given = connector_options(scene.stage.servers.settings(PUBLISHER))
+    options = connection_options(given)
     with Connection(options) as broker:
 
         def send() -> int:

@@ -11,7 +11,6 @@ import orjson
 from bench.chaos.scene import ScenarioError
 from bench.chaos.servers import SYSTEM_USER
 from mesh.jetstream.connection import UNREACHABLE, close, connect
-from mesh.settings import NatsSettings
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -52,8 +51,7 @@ async def stepped_down(scene: Scene) -> None:
     """The leaders of all streams, and of the cluster's own log, hand over."""
     client = scene.outside.client
     names = [str(info.config.name) for info in await scene.outside.js.streams_info()]
-    as_system = NatsSettings(url=scene.stage.servers.url, user=SYSTEM_USER, password=SYSTEM_USER)
-    system = await connect(as_system, "chaos system")
+    system = await connect(scene.stage.servers.settings(SYSTEM_USER), "chaos system")
     scene.hit()
     try:
         refused = [n for n in names if not await _step_down(client, f"STREAM.LEADER.STEPDOWN.{n}")]

@@ -1,0 +1,89 @@
+"""Three servers as ``mesh nats-config`` writes them, and links with TLS between them and clients.
+
+The end-to-end tests run on such servers with ``--secured``, and ``make chaos`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.errors import MeshError
+from mesh.jetstream.connection import close, connect
+from tests.support.secured import FEEDER, PUBLISHER, SecuredServers
+from tools.links import Links, When
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh.settings import NatsSettings
+
+pytestmark = [pytest.mark.nats, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServers]:
+    made = SecuredServers(tmp_path_factory.mktemp("secured") / "nats", ("orders.>",))
+    yield made
+    made.stop()
+
+
+def _of(servers: SecuredServers, user: str) -> NatsSettings:
+    return servers.secured.settings(user, servers.urls())
+
+
+def test_a_key_without_a_certificate_and_a_certificate_without_a_key_are_refused(
+    servers: SecuredServers,
+) -> None:
+    # The server announces the other two, which must not make attempts endless.
+    url = servers.nodes["n1"].url
+    worker = replace(servers.secured.settings("worker", url), connect_timeout_s=1.0)
+    for less in (
+        replace(worker, tls_cert="", tls_key=""),
+        replace(worker, nkey_seed_file=""),
+        replace(worker, tls_ca="", tls_cert="", url=url),
+    ):
+        with pytest.raises(MeshError, match="N110"):
+            asyncio.run(connect(less, "test"))
+
+
+def test_a_client_knows_the_servers_that_the_first_one_announces(servers: SecuredServers) -> None:
+    async def scene() -> None:
+        url = servers.nodes["n1"].url
+        client = await connect(servers.secured.settings("worker", url), "test")
+        try:
+            assert len(client.servers) == 3
+        finally:
+            await close(client)
+
+    asyncio.run(scene())
+
+
+def test_each_has_its_subjects_and_a_link_with_tls_sees_them(servers: SecuredServers) -> None:
+    async def scene(links: Links) -> None:
+        manager = await connect(_of(servers, "manager"), "manager")
+        feeder = await connect(_of(servers, FEEDER), "feeder")
+        addresses = [("127.0.0.1", node.port) for node in servers.nodes.values()]
+        url = links.to("till", addresses, servers.secured.contexts("till"))
+        till = await connect(servers.secured.settings(PUBLISHER, url, "till"), "till")
+        try:
+            js = manager.jetstream()
+            for name, subject in (("mesh-Shop-Orders", "mesh.Shop.Orders"), ("O", "orders.>")):
+                await js.add_stream(name=name, subjects=[subject], num_replicas=3)
+            await feeder.jetstream().publish("orders.a", b"1")
+            acknowledged = await till.jetstream().publish("mesh.Shop.Orders", b"1")
+            assert acknowledged.stream == "mesh-Shop-Orders"
+            with pytest.raises(TimeoutError):
+                await till.request("$JS.API.STREAM.DELETE.mesh-Shop-Orders", timeout=0.3)
+            trap = links.trap("till", b"mesh.Shop.Orders", When.BEFORE, lambda: None)
+            await till.publish("mesh.Shop.Orders", b"2")
+            assert await asyncio.to_thread(trap.closed.wait, 20)
+        finally:
+            for one in (till, feeder, manager):
+                await close(one)
+
+    with Links() as links:
+        asyncio.run(scene(links))

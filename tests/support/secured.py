@@ -1,0 +1,224 @@
+"""NATS servers as ``mesh nats-config`` writes them: TLS, client certificates, and roles."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import re
+import ssl
+from typing import TYPE_CHECKING, Any, Final
+
+from nats.js import JetStreamContext
+
+from mesh.cli.nats_config import nats_config
+from mesh.model import names
+from mesh.model.nats_roles import Role, inbox
+from mesh.settings import ChannelSettings, NatsSettings
+from mesh.testing.cluster import MeshCluster
+from tests.support.certificates import Authority, Pair
+from tests.support.nats_cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+    from tests.support.nats_cluster import Node
+
+#: Clients in accounts of their own.
+PUBLISHER, READER, ASKER = "publisher", "reader", "asker"
+#: A worker's credential that may publish to subjects besides those of the mesh.
+FEEDER: Final = "feeder"
+#: Time limit of an acknowledgement, seconds.
+_PUBLISH_S: Final = 60.0
+_HERE: Final = "127.0.0.1"
+#: A worker without Spark.
+_HOST: Final = "r1"
+_ROLES: Final = frozenset({*Role, FEEDER})
+
+
+class Secured:
+    """Certificates, the folder of ``mesh nats-config``, and who connects with what."""
+
+    def __init__(
+        self,
+        directory: Path,
+        servers: Sequence[str],
+        *,
+        addresses: Sequence[str] = (_HERE,),
+        outside: Sequence[str] = (),
+    ) -> None:
+        """Make all of them.
+
+        Args:
+            directory: that they are made in.
+            servers: their names.
+            addresses: of servers, for their certificate.
+            outside: subjects of the feeder, which are none of the mesh.
+        """
+        directory.mkdir(parents=True)
+        self._folder = directory / "nats"
+        self._authority = Authority(directory)
+        self.server = self._authority.issue("server", hosts=tuple(addresses))
+        write = functools.partial(
+            nats_config,
+            self._folder,
+            server=[f"{name}={name}" for name in servers],
+            publisher=[f"{PUBLISHER}=*.*"],
+            reader=[f"{READER}=*.*"],
+            asker=[f"{ASKER}=*"],
+            tls_cert=str(self.server.cert),
+            tls_key=str(self.server.key),
+            tls_ca=str(self.ca),
+        )
+        _quietly(write)
+        state = self._folder / "roles.json"
+        known = json.loads(state.read_text())
+        known["users"][FEEDER] = {"role": Role.WORKER, "keys": [], "sinks": list(outside)}
+        state.write_text(json.dumps(known))
+        _quietly(write)
+        self.certificates: dict[str, Pair] = {}
+
+    @property
+    def ca(self) -> Path:
+        """The certificate of the authority."""
+        return self._authority.cert
+
+    def text(
+        self, name: str, listen: tuple[str, int], routes: Mapping[str, tuple[str, int]]
+    ) -> str:
+        """The configuration of a server as it was written, with addresses and accounts put in.
+
+        Args:
+            name: of the server.
+            listen: address for clients.
+            routes: addresses of all servers for each other, by name.
+        """
+        text = (self._folder / f"{name}.conf").read_text()
+        text = text.replace("0.0.0.0:4222", "{}:{}".format(*listen))
+        text = text.replace("0.0.0.0:6222", "{}:{}".format(*routes[name]))
+        for other, (host, port) in routes.items():
+            text = re.sub(rf"@{re.escape(other)}:6222", f"@{host}:{port}", text)
+        # Where the server's data is follows from the directory of the test.
+        text = re.sub(r"^jetstream .*\n", "", text, flags=re.MULTILINE)
+        accounts = (self._folder / "accounts.conf").read_text()
+        return text.replace("include accounts.conf", accounts)
+
+    def pair(self, name: str) -> Pair:
+        """The certificate of a process or a client."""
+        if name not in self.certificates:
+            self.certificates[name] = self._authority.issue(f"of-{name}")
+        return self.certificates[name]
+
+    def settings(self, user: str, url: str, process: str = "") -> NatsSettings:
+        """The connection of a user; ``process`` names the certificate, the user by default."""
+        pair = self.pair(process or user)
+        role = Role.WORKER if user == FEEDER else user
+        return NatsSettings(
+            url=url.replace("nats://", "tls://"),
+            nkey_seed_file=str(self._folder / "keys" / f"{user}.nk"),
+            inbox_prefix=inbox(Role(role)) if user in _ROLES else "",
+            tls_ca=str(self.ca),
+            tls_cert=str(pair.cert),
+            tls_key=str(pair.key),
+        )
+
+    def contexts(self, process: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        """TLS of a link between a process and the servers: as a server, and as the process."""
+        server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.ca))
+        server.verify_mode = ssl.CERT_REQUIRED
+        server.load_cert_chain(self.server.cert, self.server.key)
+        client = ssl.create_default_context(cafile=str(self.ca))
+        client.load_cert_chain(self.pair(process).cert, self.pair(process).key)
+        return server, client
+
+    def secrets(self) -> dict[str, str]:
+        """What must be found nowhere: seeds, lines of private keys, the password of routes."""
+        found = {f"seed of {path.stem}": path.read_text() for path in self._folder.glob("keys/*")}
+        for name, pair in {"server": self.server, **self.certificates}.items():
+            found[f"key of {name}"] = pair.key.read_text().splitlines()[1]
+        found["password of routes"] = json.loads((self._folder / "roles.json").read_text())[
+            "route_password"
+        ]
+        return found
+
+
+def _quietly(write: Callable[[], None]) -> None:
+    with contextlib.redirect_stdout(io.StringIO()):
+        write()
+
+
+class SecuredServers(Cluster):
+    """Three servers with the configuration of ``mesh nats-config``."""
+
+    def __init__(self, directory: Path, outside: Sequence[str] = ()) -> None:
+        self.secured = Secured(directory / "secured", ("n1", "n2", "n3"), outside=outside)
+        super().__init__(directory)
+
+    def _configuration(self, node: Node, route: int) -> str:
+        del route
+        routes = {f"n{at}": (_HERE, port) for at, port in enumerate(self._routes, start=1)}
+        http = f"http: 127.0.0.1:{node.http_port}\n"
+        return http + self.secured.text(node.name, (_HERE, node.port), routes)
+
+
+class SecuredCluster(MeshCluster):
+    """A manager and workers on three such servers, each process with its own credentials.
+
+    A third worker, r1, has no Spark and the credentials of a receiver.
+    """
+
+    channels = ChannelSettings(replicas=3)
+
+    def __init__(
+        self,
+        directory: Path,
+        workers: int = 2,
+        *,
+        environment: Mapping[str, str] | None = None,
+        outside: Sequence[str] = ("orders.>", "prices"),
+    ) -> None:
+        self._outside = outside
+        super().__init__(directory, workers, environment=environment)
+        self.start_worker(_HOST, MESH_WORKER_SPARK="false")
+
+    def _start_servers(self, arguments: Sequence[str]) -> NatsServer:
+        assert not arguments, "their configuration is that of mesh nats-config"
+        self.servers = SecuredServers(self.directory / "nats", self._outside)
+        found = self.servers.nodes["n1"].running
+        assert found is not None
+        return found
+
+    def settings(self, user: str, process: str = "") -> NatsSettings:
+        """The connection of a user with its credentials."""
+        user = str(Role.RECEIVER) if process == _HOST else user
+        return self.servers.secured.settings(user, self.servers.urls(), process)
+
+    def stop(self) -> None:
+        """End everything in order."""
+        super().stop()
+        self.servers.stop()
+
+    def violations(self) -> list[str]:
+        """What the servers have refused."""
+        logs = [node.directory / "nats-server.log" for node in self.servers.nodes.values()]
+        lines = [line for log in logs for line in log.read_text().splitlines()]
+        return [line for line in lines if "Violation" in line or "authorization" in line.lower()]
+
+
+class ClientsPublish(JetStreamContext):
+    """JetStream as a manager sees it, whose events come from clients with little permission."""
+
+    def __init__(self, manager: Any, publisher: Any, feeder: Any) -> None:
+        super().__init__(manager)
+        # Three copies on a busy machine take their time.
+        self._publisher = publisher.jetstream(timeout=_PUBLISH_S)
+        self._feeder = feeder.jetstream(timeout=_PUBLISH_S)
+
+    async def publish(self, subject: str, *arguments: Any, **options: Any) -> Any:
+        """Publish as the publisher, or as the feeder to what is no subject of the mesh."""
+        is_event = subject.startswith(f"{names.ROOT}.")
+        client = self._publisher if is_event else self._feeder
+        return await client.publish(subject, *arguments, **options)
