@@ -58,7 +58,7 @@ APPS = {
 
 
 @pytest.mark.parametrize("name", APPS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(EVENT, max_size=30), data=st.data())
 def test_cuts_and_restarts_change_nothing(name: str, steps: list[Step], data: Any) -> None:
     recorder = Recorder(APPS[name])
