@@ -236,7 +236,8 @@ class RoundPlanner:
         came, behind = taken
         end = place.seen = int(came.sequence[-1])
         if end - seen != len(came):
-            # A look finds out whether the messages between them were deleted, or lost.
+            # A look finds out if those between were deleted, or lost; another reader goes on there.
+            self._tails.forget(place)
             place.due_s, place.seen = 0.0, 0
             return None
         subjects = place.part.options.subjects_of(stream)
