@@ -236,7 +236,7 @@ class RoundPlanner:
         came, behind = taken
         end = place.seen = int(came.sequence[-1])
         if end - seen != len(came):
-            # A look finds out if those between were deleted, or lost; another reader goes on there.
+            # A look finds out whether messages were deleted, or lost; a new reader begins after it.
             self._tails.forget(place)
             place.due_s, place.seen = 0.0, 0
             return None
