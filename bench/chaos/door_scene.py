@@ -109,7 +109,9 @@ class DoorScene(Scene):
         asked = await client.request(f"$JS.API.STREAM.INFO.{js_stream}", b"", timeout=5)
         config = json.loads(asked.data)["config"] | changes
         call = f"$JS.API.STREAM.UPDATE.{js_stream}"
-        answer = json.loads((await client.request(call, json.dumps(config).encode())).data)
+        answer = json.loads(
+            (await client.request(call, json.dumps(config).encode(), timeout=10)).data
+        )
         if "error" in answer:
             raise ScenarioError(answer["error"]["description"])
 

@@ -85,7 +85,7 @@ async def test_an_app_may_find_its_channels_there(view: View) -> None:
                 "allow_direct": True, "allow_atomic": True,
             }  # fmt: skip
             request = json.dumps(config).encode()
-            await view.client.request(f"$JS.API.STREAM.CREATE.{name}", request)
+            await view.client.request(f"$JS.API.STREAM.CREATE.{name}", request, timeout=10)
             made.append(name)
     await view.service.deploy(text)
     await view.until_running("There")

@@ -75,11 +75,11 @@ def test_streams_of_an_earlier_version_forbid_rollups_from_then_on(nats_server: 
         for name in ("mesh-A-S", "mesh-A-T", "OTHER"):
             config = {"name": name, "subjects": [f"x.{name}"], "allow_rollup_hdrs": True}
             if name != "OTHER":
-                info = await client.request(f"$JS.API.STREAM.INFO.{name}", b"")
+                info = await client.request(f"$JS.API.STREAM.INFO.{name}", b"", timeout=10)
                 config = {**orjson.loads(info.data)["config"], "allow_rollup_hdrs": True}
                 assert await rollups(client, name) is False
             verb = "CREATE" if name == "OTHER" else "UPDATE"
-            await client.request(f"$JS.API.STREAM.{verb}.{name}", orjson.dumps(config))
+            await client.request(f"$JS.API.STREAM.{verb}.{name}", orjson.dumps(config), timeout=10)
             assert await rollups(client, name) is True
         await js.publish("mesh.A.S", b"1")
         await forbid_rollups(client, [spec])
@@ -94,7 +94,7 @@ def test_streams_of_an_earlier_version_forbid_rollups_from_then_on(nats_server: 
 
 
 async def rollups(client: Any, name: str) -> bool:
-    info = await client.request(f"$JS.API.STREAM.INFO.{name}", b"")
+    info = await client.request(f"$JS.API.STREAM.INFO.{name}", b"", timeout=10)
     return bool(orjson.loads(info.data)["config"].get("allow_rollup_hdrs"))
 
 

@@ -80,12 +80,12 @@ class App:
         """Change a stream as 'nats stream edit' would."""
         js = self.client.jetstream()
         call = f"$JS.API.STREAM.INFO.{js_stream}"
-        old = orjson.loads((await self.client.request(call)).data)["config"]
+        old = orjson.loads((await self.client.request(call, timeout=10)).data)["config"]
         if "storage" in config:
             await js.delete_stream(js_stream)
         verb = "CREATE" if "storage" in config else "UPDATE"
         new = orjson.dumps({**old, **config})
-        reply = await self.client.request(f"$JS.API.STREAM.{verb}.{js_stream}", new)
+        reply = await self.client.request(f"$JS.API.STREAM.{verb}.{js_stream}", new, timeout=10)
         assert "error" not in orjson.loads(reply.data), reply.data
 
     async def delete(self, js_stream: str, *sequences: int) -> None:
