@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import anyio.to_thread
-from anyio import CapacityLimiter
-
 from mesh.bounded_process import BoundedProcess
 from mesh.errors import MeshError
-from mesh.manager.waiting import Bound
+from mesh.manager.questions import Questions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +17,6 @@ if TYPE_CHECKING:
 
 #: Time for one answer, the start of the process among it, seconds.
 ANSWER_S: Final = 120.0
-#: Questions that wait.
-WAITING_MAX: Final = 4
 _MODULE: Final = "mesh.lineage.process"
 
 
@@ -52,9 +47,7 @@ class PastQuestions:
     ) -> None:
         self._desired = desired
         self._nats = settings.nats
-        self._process = process or _PROCESS
-        self._limiter = CapacityLimiter(1)
-        self._bound = Bound(WAITING_MAX, "questions about the past wait")
+        self._questions = Questions(process or _PROCESS, ANSWER_S, "questions about the past wait")
 
     async def why(self, app: str, stream: str, sequence: int, index: int) -> Any:
         """The lineage of an event of ``app``, as the values of ``mesh.model.lineage.Cause``.
@@ -79,13 +72,4 @@ class PastQuestions:
         return await self._ask(f"{_MODULE}:compare", before, after, list(streams), list(key))
 
     async def _ask(self, function: str, *arguments: Any) -> Any:
-        with self._bound.turn():
-            return await anyio.to_thread.run_sync(
-                self._process.call,
-                ANSWER_S,
-                function,
-                self._nats,
-                *arguments,
-                limiter=self._limiter,
-                abandon_on_cancel=True,
-            )
+        return await self._questions.ask(function, self._nats, *arguments)

@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-import anyio.to_thread
-from anyio import CapacityLimiter
-
 from mesh.bounded_process import BoundedProcess
 from mesh.errors import MeshError
-from mesh.manager.waiting import Bound
+from mesh.manager.questions import Questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
 
 #: Time for one answer, the start of the process among it, seconds.
 ANSWER_S: Final = 240.0
-WAITING_MAX: Final = 4
 #: Batches of fewer messages cost more for each than those of a busy instance.
 BATCH_MIN: Final = 500
 _MODULE: Final = "mesh.calibration.what_if"
@@ -58,9 +54,7 @@ class WhatIfs:
     def __init__(self, planner: Planner, view: ClusterView, process: Process | None = None) -> None:
         self._planner = planner
         self._view = view
-        self._process = process or _PROCESS
-        self._limiter = CapacityLimiter(1)
-        self._bound = Bound(WAITING_MAX, "questions about rates wait")
+        self._questions = Questions(process or _PROCESS, ANSWER_S, "questions about rates wait")
 
     async def what_if(self, text: str, at_rate: Sequence[str], keys: int, cores: int) -> Any:
         """The needs of an app at a rate; see ``mesh.calibration.what_if.answer``.
@@ -74,20 +68,9 @@ class WhatIfs:
         found = snapshot.app(spec.name)
         statuses = [seen.value for seen in snapshot.statuses]
         running = {} if found is None else running_rates(spec, found.value.spec, statuses)
-        with self._bound.turn():
-            return await anyio.to_thread.run_sync(
-                self._process.call,
-                ANSWER_S,
-                f"{_MODULE}:answer",
-                spec,
-                list(at_rate),
-                keys,
-                {},
-                cores,
-                running,
-                limiter=self._limiter,
-                abandon_on_cancel=True,
-            )
+        return await self._questions.ask(
+            f"{_MODULE}:answer", spec, list(at_rate), keys, {}, cores, running
+        )
 
 
 def running_rates(

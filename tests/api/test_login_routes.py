@@ -29,6 +29,7 @@ from mesh.settings import NatsSettings
 from tests.api.test_access import FakeDirectory
 from tests.api.test_originals import fits
 from tests.support.api import TEXT, FakeService
+from tests.support.clocks import MovedClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,24 +46,11 @@ FORM: Final = {"grantType": "password", "username": "ada", "password": "pw"}
 LOGIN: Final = "/login/monitoring"
 
 
-class Hands:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.ms = 1_795_440_000_000
-
-    def monotonic_s(self) -> float:
-        return self.ms / 1000
-
-    def wall_ms(self) -> int:
-        return self.ms
-
-
 @dataclass
 class Cluster:
     """Managers of one cluster, by name."""
 
-    clock: Hands
+    clock: MovedClock
     directory: Any
     access: dict[str, Access]
     clients: dict[str, httpx.AsyncClient]
@@ -87,7 +75,7 @@ async def cluster(
     directory.users["ada"] = DirectoryUser(
         "ada", users.hash_of("ada", "pw"), (Grant(ROLES["admin"]),)
     )
-    made = Cluster(Hands(), directory, {}, {})
+    made = Cluster(MovedClock(), directory, {}, {})
     try:
         for name in ("one", "other"):
             access = Access(

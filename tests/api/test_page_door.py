@@ -17,6 +17,7 @@ from mesh.jetstream.sessions import FRESH_S, Sessions
 from mesh.model.access import ROLES, Grant
 from mesh.model.sign_in import SignedIn
 from mesh.settings import NatsSettings, OidcSettings
+from tests.support.clocks import MovedClock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,22 +27,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.nats
 
 RECHECK_S = 300.0
-
-
-class Hands:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.ms = 1_795_440_000_000
-
-    def monotonic_s(self) -> float:
-        return self.ms / 1000
-
-    def wall_ms(self) -> int:
-        return self.ms
-
-    def wait(self, seconds: float) -> None:
-        self.ms += int(seconds * 1000)
 
 
 class Scripted(SignIn):
@@ -57,11 +42,13 @@ class Scripted(SignIn):
         return self.answer
 
 
-def scene(server: NatsServer, play: Callable[[Hands, PageDoor, Scripted], Awaitable[None]]) -> None:
+def scene(
+    server: NatsServer, play: Callable[[MovedClock, PageDoor, Scripted], Awaitable[None]]
+) -> None:
     async def run() -> None:
         client = await connect(NatsSettings(server.url), "test")
         try:
-            clock = Hands()
+            clock = MovedClock()
             provider = Provider(OidcSettings(recheck_s=RECHECK_S), clock)
             made = Scripted(provider, "pages", "", "openid")
             made.answer, made.asked = None, 0
@@ -86,7 +73,7 @@ WRONG = MeshError("MESH-A401", "the token is not valid")
 def test_a_session_is_confirmed_after_the_setting_with_what_the_provider_grants_then(
     nats_server: NatsServer,
 ) -> None:
-    async def play(clock: Hands, door: PageDoor, provider: Scripted) -> None:
+    async def play(clock: MovedClock, door: PageDoor, provider: Scripted) -> None:
         name = await _begin(door)
         fewer = (Grant(ROLES["viewer"]),)
         provider.answer = SignedIn("oidc:ada", fewer, 60.0, "r2")
@@ -106,7 +93,7 @@ def test_a_session_is_confirmed_after_the_setting_with_what_the_provider_grants_
 def test_while_the_provider_is_away_a_session_holds_for_three_times_the_setting(
     nats_server: NatsServer,
 ) -> None:
-    async def play(clock: Hands, door: PageDoor, provider: Scripted) -> None:
+    async def play(clock: MovedClock, door: PageDoor, provider: Scripted) -> None:
         name = await _begin(door)
         provider.answer = AWAY
         for _ in range(3):
@@ -127,7 +114,7 @@ def test_while_the_provider_is_away_a_session_holds_for_three_times_the_setting(
 def test_a_session_ends_if_the_provider_does_not_confirm_it(
     nats_server: NatsServer, answer: MeshError | None
 ) -> None:
-    async def play(clock: Hands, door: PageDoor, provider: Scripted) -> None:
+    async def play(clock: MovedClock, door: PageDoor, provider: Scripted) -> None:
         name = await _begin(door)
         provider.answer = answer
         clock.wait(RECHECK_S)
@@ -143,7 +130,7 @@ def test_a_session_ends_if_the_provider_does_not_confirm_it(
 def test_without_a_refresh_token_a_session_ends_with_the_providers_answer(
     nats_server: NatsServer,
 ) -> None:
-    async def play(clock: Hands, door: PageDoor, provider: Scripted) -> None:
+    async def play(clock: MovedClock, door: PageDoor, provider: Scripted) -> None:
         name = await _begin(door, "")
         clock.wait(60)
         assert await door.session(name) is not None
@@ -155,7 +142,7 @@ def test_without_a_refresh_token_a_session_ends_with_the_providers_answer(
 
 
 def test_a_session_of_a_provider_ends_with_the_setting(nats_server: NatsServer) -> None:
-    async def play(clock: Hands, door: PageDoor, provider: Scripted) -> None:
+    async def play(clock: MovedClock, door: PageDoor, provider: Scripted) -> None:
         name = await _begin(door)
         without = PageDoor(Access(None, sessions=door.sessions, clock=clock))
         assert await without.session(name) is None

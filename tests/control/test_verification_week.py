@@ -144,7 +144,7 @@ class App:
             )
 
     def evidence(self) -> Evidence:
-        """What the background reads, with pauses between its looks."""
+        """Evidence as the background gathers it, with pauses between its looks."""
         epochs, waiting = dict(self.epochs), self.streams["mesh-A-S"].last - self.copied
         self.advance(self.draw.uniform(0, 1))
         snapshots = tuple(self.snapshots.values())

@@ -23,6 +23,7 @@ from mesh.model import names
 from mesh.model.access import ROLES, Grant
 from mesh.model.sign_in import SignedIn
 from mesh.settings import NatsSettings
+from tests.support.clocks import MovedClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,22 +31,6 @@ if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
 
 pytestmark = pytest.mark.nats
-
-
-class Hands:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.ms = 1_795_440_000_000
-
-    def monotonic_s(self) -> float:
-        return self.ms / 1000
-
-    def wall_ms(self) -> int:
-        return self.ms
-
-    def wait(self, seconds: float) -> None:
-        self.ms += int(seconds * 1000) + 1
 
 
 def test_one_manager_of_all_renews_a_session(nats_server: NatsServer) -> None:
@@ -74,10 +59,10 @@ def test_one_manager_of_all_renews_a_session(nats_server: NatsServer) -> None:
 @asynccontextmanager
 async def stores(
     nats_server: NatsServer, count: int = 2
-) -> AsyncIterator[tuple[Hands, list[Sessions]]]:
+) -> AsyncIterator[tuple[MovedClock, list[Sessions]]]:
     """The sessions as several managers see them."""
     client = await connect(NatsSettings(nats_server.url), "test")
-    clock = Hands()
+    clock = MovedClock()
     try:
         yield clock, [Sessions(client.jetstream(), clock) for _ in range(count)]
     finally:

@@ -13,7 +13,7 @@ from mesh import java, traces
 from mesh.jetstream.channels import js_streams
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
-from mesh.settings import SparkSettings, TraceSettings
+from mesh.settings import SparkSettings
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query import query, tracing
 from mesh.spark.instance_io import SINK_SCHEMA, InstanceIO
@@ -29,7 +29,7 @@ from pyspark_nats.source.rows import (
     range_markers,
 )
 from tests.spark.test_modes import Broker
-from tests.support.collector import PARENT, TRACE, attributes, collecting
+from tests.support.collector import PARENT, TRACE, attributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -57,16 +57,6 @@ def _ios() -> dict[str, InstanceIO]:
         )
         for group in spec.groups
     }
-
-
-@pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    """A collector for the spans of this process and its children."""
-    with collecting() as server:
-        for name, value in traces.variables(TraceSettings(server.endpoint), "w1").items():
-            monkeypatch.setenv(name, value)
-        yield server
-        traces.close()
 
 
 class Echo:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh import traces
-from mesh.settings import TraceSettings
 from pyspark_nats.protocol import frames
-from tests.support.collector import PARENT, TRACE, attributes, collecting
+from tests.support.collector import PARENT, TRACE, attributes
 from tests.support.own_slots import Mesh, QueryWithoutSpark
 
 if TYPE_CHECKING:
@@ -22,16 +21,6 @@ if TYPE_CHECKING:
     from tests.support.shared_query import Hand
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
-
-
-@pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    """A collector for the spans of this process."""
-    with collecting() as server:
-        for name, value in traces.variables(TraceSettings(server.endpoint), "w1").items():
-            monkeypatch.setenv(name, value)
-        yield server
-        traces.close()
 
 
 @pytest.fixture
