@@ -38,12 +38,13 @@ up down logs images: export MESH_HOST_GID := $(shell id -g)
 up down logs images: export COMPOSE_PROFILES := $(PROFILES)
 
 .PHONY: dist sbom images up down logs vendor
-.PHONY: help demo test test-all lint lock conf docs clean bench-ask bench-connector bench-dashboard bench-doors bench-flow bench-language bench-mesh bench-operators bench-spark-cluster chaos fuzz
+.PHONY: help demo test test-ci test-all lint lock conf docs clean bench-ask bench-connector bench-dashboard bench-doors bench-flow bench-language bench-mesh bench-operators bench-spark-cluster chaos fuzz
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
 	@echo 'make test    lint, types, import rules and the default tests, in some 20 minutes on two cores; JOBS=4 on more'
-	@echo 'make test-all          the same with the extended tests (tests/TIERS.md)'
+	@echo 'make test-ci           the same with the thorough tests, as continuous integration runs it (tests/TIERS.md)'
+	@echo 'make test-all          the same with the extended tests as well'
 	@echo 'make test ARGS="-m long"   the tests that put load on a cluster for minutes, which neither of them runs'
 	@echo 'make test ARGS="-m docker" the development stack in containers; needs an engine and make images'
 	@echo 'make lint    the same without the tests'
@@ -81,6 +82,9 @@ test: $(STAMP)
 	test $$tests -eq 0 || echo "make test: the tests failed" >&2; \
 	test $$lint -eq 0 || echo "make test: lint, types or import rules failed" >&2; \
 	test $$tests -eq 0 -a $$lint -eq 0
+
+test-ci: TIER = -m 'not long and not extended and not docker'
+test-ci: test
 
 test-all: TIER = -m 'not long and not docker'
 test-all: test

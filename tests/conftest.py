@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,8 +32,16 @@ settings.load_profile("same")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the slowest groups come first."""
+    """Let the slowest groups come first, and mark as thorough what no sample contains."""
     items.sort(key=lambda item: rank_of(item.nodeid))
+    numbers: Counter[str] = Counter()
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None:
+            function = item.nodeid.partition("[")[0]
+            if numbers[function] % sampled.args[0]:
+                item.add_marker(pytest.mark.thorough)
+            numbers[function] += 1
 
 
 @pytest.hookimpl(optionalhook=True)

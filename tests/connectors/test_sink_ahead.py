@@ -272,6 +272,7 @@ class Cutter:
                 end.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.nats
 @pytest.mark.parametrize("acks", [0, 1, 2, 3, 7, 30, 59, 60])
 def test_lost_answers_neither_lose_nor_double(

@@ -1,4 +1,4 @@
-"""tests/TIERS.md: every extended test has a row, and its twin is in the default tier."""
+"""tests/TIERS.md: every extended or thorough test has a row, and a twin in the default tier."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from typing import Final
 from tests.support.paths import ROOT
 
 TABLE: Final = ROOT / "tests" / "TIERS.md"
+#: Marks of tests that have a row each.
+ROWS: Final = ("extended", "thorough")
+#: Marks of tests that are not in the default tier.
+LEFT_OUT: Final = (*ROWS, "long")
 
 
 @dataclass(frozen=True)
 class Marked:
     """The markers of a test that keep it, or some of its parameters, out of the default tier."""
 
-    is_extended: bool
+    has_row: bool
     #: No parameter of it is in the default tier.
     is_left_out: bool
 
@@ -55,25 +59,25 @@ def marked_tests() -> dict[str, Marked]:
             for decorator in node.decorator_list:
                 names = [one.id for one in ast.walk(decorator) if isinstance(one, ast.Name)]
                 decorators += [assigned[name] for name in names if name in assigned]
-            is_whole = uses(of_module, "extended", "long") or any(
-                is_mark(one, "extended", "long") for one in decorators
+            is_whole = uses(of_module, *LEFT_OUT) or any(
+                is_mark(one, *LEFT_OUT) for one in decorators
             )
-            is_extended = any(uses(one, "extended") for one in [of_module, *decorators])
+            has_row = any(uses(one, *ROWS) for one in [of_module, *decorators])
             name = f"{path.relative_to(ROOT).as_posix()}::{node.name}"
-            found[name] = Marked(is_extended, is_whole)
+            found[name] = Marked(has_row, is_whole)
     return found
 
 
 def rows() -> list[tuple[str, str, str]]:
     """The table: test, what it adds, twin."""
     lines = TABLE.read_text(encoding="utf-8").splitlines()
-    cells = [line.strip("|").split("|") for line in lines if line.startswith("| `")]
+    cells = [line.strip("|").split("|") for line in lines if line.startswith("| `tests")]
     return [(test.strip(" `"), adds.strip(), twin.strip(" `")) for test, adds, twin in cells]
 
 
-def test_every_extended_test_has_one_row() -> None:
-    extended = [name for name, marked in marked_tests().items() if marked.is_extended]
-    assert sorted(test for test, _, _ in rows()) == sorted(extended)
+def test_every_test_left_out_has_one_row() -> None:
+    left_out = [name for name, marked in marked_tests().items() if marked.has_row]
+    assert sorted(test for test, _, _ in rows()) == sorted(left_out)
 
 
 def test_every_twin_is_in_the_default_tier() -> None:

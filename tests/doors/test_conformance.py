@@ -113,6 +113,7 @@ def test_requests_with_a_key_are_stored_once(nats_server: NatsServer, tmp_path: 
     asyncio.run(scene())
 
 
+@pytest.mark.thorough
 def test_a_jetstream_stream_of_others_is_read_exactly_once(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ WINDOWS = ("length(3)", "time(50)", "timeLength(80, 4)", "lengthBatch(2)", "time
 KINDS = ("join", "left outer join", "right outer join", "full outer join")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(24))
 def test_a_join_puts_out_the_same_however_it_is_driven(seed: int) -> None:
     rnd = random.Random(seed)

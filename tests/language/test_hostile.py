@@ -67,6 +67,7 @@ def refused(parse: Callable[[str], object], text: str) -> tuple[MeshError, ...]:
     return ()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", _ENDLESS)
 def test_what_goes_on_without_end_is_refused_or_read(name: str) -> None:
     start, repeated = _ENDLESS[name]
@@ -96,6 +97,7 @@ def test_queries_and_expressions_are_refused_as_politely(text: str) -> None:
             assert error.position is not None
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["nothing", "letters", "digits", "comments", "lines"])
 def test_five_megabytes_are_read_or_refused(name: str) -> None:
@@ -142,6 +144,7 @@ def bound_or_refused(text: str) -> tuple[MeshError, ...]:
     return ()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", _LONG)
 def test_what_is_long_is_bound_or_refused(name: str) -> None:
     start, repeated, joint, end = _LONG[name]

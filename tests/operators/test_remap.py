@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -120,6 +121,7 @@ def kept_inside(old: str, new: str) -> set[str]:
     return {q.target.name for q in queries if q.target.name.startswith("P")}
 
 
+@pytest.mark.thorough
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_what_stays_the_same_goes_on_as_if_nothing_had_happened(data: st.DataObject) -> None:

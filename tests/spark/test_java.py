@@ -110,6 +110,7 @@ def test_without_a_java_on_the_machine_the_wheel_runs(tmp_path: Path) -> None:
     assert "version" in said.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 @pytest.mark.slow
 def test_spark_starts_on_the_wheels_java(tmp_path: Path) -> None:

@@ -31,7 +31,13 @@ def mariadb() -> Iterator[DatabaseServer]:
         yield running
 
 
-@pytest.fixture(params=[*Backend])
+@pytest.fixture(
+    params=[
+        Backend.SQLITE,
+        Backend.POSTGRESQL,
+        pytest.param(Backend.MYSQL, marks=pytest.mark.thorough),
+    ]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> TestDatabase:
     """A new database of each kind."""
     names = {Backend.POSTGRESQL: "postgresql", Backend.MYSQL: "mariadb"}

@@ -217,7 +217,9 @@ def clear(store: TestDatabase, kind: str) -> None:
             connection.execute(sa.text(f"DELETE FROM {name}"))
 
 
-@pytest.fixture(params=[Backend.POSTGRESQL, Backend.MYSQL])
+@pytest.fixture(
+    params=[Backend.POSTGRESQL, pytest.param(Backend.MYSQL, marks=pytest.mark.thorough)]
+)
 def proxied(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[tuple[TestDatabase, TestDatabase, CommitProxy]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.testing.conformance.pool import Pool
-from tools.fuzz.__main__ import Search
+from tools.fuzz import __main__ as fuzz
 from tools.fuzz.restarts import REASON, without_restarts
 
 if TYPE_CHECKING:
@@ -55,12 +55,17 @@ CASE = one(sent(1), SNAPSHOT, RESTART, sent(2))
     ],
 )
 def test_what_a_restart_changes_in_the_engine_is_explained_and_nothing_else(
-    tmp_path: Path, changes: dict[str, Any], is_the_restarts: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    is_the_restarts: bool,
 ) -> None:
+    # The reduction of a case starts many processes.
+    monkeypatch.setattr(fuzz, "reduce", lambda case, shows: case)
     engine = tmp_path / "engine.py"
     engine.write_text(ENGINE.format(changes=changes))
     with Pool(1) as pool:
-        search = Search(engine, pool, deadline_s=float("inf"))
+        search = fuzz.Search(engine, pool, deadline_s=float("inf"))
         found = list(search.round([CASE]))
     assert dict(search.explained) == ({REASON: 1} if is_the_restarts else {})
     assert bool(found) != is_the_restarts

@@ -125,6 +125,7 @@ STALLED = """
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_invariants_hold_under_faults(seed: int) -> None:
     total, failure = run.play_many(seed * 1000, hours=8, life_hours=2, bursts_per_hour=8)
@@ -136,6 +137,7 @@ def test_invariants_hold_under_faults(seed: int) -> None:
     assert total.events["fail"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_cluster_comes_to_rest_after_nats_has_lost_writes(seed: int) -> None:
     total, failure = run.play_many(
@@ -145,6 +147,7 @@ def test_the_cluster_comes_to_rest_after_nats_has_lost_writes(seed: int) -> None
     assert total.events["lose"]
 
 
+@pytest.mark.thorough
 def test_a_view_that_never_goes_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def take_all(
         self: Records, bucket: str, found: dict[str, tuple[Any, int]], upto: float, now_s: float

@@ -43,6 +43,7 @@ def check(broker: Broker, rows: int, *, may_stop_short: bool = False) -> None:
     compare(stored(broker, "OUT"), dict.fromkeys(INPUTS, rows), may_stop_short=may_stop_short)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [1])
 def test_a_driver_killed_at_random_moments(
     broker: Broker, setup: Setup, start: Start, seed: int
@@ -91,6 +92,7 @@ def test_python_workers_killed_at_random_moments(
     assert batches(setup.checkpoint) >= 130
 
 
+@pytest.mark.thorough
 def test_a_paused_driver_that_was_replaced_is_refused_when_it_wakes(
     broker: Broker, setup: Setup, start: Start
 ) -> None:
@@ -132,6 +134,7 @@ def test_an_old_checkpoint_doubles_nothing_when_rows_carry_their_place(
     check(broker, rows)
 
 
+@pytest.mark.thorough
 def test_a_driver_killed_whose_checkpoint_is_behind_its_output(
     broker: Broker, setup: Setup, start: Start
 ) -> None:

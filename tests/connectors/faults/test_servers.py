@@ -99,6 +99,7 @@ def test_a_standalone_server_killed_and_started_again(
     assert payloads(broker, "OUT") == payloads(broker, "IN") == numbered(0, 3000) * 3
 
 
+@pytest.mark.thorough
 def test_a_server_that_stands_still_for_three_seconds(
     broker: Broker, nats_server: server.NatsServer, relays: list[Relay]
 ) -> None:
@@ -141,6 +142,7 @@ def test_two_writers_of_one_producer_and_a_server_killed_under_both(
 # --- three servers
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_connected_to_leader", [True, False])
 def test_the_leader_is_killed_during_a_long_read(
     cluster: Cluster, cluster_broker: Broker, is_connected_to_leader: bool
@@ -186,6 +188,7 @@ def test_the_leader_is_killed_while_rows_are_written_exactly_once(
     assert cluster_broker.marker("OUT", "p").position == len(expected) - 1
 
 
+@pytest.mark.thorough
 def test_a_replicated_stream_takes_rows_ahead_as_well(
     cluster: Cluster, cluster_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +210,7 @@ def test_a_replicated_stream_takes_rows_ahead_as_well(
     assert cluster_broker.marker("OUT", "p").position == len(expected) - 1
 
 
+@pytest.mark.thorough
 def test_the_meta_leader_is_killed_then_every_server_restarted_in_turn(
     cluster: Cluster, cluster_broker: Broker, relays: list[Relay]
 ) -> None:
