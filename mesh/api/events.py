@@ -119,10 +119,17 @@ class EventRoutes:
         return await self._send([_event(await json_body(request, BODY_BYTES_MAX))])
 
     async def feed(self, request: Request) -> Response:
-        """Send several, in order; those of an app that comes later after those of the first."""
+        """Send several, in order; those of an app that comes later after those of the first.
+
+        Stored simulations, which the system before this one starts and pauses, are refused.
+        """
         values = await json_body(request, BODY_BYTES_MAX)
-        if not isinstance(values, list):
-            raise _not_a_request("a list of events")
+        if "action" in request.query_params or not isinstance(values, list):
+            raise MeshError(
+                "MESH-A400",
+                "a feed is a list of events, sent at once",
+                hint="Simulations aren't stored: 'mesh publish' sends the events of a file.",
+            )
         return await self._send([_event(value) for value in values])
 
     async def _send(self, events: list[tuple[str, SimulatedEvent]]) -> Response:
@@ -131,7 +138,7 @@ class EventRoutes:
         sent = 0
         for app, run in groupby(events, key=_app_of):
             sent += await self._service.events.send(app, [event for _, event in run])
-        return Json({"events": sent})
+        return Json({"status": "OK", "message": f"events sent: {sent}", "events": sent})
 
 
 def _app_of(given: tuple[str, SimulatedEvent]) -> str:

@@ -230,7 +230,7 @@ class Routes:
         """Remove an app with its channels and its state."""
         name = request.path_params["app"]
         await self._service.undeploy(name, by=user_of(request))
-        return Json({"app": name, "message": f'app "{name}" is being removed'})
+        return Json({"app": name, "type": "success", "message": f'app "{name}" is being removed'})
 
     async def apps(self, request: Request) -> Response:
         """Names of apps, with ``isActive`` of those that run, or don't; ``details`` has states."""

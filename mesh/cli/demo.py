@@ -82,7 +82,10 @@ async def _run(demo: Demo, data: Path, workers: int, keep: bool) -> None:
             demo.view.say("ending ...")
             raise typer.Exit(130) from None
         if keep:
-            demo.view.say("The cluster is still running: mesh status Temperature.  Ctrl-C ends it.")
+            demo.view.say(
+                "The cluster is still running: mesh status Temperature, and the dashboard at"
+            )
+            demo.view.say(f"{cluster.context.server}  Ctrl-C ends it.")
             await dev.until_signal(cluster)
     if not demo.is_exact:
         raise typer.Exit(1)

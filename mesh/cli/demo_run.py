@@ -110,7 +110,7 @@ class Demo:
                     asyncio.to_thread(expected_rows, text, self.rows),
                 )
         self.view.close()
-        self._sum_up(status, expected)
+        self._sum_up(status, expected, cluster.context.server)
 
     async def _play(self, cluster: LocalCluster, client: Client, js: JetStreamContext) -> None:
         """Publish the year: some of it steadily, most as a burst, the end while a worker dies."""
@@ -252,7 +252,9 @@ class Demo:
                     )
             await asyncio.sleep(0.1)
 
-    def _sum_up(self, status: dict[str, Any], expected: dict[str, Counter[bytes]]) -> None:
+    def _sum_up(
+        self, status: dict[str, Any], expected: dict[str, Counter[bytes]], server: str
+    ) -> None:
         lost, doubled = 0, 0
         rows = []
         for stream, tally in self.tallies.items():
@@ -276,6 +278,7 @@ class Demo:
             ("burst", burst_text),
             ("kill -9", kill_text),
             ("all", f"{len(self.events):,} events in, {self.elapsed_s():.1f} s after the command"),
+            ("address", f"{server} has the API and the dashboard while the cluster runs"),
         ]
         self.view.summary(findings, rows, status["instances"], HINTS)
 

@@ -105,6 +105,7 @@ def ask(service: FakeService, *arguments: Any, **more: Any) -> httpx.Response:
         ("POST", "/simulation/single", {"app": "Shop", "data": []}, 400),
         ("POST", "/simulation/single", {"app": "S", "stream": "T", "data": [], "time_ms": ""}, 400),
         ("POST", "/simulation/feed", {"app": "Shop"}, 400),
+        ("POST", "/simulation/feed?action=run", [], 400),
     ],
 )  # fmt: skip
 def test_events_are_replayed_discarded_and_sent(

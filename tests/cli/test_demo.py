@@ -51,16 +51,17 @@ def test_the_last_screen_names_each_row_that_is_lost_or_doubled(
 ) -> None:
     assert all(expected[stream] for stream in OUTPUTS)
     demo.tallies[OUTPUTS[0]].latency_ms = [10.0, 20.0, 30.0]
-    demo._sum_up({"instances": []}, expected)
+    demo._sum_up({"instances": []}, expected, "http://127.0.0.1:9543")
     said = capsys.readouterr().out
     assert "steady  300 events at 200/s: output 20 ms after its event (median), 30 ms" in said
     assert "worker-1: its group emitted nothing for 2.2 s; 0 rows lost, 0 doubled\n" in said
+    assert "address http://127.0.0.1:9543 has the API and the dashboard" in said
     assert "Try next:" in said
 
     rows = demo.tallies[OUTPUTS[1]].rows
     first, second = list(rows)[:2]
     rows[first] -= 1
     rows[second] += 1
-    demo._sum_up({"instances": []}, expected)
+    demo._sum_up({"instances": []}, expected, "http://127.0.0.1:9543")
     assert "; 1 rows lost, 1 doubled\n" in capsys.readouterr().out
     assert not demo.is_exact
