@@ -6,10 +6,12 @@ The end-to-end tests run on such servers with ``--secured``, and ``make chaos`` 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from nats.js.errors import NoStreamResponseError
 
 from mesh.errors import MeshError
 from mesh.jetstream.connection import close, connect
@@ -18,6 +20,9 @@ from tools.links import Links, When
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from nats.js.api import PubAck
+    from nats.js.client import JetStreamContext
 
     from mesh.settings import NatsSettings
 
@@ -33,6 +38,14 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServers
 
 def _of(servers: SecuredServers, user: str) -> NatsSettings:
     return servers.secured.settings(user, servers.urls())
+
+
+async def _stored(js: JetStreamContext, subject: str) -> PubAck:
+    """Publish as soon as the client's server knows of the stream that another one has created."""
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(NoStreamResponseError):
+                return await js.publish(subject, b"1")
 
 
 def test_a_key_without_a_certificate_and_a_certificate_without_a_key_are_refused(
