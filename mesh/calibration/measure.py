@@ -15,6 +15,8 @@ from mesh.language.syntax import find
 from mesh.model.app import GroupKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mesh.model.app import AppSpec
     from mesh.model.cost import CalibrationTask, GroupCost
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 _WARM: Final = 2_000
 #: Runs that count; the faster one of a group does, since other load makes it slower.
 _RUNS: Final = 2
+#: Time that the groups may need in one of them, seconds.
+_RUN_S: Final = 8.0
 
 
 def calibrate(task: CalibrationTask) -> tuple[GroupCost, ...]:
@@ -36,10 +40,12 @@ def calibrate(task: CalibrationTask) -> tuple[GroupCost, ...]:
         nats = server.start(directory / "nats")
         measured = GroupCalibration(task, nats.url, nats.process.pid, directory)
         try:
-            measured.costs(min(_WARM, task.events), f"{task.spec.name}0")
+            few = min(_WARM, task.events)
+            measured.costs(few, f"{task.spec.name}0")
+            events = affordable(measured.costs(few, f"{task.spec.name}1"), task.events)
             runs = [
-                measured.costs(task.events, f"{task.spec.name}{number}")
-                for number in range(1, _RUNS + 1)
+                measured.costs(events, f"{task.spec.name}{number}")
+                for number in range(2, _RUNS + 2)
             ]
         finally:
             measured.close()
@@ -59,6 +65,12 @@ def check(spec: AppSpec) -> None:
         reason = "None of its groups reads events from outside."
     if reason:
         raise MeshError("MESH-C170", f'app "{spec.name}" can\'t be calibrated', detail=reason)
+
+
+def affordable(found: Sequence[GroupCost], wanted: int) -> int:
+    """Events of a run that does not take longer than it may, by the rates of a short one."""
+    event_s = sum(one.messages / one.rate for one in found if one.rate > 0)
+    return wanted if event_s <= 0 else max(1, min(wanted, int(_RUN_S / event_s)))
 
 
 def _with_state(task: CalibrationTask, cost: GroupCost) -> GroupCost:
