@@ -117,15 +117,19 @@ async def _all_pages(browser: Browser, at: Site, is_whole: bool, rewrite: bool) 
 
 
 async def _without_javascript(browser: Browser, at: Site) -> None:
-    context = await browser.new_context(
-        java_script_enabled=False, viewport={"width": 375, "height": 800}
-    )
+    context = await browser.new_context(java_script_enabled=False)
     page = await context.new_page()
-    for path in PAGES.values():
-        answer = await page.goto(at.url + path)
-        assert answer is not None
-        assert answer.status == 200
-        assert await page.locator("h1").count() == 1
+    for width in (1440, 375):
+        await page.set_viewport_size({"width": width, "height": 800})
+        for path in PAGES.values():
+            answer = await page.goto(at.url + path)
+            assert answer is not None
+            assert answer.status == 200
+            assert await page.locator("h1").count() == 1
+            # No page is wider than the screen.
+            box = await page.locator("body").bounding_box()
+            assert box is not None
+            assert box["width"] <= width
     # A failed event is replayed, corrected.
     await page.goto(at.url + "/errors?app=Shop&reason=price+is+double,+not+%2212,5%22")
     await page.get_by_text("Correct and replay").click()

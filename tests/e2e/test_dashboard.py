@@ -9,18 +9,20 @@ import orjson
 import pytest
 
 from mesh.model import names
-from tests.support.browser import axe_problems, browsing, chromium
+from tests.support.browser import axe_problems, browsing, chromium, crawl
 from tests.support.events import row_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from playwright.async_api import Browser
 
     from mesh.testing.cluster import View
     from tests.support.scenes import Scene
 
 pytestmark = [
     pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.extended,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(600),
 ]  # fmt: skip
 
 APP = """@App:name('Glass')
@@ -31,7 +33,7 @@ from Readings[v > 10.0] select k, v insert into High;
 from High#window.length(5) select k, sum(v) as s group by k insert into Sums;
 """
 #: From the kill to the words on an open page, seconds: the heartbeat's term, a margin, a look.
-SEEN_S = 5.0
+SEEN_S = 3.0
 
 
 async def _load(view: View) -> None:
@@ -48,6 +50,19 @@ def _address(view: View) -> str:
     """The API of the manager; it is in its heartbeats once it listens."""
     nodes = view.view.snapshot().nodes
     return next((n.value.address for n in nodes if n.value.role == "manager"), "")
+
+
+async def _look_everywhere(browser: Browser, url: str) -> None:
+    """Every page with JavaScript and without, on a phone and on a wide screen."""
+    for scripts in (True, False):
+        for width in (375, 1440):
+            context = await browser.new_context(
+                java_script_enabled=scripts, viewport={"width": width, "height": 900}
+            )
+            paths, told = await crawl(await context.new_page(), url, width, is_axe=scripts)
+            assert told == [], "\n".join(told)
+            assert {"/apps/Glass", "/nodes", "/story", "/errors", "/query", "/deploy"} <= paths
+            await context.close()
 
 
 def test_a_person_finds_the_fault_and_corrects_it(play: Callable[[Scene], None]) -> None:
@@ -77,6 +92,7 @@ def test_a_person_finds_the_fault_and_corrects_it(play: Callable[[Scene], None])
                 await view.until("a failed event", lambda: view.count(*errors))
                 await page.goto(f"{url}/errors?app=Glass")
                 assert await axe_problems(page) == []
+                await _look_everywhere(browser, url)
                 await page.get_by_text("Correct and replay").first.click()
                 field = page.get_by_role("textbox", name="Event as JSON")
                 await field.fill('{"k":"corrected","v":40.0}')

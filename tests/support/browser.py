@@ -79,3 +79,20 @@ async def look(
         told += [f"{url} {width}: {one}" for one in await axe_problems(page)]
     page.remove_listener("console", hear)
     return told
+
+
+async def crawl(page: Page, url: str, width: int, *, is_axe: bool) -> tuple[set[str], list[str]]:
+    """Look at every page that links lead to, each path once; the paths and the problems."""
+    waiting, seen, told = ["/"], {"/"}, []
+    while waiting:
+        told += await look(page, url + waiting.pop(0), width, is_axe=is_axe)
+        links: list[str] = await page.locator("a[href^='/']").evaluate_all(
+            "all => all.map(a => a.getAttribute('href').split('#')[0])"
+        )
+        for link in links:
+            path = link.partition("?")[0]
+            # Those of the API and of files are no pages.
+            if path not in seen and not path.startswith(("/static", "/api", "/openapi")):
+                seen.add(path)
+                waiting.append(link)
+    return seen, told
