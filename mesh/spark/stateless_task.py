@@ -71,7 +71,7 @@ class StatelessTask:
                 is_unreadable = kernels.is_valid(rows.column("_error"))
                 unreadable = rows.filter(is_unreadable).select(METADATA)
                 events = rows.filter(kernels.invert(is_unreadable))
-            for one in _compiled_routes(self.io, self.js_stream):
+            for one in compiled_routes(self.io, self.js_stream):
                 yield from one.run(self.io, events, unreadable)
 
 
@@ -186,7 +186,8 @@ class _CompiledRoute:
 
 
 @lru_cache(maxsize=_COMPILED_MAX)
-def _compiled_routes(io: InstanceIO, js_stream: str) -> tuple[_CompiledRoute, ...]:
+def compiled_routes(io: InstanceIO, js_stream: str) -> tuple[_CompiledRoute, ...]:
+    """The routes that begin at an input, ready to run."""
     return tuple(
         _CompiledRoute(
             one.route,
@@ -210,7 +211,7 @@ def figures(io: InstanceIO, js_stream: str) -> tuple[object, list[tuple[str, str
 
     A query of several routes has the counts of one of them: all process the same events.
     """
-    compiled = _compiled_routes(io, js_stream)
+    compiled = compiled_routes(io, js_stream)
     found = {query.name: query.counts for route in compiled for query in route.queries}
     return compiled, [("query", name, *counts, None) for name, counts in found.items()]  # type: ignore[misc]  # two counts
 

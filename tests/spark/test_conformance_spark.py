@@ -22,8 +22,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 DIRECTORY = CASES / "conformance"
 #: Each step is a micro-batch of the query.
 STEPS_MAX: Final = 10
-#: On-demand queries read the stored state, in a process of their own.
-NOT_IN_SPARK: Final = frozenset({"on_demand"})
 
 
 def sample() -> dict[str, list[engine_answers.Recorded]]:
@@ -31,8 +29,6 @@ def sample() -> dict[str, list[engine_answers.Recorded]]:
     known = engine_answers.differences(DIRECTORY)
     by_category: dict[str, list[engine_answers.Recorded]] = {}
     for one in engine_answers.load(DIRECTORY):
-        if one.category in NOT_IN_SPARK:
-            continue
         is_short = len(one.case["inputs"]) <= STEPS_MAX
         if is_short and one.name not in known and one.expect["status"] == "ok":
             by_category.setdefault(one.category, []).append(one)
@@ -67,7 +63,7 @@ def answers(request: pytest.FixtureRequest) -> dict[tuple[str, bool], Mapping[st
 
 def test_the_sample_has_every_category() -> None:
     files = {path.stem for path in DIRECTORY.glob("*.jsonl")}
-    assert set(SAMPLE) == files - NOT_IN_SPARK
+    assert set(SAMPLE) == files
     assert len(PARAMETERS) >= 60
 
 
@@ -79,8 +75,4 @@ def test_an_app_answers_through_spark_as_the_reference_engine(
     answers: dict[tuple[str, bool], Mapping[str, Any]],
 ) -> None:
     answer = answers[case.name, halved]
-    expect = case.expect
-    if answer["status"] == "ok" and not answer["queries"]:
-        # A stateless app has no callbacks in Spark.
-        expect = {**expect, "queries": {}}
-    assert differences(compact(answer), expect) == []
+    assert differences(compact(answer), case.expect) == []

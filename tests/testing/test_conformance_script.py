@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from mesh.language.parser import parse_app
+import pytest
+
+from mesh.language.parser import parse_app, parse_on_demand_query
 from mesh.operators.executor import Executor
-from mesh.plan.bind import bind
+from mesh.plan.bind import bind, bind_on_demand
 from mesh.testing.conformance import direct
 from mesh.testing.conformance.cases import case
 from mesh.testing.conformance.script import (
+    Asked,
     Command,
     Fresh,
     Kept,
@@ -24,7 +27,7 @@ from mesh.testing.conformance.script import (
 
 A, B, C, D = (Sent(now_ms) for now_ms in range(4))
 APP = (
-    "define stream S (a int); "
+    "define stream S (a int); define table T (a int); from S insert into T; "
     "@info(name='q') from S#window.time(10) select a, count() as n insert all events into Out;"
 )
 STEPS: list[dict[str, Any]] = [
@@ -34,13 +37,15 @@ STEPS: list[dict[str, Any]] = [
     {"stream": "S", "data": [2]},
     {"restart": "one"},
     {"sleep_ms": 20},
+    {"query": "from T select a"},
+    {"query": "from Unknown"},
 ]
 
 
 def cut(*commands: Command, halved: bool = False) -> list[tuple[int | None, list[int]]]:
     """Each leg's origin, and the numbers of the events sent in it."""
     found: list[Leg] = legs(commands, halved=halved)
-    return [(leg.origin, [number for number, _ in leg.sent]) for leg in found]
+    return [(leg.origin, [number for number, _ in leg.steps]) for leg in found]
 
 
 def test_one_leg_does_what_nothing_interrupts() -> None:
@@ -95,7 +100,24 @@ def test_a_script_played_back_is_the_run_that_it_was_made_of() -> None:
                     running.step(now_ms, stream, time_ms, rows), running.take_calls()
                 )
                 number += 1
+            case Asked(now_ms, text):
+                assert running is not None
+                answer = running.ask(bind_on_demand(parse_on_demand_query(text), app), now_ms)
+                made[number] = Made(answer=answer)
+                number += 1
     replaying = Replaying(asked, app, made)
     replaying.all_steps()
     assert replaying.streams == wanted["streams"]
     assert replaying.queries == wanted["queries"]
+    assert replaying.ondemand == wanted["ondemand"]
+
+
+def test_a_question_is_a_step_of_its_leg() -> None:
+    asked = Asked(1, "from T")
+    assert cut(Fresh(), A, asked, Kept(7), asked, B) == [(None, [0, 1]), (0, [2, 3])]
+
+
+def test_a_question_without_an_answer_is_an_error() -> None:
+    asked = case({"name": "asked", "app": APP, "inputs": STEPS})
+    with pytest.raises(RuntimeError, match="has not answered"):
+        Replaying(asked, bind(parse_app(APP)), {}).all_steps()

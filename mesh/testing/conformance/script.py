@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from mesh.errors import not_supported
+from mesh.errors import MeshError
 from mesh.operators.base import State
 from mesh.operators.executor import CallRun, Executor, OutputRun
 from mesh.testing.conformance import direct
@@ -39,6 +39,14 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """One call of ``Executor.ask``, at ``now_ms``, with the text of its on-demand query."""
+
+    now_ms: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fresh:
     """The executor ends, and the app starts without state."""
 
@@ -57,15 +65,18 @@ class Taken:
     mark: int
 
 
-Command = Sent | Fresh | Kept | Taken
+Step = Sent | Asked
+Command = Step | Fresh | Kept | Taken
 
 
 @dataclass(slots=True)
 class Made:
-    """The output of one ``Sent``."""
+    """The result of one ``Step``: output and calls, or an answer, or the error in its place."""
 
     outputs: list[OutputRun] = field(default_factory=list)
     calls: list[CallRun] = field(default_factory=list)
+    answer: pa.RecordBatch | None = None
+    refusal: MeshError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +84,11 @@ class Leg:
     """A part of a script that one runtime does: from one state to another.
 
     ``origin``: the number of the leg that ended with the state it starts from; None: from nothing.
-    ``sent``: with its number among all ``Sent`` of the script.
+    ``steps``: each with its number among all steps of the script.
     """
 
     origin: int | None
-    sent: tuple[tuple[int, Sent], ...]
+    steps: tuple[tuple[int, Step], ...]
 
 
 class Recording(direct.Run):
@@ -90,15 +101,19 @@ class Recording(direct.Run):
     def _create(self) -> None:
         playback = self.asked.mode is Mode.PLAYBACK
         self.commands.append(Fresh())
-        self._executor = _Recorder(
+        self._executor = self._recorder = _Recorder(
             self.commands, self.app, list(self.streams), list(self.queries), playback=playback
         )
         if self.asked.mode is Mode.VIRTUAL:
             self._pass(self.now_ms)
 
+    def _ask(self, text: str) -> None:
+        self._recorder.text = text
+        super()._ask(text)
+
 
 class Replaying(direct.Run):
-    """A run with results of another engine, by the number of each ``Sent``."""
+    """A run with results of another engine, by the number of each step."""
 
     def __init__(self, asked: Case, app: BoundApp, made: Mapping[int, Made]) -> None:
         super().__init__(asked, app)
@@ -124,6 +139,8 @@ class _Recorder(Executor):
     ) -> None:
         super().__init__(app, outputs, callbacks, playback=playback)
         self._commands = commands
+        #: Of the next question.
+        self.text = ""
 
     def step(
         self,
@@ -134,6 +151,10 @@ class _Recorder(Executor):
     ) -> list[OutputRun]:
         self._commands.append(Sent(now_ms, stream, time_ms, rows))
         return super().step(now_ms, stream, time_ms, rows)
+
+    def ask(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
+        self._commands.append(Asked(now_ms, self.text))
+        return super().ask(query, now_ms)
 
     def snapshot(self) -> State:
         mark = len(self._commands)
@@ -169,7 +190,13 @@ class _Player(Executor):
         return self._made.get(self._at, Made()).calls
 
     def ask(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
-        raise not_supported("on-demand queries of another engine's state")
+        self._at += 1
+        made = self._made.get(self._at, Made())
+        if made.refusal is not None:
+            raise made.refusal
+        if made.answer is None:
+            raise RuntimeError("the other engine has not answered an on-demand query")
+        return made.answer
 
     def snapshot(self) -> State:
         return State()
@@ -184,36 +211,36 @@ def legs(commands: Sequence[Command], *, halved: bool) -> list[Leg]:
     ``halved``: the executor is stopped after half of the input, and another continues from its
     state.
     """
-    middle = sum(isinstance(command, Sent) for command in commands) // 2
+    middle = sum(isinstance(command, Step) for command in commands) // 2
     found: list[Leg] = []
     #: By mark, the leg that ended there.
     ended: dict[int, int] = {}
     origin: int | None = None
-    sent: list[tuple[int, Sent]] = []
+    steps: list[tuple[int, Step]] = []
     number = 0
 
     def end() -> int:
-        found.append(Leg(origin, tuple(sent)))
-        sent.clear()
+        found.append(Leg(origin, tuple(steps)))
+        steps.clear()
         return len(found) - 1
 
     for command in commands:
         match command:
             case Fresh():
-                if sent:
+                if steps:
                     end()
                 origin = None
             case Kept(mark):
                 origin = ended[mark] = end()
             case Taken(mark):
-                if sent:
+                if steps:
                     end()
                 origin = ended[mark]
-            case Sent():
-                if halved and number == middle and sent:
+            case Sent() | Asked():
+                if halved and number == middle and steps:
                     origin = end()
-                sent.append((number, command))
+                steps.append((number, command))
                 number += 1
-    if sent:
+    if steps:
         end()
     return found

@@ -7,7 +7,8 @@ a dedicated query makes of it.  Where a case stores its state, restores it or re
 ends, its snapshot is passed unchanged to other workers, and another query starts from it.
 ``halved`` does the same after half of the steps.
 
-A stateless app has no callbacks here, so its answer has no ``queries``.
+An on-demand query is a step of its own, and an app with one runs in the host: it is answered from
+the state that the step stores.  Callbacks of a dedicated query are seen by ``spark_calls``.
 
 The file is longer than 400 lines because both kinds of queries share the steps of a case.
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from mesh import java, scratch
@@ -51,8 +53,17 @@ from mesh.spark.routes import routes
 from mesh.spark.sink_rows import POSITION_COLUMN, TIME_COLUMN
 from mesh.testing.conformance import answers, spark_source
 from mesh.testing.conformance.cases import CaseError, Mode, case
-from mesh.testing.conformance.script import Leg, Made, Recording, Replaying, Sent, legs
-from mesh.testing.conformance.spark_host import CALLS, ERROR, CasesTask, CaseTask, call_run
+from mesh.testing.conformance.script import Asked, Leg, Made, Recording, Replaying, Sent, legs
+from mesh.testing.conformance.spark_calls import CallsTask, queries_in
+from mesh.testing.conformance.spark_host import (
+    ANSWER,
+    CALLS,
+    ERROR,
+    REFUSAL,
+    CasesTask,
+    CaseTask,
+    call_run,
+)
 from mesh.testing.conformance.spark_rows import marked_rows, typed_rows
 from pyspark_nats.source.rows import MARKED_DDL
 
@@ -104,7 +115,8 @@ class _Asked:
     @property
     def is_log(self) -> bool:
         """Whether a log of one stream, with the broker's times, expresses all steps."""
-        sent = [one for leg in self.legs for _, one in leg.sent]
+        steps = [one for leg in self.legs for _, one in leg.steps]
+        sent = [one for one in steps if isinstance(one, Sent)]
         in_time = all(one.time_ms is None or (one.time_ms == one.now_ms).all() for one in sent)
         inside = [query for part in self.app.partitions for query in part.queries]
         read = {name for query in (*self.app.queries, *inside) for name in query.input_streams}
@@ -195,7 +207,8 @@ def _prepared(
         return made | {"status": "error", "error": f"{error.code}: {error}"}
     except Exception as error:  # One case's answer, not the end of the others.
         return made | {"status": "error", "error": f"{type(error).__name__}: {error}"}
-    group = _group(asked, app, f"c{number}", tuple(run.streams))
+    is_asked = any(isinstance(command, Asked) for command in run.commands)
+    group = _group(asked, app, f"c{number}", tuple(run.streams), tuple(run.queries), is_asked)
     found = legs(run.commands, halved=halved)
     return _Asked(asked, app, group, found, tuple(run.streams), tuple(run.queries))
 
@@ -204,8 +217,19 @@ def _head(asked: Case) -> dict[str, Any]:
     return {"name": asked.name, "mode": asked.mode.value, "t0": asked.start_ms}
 
 
-def _group(asked: Case, app: BoundApp, name: str, watched: tuple[str, ...]) -> GroupSpec:
-    """The app as one group: the case's fed streams are inputs, the watched ones outputs."""
+def _group(
+    asked: Case,
+    app: BoundApp,
+    name: str,
+    watched: tuple[str, ...],
+    callbacks: tuple[str, ...],
+    is_asked: bool,
+) -> GroupSpec:
+    """The app as one group: the case's fed streams are inputs, the watched ones outputs.
+
+    Without state, the targets of queries with ``callbacks`` are outputs as well, or nothing would
+    run them.  With on-demand queries the group has state.
+    """
     schemas = {stream.name: stream for stream in app.streams}
     # A group without an input has a clock nevertheless: that of a stream without events.
     fed = [stream for stream in asked.fed if stream in schemas] or list(schemas)[:1]
@@ -228,9 +252,17 @@ def _group(asked: Case, app: BoundApp, name: str, watched: tuple[str, ...]) -> G
     except MeshError:
         # A cluster refuses more than the operators do.
         return plain
-    if len(planned) == 1 and not planned[0].stateful and not app.triggers:
-        return replace(plain, text=planned[0].text, stateful=False)
-    return plain
+    if len(planned) != 1 or planned[0].stateful or app.triggers or is_asked:
+        return plain
+    called = dict.fromkeys(q.target.name for q in app.queries if q.name in callbacks)
+    more = tuple(
+        Channel(name, schemas[stream], format=Format.ARROW)
+        for stream in called
+        if stream in schemas and stream not in watched
+    )
+    found = replace(plain, text=planned[0].text, outputs=outputs + more, stateful=False)
+    # A query that no route has is run with the operators of a group with state.
+    return found if queries_in(routes(_wiring(found))) >= set(callbacks) else plain
 
 
 def _answer(one: _Asked) -> dict[str, Any]:
@@ -241,14 +273,15 @@ def _answer(one: _Asked) -> dict[str, Any]:
     except Exception as error:  # One case's answer, not the end of the others.
         one.error = one.error or f"{type(error).__name__}: {error}"
     made |= {"status": "ok"} if one.error is None else {"status": "error", "error": one.error}
-    made |= {"streams": run.streams, "queries": run.queries if one.group.stateful else {}}
+    made |= {"streams": run.streams, "queries": run.queries}
+    if run.ondemand:
+        made["ondemand"] = run.ondemand
     if run.errors:
         made["errors"] = run.errors
     return made
 
 
-def _wiring(one: _Asked) -> InstanceIO:
-    group = one.group
+def _wiring(group: GroupSpec) -> InstanceIO:
     assignment = Assignment(
         group.instances[0], group.app, group.name, 1, "cases", "", epoch=1, lease_revision=0
     )
@@ -302,7 +335,7 @@ def _run_leg(
     turns: list[list[list[pa.RecordBatch]]] = []
     ends: dict[int, Position] = {}
     for n, one in asked.items():
-        io = _wiring(one)
+        io = _wiring(one.group)
         home = directory / str(n)
         inputs = io.input_streams(0)
         owners |= dict.fromkeys(inputs, n)
@@ -310,12 +343,12 @@ def _run_leg(
         start = _start(one, leg, tuple(inputs))
         start.restore(LocalState(home / "0"))
         restored = frozenset((0,) if start.manifest is not None else ())
-        tasks[n] = CaseTask(
-            io, str(home), restored, one.queries, one.case.mode is Mode.PLAYBACK, one.is_log
-        )
+        is_playback = one.case.mode is Mode.PLAYBACK
+        asked_in = {place: step for place, step in leg.steps if isinstance(step, Asked)}
+        tasks[n] = CaseTask(io, str(home), restored, one.queries, is_playback, one.is_log, asked_in)
         position = start.position
-        for turn, (place, sent) in enumerate(leg.sent):
-            rows, position = marked_rows(inputs, position, place, sent)
+        for turn, (place, step) in enumerate(leg.steps):
+            rows, position = marked_rows(inputs, position, place, step)
             while len(turns) <= turn:
                 turns.append([[] for _ in range(jobs)])
             turns[turn][n % jobs].append(rows)
@@ -331,8 +364,8 @@ def _run_leg(
         owner, place = row["producer"].split("/")
         _take(asked[int(owner)], int(place), row)
     for n, one in asked.items():
-        start = _start(one, one.legs[number], tuple(_wiring(one).input_streams(0)))
-        is_done = bool(one.legs[number].sent) and one.error is None
+        start = _start(one, one.legs[number], tuple(_wiring(one.group).input_streams(0)))
+        is_done = bool(one.legs[number].steps) and one.error is None
         local = LocalState(directory / str(n) / "0")
         one.snapshots.append(_Snapshot.of(local, ends[n]) if is_done else start)
 
@@ -355,8 +388,14 @@ def _take(one: _Asked, place: int, row: Mapping[str, Any]) -> None:
     if stream == names.error_js_stream(one.group.app):
         one.error = one.error or f"an event can't be read: {row['data'].decode()}"
         return
+    if stream == REFUSAL:
+        said = orjson.loads(row["data"])
+        made.refusal = MeshError(said["code"], said["message"])
+        return
     rows = _read(row["data"])
-    if stream.startswith(CALLS):
+    if stream == ANSWER:
+        made.answer = rows
+    elif stream.startswith(CALLS):
         made.calls.append(call_run(stream, rows))
     else:
         made.outputs.append(_output(one, stream, rows))
@@ -380,11 +419,12 @@ def _output(one: _Asked, js_stream: str, rows: pa.RecordBatch) -> OutputRun:
 
 def _run_stateless(session: SparkSession, one: _Asked) -> None:
     """A query for each leg; what is not sent to a stream has no effect."""
-    io = _wiring(one)
+    io = _wiring(one.group)
     if not routes(io):
         return
     for leg in one.legs:
-        sent = [(place, chunk) for place, chunk in leg.sent if chunk.stream is not None]
+        steps = [(place, step) for place, step in leg.steps if isinstance(step, Sent)]
+        sent = [(place, chunk) for place, chunk in steps if chunk.stream is not None]
         if not sent:
             continue
         with scratch.directory("leg") as directory:
@@ -412,7 +452,11 @@ def _stateless_rows(
                 spark_source.write(spark_source.path_of(home, turn, 0), typed_rows(place, chunk))
     schemas = {js_stream_of(i, 0): i.channel.stream for i in one.group.inputs}
     read = partial(_typed, session, directory, len(sent), schemas)
-    return _collected(session, stateless_rows(io, read, 1 << 20), directory)
+    frame = stateless_rows(io, read, 1 << 20)
+    for js_stream in schemas if one.queries else ():
+        task = CallsTask(io, js_stream, frozenset(one.queries))
+        frame = frame.unionAll(read(js_stream).mapInArrow(task, SINK_SCHEMA))
+    return _collected(session, frame, directory)
 
 
 def _typed(
@@ -429,7 +473,13 @@ def _typed(
 
 def _take_stateless(one: _Asked, rows: Sequence[Mapping[str, Any]]) -> None:
     """Record rows in the engine's order: one chunk passes through each query at once."""
+    for row in rows:
+        if row["stream"].startswith(CALLS):
+            calls = one.made.setdefault(int(row["producer"]), Made()).calls
+            calls.append(call_run(row["stream"], _read(row["data"])))
     for channel in one.group.outputs:
+        if channel.stream.name not in one.streams:
+            continue
         found = []
         for row in rows:
             if row["stream"] != channel.js_stream():

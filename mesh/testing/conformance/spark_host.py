@@ -8,26 +8,40 @@ cases share a query; a micro-batch is the next step of each.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
 import pyarrow as pa
 
+from mesh.errors import MeshError
+from mesh.language.parser import parse_on_demand_query
 from mesh.operators.executor import CallRun, Executor
+from mesh.operators.on_demand import answer
+from mesh.operators.stored import stores_of
+from mesh.plan.bind import bind_on_demand
+from mesh.plan.bound import Answer
+from mesh.spark.local_state import Position
 from mesh.spark.partition_task import PartitionRun, PartitionTask
 from mesh.spark.routes import bound_group
 from mesh.spark.sink_rows import SINK_FIELDS
+from mesh.testing.conformance.script import Asked
 from pyspark_nats.gc_freeze import freeze_imported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mesh.operators.executor import InputRun, OutputRun
+    from mesh.plan.bound import BoundOnDemandQuery
     from mesh.spark.partition_task import Partition
 
-#: In place of a JetStream stream: rows with a call of a query, and with the error of a case.
+#: In place of a JetStream stream: rows with a call of a query, with an answer or the error in its
+#: place, and with the error of a case.
 CALLS: Final = "?calls."
+ANSWER: Final = "?answer"
+REFUSAL: Final = "?refusal"
 ERROR: Final = "?error"
 _PLACE: Final = SINK_FIELDS.names.index("producer")
 _CALL_COLUMNS: Final = ("#call", "#kind", "#clock_ms", "#time_ms")
@@ -44,6 +58,8 @@ class CaseTask(PartitionTask):
     callbacks: tuple[str, ...]
     playback: bool
     is_log: bool
+    #: On-demand queries by the number of their step.
+    asked: Mapping[int, Asked]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +84,34 @@ class CasesTask:
         for start, stop in pairwise([0, *cuts, len(owners)]):
             part = rows.slice(start, stop - start)
             # The first row is a marker without a subject; it has the number of the step there.
-            name = f"{owners[start]}/{part.column('subject')[0].as_py()}"
-            for made in _run(self.cases[owners[start]], part):
+            place = int(part.column("subject")[0].as_py())
+            name = f"{owners[start]}/{place}"
+            for made in _run(self.cases[owners[start]], place, part):
                 producer = pa.array([name] * made.num_rows, pa.string())
                 yield made.set_column(_PLACE, SINK_FIELDS.field(_PLACE), producer)
 
 
-def _run(task: CaseTask, rows: pa.RecordBatch) -> list[pa.RecordBatch]:
-    run = CaseRun(task)
+def _run(task: CaseTask, place: int, rows: pa.RecordBatch) -> list[pa.RecordBatch]:
+    run = CaseRun(task, task.asked.get(place))
     try:
-        return [*run.take(rows), *run.finish(), *map(_call_row, run.calls)]
+        made = [*run.take(rows), *run.finish(), *map(call_row, run.calls)]
+        return [*made, *run.answered()]
     except Exception as error:  # One case's answer, not the end of the others.
         return [_row(ERROR, f"{type(error).__name__}: {error}".encode())]
 
 
 class CaseRun(PartitionRun):
-    """One step of one case; ``calls``: what queries called back with."""
+    """One step of one case; ``calls``: what queries called back with.
 
-    def __init__(self, task: CaseTask) -> None:
+    ``asked``: the on-demand query that is the step.  A change is made by the operators before
+    their state is stored; any other is answered from the stored state, without the operators.
+    """
+
+    def __init__(self, task: CaseTask, asked: Asked | None = None) -> None:
         super().__init__(task)
         self._case = task
+        self._asked = asked
+        self._refusal: MeshError | None = None
         self._has_come = False
         self.calls: list[CallRun] = []
 
@@ -100,6 +124,9 @@ class CaseRun(PartitionRun):
         self, partition: Partition, inputs: list[InputRun]
     ) -> tuple[list[OutputRun], bool]:
         """Advance to the case's time, with the events sent at it."""
+        if self._asked is not None:
+            self._perform(partition.executor, self._asked)
+            return [], True
         now_ms = max(end["time_ms"] for end in self.ends.values())
         if self._has_come:
             return [], True
@@ -115,19 +142,60 @@ class CaseRun(PartitionRun):
         self.calls += executor.take_calls()
         return made, True
 
+    def _perform(self, executor: Executor, asked: Asked) -> None:
+        """Make the change that is asked for, if it is one, once."""
+        query = self._query(asked)
+        if self._has_come or isinstance(query.action, Answer):
+            return
+        self._has_come = True
+        try:
+            executor.ask(query, asked.now_ms)
+        except MeshError as error:
+            self._refusal = error
 
-def _call_row(call: CallRun) -> pa.RecordBatch:
+    def answered(self) -> list[pa.RecordBatch]:
+        """The answer to what is asked, from the stored state; none if nothing is."""
+        if self._asked is None:
+            return []
+        query = self._query(self._asked)
+        try:
+            if self._refusal is not None:
+                raise self._refusal
+            return [_row(ANSWER, _encoded(self._found(query, self._asked.now_ms)))]
+        except MeshError as error:
+            return [_row(REFUSAL, orjson.dumps(error.to_dict()))]
+
+    def _query(self, asked: Asked) -> BoundOnDemandQuery:
+        return bind_on_demand(parse_on_demand_query(asked.text), bound_group(self._io.group))
+
+    def _found(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
+        if not isinstance(query.action, Answer):
+            return pa.RecordBatch.from_pylist([], query.action.target.arrow)
+        local = self._case.state(0)
+        manifest = local.manifest(Position.of(self.ends, self.ends))
+        assert manifest is not None, "stored at the end of the step"
+        app, places = bound_group(self._io.group), self._executor().places
+        stores = stores_of(app, local.load(manifest), places, query.reads)
+        return answer(query, stores, now_ms)
+
+
+def call_row(call: CallRun) -> pa.RecordBatch:
+    """A call of a query's callback as a row for the sink."""
     added = (call.call, call.kind, call.clock_ms, call.time_ms)
     columns = [*(pa.array(column) for column in added), *call.rows.columns]
-    rows: Any = pa.RecordBatch.from_arrays(columns, [*_CALL_COLUMNS, *call.rows.schema.names])
+    names = [*_CALL_COLUMNS, *call.rows.schema.names]
+    return _row(CALLS + call.query, _encoded(pa.RecordBatch.from_arrays(columns, names)))
+
+
+def _encoded(rows: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_batch(rows)
-    return _row(CALLS + call.query, sink.getvalue().to_pybytes())
+    return sink.getvalue().to_pybytes()
 
 
 def call_run(stream: str, rows: pa.RecordBatch) -> CallRun:
-    """Decode a row of ``_call_row``."""
+    """Decode a row of ``call_row``."""
     width = len(_CALL_COLUMNS)
     call, kind, clock_ms, time_ms = (c.to_numpy() for c in rows.columns[:width])
     names = rows.schema.names[width:]

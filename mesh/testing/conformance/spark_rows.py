@@ -10,6 +10,7 @@ import pyarrow as pa
 from mesh.spark.instance_io import METADATA
 from mesh.spark.local_state import Position
 from mesh.spark.sink_rows import ARROW_TYPE, JSON_TYPE, TIME_COLUMN
+from mesh.testing.conformance.script import Sent
 from pyspark_nats import encode
 from pyspark_nats.source.rows import MARKED, MESSAGE, RANGE_END, RANGE_START
 
@@ -17,21 +18,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.model.app import GroupInput
-    from mesh.testing.conformance.script import Sent
+    from mesh.testing.conformance.script import Step
 
 
 def marked_rows(
-    inputs: Mapping[str, GroupInput], position: Position, place: int, sent: Sent
+    inputs: Mapping[str, GroupInput], position: Position, place: int, step: Step
 ) -> tuple[pa.RecordBatch, Position]:
     """A step as rows of the source, and the position after it.
 
     ``inputs``: by JetStream stream; ``place``: the step's number, which is in the first row. The
-    events are one message, with the broker's time.
+    events are one message, with the broker's time.  A question has a number in the log and no
+    message; no time passes.
     """
     starts = position.offsets
-    ends = {stream: {**start, "time_ms": sent.now_ms} for stream, start in starts.items()}
+    sent = step if isinstance(step, Sent) else None
+    passed = {} if sent is None else {"time_ms": sent.now_ms}
+    ends = {stream: {**start, **passed} for stream, start in starts.items()}
     rows = [_marker(RANGE_START, stream, start, str(place)) for stream, start in starts.items()]
-    if sent.rows is not None:
+    if sent is None:
+        # A change makes another state, which is another position.
+        ends[next(iter(ends))]["sequence"] += 1
+    elif sent.rows is not None:
         stream, group_input = next(
             (s, i) for s, i in inputs.items() if i.channel.stream.name == sent.stream
         )
