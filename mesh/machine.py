@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
@@ -18,13 +19,23 @@ if TYPE_CHECKING:
     from mesh.model.cluster import NodeRecord
 
 
+#: The kernel walks all pages of a process to tell its memory: some milliseconds for each.
+_MEMORY_EVERY_S: Final = 10.0
+
+
 class Load:
-    """Measures a node's processes, each time since the last one."""
+    """Measures a node's processes, each time since the last one.
+
+    Memory is measured every ten seconds, and a page that processes share counts once.
+    """
 
     def __init__(self) -> None:
         self._own = psutil.Process()
         self._cpu_s: dict[int, float] = {}
         self._measured_s: float | None = None
+        self._memory_bytes = 0
+        self._memory_s = -_MEMORY_EVERY_S
+        self._session: int | None = None
 
     def measure(self, now_s: float, session: int | None = None) -> NodeMetrics:
         """The load since the last measurement.
@@ -33,15 +44,14 @@ class Load:
             now_s: a monotonic clock, seconds.
             session: process id of the Spark session, whose children count too; None without one.
         """
-        cpu_s, memory = {}, 0
-        for process in self._processes(session):
-            try:
-                with process.oneshot():
-                    times = process.cpu_times()
-                    memory += process.memory_info().rss
-            except psutil.Error:
-                continue
-            cpu_s[process.pid] = times.user + times.system
+        cpu_s, processes = {}, self._processes(session)
+        for process in processes:
+            with suppress(psutil.Error):
+                times = process.cpu_times()
+                cpu_s[process.pid] = times.user + times.system
+        if now_s - self._memory_s >= _MEMORY_EVERY_S or session != self._session:
+            self._memory_bytes = sum(map(memory_bytes, processes))
+            self._memory_s, self._session = now_s, session
         # Of a process that ended in between nothing is known; one that is new counts whole.
         used_s = sum(spent - self._cpu_s.get(pid, 0.0) for pid, spent in cpu_s.items())
         passed_s = now_s - self._measured_s if self._measured_s is not None else 0.0
@@ -49,7 +59,7 @@ class Load:
         return NodeMetrics(
             cpu_percent=psutil.cpu_percent(),
             process_cpu_percent=round(100 * max(0.0, used_s) / passed_s, 1) if passed_s else 0.0,
-            memory_bytes=memory,
+            memory_bytes=self._memory_bytes,
             memory_percent=psutil.virtual_memory().percent,
             load_1m=round(os.getloadavg()[0], 2),
         )
@@ -62,6 +72,17 @@ class Load:
             return [self._own, root, *root.children(recursive=True)]
         except psutil.Error:
             return [self._own]
+
+
+def memory_bytes(process: psutil.Process) -> int:
+    """Memory of a process, of shared pages its part; 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    except (OSError, StopIteration):
+        with suppress(psutil.Error):
+            return int(process.memory_info().rss)
+        return 0
 
 
 def node_name(given: str) -> str:

@@ -163,7 +163,14 @@ def describe_deploy(done: dict[str, Any]) -> str:
         again = f"\n{_describe_edit(done['changes'])}"
     if done["running"]:
         count = len(status["instances"])
-        return f'app "{name}" runs after {seconds:.1f} s: {count} instances{again}'
+        failing = [
+            f"\n  {door['name']} fails: {door['error']}"
+            for instance in status["instances"]
+            for door in instance.get("doors") or ()
+            if door.get("error")
+        ]
+        ran = f'app "{name}" runs after {seconds:.1f} s: {count} instances{again}'
+        return ran + "".join(failing)
     if status is None:
         return f'app "{name}" is deployed{again}'
     reason = status.get("reason") or "see 'mesh status'"

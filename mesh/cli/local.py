@@ -212,6 +212,7 @@ def _settings(plan: LocalPlan, nats_url: str, directory: Path) -> Settings:
             # The only user of this API is the one who may read these files.
             history_dir=given.manager.history_dir or os.getcwd(),
         ),
+        receiver=replace(given.receiver, file_roots=given.receiver.file_roots or os.getcwd()),
         # The apps are those of this machine's user, and run as that user.
         functions=FunctionSettings(python=True),
         log=replace(given.log, level=plan.log_level),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Messages of backlog from which a running app precedes the others in a list.
 BACKLOG_MIN: Final = 1000
+#: Failed attempts of a sink that may be a moment's; a source does not count its own.
+_FEW_ATTEMPTS: Final = (1, 2)
 #: States of apps, the worst first.
 _BADNESS: Final = (
     AppState.FAILING,
@@ -131,6 +133,7 @@ def overview(
         *_of_cluster(nodes, leader, unready, bool(apps)),
         *(_of_node(node) for node in ordered if node.presence != HeartbeatStatus.ALIVE),
         *(problem for app in _by_state(apps) if (problem := problem_of(app)) is not None),
+        *(problem for app in _by_state(apps) if (problem := _of_doors(app)) is not None),
         *map(_of_finding, sorted(findings, key=lambda one: (one.severity, one.app))),
         *(_of_errors(app) for app in summaries if app.errors),
     ]
@@ -179,6 +182,30 @@ def problem_of(app: AppStatus) -> Problem | None:
             f"mesh status {app.app}",
         )
     return None
+
+
+def _of_doors(app: AppStatus) -> Problem | None:
+    """The sources and sinks that fail while the queries of their app run."""
+    if app.state is AppState.FAILING:
+        return None
+    failing = [
+        door
+        for instance in app.instances
+        for door in instance.doors
+        if door.state is InstanceState.RETRYING and door.attempts not in _FEW_ATTEMPTS
+    ]
+    if not failing:
+        return None
+    first, others = failing[0], len(failing) - 1
+    return Problem(
+        Concern.APP,
+        app.app,
+        InstanceState.RETRYING.value,
+        f"{first.name} of app {app.app} fails{f', and {others} more' if others else ''}",
+        first.error or "it is tried again",
+        "it is tried again by itself; its channel keeps the events meanwhile",
+        f"mesh status {app.app}",
+    )
 
 
 def _cure_of(failing: InstanceView | None) -> str:

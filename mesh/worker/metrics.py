@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import psutil
 
 import mesh
+from mesh import machine
 from mesh.model.cluster import StatisticsLevel
 
 if TYPE_CHECKING:
@@ -104,7 +105,9 @@ def _families(values: WorkerValues) -> Iterator[Metric]:
             yield CounterMetricFamily(name, text, values.figures[key])
     count = GaugeMetricFamily("mesh_worker_processes", "Processes of a kind.", labels=("kind",))
     memory = GaugeMetricFamily(
-        "mesh_worker_memory_bytes", "Resident memory of its processes.", labels=("kind",)
+        "mesh_worker_memory_bytes",
+        "Memory of its processes; a page that they share counts once.",
+        labels=("kind",),
     )
     threads = GaugeMetricFamily("mesh_worker_threads", "Their threads.", labels=("kind",))
     cpu = CounterMetricFamily("mesh_worker_cpu_seconds", "Their CPU time.", labels=("kind",))
@@ -192,7 +195,7 @@ def _processes(session: int | None) -> dict[str, _Processes]:
                 sums = found[_kind(process, own.pid, session)]
                 times = process.cpu_times()
                 sums.count += 1
-                sums.memory_bytes += process.memory_info().rss
+                sums.memory_bytes += machine.memory_bytes(process)
                 sums.cpu_s += times.user + times.system
                 sums.threads += process.num_threads()
         except psutil.Error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -13,7 +14,7 @@ from mesh.control.lifecycle import AppState, AppStatus, InstanceView
 from mesh.dashboard.shown import duration, number, payload, rate, size
 from mesh.manager.nodes import NodeView
 from mesh.manager.overview import overview
-from mesh.model.cluster import InstanceState
+from mesh.model.cluster import DoorStatus, InstanceState
 from tests.support.agents import APP
 from tests.support.dashboard import site
 
@@ -37,6 +38,8 @@ def test_problems_come_first_and_each_has_a_remedy() -> None:
         AppStatus("Bad", AppState.FAILING, "Bad-g-1: no", (one("Bad-g-1", "retrying"),)),
         AppStatus("Late", AppState.WAITING, "Late-g-1: no node", (), "add gpu=true to a worker"),
     ]
+    refused = DoorStatus("sink http", InstanceState.RETRYING, error="refused", attempts=3)
+    apps[0] = replace(apps[0], instances=(one("Calm-sink-1", doors=(refused,)),))
     nodes = [node("m1", role="manager"), node("w1"), node("w2", "gone")]
     found = overview(apps, nodes, None)
     assert [app.app for app in found.apps] == ["Bad", "Late", "Odd", "Slow", "Calm"]
@@ -47,12 +50,15 @@ def test_problems_come_first_and_each_has_a_remedy() -> None:
         ("node", "w2", "gone"),
         ("app", "Bad", "failing"),
         ("app", "Late", "waiting"),
+        ("app", "Calm", "retrying"),
         ("errors", "Odd", "errors"),
     ]
     assert all(p.title and p.cause and p.cure and p.command for p in found.problems)
     assert found.problems[3].cure == "add gpu=true to a worker"
     assert (found.running, found.workers, found.workers_ready) == (3, 1, 1)
-    assert overview(apps[:1], nodes[:2], "m1").problems == ()
+    for calm in (replace(refused, attempts=1), replace(refused, state=InstanceState.RUNNING)):
+        app = replace(apps[0], instances=(one("Calm-sink-1", doors=(calm,)),))
+        assert overview([app], nodes[:2], "m1").problems == ()
 
 
 def test_values_are_short_and_payloads_can_not_hide_anything() -> None:
