@@ -12,6 +12,7 @@ from mesh.cli.client import Client
 from mesh.cli.options import AppArgument, FilesArgument, OutputOption, takes_cluster
 from mesh.cli.output import (
     Output,
+    counted,
     read_source,
     refusal,
     show_error,
@@ -162,14 +163,14 @@ def describe_deploy(done: dict[str, Any]) -> str:
     if done.get("edited"):
         again = f"\n{_describe_edit(done['changes'])}"
     if done["running"]:
-        count = len(status["instances"])
+        count = counted(len(status["instances"]), "instance")
         failing = [
             f"\n  {door['name']} fails: {door['error']}"
             for instance in status["instances"]
             for door in instance.get("doors") or ()
             if door.get("error")
         ]
-        ran = f'app "{name}" runs after {seconds:.1f} s: {count} instances{again}'
+        ran = f'app "{name}" runs after {seconds:.1f} s: {count}{again}'
         return ran + "".join(failing)
     if status is None:
         return f'app "{name}" is deployed{again}'

@@ -12,7 +12,7 @@ import orjson
 import typer
 
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster_and_nats
-from mesh.cli.output import Output, show_error, show_json
+from mesh.cli.output import Output, counted, show_error, show_json
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def publish(
     if output is Output.JSON:
         show_json({"app": app, "stream": stream, "events": sent})
     else:
-        typer.echo(f"{sent} events published to {subject_of(app, stream)}")
+        typer.echo(f"{counted(sent, 'event')} published to {subject_of(app, stream)}")
 
 
 @takes_cluster_and_nats

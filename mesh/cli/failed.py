@@ -10,7 +10,7 @@ import typer
 
 from mesh.cli.client import Client
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster
-from mesh.cli.output import Output, show_json, show_table
+from mesh.cli.output import Output, counted, show_json, show_table
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
@@ -99,7 +99,7 @@ def replay(
     if output is Output.JSON:
         show_json(done)
     else:
-        typer.echo(f"{len(done['ids'])} failed events replayed, {done['left']} left")
+        typer.echo(f"{counted(len(done['ids']), 'failed event')} replayed, {done['left']:,} left")
 
 
 @takes_cluster
@@ -135,7 +135,7 @@ def discard(
     if output is Output.JSON:
         show_json(done)
     else:
-        typer.echo(f"{count} failed events discarded, {done['left']} left")
+        typer.echo(f"{counted(count, 'failed event')} discarded, {done['left']:,} left")
 
 
 def _chosen(ids: list[int] | None, all_: bool) -> list[int] | None:

@@ -29,6 +29,11 @@ def show_json(values: Any) -> None:
     sys.stdout.write(orjson.dumps(values, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
+def counted(count: int, thing: str) -> str:
+    """``1 event``, ``2,000 events``."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print rows below headings; None is empty, numbers are right-aligned."""
     from rich.box import SIMPLE_HEAD

@@ -13,7 +13,7 @@ import typer
 
 from mesh.cli.client import Client
 from mesh.cli.options import OutputOption, takes_cluster
-from mesh.cli.output import Output, show_json
+from mesh.cli.output import Output, counted, show_json
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def screen(found: Mapping[str, Any], height: int | None) -> RenderableType:
     alive = sum(node["presence"] == "alive" for node in nodes)
     first = Text(
         f"leader {found['leader'] or 'none'}   {running} of {len(apps)} apps running   "
-        f"{alive} of {len(nodes)} nodes alive   {len(problems)} problems"
+        f"{alive} of {len(nodes)} nodes alive   {counted(len(problems), 'problem')}"
     )
     parts: list[RenderableType] = [first]
     for problem in shown_problems:

@@ -160,7 +160,7 @@ def test_other_commands_find_it_and_an_app_goes_through_until_ctrl_c(dev: Dev) -
     assert errors[0]["reason"]
     mended = ["--event", '{"item": "screw", "count": 70}']
     said = dev.mesh("replay", "Shop", str(errors[0]["id"]), *mended)
-    assert said == "1 failed events replayed, 0 left\n"
+    assert said == "1 failed event replayed, 0 left\n"
     tapped = dev.mesh("tap", "Shop", "BigOrders", "--from-start", "--count", "3")
     assert json.loads(tapped.splitlines()[2]) == {"item": "screw", "count": 70}
     assert "Shop" in dev.mesh("status", "Shop")
