@@ -170,3 +170,19 @@ def test_octets_of_a_stranger_spoil_no_other_message(data: st.DataObject) -> Non
         [error[2].partition(":")[0] for error in one.errors] for one in (found, alone)
     )
     assert told == told_alone
+
+
+def test_a_reason_does_not_depend_on_the_messages_around_it() -> None:
+    good = of([1, 2, None], pa.int64())
+    wanted = pa.schema([("v", pa.int64())])
+    reasons = set()
+    # The octets of the record batch's head; those before are the schema's.
+    first = 8 + int.from_bytes(good[4:8], "little")
+    for at in range(first, min(first + 200, len(good))):
+        for changed in (good[at] ^ 1, good[at] ^ 0xFF):
+            bad = good[:at] + bytes([changed]) + good[at + 1 :]
+            alone, amid = decoded([bad], wanted), decoded([good, bad, good], wanted)
+            assert [r for _, _, r in alone.errors] == [r for _, _, r in amid.errors], at
+            assert amid.rows.num_rows == 6 + alone.rows.num_rows
+            reasons |= {r for _, _, r in alone.errors}
+    assert len(reasons) > 3

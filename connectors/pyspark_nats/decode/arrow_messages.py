@@ -122,17 +122,30 @@ class _Streams:
             _UnreadableError: it is beyond the limits; other errors: it is malformed.
         """
         octets = memoryview(payload).cast("B")
-        is_known = bool(self._frame) and octets[: len(self._frame)] == self._frame
-        batches, size = self._batches(payload.slice(len(self._frame)) if is_known else payload)
-        if is_known:
-            assert self._schema is not None
-            read = [pa.ipc.read_record_batch(batch, self._schema) for batch in batches]
-            table = pa.Table.from_batches(read, self._schema)
-        else:
-            with pa.ipc.open_stream(payload) as stream:
-                self._remember(octets, stream.schema)
-                self._is_bounded = self._has_bounded_columns(stream.schema)
-                table = stream.read_all()
+        if self._frame and octets[: len(self._frame)] == self._frame:
+            try:
+                return self._measured(*self._of_known(payload))
+            except MemoryError:
+                raise
+            # The reason for a message must not depend on the messages around it.
+            except Exception:
+                self._frame = b""
+        _, size = self._batches(payload)
+        with pa.ipc.open_stream(payload) as stream:
+            self._remember(octets, stream.schema)
+            self._is_bounded = self._has_bounded_columns(stream.schema)
+            table = stream.read_all()
+        return self._measured(table, size)
+
+    def _of_known(self, payload: pa.Buffer) -> tuple[pa.Table, int]:
+        """The table in a stream of the last schema, and the bytes of its messages."""
+        assert self._schema is not None
+        batches, size = self._batches(payload.slice(len(self._frame)))
+        read = [pa.ipc.read_record_batch(batch, self._schema) for batch in batches]
+        return pa.Table.from_batches(read, self._schema), size
+
+    def _measured(self, table: pa.Table, size: int) -> tuple[pa.Table, int]:
+        """The table, and the bytes of its rows, within the limits."""
         size += table.num_rows * self._row_bytes
         self._check(table.num_rows, size)
         if self._is_bounded:
