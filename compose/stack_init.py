@@ -29,7 +29,7 @@ from mesh.model.nats_roles import Client, Grant, Role, inbox
 #: The user of the containers' processes.
 SERVICE_UID = 10001
 #: Folders of services, each a volume; ``made`` is for this program alone.
-FOLDERS = ("made", "nats", "manager", "worker", "receiver", "store", "metrics")
+FOLDERS = ("made", "nats", "manager", "worker", "receiver", "spark", "store", "metrics")
 ROLES = (Role.MANAGER, Role.WORKER, Role.RECEIVER)
 _EVERY = (Grant("*", "*"),)
 #: Users with a password, for clients that know URLs only; ``dev`` is the one of the commands.
@@ -76,6 +76,15 @@ manager:
   min_workers: 2
 """
 
+#: Of the Spark cluster and of the worker that uses it: executors get the login of NATS encrypted.
+SPARK_CONF = """
+spark.authenticate true
+spark.authenticate.secret {secret}
+spark.network.crypto.enabled true
+spark.executor.memory 600m
+spark.executor.cores 2
+"""
+
 
 def main(volume: Path, host: Path) -> None:
     """Write all files."""
@@ -90,6 +99,8 @@ def main(volume: Path, host: Path) -> None:
         _private(volume / role / f"{role}.nk", made["seeds"][role][0])
         text = SETTINGS.format(role=role, inbox=inbox(role))
         _private(volume / role / f"{role}.yaml", text)
+    for name in ("worker", "spark"):
+        _private(volume / name / "spark.conf", SPARK_CONF.format(secret=made["spark"]))
     # Managers that run read this file: a second start leaves it alone.
     users_file = volume / "manager" / "users"
     if not users_file.exists():
@@ -124,6 +135,7 @@ def _certificates(volume: Path) -> None:
         "manager": ("nats.crt", "api.crt", "api.key"),
         "worker": ("nats.crt",),
         "receiver": ("nats.crt",),
+        "spark": ("nats.crt",),
         "metrics": ("api.crt",),
     }
     for folder, files in needed.items():
@@ -172,16 +184,17 @@ def _write_host(volume: Path, host: Path, made: dict[str, Any]) -> None:
 def _made(folder: Path) -> dict[str, Any]:
     """Passwords and keys, drawn at the first start."""
     path = folder / "keys.json"
-    if path.exists():
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     made = {
         "route": secrets.token_urlsafe(24),
         "seeds": {role: new_key() for role in ROLES},
         "nats": {name: secrets.token_urlsafe(24) for name in CLIENTS},
         "api": {name: secrets.token_urlsafe(24) for name in API_USERS},
         "store": {"postgres": secrets.token_urlsafe(24)},
+        "spark": secrets.token_urlsafe(24),
     }
+    # What an earlier version has made stays.
+    made |= found
     _private(path, json.dumps(made))
     return made
 

@@ -21,7 +21,8 @@ from mesh.jetstream import server
 from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect
 from mesh.model import names
-from mesh.settings import ChannelSettings, Settings, load
+from mesh.settings import ChannelSettings, NatsSettings, Settings, SparkSettings, load
+from mesh.spark import cluster
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 
 COMPOSE = ROOT / "compose"
 FILE = COMPOSE / "dev.yaml"
-PROFILES = ["--profile", "store", "--profile", "metrics"]
+PROFILES = ["--profile", "store", "--profile", "metrics", "--profile", "spark"]
 #: Each as its program is called: Compose v2, and v1.29 of Debian.
 PROGRAMS = [["docker", "compose"], ["docker-compose"]]
-OURS = ("n1", "n2", "n3", "m1", "m2", "w1", "w2", "w3", "r1")
+OURS = ("n1", "n2", "n3", "m1", "m2", "w1", "w2", "w3", "ws", "r1")
 
 
 def services() -> dict[str, Any]:
@@ -129,6 +130,9 @@ def test_no_service_has_the_keys_of_another() -> None:
     for name in OURS:
         mounted = [v for v in services()[name]["volumes"] if v.endswith(":/run/mesh:ro")]
         assert mounted == [f"{kinds[name[0]]}-keys:/run/mesh:ro"]
+    for name in ("spark-master", "spark-1", "spark-2"):
+        assert services()[name]["volumes"] == ["spark-keys:/run/mesh:ro"]
+        assert services()[name]["profiles"] == ["spark"]
     made = {v.split(":")[0] for v in services()["init"]["volumes"]}
     assert {f"{kind}-keys" for kind in (*kinds.values(), "store", "metrics")} <= made
 
@@ -163,7 +167,13 @@ def test_the_first_step_makes_a_nats_with_tls_that_its_context_reaches(
     stack_init.main(volume, host)
     assert _files(volume) == made
     assert {"api.crt", "api.key", "users", "manager.nk"} <= made["manager"].keys()
-    assert made["worker"].keys() == {"nats.crt", "worker.nk", "worker.yaml"}
+    assert made["worker"].keys() == {"nats.crt", "spark.conf", "worker.nk", "worker.yaml"}
+    # Executors have no key of NATS; the worker may send its login to them.
+    assert made["spark"].keys() == {"nats.crt", "spark.conf"}
+    conf = str(volume / "spark" / "spark.conf")
+    master = services()["ws"]["environment"]["MESH_SPARK_MASTER"]
+    login = NatsSettings(url="tls://n1:4222", nkey_seed_file="/run/mesh/worker.nk")
+    assert cluster.check(SparkSettings(master=master, conf_file=conf), login)
     assert not (volume / "nats" / "nats.key").stat().st_mode & 0o077
 
     # Three servers, with the paths and the ports of this test.

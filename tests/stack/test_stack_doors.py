@@ -1,7 +1,8 @@
-"""The stack's receiver: an HTTP source that is reached from outside."""
+"""The stack's receiver and its Spark cluster: a source from outside, an app on executors."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -10,7 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.stack.test_stack import OUT_S, Stack, reason_to_skip
+from tests.stack.test_stack import (
+    OUT_S,
+    UP_S,
+    Stack,
+    assert_exact,
+    docker,
+    publish,
+    reason_to_skip,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +39,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     if reason is not None:
         pytest.skip(reason)
     found = Stack(tmp_path_factory.mktemp("stack"), f"meshtest{os.getpid()}d")
+    found.environment["COMPOSE_PROFILES"] = "spark"
     try:
         found.compose("up", "-d")
         yield found
@@ -59,3 +69,29 @@ def test_an_http_source_is_reached_from_the_host(stack: Stack) -> None:
     wanted = ("tap", "Door", "Tenfold", "--from-start", "--count", "20")
     rows = [json.loads(line) for line in stack.mesh(*wanted).splitlines()]
     assert sorted(row["tenfold"] for row in rows) == [n * 10 for n in range(20)]
+
+
+EIGHT = """@App:name('Counted')
+define stream Numbers (n long);
+@info(name='pass') @dist(execGroup='pass', parallel='8', node='spark=true')
+from Numbers[n >= 0] select n insert into Passed;
+@info(name='sums') @dist(execGroup='sums', node='spark=true')
+from Numbers select n, count() as seen, sum(n) as total insert into Sums;
+"""
+
+
+def test_an_app_runs_on_the_executors_of_the_spark_cluster(stack: Stack) -> None:
+    deadline_s = time.monotonic() + UP_S
+    # `ready` does not wait for the services of profiles.
+    while not any(one["id"] == "ws" and one["ready"] for one in stack.values("nodes")):
+        assert time.monotonic() < deadline_s, "the worker on the Spark cluster is not ready"
+        time.sleep(1)
+    path = stack.folder / "eight.siddhi"
+    path.write_text(EIGHT)
+    assert stack.values("deploy", str(path), "--timeout", "120")["running"]
+    placed = stack.values("status", "Counted")["instances"]
+    assert {one["worker"] for one in placed} == {"ws"}
+    # An executor that dies under load loses and doubles nothing.
+    (killed,) = asyncio.run(publish(stack, 0, 600, {300: "spark-1"}))
+    assert_exact(stack, 600)
+    assert docker("start", killed).returncode == 0
