@@ -176,7 +176,11 @@ _NATS_SOURCE: Final = Spec(
     "Reads a JetStream stream by sequence, or the messages of core subjects.",
     (
         Option("stream", doc="The JetStream stream; without it core subjects are read."),
-        Option("destination", default=">", doc="Subjects to read, with wildcards."),
+        Option(
+            "destination",
+            doc="Subjects to read, with wildcards; all of a stream's by default. Core subjects "
+            "need it.",
+        ),
         Option(
             "server.urls",
             aliases=("bootstrap.servers",),

@@ -192,6 +192,9 @@ def check_door(door: Door, stream: StreamSchema) -> None:
         ) from error
     if spec.name == NATS and spec.role is Role.SOURCE:
         check_names(door.options, door.position)
+        if not door.ref:
+            # Without both it would read all subjects of the servers.
+            _check_either(spec, door.options, ("stream", "destination"), door.position, most=2)
     if spec.name == "file" and spec.role is Role.SOURCE and not door.ref:
         _check_either(spec, door.options, ("file.uri", "dir.uri"), door.position)
 
@@ -282,9 +285,13 @@ def _against_attributes(
 
 
 def _check_either(
-    spec: Spec, given: Mapping[str, str], names: tuple[str, str], position: Position
+    spec: Spec,
+    given: Mapping[str, str],
+    names: tuple[str, str],
+    position: Position,
+    most: int = 1,
 ) -> None:
-    if sum(name in given for name in names) != 1:
+    if not 1 <= sum(name in given for name in names) <= most:
         one, other = names
         raise MeshError(
             "MESH-P231",

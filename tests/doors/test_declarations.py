@@ -81,6 +81,10 @@ def test_every_default_is_valid_and_every_name_unique(spec: Spec) -> None:
             "Address.",
         ),
         (
+            "@source(type='nats', server.urls='nats://h:4222', @map(type='json'))",
+            "MESH-P231", 'source "nats" needs one of the options "stream" and "destination"', "",
+        ),
+        (
             "@sink(type='jms', destination='t', @map(type='json'))",
             "MESH-P900", 'not supported yet: sink "jms"', "http, file, nats, log",
         ),

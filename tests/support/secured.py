@@ -134,16 +134,6 @@ class Secured:
         client.load_cert_chain(self.pair(process).cert, self.pair(process).key)
         return server, client
 
-    def secrets(self) -> dict[str, str]:
-        """What must be found nowhere: seeds, lines of private keys, the password of routes."""
-        found = {f"seed of {path.stem}": path.read_text() for path in self._folder.glob("keys/*")}
-        for name, pair in {"server": self.server, **self.certificates}.items():
-            found[f"key of {name}"] = pair.key.read_text().splitlines()[1]
-        found["password of routes"] = json.loads((self._folder / "roles.json").read_text())[
-            "route_password"
-        ]
-        return found
-
 
 def _quietly(write: Callable[[], None]) -> None:
     with contextlib.redirect_stdout(io.StringIO()):
@@ -200,12 +190,6 @@ class SecuredCluster(MeshCluster):
         """End everything in order."""
         super().stop()
         self.servers.stop()
-
-    def violations(self) -> list[str]:
-        """What the servers have refused."""
-        logs = [node.directory / "nats-server.log" for node in self.servers.nodes.values()]
-        lines = [line for log in logs for line in log.read_text().splitlines()]
-        return [line for line in lines if "Violation" in line or "authorization" in line.lower()]
 
 
 class ClientsPublish(JetStreamContext):
