@@ -8,6 +8,7 @@ import logging
 import socket
 import ssl
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from mesh.api.connections import Acceptor, TimedProtocol
 from mesh.api.oidc import read_roles
 from mesh.api.page_door import PageDoor
 from mesh.api.rates import RateLimits
+from mesh.api.responses import Json, error_type
 from mesh.api.routes import make_app
 from mesh.api.sign_in import make_sign_in
 from mesh.api.users import Users
@@ -28,7 +30,7 @@ from mesh.signals import end
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from mesh.api.oidc import Provider
     from mesh.api.service import Service
@@ -113,6 +115,36 @@ class _PublicScheme:
         await self._app({**scope, "scheme": "https"}, receive, send)
 
 
+class _Stopping:
+    """Answers requests that a stop of the server cuts short, which otherwise get a bare 500."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        is_answered = False
+
+        async def sending(message: Message) -> None:
+            nonlocal is_answered
+            is_answered = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except asyncio.CancelledError:
+            if is_answered or scope["type"] != "http":
+                raise
+            error = MeshError(
+                "MESH-A503",
+                "the manager stops",
+                hint="Ask again in a moment, or another manager.",
+            )
+            values = {**error.to_dict(), "type": error_type(HTTPStatus.SERVICE_UNAVAILABLE)}
+            answer = Json(values, HTTPStatus.SERVICE_UNAVAILABLE, headers={"Retry-After": "1"})
+            await answer(scope, receive, send)
+
+
 class ApiServer:
     """The API of one manager; ``run`` serves until ``stop`` or cancellation."""
 
@@ -162,7 +194,7 @@ class ApiServer:
         app: ASGIApp = make_app(service, access)
         app = app if front is None else front(app, PageDoor(access))
         config = uvicorn.Config(
-            _PublicScheme(app) if settings.public_url.startswith("https:") else app,
+            _Stopping(_PublicScheme(app) if settings.public_url.startswith("https:") else app),
             lifespan="off",
             ws="none",
             log_config=None,

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 #: Time beyond a requested wait after which the client gives up, seconds.
 _MARGIN_S = 15.0
+#: Codes of a manager that is not there, and the pause before it is asked again, seconds.
+_AWAY = ("MESH-U112", "MESH-A503")
+_AGAIN_S = 0.5
 _REPLACE_S = 60.0
 #: Interval at which a manager that starts is asked, seconds.
 _LOOK_S = 0.2
@@ -143,14 +146,24 @@ class Client:
         return cast("dict[str, Any]", self._ask("GET", _path(app, "/verification")))
 
     def wait_running(self, app: str, timeout_s: float) -> dict[str, Any]:
-        """The status once the app runs, or after ``timeout_s``."""
-        parameters = {"wait": "running", "timeout": f"{timeout_s:g}"}
-        return cast(
-            "dict[str, Any]",
-            self._ask(
-                "GET", _path(app, "/status"), params=parameters, timeout=timeout_s + _MARGIN_S
-            ),
-        )
+        """The status once the app runs, or after ``timeout_s``.
+
+        A manager that stops or starts again meanwhile is asked again.
+        """
+        ends_s = time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.0, ends_s - time.monotonic())
+            parameters = {"wait": "running", "timeout": f"{left_s:g}"}
+            try:
+                found = self._ask(
+                    "GET", _path(app, "/status"), params=parameters, timeout=left_s + _MARGIN_S
+                )
+            except MeshError as error:
+                if error.code not in _AWAY or not left_s:
+                    raise
+                time.sleep(min(_AGAIN_S, left_s))
+            else:
+                return cast("dict[str, Any]", found)
 
     def query(
         self, app: str, query: str, min_position: dict[str, int], *, partial: bool
@@ -323,6 +336,13 @@ class Client:
         try:
             values = answer.json()
         except ValueError as error:
+            if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                # A proxy says so of a manager that is away.
+                raise MeshError(
+                    "MESH-U112",
+                    f"manager at {self._context.server} can't be reached",
+                    detail=f"HTTP {answer.status_code}, {answer.headers.get('content-type')}.",
+                ) from error
             raise MeshError(
                 "MESH-U113",
                 f"the server at {self._context.server} is no manager",
