@@ -227,12 +227,8 @@ class Client:
 
     def fork(self, app: str, text: str | None, **which: str) -> dict[str, Any]:
         """Fork an app; ``which`` are the parameters of the REST API."""
-        headers = {"Content-Type": "text/plain; charset=utf-8"} if text is not None else {}
-        content = text.encode() if text is not None else b""
-        found = self._ask(
-            "POST", _path(app, "/fork"), params=which, content=content, headers=headers,
-            timeout=_BACKUP_S,
-        )  # fmt: skip
+        more = {} if text is None else {"content": text.encode(), "headers": _TEXT}
+        found = self._ask("POST", _path(app, "/fork"), params=which, timeout=_BACKUP_S, **more)
         return cast("dict[str, Any]", found)
 
     def backfill(self, text: str, **which: str) -> dict[str, Any]:
