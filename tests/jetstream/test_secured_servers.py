@@ -86,8 +86,8 @@ def test_each_has_its_subjects_and_a_link_with_tls_sees_them(servers: SecuredSer
             js = manager.jetstream()
             for name, subject in (("mesh-Shop-Orders", "mesh.Shop.Orders"), ("O", "orders.>")):
                 await js.add_stream(name=name, subjects=[subject], num_replicas=3)
-            await feeder.jetstream().publish("orders.a", b"1")
-            acknowledged = await till.jetstream().publish("mesh.Shop.Orders", b"1")
+            await _stored(feeder.jetstream(), "orders.a")
+            acknowledged = await _stored(till.jetstream(), "mesh.Shop.Orders")
             assert acknowledged.stream == "mesh-Shop-Orders"
             with pytest.raises(TimeoutError):
                 await till.request("$JS.API.STREAM.DELETE.mesh-Shop-Orders", timeout=0.3)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import orjson
+
 from mesh.lineage.comparing import Item, by_key, compare
 
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 def items(values: Iterable[int], key: str = "a") -> list[Item]:
     return [
-        Item("s", number, 0, number, {"k": key, "v": value})
+        Item("s", number, 0, number, orjson.dumps({"k": key, "v": value}))
         for number, value in enumerate(values, 1)
     ]
 
