@@ -293,7 +293,8 @@ class ManagerState:
         if leads != self.leads:
             self.leads = leads
             text = "leads" if leads else "no longer leads"
-            self._do(JournalEntry(text, lease_revision=self._lease_revision))
+            # At the time of the decision, as its actions are, so that these come after it.
+            self._do(JournalEntry(text, lease_revision=self._lease_revision, at_ms=wall_ms))
         if leads:
             assert snapshot.lease is not None
             assert snapshot.lease.value is not None
