@@ -222,7 +222,8 @@ async def _cause(
             "js_stream": leaf.js_stream, "sequence": leaf.sequence, "event": leaf.event,
         }
         for leaf in _leaves(found)
-        if not leaf.group
+        # One with a note has a group that is not known.
+        if not leaf.group and not leaf.note
     }  # fmt: skip
     notes = dict.fromkeys(leaf.note for leaf in _leaves(found) if leaf.note)
     return {"inputs": [inputs[place] for place in sorted(inputs)], "note": " ".join(notes)}
