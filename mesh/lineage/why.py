@@ -12,12 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import orjson
 import pyarrow as pa
 
 from mesh.errors import MeshError
-from mesh.lineage.contributors import EACH_MAX, contributors, shortest_prefix
+from mesh.lineage.contributors import inputs_of
 from mesh.lineage.reading import REPLAYED_MAX, Reader, subject_of, too_many
 from mesh.lineage.replay import GroupReplay, events_of
 from mesh.model import names
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.jetstream.log_reader import LogMessage
-    from mesh.lineage.contributors import Bools
     from mesh.lineage.replay import Events, Row
     from mesh.model.app import Channel, GroupSpec
     from mesh.model.cluster import AppRecord
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
 #: Inputs of one event that are listed.
 LISTED_MAX = 50
 _BY_SETS = "Its inputs were searched for in sets; some that offset each other may be missing."
+_IN_PREFIX = "Not all later events were run: an input that one of them could replace is listed too."
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,16 +273,10 @@ class Lineage:
         self, made: Cause, origin: _Origin, replay: GroupReplay, row: Row, note: str
     ) -> Cause:
         wanted = replay.holds(row, replay.rows())
-        count = shortest_prefix(len(replay), lambda mask: replay.is_held(wanted, mask))
-        whole = len(replay)
-
-        def holds(mask: Bools) -> bool:
-            return replay.is_held(wanted, np.pad(mask, (0, whole - count)))
-
-        if count > EACH_MAX:
-            note = f"{note} {_BY_SETS}".strip()
-
-        places = [replay.places[one].tolist() for one in contributors(count, holds)]
+        found, by_sets, is_whole = inputs_of(len(replay), lambda mask: replay.is_held(wanted, mask))
+        notes = [note, _BY_SETS if by_sets else "", "" if is_whole else _IN_PREFIX]
+        note = " ".join(one for one in notes if one)
+        places = [replay.places[one].tolist() for one in found]
         chosen = places if len(places) <= LISTED_MAX else places[-LISTED_MAX:]
         causes = []
         for which, at in chosen:
