@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 #: Inputs of one event that are listed.
 LISTED_MAX = 50
 _BY_SETS = "Its inputs were searched for in sets; some that offset each other may be missing."
+_NONE = "No input is needed alone: without any one of them, others give an equal event."
 _IN_PREFIX = "Not all later events were run: an input that one of them could replace is listed too."
 
 
@@ -274,7 +275,10 @@ class Lineage:
     ) -> Cause:
         wanted = replay.holds(row, replay.rows())
         found, by_sets, is_whole = inputs_of(len(replay), lambda mask: replay.is_held(wanted, mask))
-        notes = [note, _BY_SETS if by_sets else "", "" if is_whole else _IN_PREFIX]
+        notes = [
+            note, _BY_SETS if by_sets else "", "" if is_whole else _IN_PREFIX,
+            "" if found else _NONE,
+        ]  # fmt: skip
         note = " ".join(one for one in notes if one)
         places = [replay.places[one].tolist() for one in found]
         chosen = places if len(places) <= LISTED_MAX else places[-LISTED_MAX:]
