@@ -1,4 +1,4 @@
-"""What lineage reads of the log, within a budget."""
+"""Ranges of the log that lineage reads, within a budget."""
 
 from __future__ import annotations
 
