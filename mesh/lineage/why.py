@@ -9,8 +9,9 @@ again over its input, and each of its inputs is left out once (``contributors``)
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import pyarrow as pa
@@ -36,9 +37,12 @@ if TYPE_CHECKING:
     from mesh.model.app import Channel, GroupSpec
     from mesh.model.cluster import AppRecord
 
+#: The number of an edit in a producer's name.
+EDIT: Final = re.compile(r"~[0-9]+-")
 #: Inputs of one event that are listed.
 LISTED_MAX = 50
 _BY_SETS = "Its inputs were searched for in sets; some that offset each other may be missing."
+_EARLIER = "The group emitted it with an earlier text: it is not recomputed."
 _NONE = "No input is needed alone: without any one of them, others give an equal event."
 _IN_PREFIX = "Not all later events were run: an input that one of them could replace is listed too."
 
@@ -129,6 +133,8 @@ class Lineage:
         origin = await self._origin(made.js_stream, channel, message, made.index)
         if origin is None:
             return made
+        if not isinstance(origin, _Origin):
+            return replace(made, group=origin.name, note=_EARLIER)
         if origin.group.stateful:
             return await self._of_stateful(made, origin, message.time_ms)
         return await self._of_stateless(made, origin)
@@ -137,8 +143,11 @@ class Lineage:
 
     async def _origin(
         self, js_stream: str, channel: Channel, message: LogMessage, index: int
-    ) -> _Origin | None:
-        """The producer of an event; None for one that came from outside."""
+    ) -> _Origin | GroupSpec | None:
+        """The producer of an event; None for one that came from outside.
+
+        Of one that the group emitted before an edit, the group.
+        """
         writers = [g for g in self._spec.groups if any(c.id == channel.id for c in g.outputs)]
         marker = None
         if writers:
@@ -158,6 +167,11 @@ class Lineage:
                     return _Origin(group, part, last, position)
                 since, place = await self._place(js_stream, channel, message, index, marker)
                 return _Origin(group, part, last, position, since, place)
+        # The number of an edit is left out: the group had another text then.
+        plain = EDIT.sub("-", producer, count=1)
+        for group in writers:
+            if plain.startswith(names.producer(self._record.incarnation, group.name, 0, "")):
+                return group
         return None
 
     async def _place(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -72,6 +73,13 @@ def test_an_event_is_traced_through_filters_windows_and_patterns(
         assert {2, 4, 6} <= leaves(found)
         with pytest.raises(MeshError, match="no event"):
             await lineage.why("Shown", 10_000)
+        # An event from before an edit of its group is not one from outside.
+        spec = one.record.spec
+        groups = tuple(replace(g, edit=g.edit + 1) for g in spec.groups)
+        edited = replace(one.record, spec=replace(spec, groups=groups))
+        told = await Lineage(have.client, edited).why("Shown", first)
+        assert (told.group, told.inputs) == ("shown", ())
+        assert "with an earlier text" in told.note
         # What retention has taken is named, and nothing is guessed.
         await have.client.jetstream().purge_stream("mesh-Pair-Numbers", seq=4)
         cut = await Lineage(have.client, one.record, Budget()).why("Shown", first)
