@@ -10,7 +10,7 @@ import asyncio
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nats.errors import TimeoutError as NatsTimeoutError
 
@@ -66,7 +66,11 @@ async def read(
     """
     at = first
     while at <= last:
-        found = await _batch(client, js_stream, at, subject)
+        wanted = {
+            "seq": at, "batch": min(_BATCH, last - at + 1), "max_bytes": _BATCH_BYTES,
+            "next_by_subj": subject,
+        }  # fmt: skip
+        found = await _batch(client, js_stream, wanted)
         for one in found:
             if one.sequence > last:
                 return
@@ -76,11 +80,26 @@ async def read(
         at = found[-1].sequence + 1
 
 
-async def _batch(client: Client, js_stream: str, first: int, subject: str) -> list[LogMessage]:
+async def last_of_each(
+    client: Client, js_stream: str, subject: str, before: int
+) -> list[LogMessage]:
+    """The last message of each subject before a sequence; none of more than 1,024 subjects.
+
+    Args:
+        client: the connection.
+        js_stream: one with ``allow_direct``.
+        subject: of the messages, with wildcards.
+        before: a sequence.
+    """
+    if before <= 1:
+        return []
+    return await _batch(client, js_stream, {"multi_last": [subject], "up_to_seq": before - 1})
+
+
+async def _batch(client: Client, js_stream: str, wanted: dict[str, Any]) -> list[LogMessage]:
     answers: asyncio.Queue[Msg] = asyncio.Queue()
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox, cb=answers.put)
-    wanted = {"seq": first, "batch": _BATCH, "max_bytes": _BATCH_BYTES, "next_by_subj": subject}
     try:
         call = api_subject(client, f"DIRECT.GET.{js_stream}")
         await client.publish(call, json.dumps(wanted).encode(), reply=inbox)

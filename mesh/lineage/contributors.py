@@ -24,10 +24,39 @@ if TYPE_CHECKING:
 
 #: Inputs that are left out one by one.
 EACH_MAX: Final = 1000
+#: Events that are run to look at the inputs found in a longer log.
+_CHECKED_MAX: Final = 5_000_000
 #: Times that a set is divided at random.
 _SPLITS: Final = 8
 #: Members of a set that are left out alone.
 _SINGLES: Final = 3
+
+
+def inputs_of(whole: int, holds: Callable[[Bools], bool]) -> tuple[list[int], bool, bool]:
+    """The inputs without which a row of a log changes, in order.
+
+    They are searched for in the shortest prefix that gives the row, and then looked at in the whole
+    log: what closes a batch or moves the clock there, a later event may do as well.  An input that
+    the row can do without in a prefix is none in the whole log either.
+
+    Args:
+        whole: number of events of the log.
+        holds: whether the row is the same for the events of a mask, bool[whole].
+
+    Returns:
+        The inputs; whether sets of them were left out; whether the log was looked at to its end.
+    """
+    count = shortest_prefix(whole, holds)
+
+    def in_prefix(length: int) -> Callable[[Bools], bool]:
+        return lambda mask: holds(np.pad(mask, (0, whole - length)))
+
+    found = contributors(count, in_prefix(count))
+    length = max(count, min(whole, _CHECKED_MAX // max(1, len(found))))
+    if length > count:
+        is_held = in_prefix(length)
+        found = [one for one in found if not is_held(_without(length, np.array([one])))]
+    return found, count > EACH_MAX, length == whole
 
 
 def contributors(count: int, holds: Callable[[Bools], bool], each_max: int = EACH_MAX) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -11,7 +10,7 @@ from mesh.errors import MeshError
 from mesh.jetstream import log_reader
 from mesh.lineage.comparing import Compared, Item, by_key, compare
 from mesh.lineage.replay import events_of
-from mesh.lineage.why import Lineage
+from mesh.lineage.why import EDIT, Lineage
 from mesh.model import names
 from mesh.model.app import GroupKind
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 #: Events of one output that are compared.
 ROWS_MAX: Final = 2_000_000
-_EDIT: Final = re.compile(r"~[0-9]+-")
 
 
 async def compare_apps(
@@ -127,7 +125,7 @@ async def _lines(
                 batch.append(one)
                 continue
             producer = one.subject.removeprefix(prefix).removeprefix(f"{record.incarnation}-")
-            line = f"{partition} {_EDIT.sub('-', producer, count=1)}"
+            line = f"{partition} {EDIT.sub('-', producer, count=1)}"
             count += _add(lines, line, js_stream, channel, batch, order)
             batch = []
         count += _add(lines, f"{partition} ", js_stream, channel, batch, order)
@@ -222,7 +220,8 @@ async def _cause(
             "js_stream": leaf.js_stream, "sequence": leaf.sequence, "event": leaf.event,
         }
         for leaf in _leaves(found)
-        if not leaf.group
+        # One with a note has a group that is not known.
+        if not leaf.group and not leaf.note
     }  # fmt: skip
     notes = dict.fromkeys(leaf.note for leaf in _leaves(found) if leaf.note)
     return {"inputs": [inputs[place] for place in sorted(inputs)], "note": " ".join(notes)}

@@ -9,16 +9,16 @@ again over its input, and each of its inputs is left out once (``contributors``)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import orjson
 import pyarrow as pa
 
 from mesh.errors import MeshError
-from mesh.jetstream import log_reader
-from mesh.lineage.contributors import EACH_MAX, contributors, shortest_prefix
+from mesh.lineage.contributors import inputs_of
+from mesh.lineage.reading import REPLAYED_MAX, Reader, subject_of, too_many
 from mesh.lineage.replay import GroupReplay, events_of
 from mesh.model import names
 from mesh.model.app import GroupKind
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.jetstream.log_reader import LogMessage
-    from mesh.lineage.contributors import Bools
     from mesh.lineage.replay import Events, Row
     from mesh.model.app import Channel, GroupSpec
     from mesh.model.cluster import AppRecord
 
+#: The number of an edit in a producer's name.
+EDIT: Final = re.compile(r"~[0-9]+-")
 #: Inputs of one event that are listed.
 LISTED_MAX = 50
-#: Messages of one input that a group with state is run over.
-REPLAYED_MAX = 20_000
 _BY_SETS = "Its inputs were searched for in sets; some that offset each other may be missing."
-#: Messages in which the marker of a batch is looked for.
-_BATCH_MAX = 100_000
+_EARLIER = "The group emitted it with an earlier text: it is not recomputed."
+_NONE = "No input is needed alone: without any one of them, others give an equal event."
+_IN_PREFIX = "Not all later events were run: an input that one of them could replace is listed too."
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +56,22 @@ class _Origin:
     part: str
     #: Of the last row of the batch.
     last: int
-    #: Rows of the batch after the event's, in its stream; -1 if ``position`` is known.
-    after: int
+    #: Of the event; -1 if unknown.
     position: int
+    #: If unknown: a position before the batch, and the event's index among the batch's rows in its
+    #: stream, as of a list: negative from the end.
+    since: int = 0
+    place: int = 0
 
 
 class Lineage:
     """Answers for one app."""
 
     def __init__(self, client: Client, record: AppRecord, budget: Budget | None = None) -> None:
-        self._client = client
         self._record = record
         self._spec = record.spec
         self._budget = budget or Budget()
+        self._reader = Reader(client, self._budget)
         channels = [*self._spec.channels, *(i.channel for g in self._spec.groups for i in g.inputs)]
         self._channels: dict[str, Channel] = {
             c.js_stream(p): c for c in channels for p in range(c.partitions)
@@ -92,20 +95,26 @@ class Lineage:
                     detail=f"Its streams: {', '.join(sorted(self._channels))}.",
                 )
             js_stream = channel.js_stream()
-        return await self._cause(js_stream, sequence, index)
+        return await self._caused(*await self._made(js_stream, sequence, index))
 
     async def _cause(self, js_stream: str, sequence: int, index: int) -> Cause:
+        """The causes of an input of an event; where they can't be found, a note says why."""
         key = js_stream, sequence, index
         if key in self._budget.known:
             return self._budget.known[key]
-        found = await self._explained(js_stream, sequence, index)
+        made, message = await self._made(js_stream, sequence, index)
+        try:
+            found = await self._caused(made, message)
+        except MeshError as error:
+            found = replace(made, note=f"Its inputs are not known: {error.message}.")
         self._budget.known[key] = found
         return found
 
-    async def _explained(self, js_stream: str, sequence: int, index: int) -> Cause:
+    async def _made(self, js_stream: str, sequence: int, index: int) -> tuple[Cause, LogMessage]:
+        """An event without its causes, and its message."""
         channel = self._channels[js_stream]
         self._budget.events -= 1
-        messages = await self._read(js_stream, sequence, sequence)
+        messages = await self._reader.read(js_stream, sequence, sequence)
         events = events_of(js_stream, channel, messages)
         if index >= len(events) or messages[0].subject.startswith(names.marker_subject("")):
             raise MeshError(
@@ -117,21 +126,32 @@ class Lineage:
         made = Cause(
             channel.stream.name, js_stream, sequence, index, int(events.time_ms[index]), event
         )
-        origin = await self._origin(js_stream, channel, messages[0], index)
+        return made, messages[0]
+
+    async def _caused(self, made: Cause, message: LogMessage) -> Cause:
+        channel = self._channels[made.js_stream]
+        origin = await self._origin(made.js_stream, channel, message, made.index)
         if origin is None:
             return made
+        if not isinstance(origin, _Origin):
+            return replace(made, group=origin.name, note=_EARLIER)
         if origin.group.stateful:
-            return await self._of_stateful(made, origin, messages[0].time_ms)
+            return await self._of_stateful(made, origin, message.time_ms)
         return await self._of_stateless(made, origin)
 
     # --- the producer
 
     async def _origin(
         self, js_stream: str, channel: Channel, message: LogMessage, index: int
-    ) -> _Origin | None:
-        """The producer of an event; None for one that came from outside."""
+    ) -> _Origin | GroupSpec | None:
+        """The producer of an event; None for one that came from outside.
+
+        Of one that the group emitted before an edit, the group.
+        """
         writers = [g for g in self._spec.groups if any(c.id == channel.id for c in g.outputs)]
-        marker = await self._marker(js_stream, message.sequence) if writers else None
+        marker = None
+        if writers:
+            marker = await self._reader.marker_after(js_stream, message.sequence)
         if marker is None:
             return None
         producer = marker.subject.removeprefix(f"{names.marker_subject(js_stream)}.")
@@ -143,28 +163,28 @@ class Lineage:
             if part != producer and is_ours and "-large-" not in part:
                 last = int(values["position"])
                 position = _position(message, index)
-                after = -1
-                if position < 0:
-                    after = await self._rows_after(js_stream, channel, message, index, marker)
-                return _Origin(group, part, last, after, position)
+                if position >= 0:
+                    return _Origin(group, part, last, position)
+                since, place = await self._place(js_stream, channel, message, index, marker)
+                return _Origin(group, part, last, position, since, place)
+        # The number of an edit is left out: the group had another text then.
+        plain = EDIT.sub("-", producer, count=1)
+        for group in writers:
+            if plain.startswith(names.producer(self._record.incarnation, group.name, 0, "")):
+                return group
         return None
 
-    async def _marker(self, js_stream: str, sequence: int) -> LogMessage | None:
-        subject = f"{names.marker_subject(js_stream)}.>"
-        last = sequence + _BATCH_MAX
-        async for one in log_reader.read(self._client, js_stream, sequence + 1, last, subject):
-            return one
-        return None
-
-    async def _rows_after(
+    async def _place(
         self, js_stream: str, channel: Channel, message: LogMessage, index: int, marker: LogMessage
-    ) -> int:
-        """Rows of the batch after an event."""
-        messages = await self._read(
-            js_stream, message.sequence, marker.sequence - 1, channel.subject()
-            if not channel.is_keyed else ">"
-        )  # fmt: skip
-        return len(events_of(js_stream, channel, messages)) - index - 1
+    ) -> tuple[int, int]:
+        """The position before an event's batch, if it matters, and its place among the rows."""
+        before, behind, earlier = await self._reader.place(
+            js_stream, channel, message.sequence, marker
+        )
+        if behind:
+            return 0, index - len(events_of(js_stream, channel, behind))
+        since = int(orjson.loads(earlier.data)["position"]) if earlier is not None else 0
+        return since, len(events_of(js_stream, channel, before)) + index
 
     # --- a group without state
 
@@ -181,7 +201,9 @@ class Lineage:
         sequence, index = divmod(position, POSITIONS_PER_MESSAGE)
         try:
             cause = await self._cause(js_input, sequence, index)
-        except MeshError:
+        except MeshError as error:
+            if error.code != "MESH-A404":
+                raise
             return _noted(made, origin, f"Message {sequence} of {js_input} is gone.")
         return _with_inputs(made, origin, (cause,))
 
@@ -205,18 +227,22 @@ class Lineage:
         from mesh.lineage.stateless import positions
 
         channel = self._channels[js_input]
-        last = origin.last // POSITIONS_PER_MESSAGE
-        width = 2 * origin.after + 16
+        begin, end = origin.since // POSITIONS_PER_MESSAGE, origin.last // POSITIONS_PER_MESSAGE
+        rows = origin.place if origin.place >= 0 else -1 - origin.place
+        width = 2 * rows + 16
         while True:
-            first = max(1, last - width + 1)
-            messages = await self._read(js_input, first, last, _subject(channel))
+            if origin.place >= 0:
+                first, last = max(1, begin), min(end, begin + width)
+            else:
+                first, last = max(1, end - width + 1), end
+            messages = await self._reader.read(js_input, first, last, subject_of(channel))
             task = StatelessTask(io, js_input)
             producer = io.producer(origin.part)
             found = positions(task, channel, messages, producer, made.js_stream)
-            found = [p for p in found if p <= origin.last]
-            if len(found) > origin.after:
-                return found[-1 - origin.after]
-            if first == 1 or width > REPLAYED_MAX:
+            found = [p for p in found if origin.since < p <= origin.last]
+            if len(found) > rows:
+                return found[origin.place]
+            if (first == 1 and last == end) or width > REPLAYED_MAX:
                 return None
             width *= 4
 
@@ -229,23 +255,30 @@ class Lineage:
             return _noted(made, origin, "Not recomputed: the answer would take too much work.")
         number = int(origin.part)
         io = self._io_of_partition(origin.group, number)
-        inputs, note = [], ""
+        logs: list[tuple[str, Channel, list[LogMessage]]] = []
+        note, end_ms = "", stored_ms
         for js_stream, one in io.input_streams(number).items():
-            messages = [
-                m
-                for m in await self._read(js_stream, 1, 2**62, _subject(one.channel))
-                if m.time_ms <= stored_ms and not _is_skipped(io, js_stream, m.sequence)
-            ]
-            if len(messages) > REPLAYED_MAX:
-                raise _too_many(origin.group.name, js_stream, len(messages))
             begin = origin.group.starts.get(js_stream, 0)
-            first = await self._first(js_stream)
+            first = await self._reader.first(js_stream)
             if first > begin + 1:
                 note = f"Retention has taken messages {begin + 1} to {first - 1} of {js_stream}."
-            kept = [m for m in messages if m.sequence > begin]
-            inputs.append(events_of(js_stream, one.channel, kept))
-        replay = GroupReplay(io, number, inputs, stored_ms)
+            messages, known_ms = await self._reader.beginning(
+                js_stream, one.channel, begin, stored_ms
+            )
+            end_ms = min(end_ms, known_ms)
+            logs.append((js_stream, one.channel, messages))
+        # An instance may have stood there: what it had emitted then, later input does not change.
+        inputs = [
+            events_of(js_stream, channel, [
+                m for m in messages if not _is_skipped(io, js_stream, m.sequence)
+            ])
+            for js_stream, channel, messages in logs
+        ]  # fmt: skip
+        replay = GroupReplay(io, number, inputs, end_ms)
         row = _row_of(replay.rows(), made, origin)
+        if row is None and end_ms < stored_ms:
+            js_stream, _, messages = max(logs, key=lambda log: len(log[2]))
+            raise too_many(origin.group.name, js_stream, len(messages))
         if row is None:
             why = note or "The group emits another row today: it had another text or state then."
             return _noted(made, origin, f"It can't be recomputed. {why}")
@@ -255,16 +288,13 @@ class Lineage:
         self, made: Cause, origin: _Origin, replay: GroupReplay, row: Row, note: str
     ) -> Cause:
         wanted = replay.holds(row, replay.rows())
-        count = shortest_prefix(len(replay), lambda mask: replay.is_held(wanted, mask))
-        whole = len(replay)
-
-        def holds(mask: Bools) -> bool:
-            return replay.is_held(wanted, np.pad(mask, (0, whole - count)))
-
-        if count > EACH_MAX:
-            note = f"{note} {_BY_SETS}".strip()
-
-        places = [replay.places[one].tolist() for one in contributors(count, holds)]
+        found, by_sets, is_whole = inputs_of(len(replay), lambda mask: replay.is_held(wanted, mask))
+        notes = [
+            note, _BY_SETS if by_sets else "", "" if is_whole else _IN_PREFIX,
+            "" if found else _NONE,
+        ]  # fmt: skip
+        note = " ".join(one for one in notes if one)
+        places = [replay.places[one].tolist() for one in found]
         chosen = places if len(places) <= LISTED_MAX else places[-LISTED_MAX:]
         causes = []
         for which, at in chosen:
@@ -288,21 +318,6 @@ class Lineage:
         numbers = range(1, group.parallel + 1)
         return self._io(group, next(n for n in numbers if partition in group.partitions_of(n)))
 
-    async def _first(self, js_stream: str) -> int:
-        state = (await self._client.jetstream().stream_info(js_stream)).state
-        return state.first_seq
-
-    async def _read(
-        self, js_stream: str, first: int, last: int, subject: str = ">"
-    ) -> list[LogMessage]:
-        found = []
-        async for one in log_reader.read(self._client, js_stream, first, last, subject):
-            found.append(one)
-            self._budget.messages -= 1
-            if self._budget.messages < 0 or len(found) > _BATCH_MAX:
-                raise _too_many("", js_stream, len(found))
-        return found
-
 
 def _position(message: LogMessage, index: int) -> int:
     """The position of an event of an Arrow message of ours; -1 in other messages."""
@@ -315,11 +330,6 @@ def _position(message: LogMessage, index: int) -> int:
     return int(table.column(POSITION_COLUMN)[index].as_py())
 
 
-def _subject(channel: Channel) -> str:
-    """The subjects of a channel's events among those of its stream."""
-    return channel.subject() if not channel.is_keyed else f"{names.ROOT}.{channel.app}.>"
-
-
 def _values(events: Events, row: int) -> list[Any]:
     return [column[row].as_py() for column in events.rows.columns]
 
@@ -330,11 +340,15 @@ def _is_skipped(io: InstanceIO, js_stream: str, sequence: int) -> bool:
 
 def _row_of(rows: list[Row], made: Cause, origin: _Origin) -> Row | None:
     """The row that was published as an event; None if the group emits another one there."""
-    own = [row for row in rows if row.stream == made.stream and row.position <= origin.last]
+    own = [
+        row for row in rows
+        if row.stream == made.stream and origin.since < row.position <= origin.last
+    ]  # fmt: skip
     if origin.position >= 0:
         found = next((row for row in own if row.position == origin.position), None)
     else:
-        found = own[-1 - origin.after] if len(own) > origin.after else None
+        place = origin.place
+        found = own[place] if -len(own) <= place < len(own) else None
     if found is None or _shown(found.values) != _shown(tuple(made.event.values())):
         return None
     return found
@@ -347,22 +361,8 @@ def _shown(values: tuple[Any, ...]) -> str:
 def _with_inputs(
     made: Cause, origin: _Origin, inputs: tuple[Cause, ...], more: int = 0, note: str = ""
 ) -> Cause:
-    return Cause(
-        made.stream, made.js_stream, made.sequence, made.index, made.time_ms, made.event,
-        origin.group.name, inputs, more, note,
-    )  # fmt: skip
+    return replace(made, group=origin.group.name, inputs=inputs, more=more, note=note)
 
 
 def _noted(made: Cause, origin: _Origin, note: str) -> Cause:
     return _with_inputs(made, origin, (), note=note)
-
-
-def _too_many(group: str, js_stream: str, count: int) -> MeshError:
-    what = f'group "{group}"' if group else "the event"
-    return MeshError(
-        "MESH-C153",
-        f"{what} can't be explained: there is too much to recompute",
-        detail=f"Stream {js_stream} holds {count} messages or more up to it; at most "
-        f"{REPLAYED_MAX} are run again.",
-        hint="Fork the app from a place shortly before the event, and ask about the fork's.",
-    )

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from mesh.jetstream.log_reader import LogMessage
-from mesh.lineage.contributors import contributors, shortest_prefix
+from mesh.lineage.contributors import contributors, inputs_of, shortest_prefix
 from mesh.lineage.replay import GroupReplay, Row, events_of
 from mesh.model.cluster import Assignment
 from mesh.operators.executor import Executor, InputRun, Mode
@@ -149,3 +149,12 @@ def test_a_prefix_is_as_short_as_it_can_be() -> None:
     assert shortest_prefix(100, lambda mask: bool(mask[41])) == 42
     # Where a longer one is no better, all of it is kept.
     assert shortest_prefix(100, lambda mask: not mask[10]) == 100
+
+
+def test_what_a_later_event_can_do_as_well_is_no_input() -> None:
+    # A row of event 3, emitted when any later event moves the clock.
+    def holds(mask: Any) -> bool:
+        return bool(mask[3] and mask[4:].any())
+
+    assert inputs_of(10, holds) == ([3], False, True)
+    assert inputs_of(5, holds) == ([3, 4], False, True)

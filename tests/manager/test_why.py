@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mesh.errors import MeshError
+from mesh.jetstream import log_reader
+from mesh.lineage import reading
 from mesh.lineage.why import Lineage
 from mesh.model import codec
 from mesh.model.lineage import Budget
@@ -36,6 +40,7 @@ select a.total as x, b.total as y insert into Rises;
 
 def leaves(cause: Cause) -> set[int]:
     """The events of the app's input in a lineage, by their numbers."""
+    assert not cause.note, cause
     if not cause.group:
         return {int(cause.event["n"])}
     return {n for one in cause.inputs for n in leaves(one)}
@@ -68,6 +73,13 @@ def test_an_event_is_traced_through_filters_windows_and_patterns(
         assert {2, 4, 6} <= leaves(found)
         with pytest.raises(MeshError, match="no event"):
             await lineage.why("Shown", 10_000)
+        # An event from before an edit of its group is not one from outside.
+        spec = one.record.spec
+        groups = tuple(replace(g, edit=g.edit + 1) for g in spec.groups)
+        edited = replace(one.record, spec=replace(spec, groups=groups))
+        told = await Lineage(have.client, edited).why("Shown", first)
+        assert (told.group, told.inputs) == ("shown", ())
+        assert "with an earlier text" in told.note
         # What retention has taken is named, and nothing is guessed.
         await have.client.jetstream().purge_stream("mesh-Pair-Numbers", seq=4)
         cut = await Lineage(have.client, one.record, Budget()).why("Shown", first)
@@ -114,6 +126,57 @@ def test_an_event_of_a_group_that_is_divided_by_key_is_traced_to_events_with_its
         await fork.until("Counts", 1)
         assert fork.rows("Counts") == [[1, 3]]
         await fork.stop()
+        await one.stop()
+
+    play(nats_server, tmp_path, scene)
+
+
+LONG = """@App:name('Pair')
+define stream Numbers (n long);
+@dist(execGroup='sums')
+from Numbers#window.length(3) select n, sum(n) as total insert into Sums;
+@dist(execGroup='shown') from Sums[n % 2 == 1] select n, total insert into Shown;
+@dist(execGroup='pairs')
+from Numbers#window.length(2) select n, sum(n) as total insert into Pairs;
+"""
+
+
+async def sequence_of(have: Mesh, stream: str, number: int) -> int:
+    """The sequence of the JSON event about a number."""
+    async for one in log_reader.read(have.client, f"mesh-Pair-{stream}", 1, 2**62):
+        if json.loads(one.data).get("n") == number:
+            return one.sequence
+    raise AssertionError(number)
+
+
+def test_an_early_event_of_a_long_log_is_traced_and_a_late_one_is_refused_or_noted(
+    hand: Hand, nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Logs and batches have more messages than are read: markers are far behind their rows.
+    monkeypatch.setattr(reading, "REPLAYED_MAX", 40)
+    monkeypatch.setattr(reading, "_RANGE_MAX", 20)
+    monkeypatch.setattr(reading, "_NEAR", 4)
+
+    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+        await have.service.deploy(LONG)
+        one = await played(have, "Pair", hand, runner)
+        hand.publish("Pair", *range(1, 201))
+        await one.until("Shown", 100)
+        await one.until("Pairs", 200)
+        lineage = Lineage(have.client, one.record)
+        for stream, number, inputs in (
+            ("Shown", 3, {1, 2, 3}), ("Shown", 11, {9, 10, 11}), ("Pairs", 9, {8, 9}),
+        ):  # fmt: skip
+            found = await lineage.why(stream, await sequence_of(have, stream, number))
+            assert (found.event["n"], leaves(found)) == (number, inputs)
+        # More messages than are run again: nothing is guessed.
+        with pytest.raises(MeshError, match='group "pairs" can\'t be explained') as error:
+            await lineage.why("Pairs", await sequence_of(have, "Pairs", 199))
+        assert error.value.code == "MESH-C153"
+        late = await lineage.why("Shown", await sequence_of(have, "Shown", 199))
+        (total,) = late.inputs
+        assert (total.stream, total.event, total.inputs) == ("Sums", late.event, ())
+        assert 'group "sums" can\'t be explained' in total.note
         await one.stop()
 
     play(nats_server, tmp_path, scene)

@@ -1,0 +1,120 @@
+"""Ranges of the log that lineage reads, within a budget."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.errors import MeshError
+from mesh.jetstream import log_reader
+from mesh.model import names
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+    from mesh.jetstream.log_reader import LogMessage
+    from mesh.model.app import Channel
+    from mesh.model.lineage import Budget
+
+#: Messages of one input that a group with state is run over.
+REPLAYED_MAX = 20_000
+#: Messages of one range.
+_RANGE_MAX = 100_000
+#: Messages after an event among which those of its batch are counted from the batch's end.
+_NEAR = 1000
+#: What a broker's times may go back when another server leads the stream, milliseconds.
+_SLACK_MS = 10_000
+
+
+class Reader:
+    """Reads ranges of an app's JetStream streams."""
+
+    def __init__(self, client: Client, budget: Budget) -> None:
+        self._client = client
+        self._budget = budget
+
+    async def read(
+        self, js_stream: str, first: int, last: int, subject: str = ">"
+    ) -> list[LogMessage]:
+        """The messages of a range; MESH-C153 for too many."""
+        found = []
+        async for one in log_reader.read(self._client, js_stream, first, last, subject):
+            found.append(one)
+            self._budget.messages -= 1
+            if self._budget.messages < 0 or len(found) > _RANGE_MAX:
+                raise too_many("", js_stream, len(found))
+        return found
+
+    async def beginning(
+        self, js_stream: str, channel: Channel, after: int, end_ms: int
+    ) -> tuple[list[LogMessage], int]:
+        """The first messages after a sequence that were stored up to a time.
+
+        Returns:
+            At most ``REPLAYED_MAX`` messages, and the time up to which they are all: ``end_ms``,
+            or an earlier one if there are more.
+        """
+        found: list[LogMessage] = []
+        subject = subject_of(channel)
+        async for one in log_reader.read(self._client, js_stream, after + 1, 2**62, subject):
+            self._budget.messages -= 1
+            if self._budget.messages < 0:
+                raise too_many("", js_stream, len(found))
+            if one.time_ms > end_ms + _SLACK_MS:
+                break
+            if one.time_ms > end_ms:
+                continue
+            if len(found) == REPLAYED_MAX:
+                end_ms = one.time_ms - 1
+                break
+            found.append(one)
+        return found, end_ms
+
+    async def marker_after(self, js_stream: str, sequence: int) -> LogMessage | None:
+        """The marker of the batch that has a message; it is behind all of the batch's."""
+        subject = f"{names.marker_subject(js_stream)}.>"
+        # However many messages the batch has: without its marker an event would seem to be
+        # one from outside.
+        async for one in log_reader.read(self._client, js_stream, sequence + 1, 2**62, subject):
+            return one
+        return None
+
+    async def place(
+        self, js_stream: str, channel: Channel, sequence: int, marker: LogMessage
+    ) -> tuple[list[LogMessage], list[LogMessage], LogMessage | None]:
+        """Messages of a batch on one side of one of them, whichever side has few.
+
+        Returns:
+            The messages before it, or from it on: one of both is empty.  With those before it, the
+            marker of its producer's earlier batch.
+        """
+        subject = channel.subject() if not channel.is_keyed else ">"
+        if marker.sequence - sequence > _NEAR:
+            earlier = await log_reader.last_of_each(
+                self._client, js_stream, f"{names.marker_subject(js_stream)}.>", sequence
+            )
+            start = max((one.sequence for one in earlier), default=0)
+            if sequence - start < marker.sequence - sequence:
+                own = next((one for one in earlier if one.subject == marker.subject), None)
+                return await self.read(js_stream, start + 1, sequence - 1, subject), [], own
+        return [], await self.read(js_stream, sequence, marker.sequence - 1, subject), None
+
+    async def first(self, js_stream: str) -> int:
+        """The lowest sequence that retention has left."""
+        return (await self._client.jetstream().stream_info(js_stream)).state.first_seq
+
+
+def subject_of(channel: Channel) -> str:
+    """The subjects of a channel's events among those of its stream."""
+    return channel.subject() if not channel.is_keyed else f"{names.ROOT}.{channel.app}.>"
+
+
+def too_many(group: str, js_stream: str, count: int) -> MeshError:
+    """MESH-C153 for a group, or for an event."""
+    what = f'group "{group}"' if group else "the event"
+    return MeshError(
+        "MESH-C153",
+        f"{what} can't be explained: there is too much to recompute",
+        detail=f"Stream {js_stream} holds {count} messages or more up to it; at most "
+        f"{REPLAYED_MAX} are run again.",
+        hint="Fork the app from a place shortly before the event, and ask about the fork's.",
+    )

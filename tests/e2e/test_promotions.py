@@ -1,0 +1,145 @@
+"""A fork becomes the app under load: nothing is lost or doubled, and no key waits for long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.jetstream import log_reader
+from mesh.lineage.why import Lineage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from mesh.model.cluster import AppRecord
+    from mesh.testing.cluster import View
+
+pytestmark = [
+    pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.long,
+    pytest.mark.timeout(400),
+]  # fmt: skip
+
+KEYS, PIECE = 13, 500
+TEXT = """@App:name('{name}')
+define stream Feed (k string, n long);
+@dist(execGroup='sums')
+from Feed#window.length(3) select k, n, sum(n) as t insert into Sums;
+@dist(execGroup='alarms') from Sums[n % 2 == 0] select k, n, t insert into Alarms;
+"""
+
+
+@contextlib.asynccontextmanager
+async def load(view: View, app: str, rate: int) -> AsyncIterator[list[int]]:
+    """Events for stream Feed of ``app``, ``rate`` a second; the list has the number sent."""
+    sent, done = [0], asyncio.Event()
+
+    async def publish() -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
+        while not done.is_set():
+            events = [
+                b'{"k":"key-%d","n":%d}' % (n % KEYS, n) for n in range(sent[0], sent[0] + PIECE)
+            ]
+            data = b"[" + b",".join(events) + b"]"
+            await view.js.publish(f"mesh.{app}.Feed", data, timeout=10)
+            sent[0] += PIECE
+            due_s += PIECE / rate
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(done.wait(), max(0.0, due_s - loop.time()))
+
+    publishing = asyncio.create_task(publish())
+    try:
+        yield sent
+    finally:
+        done.set()
+        await publishing
+
+
+async def flow(view: View, sent: list[int], count: int) -> None:
+    """Until so many more have been published."""
+    wanted = sent[0] + count
+    await view.until("more events", lambda: sent[0] >= wanted)
+
+
+async def promoted(view: View, rate: int, *, is_killed: bool) -> float:
+    """Promote a fork under load; the longest pause of a key, seconds."""
+    name = f"Promoted{int(is_killed)}"
+    text = TEXT.format(name=name)
+    await view.service.deploy(text)
+    await view.until_running(name)
+    async with load(view, name, rate) as sent:
+        await flow(view, sent, 2 * rate)
+        other = text.replace("n % 2", "n % 4")
+        await view.service.forks.fork(name, f"{name}Next", text=other, begin="start")
+        await view.until_running(f"{name}Next")
+        await flow(view, sent, 5 * rate)
+        if is_killed:
+            placed = {a.value.instance: a.value.worker for a in view.view.snapshot().assignments}
+            view.cluster.kill_session(placed[f"{name}Next-alarms-1"])
+            await flow(view, sent, rate)
+        began = sent[0]
+        promoting = asyncio.create_task(
+            view.service.promotions.promote(f"{name}Next", replaces=name)
+        )
+        if is_killed:
+            await view.until(
+                "it is told to stop",
+                lambda: any(a.value.stop for a in view.view.snapshot().assignments),
+            )
+            view.cluster.kill_session(placed[f"{name}-alarms-1"])
+        await promoting
+        await view.until_running(name)
+        await flow(view, sent, 5 * rate)
+    total = sent[0]
+    await view.until("all is read", lambda: is_there(view, name, total))
+    numbers: list[int] = []
+    times: dict[str, int] = {}
+    pauses, early = [0], 0
+    async for one in log_reader.read(view.client, f"mesh-{name}-Alarms", 1, 2**62):
+        event = json.loads(one.data)
+        if "n" not in event:
+            continue
+        numbers.append(event["n"])
+        if event["n"] >= began - rate:
+            pauses.append(one.time_ms - times.get(event["k"], one.time_ms))
+        times[event["k"]] = one.time_ms
+        early = one.sequence if event["n"] == 8 else early
+    cut = next(b for a, b in pairwise(numbers) if b - a == 4) - 4
+    assert numbers == [*range(0, cut, 2), *range(cut, total, 4)]
+    assert began - 2 * rate <= cut
+    # Before the promotion the group had another text.
+    found = await Lineage(view.client, record(view, name)).why("Alarms", early)
+    assert (found.event["n"], found.group) == (8, "alarms")
+    assert "with an earlier text" in found.note
+    await view.service.undeploy(name)
+    print(f"{rate} events/s, killed: {is_killed}: longest pause {max(pauses)} ms")  # noqa: T201
+    return max(pauses) / 1000
+
+
+async def is_there(view: View, name: str, total: int) -> bool:
+    """Whether the row of the last event that is a multiple of 4 is there."""
+    js_stream, subject = f"mesh-{name}-Alarms", f"mesh.{name}.Alarms"
+    message = await view.js.get_last_msg(js_stream, subject)
+    assert message.data is not None
+    return bool(json.loads(message.data)["n"] >= total - 4)
+
+
+def record(view: View, name: str) -> AppRecord:
+    """The record of an app."""
+    found = view.view.snapshot().app(name)
+    assert found is not None
+    return found.value
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_fork_becomes_the_app_under_load(play: Callable[..., None], is_killed: bool) -> None:
+    async def scene(view: View) -> None:
+        pause_s = await promoted(view, 5_000 if is_killed else 20_000, is_killed=is_killed)
+        assert is_killed or pause_s <= 1.0
+
+    play(scene)
