@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from mesh.connect.files import MODES
 from mesh.connect.parts import SINK, SOURCE
 from mesh.connect.parts import ignored as _ignored
 from mesh.connect.parts import secret as _secret
@@ -141,9 +142,10 @@ _HTTP_SINK: Final = Spec(
         *_ignored(
             "chunk.disabled", "ssl.protocol", "ssl.configuration", "ssl.configurations",
             "client.bootstrap.configuration", "client.bootstrap.configurations",
-            "max.pool.active.connections", "min.pool.idle.connections", "max.pool.idle.connections", "max.wait.time",
-            "exhausted.action", "min.evictable.idle.time", "time.between.eviction.runs",
-            "test.on.borrow", "test.while.idle", "executor.service.threads",
+            "max.pool.active.connections", "min.pool.idle.connections",
+            "max.pool.idle.connections", "max.wait.time", "exhausted.action",
+            "min.evictable.idle.time", "time.between.eviction.runs", "test.on.borrow",
+            "test.while.idle", "executor.service.threads",
         ),
         *_SINK,
     ),
@@ -154,24 +156,35 @@ _HTTP_SINK: Final = Spec(
 _FILE_SOURCE: Final = Spec(
     "file",
     Role.SOURCE,
-    "Reads files line by line, and follows them.",
+    "Reads files by line, match or as a whole, and follows them.",
     (
         Option("file.uri", doc="Path of a file; this or dir.uri."),
         Option("dir.uri", doc="Path of a directory; its files are read by name."),
         Option("file.name.pattern", doc="Regular expression of the names in dir.uri."),
-        Option("mode", default="line", choices=("line",), doc="Only lines are read yet."),
-        Option("tailing", Kind.SWITCH, "true", doc="Continue when lines are added."),
+        Option("mode", default="line", choices=MODES,
+               doc="Payloads: lines, matches, whole files, or parts of buffer.size bytes."),
+        Option("tailing", Kind.SWITCH, doc="Continue when a file grows; true for line and regex."),
+        Option("begin.regex", doc="Where a payload begins, in the mode regex."),
+        Option("end.regex", doc="Where it ends; without it at the next beginning."),
+        Option("action.after.process", choices=("keep", "delete", "move"),
+               doc="Once a file's events are stored; keep for line and regex, else delete."),
+        Option("move.after.process", doc="Directory to move to."),
+        Option("move.if.exist.mode", default="overwrite", choices=("overwrite", "keep"),
+               doc="keep: both files, the new one with an id in its name."),
+        Option("buffer.size", Kind.SIZE, "65536", doc="Bytes of a payload of binary.chunked."),
         Option("header.present", Kind.SWITCH, "false", doc="Skip the first lines of each file."),
         Option("header.line.count", Kind.NUMBER, "1", doc="Number of those lines."),
         Option("file.polling.interval", Kind.DURATION, "1000", doc="Interval of a look.",
                aliases=("dir.polling.interval",)),
-        *_ignored("timeout", "file.read.wait.timeout", "buffer.size"),
+        *_ignored(
+            "timeout", "file.read.wait.timeout", "action.after.failure", "move.after.failure"
+        ),
         *_COMMON,
     ),
     "mesh.receiver.types.file_source:FileSource",
     Guarantee.EXACTLY_ONCE,
-    "Files grow at their end only; each is known by its name and its first line.",
-    ("file.path", "file.name"),
+    "Files grow at their end only; those that are read as a whole are moved in.",
+    ("file.path", "file.name", "eof", "sequence.number", "content.length"),
 )  # fmt: skip
 _FILE_SINK: Final = Spec(
     "file",
