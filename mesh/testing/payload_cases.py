@@ -69,7 +69,7 @@ class Case:
         assert not found, "\n".join([f"{self.name}:", *found])
 
     def differences(self) -> list[str]:
-        """What is other than expected; empty if nothing is.
+        """The differences from what is expected.
 
         Raises:
             MeshError: the app or a step is invalid, or the app fails.
