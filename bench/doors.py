@@ -75,6 +75,7 @@ TARGETS: Final = {
 }
 #: Targets: greatest values.
 LIMITS: Final = {
+    "start of a host, s": 2.0,
     "idle host, MB": 60.0,
     "idle host, % of a core": 0.5,
     "latency beside a silent one": 1.1,
@@ -258,20 +259,26 @@ async def neighbours(url: str) -> dict[str, float]:
 
 
 def idle(url: str) -> dict[str, float]:
-    """Megabytes and processor time of a host that has connected and runs no instance."""
+    """Start, megabytes and processor time of a host that runs no instance."""
     settings = Settings(nats=NatsSettings(url=url))
 
     async def measured() -> dict[str, float]:
         config = SessionConfig("bench", "", settings)
-        host = SessionProcess(config, (sys.executable, "-m", HOST))
+        host, clock = SessionProcess(config, (sys.executable, "-m", HOST)), SystemClock()
+        started_s = clock.monotonic_s()
         await host.start()
         await anext(aiter(host.replies()))
+        took_s = clock.monotonic_s() - started_s
         process = psutil.Process(host.pid)
         mb, before = process.memory_info().rss / (1 << 20), sum(process.cpu_times()[:2])
         await asyncio.sleep(IDLE_S)
         used_s = sum(process.cpu_times()[:2]) - before
         await host.stop()
-        return {"idle host, MB": mb, "idle host, % of a core": 100 * used_s / IDLE_S}
+        return {
+            "start of a host, s": took_s,
+            "idle host, MB": mb,
+            "idle host, % of a core": 100 * used_s / IDLE_S,
+        }
 
     return asyncio.run(measured())
 

@@ -30,17 +30,52 @@ def play_tests(
 ) -> None:
     """Play the test of each app, without a cluster, and compare what it emits.
 
-    APP.siddhi has its input in APP.events.jsonl and its output in APP.expected.jsonl. The exit code
-    is 1 if an app emits anything else.
+    APP.siddhi has its input in APP.events.jsonl and its output in APP.expected.jsonl. FILE.yaml has
+    cases with payloads for sources and expected payloads of sinks. The exit code is 1 if an app
+    emits anything else.
 
     Example: `mesh test examples/orders.siddhi`
     """
     given = given_variables(var)
-    results = [_played(file, given, output, rewrite=rewrite) for file in files]
+    results: list[dict[str, Any]] = []
+    for file in files:
+        if file.suffix in (".yaml", ".yml"):
+            results += _cases(file, given, output)
+        else:
+            results.append(_played(file, given, output, rewrite=rewrite))
     if output is Output.JSON:
         show_json(results)
     if any(one["differences"] for one in results):
         raise typer.Exit(1)
+
+
+def _cases(file: Path, given: dict[str, str], output: Output) -> list[dict[str, Any]]:
+    from dataclasses import replace
+
+    from mesh.language.substitution import substitute, variables_for
+    from mesh.plan.build import plan
+    from mesh.testing import payload_cases
+
+    results = []
+    with pointing_at(file, "", output):
+        for case in payload_cases.read(file):
+            text = substitute(case.text, variables_for(case.text, given))
+            name = plan(text).spec.name
+            differences = replace(case, text=text).differences()
+            if output is not Output.JSON:
+                outcome = "other output than expected" if differences else "as expected"
+                typer.echo(f'{shown_path(file)}: app "{name}", {case.name}: {outcome}')
+                for difference in differences:
+                    typer.echo(difference)
+            results.append(
+                {
+                    "file": shown_path(file),
+                    "app": name,
+                    "case": case.name,
+                    "differences": differences,
+                }
+            )
+    return results
 
 
 def _played(file: Path, given: dict[str, str], output: Output, *, rewrite: bool) -> dict[str, Any]:

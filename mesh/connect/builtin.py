@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from mesh.connect.files import MODES
 from mesh.connect.parts import SINK, SOURCE
 from mesh.connect.parts import ignored as _ignored
 from mesh.connect.parts import secret as _secret
@@ -22,8 +23,31 @@ _TLS: Final = (
     _file("tls.ca", "PEM file of the authority."),
     _file("tls.cert", "PEM file of the own certificate."),
     _file("tls.key", "PEM file of its key."),
-    _file("tls.store", "PKCS#12 file with certificate, key and authorities."),
-    _secret("tls.store.password", "Password of tls.store."),
+    Option(
+        "tls.store",
+        is_file=True,
+        aliases=("keystore.file", "https.keystore.file"),
+        doc="PKCS#12 file with certificate, key and authorities.",
+    ),
+    Option(
+        "tls.store.password",
+        is_secret=True,
+        aliases=("keystore.password", "https.keystore.password"),
+        doc="Password of tls.store.",
+    ),
+    Option(
+        "tls.truststore",
+        is_file=True,
+        aliases=("truststore.file", "https.truststore.file"),
+        doc="PKCS#12 file with authorities.",
+    ),
+    Option(
+        "tls.truststore.password",
+        is_secret=True,
+        aliases=("truststore.password", "https.truststore.password"),
+        doc="Password of tls.truststore.",
+    ),
+    *_ignored("tls.store.type", "client.verify"),
 )
 _NATS_LOGIN: Final = (
     Option("auth.type", choices=("user", "token", "tls"), doc="Kind of login."),
@@ -67,8 +91,10 @@ _HTTP_SOURCE: Final = Spec(
         ),
         *_ignored(
             "worker.count", "socket.idle.timeout", "request.size.validation.configuration",
-            "header.validation.configuration", "server.bootstrap.configuration",
-            "server.bootstrap.configurations", "trace.log.enabled",
+            "request.size.validation.configurations", "header.validation.configuration",
+            "header.validation.configurations", "server.bootstrap.configuration",
+            "server.bootstrap.configurations", "ssl.protocol", "ssl.configuration",
+            "ssl.configurations", "trace.log.enabled",
         ),
         *_COMMON,
     ),
@@ -89,6 +115,20 @@ _HTTP_SINK: Final = Spec(
         Option("headers", Kind.PAIRS, is_dynamic=True, doc="Headers: 'name:value','name:value'."),
         _secret("basic.auth.username", "User name for basic authentication."),
         _secret("basic.auth.password", "Password for basic authentication."),
+        Option("token.url", Kind.URL, doc="Where OAuth 2 gives a token; a new one after a 401."),
+        _secret("consumer.key", "Client of token.url, as its basic authentication."),
+        _secret("consumer.secret", "Its secret."),
+        _secret("body.consumer.key", "Client of token.url, in the body."),
+        _secret("body.consumer.secret", "Its secret."),
+        _secret("oauth.username", "User; the grant is password."),
+        _secret("oauth.password", "Password of the user."),
+        _secret("refresh.token", "The grant is refresh_token; without a user and it: client_"
+                "credentials."),
+        Option("oauth.scope", doc="Scope of the token."),
+        Option("proxy.host", doc="Proxy of the requests."),
+        Option("proxy.port", Kind.NUMBER, "8080", doc="Its port."),
+        _secret("proxy.username", "User name at the proxy."),
+        _secret("proxy.password", "Password at the proxy."),
         Option("socket.idle.timeout", Kind.DURATION, "6000", doc="Time limit of a request."),
         Option(
             "max.concurrent",
@@ -100,11 +140,12 @@ _HTTP_SINK: Final = Spec(
         Option("hostname.verification.enabled", Kind.SWITCH, "true", is_ignored=True),
         *_TLS,
         *_ignored(
-            "chunk.disabled", "ssl.protocol", "client.bootstrap.configuration",
-            "client.bootstrap.configurations", "max.pool.active.connections",
-            "min.pool.idle.connections", "max.pool.idle.connections", "max.wait.time",
-            "exhausted.action", "min.evictable.idle.time", "time.between.eviction.runs",
-            "test.on.borrow", "test.while.idle", "executor.service.threads",
+            "chunk.disabled", "ssl.protocol", "ssl.configuration", "ssl.configurations",
+            "client.bootstrap.configuration", "client.bootstrap.configurations",
+            "max.pool.active.connections", "min.pool.idle.connections",
+            "max.pool.idle.connections", "max.wait.time", "exhausted.action",
+            "min.evictable.idle.time", "time.between.eviction.runs", "test.on.borrow",
+            "test.while.idle", "executor.service.threads",
         ),
         *_SINK,
     ),
@@ -115,24 +156,35 @@ _HTTP_SINK: Final = Spec(
 _FILE_SOURCE: Final = Spec(
     "file",
     Role.SOURCE,
-    "Reads files line by line, and follows them.",
+    "Reads files by line, match or as a whole, and follows them.",
     (
         Option("file.uri", doc="Path of a file; this or dir.uri."),
         Option("dir.uri", doc="Path of a directory; its files are read by name."),
         Option("file.name.pattern", doc="Regular expression of the names in dir.uri."),
-        Option("mode", default="line", choices=("line",), doc="Only lines are read yet."),
-        Option("tailing", Kind.SWITCH, "true", doc="Continue when lines are added."),
+        Option("mode", default="line", choices=MODES,
+               doc="Payloads: lines, matches, whole files, or parts of buffer.size bytes."),
+        Option("tailing", Kind.SWITCH, doc="Continue when a file grows; true for line and regex."),
+        Option("begin.regex", doc="Where a payload begins, in the mode regex."),
+        Option("end.regex", doc="Where it ends; without it at the next beginning."),
+        Option("action.after.process", choices=("keep", "delete", "move"),
+               doc="Once a file's events are stored; keep for line and regex, else delete."),
+        Option("move.after.process", doc="Directory to move to."),
+        Option("move.if.exist.mode", default="overwrite", choices=("overwrite", "keep"),
+               doc="keep: both files, the new one with an id in its name."),
+        Option("buffer.size", Kind.SIZE, "65536", doc="Bytes of a payload of binary.chunked."),
         Option("header.present", Kind.SWITCH, "false", doc="Skip the first lines of each file."),
         Option("header.line.count", Kind.NUMBER, "1", doc="Number of those lines."),
         Option("file.polling.interval", Kind.DURATION, "1000", doc="Interval of a look.",
                aliases=("dir.polling.interval",)),
-        *_ignored("timeout", "file.read.wait.timeout", "buffer.size"),
+        *_ignored(
+            "timeout", "file.read.wait.timeout", "action.after.failure", "move.after.failure"
+        ),
         *_COMMON,
     ),
     "mesh.receiver.types.file_source:FileSource",
     Guarantee.EXACTLY_ONCE,
-    "Files grow at their end only; each is known by its name and its first line.",
-    ("file.path", "file.name"),
+    "Files grow at their end only; those that are read as a whole are moved in.",
+    ("file.path", "file.name", "eof", "sequence.number", "content.length"),
 )  # fmt: skip
 _FILE_SINK: Final = Spec(
     "file",

@@ -71,6 +71,7 @@ SPECS: Final = (
         "Elements by attribute name in <events><event>.",
         Option("enclosing.element", doc="Path of the element whose children are events."),
         Option("namespaces", doc="prefix=uri, comma-separated."),
+        Option("enable.streaming.xml.content", Kind.SWITCH, "false", is_ignored=True),
     ),
     _source("msgpack", "MessagePack maps by attribute name, alone or in an array."),
     _source(

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from mesh.connect import registry
+from mesh.connect.files import objection
 from mesh.connect.spec import Role, Spec
 from mesh.errors import MeshError, not_supported
+from mesh.functions.patterns import compiled
 from mesh.language.syntax import find
 from mesh.plan.name_errors import nearest
 from mesh.plan.nats_source import check_names
@@ -197,6 +199,7 @@ def check_door(door: Door, stream: StreamSchema) -> None:
             _check_either(spec, door.options, ("stream", "destination"), door.position, most=2)
     if spec.name == "file" and spec.role is Role.SOURCE and not door.ref:
         _check_either(spec, door.options, ("file.uri", "dir.uri"), door.position)
+        _check_file(door.options, door.position)
 
 
 def make_mapper(door: Door, stream: StreamSchema) -> Any:
@@ -282,6 +285,17 @@ def _against_attributes(
         return "is the same for all events and holds no {{attribute}}"
     unknown = [name for name in named if name not in known]
     return f'names attribute "{unknown[0]}", which the stream does not have' if unknown else None
+
+
+def _check_file(given: Mapping[str, str], position: Position) -> None:
+    reason = objection(given)
+    try:
+        for name in ("begin.regex", "end.regex"):
+            compiled(given.get(name) or "")
+    except ValueError as error:
+        reason = str(error)
+    if reason:
+        raise MeshError("MESH-P231", f'source "file": {reason}', position=position)
 
 
 def _check_either(

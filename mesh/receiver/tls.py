@@ -17,12 +17,13 @@ def client_context(options: Mapping[str, Any]) -> ssl.SSLContext | None:
     """The context of a client; None if no option names TLS.
 
     Args:
-        options: with ``tls.ca``, ``tls.cert``, ``tls.key``, ``tls.store``, ``tls.store.password``.
+        options: with ``tls.ca``, ``tls.cert``, ``tls.key``, and ``tls.store`` and
+            ``tls.truststore`` with their passwords.
 
     Raises:
         MeshError: MESH-C131 for a file that can't be read, or is no certificate or key.
     """
-    names = ("tls.ca", "tls.cert", "tls.store")
+    names = ("tls.ca", "tls.cert", "tls.store", "tls.truststore")
     if not any(options.get(name) for name in names):
         return None
     with _explained(options):
@@ -78,10 +79,23 @@ class _explained:  # a context manager
 
 
 def _add_own(context: ssl.SSLContext, options: Mapping[str, Any]) -> None:
+    if options.get("tls.truststore"):
+        _trust(context, options["tls.truststore"], options.get("tls.truststore.password") or "")
     if options.get("tls.store"):
         _add_store(context, options["tls.store"], options.get("tls.store.password") or "")
     elif options.get("tls.cert"):
         context.load_cert_chain(options["tls.cert"], options.get("tls.key") or None)
+
+
+def _trust(context: ssl.SSLContext, path: str, password: str) -> None:
+    """Trust the certificates of a PKCS#12 store; a key in it is left alone."""
+    from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
+
+    with open(path, "rb") as file:
+        store = pkcs12.load_pkcs12(file.read(), password.encode() or None)
+    trusted = [*([store.cert] if store.cert else []), *store.additional_certs]
+    pems = [one.certificate.public_bytes(Encoding.PEM).decode() for one in trusted]
+    context.load_verify_locations(cadata="".join(pems))
 
 
 def _add_store(context: ssl.SSLContext, path: str, password: str) -> None:

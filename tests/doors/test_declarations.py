@@ -116,7 +116,7 @@ def test_options_are_checked_where_they_are_written(
 def test_a_secret_is_not_in_a_message() -> None:
     spec = registry.find(Role.SINK, "nats")
     assert spec is not None
-    secrets = {"username", "password", "token", "tls.store.password"}
+    secrets = {"username", "password", "token", "tls.store.password", "tls.truststore.password"}
     assert {o.name for o in spec.options if o.is_secret} == secrets
 
 

@@ -110,6 +110,10 @@ def test_https_with_pem_and_with_a_store_in_both_directions(
 
     asyncio.run(scene("A", pem, store))
     asyncio.run(scene("B", store, pem))
+    # The names of the original.
+    trust = {"https.truststore.file": files["store"], "https.truststore.password": "pw"}
+    keys = {"https.keystore.file": files["store"], "https.keystore.password": "pw"}
+    asyncio.run(scene("C", pem, trust | keys))
 
 
 @pytest.mark.nats

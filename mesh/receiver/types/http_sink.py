@@ -16,6 +16,7 @@ from mesh.connect.spec import Kind, value_of
 from mesh.errors import MeshError
 from mesh.receiver.access import check_egress
 from mesh.receiver.tls import client_context
+from mesh.receiver.types.oauth import login_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,11 +58,13 @@ class HttpSink:
             verify = client_context(options) or ssl.create_default_context()
             verify.check_hostname = False
             verify.verify_mode = ssl.CERT_NONE
+        self._oauth = None if login else login_of(options, self._access)
         self._at_once = max(1, int(options.get("max.concurrent") or 1))
         self._type = context.content_type
         self._client = httpx.AsyncClient(
             auth=login,
             verify=verify,
+            proxy=self._proxy(),
             timeout=int(options.get("socket.idle.timeout") or 6000) / 1000,
             follow_redirects=False,
             # The environment of the worker is not the app's.
@@ -109,15 +112,7 @@ class HttpSink:
             pairs = options.get("headers") or []
             if isinstance(pairs, str):
                 pairs = value_of(Kind.PAIRS, pairs)
-            response = await self._client.request(
-                options["method"],
-                options["publisher.url"],
-                content=record.payload,
-                headers=[
-                    ("Content-Type", self._type), *pairs, ("Idempotency-Key", record.key),
-                    *traces.outgoing(pairs),
-                ],
-            )  # fmt: skip
+            response = await self._asked(self._client, options, record, pairs)
         except MeshError as error:
             return str(error)
         except _NO_REQUEST as error:
@@ -127,6 +122,32 @@ class HttpSink:
             raise UnavailableError(f"{error}" or type(error).__name__) from error
         return await self._settled(record, response)
 
+    async def _asked(
+        self,
+        client: httpx.AsyncClient,
+        options: Mapping[str, Any],
+        record: Record,
+        pairs: Sequence[tuple[str, str]],
+    ) -> httpx.Response:
+        """The answer; a token that is refused is replaced once."""
+        headers = [
+            ("Content-Type", self._type), *pairs, ("Idempotency-Key", record.key),
+            *traces.outgoing(pairs),
+        ]  # fmt: skip
+        where = options["method"], options["publisher.url"]
+        if self._oauth is None:
+            return await client.request(*where, content=record.payload, headers=headers)
+        stale = ""
+        while True:
+            token = await self._oauth.token(client, stale)
+            login = ("Authorization", f"Bearer {token}")
+            response = await client.request(
+                *where, content=record.payload, headers=[*headers, login]
+            )
+            if response.status_code != httpx.codes.UNAUTHORIZED or stale:
+                return response
+            stale = token
+
     async def _settled(self, record: Record, response: httpx.Response) -> str | None:
         """The outcome of a record by the answer."""
         if response.is_success:
@@ -135,6 +156,17 @@ class HttpSink:
             after = _seconds(response.headers.get("retry-after", ""))
             raise UnavailableError(f"answered {response.status_code}", retry_after_s=after)
         return f"answered {response.status_code}: {response.text[:200]}"
+
+    def _proxy(self) -> httpx.Proxy | None:
+        options = self._options
+        host, port = options.get("proxy.host"), int(options.get("proxy.port") or 8080)
+        if not host:
+            return None
+        check_egress(self._access, host, port)
+        login = None
+        if options.get("proxy.username"):
+            login = (options["proxy.username"], options.get("proxy.password") or "")
+        return httpx.Proxy(f"http://{host}:{port}", auth=login)
 
     def _check(self, url: str) -> None:
         parts = urlsplit(url)

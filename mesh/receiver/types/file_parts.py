@@ -1,0 +1,94 @@
+"""Payloads of a file that is not read by lines, and what becomes of a file that was read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from mesh.errors import MeshError
+from mesh.functions.patterns import compiled
+from mesh.receiver.access import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.connect.contract import Access
+
+
+class Matches:
+    """Payloads that begin and end where regular expressions match."""
+
+    def __init__(self, begin: str, end: str) -> None:
+        # Bytes are searched as characters of Latin-1, so that places are those of the file.
+        self._begin, self._end = (
+            compiled(one.encode().decode("latin-1")) if one else None for one in (begin, end)
+        )
+
+    def of(self, data: bytes, *, is_end: bool, is_whole: bool) -> list[tuple[int, int]]:
+        """First and last byte, exclusive, of each payload.
+
+        Args:
+            data: bytes of the file, from the end of an earlier payload.
+            is_end: the file has no more bytes.
+            is_whole: it will not have more.
+        """
+        text = data.decode("latin-1")
+        begins = [m.span() for m in self._begin.finditer(text)] if self._begin else []
+        if self._end is None:
+            starts = [first for first, _ in begins]
+            found = list(pairwise(starts))
+            return [*found, (starts[-1], len(data))] if is_whole and starts else found
+        # A match at the end of what was read may be longer.
+        ends = [m.span() for m in self._end.finditer(text) if is_end or m.end() < len(data)]
+        if self._begin is None:
+            bounds = [0, *(last for _, last in ends)]
+            return list(pairwise(bounds))
+        found, at, which = [], 0, 0
+        for first, after in begins:
+            if first < at:
+                continue
+            while which < len(ends) and ends[which][0] < after:
+                which += 1
+            if which == len(ends):
+                break
+            at = ends[which][1]
+            found.append((first, at))
+        return found
+
+
+class After:
+    """The action on a file all events of which are stored; it may be repeated."""
+
+    def __init__(self, action: str, options: Mapping[str, Any], access: Access) -> None:
+        self.action = action
+        self._target = str(options.get("move.after.process") or "")
+        self._is_kept = str(options.get("move.if.exist.mode") or "").lower() == "keep"
+        self._access = access
+
+    def check(self, source: str) -> None:
+        """Refuse to move files to the directory from which they are read."""
+        target = path_of(self._access, self._target)
+        if target == path_of(self._access, source):
+            raise MeshError(
+                "MESH-C131",
+                "source file can't be opened: move.after.process is the directory that is read",
+                hint="Name another directory.",
+            )
+
+    def perform(self, path: str, inode: int) -> None:
+        """Delete or move a file."""
+        if self.action == "delete":
+            os.unlink(path)
+        elif self.action == "move":
+            directory = path_of(self._access, self._target)
+            os.makedirs(directory, exist_ok=True)
+            target = os.path.join(directory, os.path.basename(path))
+            if self._is_kept and os.path.exists(target):
+                # The same name at each attempt.
+                name = uuid.uuid5(uuid.NAMESPACE_URL, f"{path}/{inode}/{os.stat(path).st_mtime_ns}")
+                stem, dot = os.path.splitext(target)
+                target = f"{stem}-{name}{dot}"
+            shutil.move(path, target)

@@ -1,0 +1,212 @@
+"""Tests of an app's sources, sinks and queries in one YAML file, played without a cluster.
+
+    app: orders.siddhi                     # beside the file, or the text itself
+    cases:
+    - name: a dear order leaves
+      send:
+      - {stream: Orders, payload: '{"event":{"item":"lamp","price":120.0}}'}
+      - {stream: Orders, event: {item: pen, price: 1.0}, at: 5 sec}
+      - {at: 10 min}                       # time passes
+      expect: {Dear: [{item: lamp, price: 120.0}]}
+      payloads: {Dear: ['{"event":{"item":"lamp","price":120.0}}']}
+      errors: []                           # a part of each reason why a payload can't be read
+
+A payload goes through the mapper of its stream's source, and an emitted event through that of its
+sink.  ``at`` is the time since the start of the case.  In a test of pytest:
+
+    @pytest.mark.parametrize("case", read(Path("orders.yaml")), ids=str)
+    def test_orders(case): case.check()
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import pyarrow as pa
+import yaml
+
+from mesh.connect.spec import Kind, Role, value_of
+from mesh.errors import MeshError
+from mesh.language.parser import parse_app
+from mesh.plan.bind import bind
+from mesh.plan.doors import door_of, make_mapper
+from mesh.testing import app_tests
+from mesh.testing.app_tests import TimedEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+#: Time at which each case starts: 2026-01-01.
+START_MS: Final = 1_767_225_600_000
+_STEP: Final = {"stream", "payload", "event", "at", "properties"}
+_CASE: Final = {"name", "send", "expect", "payloads", "errors"}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case of a file."""
+
+    name: str
+    #: Text of the app.
+    text: str
+    send: Sequence[Mapping[str, Any]] = ()
+    #: Events by stream.
+    expect: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    #: Payloads by stream of a sink: texts, bytes, or values that the payload is the JSON of.
+    payloads: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    errors: Sequence[str] | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def check(self) -> None:
+        """Raise ``AssertionError`` with the differences, if there are any."""
+        found = self.differences()
+        assert not found, "\n".join([f"{self.name}:", *found])
+
+    def differences(self) -> list[str]:
+        """The differences from what is expected.
+
+        Raises:
+            MeshError: the app or a step is invalid, or the app fails.
+        """
+        sources, sinks = _mappers(self.text)
+        events, reasons = self._events(sources)
+        sent = [one for one in events if one.stream]
+        found = [*sent, *app_tests.play(self.text, events)]
+        lines: list[str] = []
+        for stream, wanted in self.expect.items():
+            given = [_json(dict(one.event or {})) for one in found if one.stream == stream]
+            lines += _compared(f"{stream}, event", given, [_json(dict(one)) for one in wanted])
+        for stream, payloads in self.payloads.items():
+            if stream not in sinks:
+                raise _wrong(f'payloads of stream "{stream}", which has no sink')
+            mapper, schema = sinks[stream]
+            rows = [dict(one.event or {}) for one in found if one.stream == stream]
+            encoded = mapper.encode(pa.RecordBatch.from_pylist(rows, schema=schema))
+            given = [_as(wanted, data) for wanted, data in zip_longest(payloads, encoded)]
+            lines += _compared(f"{stream}, payload", given, [_shown(one) for one in payloads])
+        for number, (reason, part) in enumerate(zip_longest(reasons, self.errors or ()), 1):
+            if reason is None or part is None or part not in reason:
+                lines += _compared(f"error {number}", [reason or ""], [part or ""])
+        return lines
+
+    def _events(self, sources: Mapping[str, Any]) -> tuple[list[TimedEvent], list[str]]:
+        """The events of the steps, and the reasons against payloads that can't be read."""
+        at_ms, events, reasons = 0, list[TimedEvent](), list[str]()
+        for step in self.send:
+            if not isinstance(step, dict) or not set(step) <= _STEP:
+                raise _wrong(f"a step with other names than {', '.join(sorted(_STEP))}: {step}")
+            at_ms = _duration(step["at"]) if "at" in step else at_ms
+            stream, time_ms = str(step.get("stream") or ""), START_MS + at_ms
+            if "payload" in step:
+                if stream not in sources:
+                    raise _wrong(f'a payload for stream "{stream}", which has no source')
+                given = step["payload"]
+                payload = given if isinstance(given, bytes) else _text(given).encode()
+                properties = {str(k).lower(): str(v) for k, v in step.get("properties", {}).items()}
+                decoded = sources[stream].decode([payload], [properties])
+                reasons += [reason for _, _, reason in decoded.errors]
+                # Columns of the connector may follow those of the stream.
+                names = sources[f"{stream} names"]
+                events += [
+                    TimedEvent(time_ms, stream, {name: row[name] for name in names})
+                    for row in decoded.rows.to_pylist()
+                ]
+            else:
+                events.append(TimedEvent(time_ms, stream, step.get("event")))
+        return events, reasons
+
+
+def read(path: Path) -> list[Case]:
+    """The cases of a file.
+
+    Raises:
+        MeshError: MESH-U120 for a file that can't be read, MESH-U160 for one of another form.
+    """
+    try:
+        given: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(given, dict) or set(given) != {"app", "cases"}:
+            raise _wrong(f"{path} has other names than app and cases")
+        app = str(given["app"])
+        text = app if "\n" in app or ";" in app else (path.parent / app).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MeshError("MESH-U120", f'file "{path}" can\'t be read', detail=f"{error}.") from error
+    except yaml.YAMLError as error:
+        raise _wrong(f"{path} is no YAML: {error}") from error
+    cases = given["cases"]
+    for case in cases if isinstance(cases, list) else [None]:
+        if not isinstance(case, dict) or not {"name", "send"} <= set(case) <= _CASE:
+            raise _wrong(f"{path} has a case with other names than {', '.join(sorted(_CASE))}")
+    return [Case(text=text, **case) for case in cases]
+
+
+def _mappers(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Mappers of the first source and the first sink by stream; those of sinks with a schema."""
+    bound = bind(parse_app(text))
+    sources: dict[str, Any] = {}
+    sinks: dict[str, Any] = {}
+    for name, annotation in bound.stream_annotations:
+        if annotation.name.lower() not in ("source", "sink"):
+            continue
+        door, stream = door_of(annotation), bound.stream(name)
+        if door.role is Role.SOURCE and name not in sources:
+            sources[name], sources[f"{name} names"] = make_mapper(door, stream), stream.names
+        elif door.role is Role.SINK:
+            sinks.setdefault(name, (make_mapper(door, stream), stream.arrow))
+    return sources, sinks
+
+
+def _compared(what: str, found: Sequence[str], expected: Sequence[str]) -> list[str]:
+    lines = []
+    for number, (ours, wanted) in enumerate(zip_longest(found, expected), 1):
+        if ours != wanted:
+            said = what if what.startswith("error") else f"{what} {number}"
+            lines.append(f"{said}: {ours or 'nothing'}\n  expected: {wanted or 'nothing'}")
+    return lines
+
+
+def _as(wanted: Any, data: bytes | None) -> str:
+    """A payload as the expected one is shown."""
+    if data is None:
+        return ""
+    if isinstance(wanted, dict | list):
+        try:
+            return _json(orjson.loads(data))
+        except ValueError:
+            pass
+    return repr(data) if isinstance(wanted, bytes) else data.decode(errors="backslashreplace")
+
+
+def _shown(wanted: Any) -> str:
+    if isinstance(wanted, dict | list):
+        return _json(wanted)
+    return repr(wanted) if isinstance(wanted, bytes) else str(wanted)
+
+
+def _text(given: Any) -> str:
+    return given if isinstance(given, str) else _json(given)
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS, default=str).decode()
+
+
+def _duration(given: Any) -> int:
+    try:
+        return int(value_of(Kind.DURATION, str(given)))
+    except ValueError as error:
+        raise _wrong(f"at: {given} {error}") from error
+
+
+def _wrong(what: str) -> MeshError:
+    return MeshError(
+        "MESH-U160",
+        "the test is not of the form that 'mesh test' reads",
+        detail=f"{what}.",
+        hint="docs/cli.md has an example.",
+    )
