@@ -307,7 +307,7 @@ def test_the_profiles_have_a_database_and_metrics_of_the_whole_cluster(tmp_path:
         # A scrape is every 5 s.
         while True:
             with contextlib.suppress(OSError):
-                if [one["metric"]["node"] for one in asked("query?query=mesh_node_alive==1")]:
+                if [one["metric"]["node"] for one in asked("query?query=mesh_node_up==1")]:
                     break
             assert time.monotonic() < deadline_s, "Prometheus has no nodes"
             time.sleep(0.5)
