@@ -181,7 +181,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 		echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu it needs the package python3-venv." >&2; exit 1; }
 	@echo 'Installing into $(VENV) (the first time takes a few minutes, most of it for Spark) ...'
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@# As constraints too: before 23.3, pip takes the newest version of a package that another one requires with an extra.
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock -c requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@echo "Compiling native loops, and writing Spark's classes to an archive, so that sessions start faster ..."
 	@$(BIN)/python -m mesh.worker.prepare
