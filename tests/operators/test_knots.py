@@ -104,6 +104,48 @@ APPS = {
     "partition with (k of A) begin from A[v < 4] select k, v + 1 as v, t insert into B; "
     "from A#window.length(2) select k, v, t insert into O; end; "
     "from B select k, v, t insert into A;",
+    "a key that one query updates and another looks up": "@PrimaryKey('k') "
+    "define table T (k string, v int); from L select k, v update or insert into T on T.k == k; "
+    "from L join T on L.k == T.k select L.k as k, T.v, L.t insert into O; "
+    "from Q[not (T.k == k in T)] select k, v, 0L as t insert into O;",
+    "a key that is looked up before it is updated": "define table T (k string, v int); "
+    "from L join T on L.k == T.k select L.k as k, T.v, L.t insert into O; "
+    "from L[v > 1] select k, v insert into T;",
+    "a key with two parts": "@PrimaryKey('k', 'v') define table T (k string, v int, w int); "
+    "from R select k, w as v, w update or insert into T on T.k == k and T.v == v; "
+    "from L join T on L.k == T.k and L.v == T.v select L.k as k, T.w as v, L.t insert into O; "
+    "from Q join T on Q.k == T.k select Q.k as k, T.v, 1L as t insert into O;",
+    "a key that the update changes": "define table T (k string, v int); "
+    "from R select k, w as v insert into T; "
+    "from L join T on L.v == T.v select L.k as k, T.v, L.t insert into O; "
+    "from Q select k, v update T set T.v = 3 on T.v == v;",
+    "a query that counts in a table": "@PrimaryKey('k') define table T (k string, v int); "
+    "from R select k, w as v insert into T; from L join T on L.k == T.k "
+    "select L.k as k, T.v + 1 as v, L.t insert into A; "
+    "from L join T on L.k == T.k select L.k as k, T.v + 1 as v update T on T.k == k; "
+    "from A select k, v, t insert into O;",
+    "keys that are read by one attribute and written by another": ""
+    "define table T (k string, v int); from L select k, v insert into T; "
+    "from L[not (T.v == v in T)] select k, v, t insert into O; "
+    "from Q[((T.k == k and T.v == v) in T)] select k, v, 0L as t insert into O;",
+    "rows that two queries write by key": "define table T (k string, v int); "
+    "from L[not (T.k == k in T)] select k, v insert into T; "
+    "from R select k, w as v update T set T.v = v on T.k == k; "
+    "from Q[v > 3] delete T on T.k == k; "
+    "from L join T on L.k == T.k select L.k as k, T.v, L.t insert into O; "
+    "from Q[v == 1] select k insert into B; "
+    "from B join T select B.k as k, T.v, 2L as t insert into O;",
+    "rows with a key that two queries write": "@PrimaryKey('k') define table T (k string, v int); "
+    "from L[not (T.k == k in T)] select k, v insert into T; "
+    "from R select k, w as v update T set T.v = v on T.k == k; "
+    "from Q[v > 3] delete T on T.k == k; "
+    "from L join T on L.k == T.k select L.k as k, T.v, L.t insert into O; "
+    "from Q[v == 1] select k insert into B; "
+    "from B join T select B.k as k, T.v, 2L as t insert into O;",
+    "a key and a limit": "define table T (k string, v int); "
+    "from L select k, count() as n, v group by k insert into A; "
+    "from A select k, v insert into T; from Q select k, v delete T on T.k == k; "
+    "from L left outer join T on L.k == T.k select L.k as k, T.v, L.t limit 1 insert into O;",
     "timers of all kinds": "define trigger G at every 17 milliseconds; "
     "define table T (k string, v int); from G select 'a' as k, 3 as v insert into T; "
     "from L join T on L.k == T.k select L.k as k, T.v, L.t insert into O; "

@@ -14,6 +14,14 @@ from mesh.language.parser import parse_expression
 from mesh.language.syntax import Literal, find
 from mesh.operators.aggregations.settings import zone_of
 from mesh.operators.aggregations.tables import channels_in
+from mesh.operators.dataflow.accesses import (
+    KEPT,
+    accesses_of,
+    aggregation_access,
+    asked_tables,
+    table_access,
+    window_access,
+)
 from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.dataflow.bulk import BulkDataflow
 from mesh.operators.dataflow.cycles import collapse_cycles
@@ -37,13 +45,12 @@ from mesh.plan.bound import (
     BoundPattern,
     Insert,
     SourceKind,
-    TableCheck,
-    walk,
 )
-from mesh.plan.dependencies import expressions, handler_expressions, joined_aggregations
+from mesh.plan.dependencies import handler_expressions, joined_aggregations
+from mesh.plan.stores import stored_table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from mesh.language.syntax import Annotation
     from mesh.operators.base import Longs
@@ -52,14 +59,10 @@ if TYPE_CHECKING:
     from mesh.plan.bound import (
         BoundAggregation,
         BoundApp,
-        BoundExpression,
         BoundNamedWindow,
         BoundQuery,
         BoundTrigger,
     )
-
-#: Sources that queries look up rows in; they get no events from them.
-_KEPT = (SourceKind.TABLE, SourceKind.AGGREGATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,9 @@ class DataflowBuilder:
             for t in app.triggers
         ]
         self.parts += [self._window(window) for window in app.windows]
+        self._own_tables = {
+            table.schema.name: table for table in app.tables if stored_table_of(table) is None
+        }
         zone = zone_of(app.annotations)
         self._joined = joined_aggregations(app)
         self.parts += [self._aggregation(one, zone) for one in app.aggregations]
@@ -152,7 +158,7 @@ class DataflowBuilder:
             work = self.windows[name] = NamedWindowNode(definition, timer)
             return work
 
-        access = StateAccess(_window(name), f"window-{name}", True)
+        access = StateAccess(window_access(name), f"window-{name}", True)
         return DataflowNode(
             f"window-{name}", (window_input(name),), (name,), make, accesses=(access,)
         )
@@ -167,7 +173,7 @@ class DataflowBuilder:
             )
             return work
 
-        reads = _asked(handler_expressions(definition.input.handlers))
+        reads = asked_tables(handler_expressions(definition.input.handlers))
         own = f"aggregation-{name}"
         tables = channels_in((definition,))
         return DataflowNode(
@@ -176,18 +182,18 @@ class DataflowBuilder:
             (*((f"!{stream}",) if fault is not None else ()), FAILED, *tables),
             make,
             accesses=(
-                StateAccess(_aggregation(name), own, True),
-                *(StateAccess(_table(table), own, False) for table in reads),
+                StateAccess(aggregation_access(name), own, True),
+                *(StateAccess(table_access(table), own, False) for table in reads),
             ),
         )
 
     def _query(self, name: str, query: BoundQuery, inside: str) -> DataflowNode:
         channels = {
-            f"{inside}{stream}": stream for stream, kind in query.inputs if kind not in _KEPT
+            f"{inside}{stream}": stream for stream, kind in query.inputs if kind not in KEPT
         }
         channel, leaves = self._channel(query, inside)
         written = (channel,) if channel else self.tables.channels(query.target.name)
-        accesses = _accesses(name, query, inside)
+        accesses = accesses_of(name, query, inside, self._own_tables)
         reads = dict.fromkeys(channels.values())
         faults = tuple(f"!{s}" for s in reads if s in self._faults)
         return DataflowNode(
@@ -202,8 +208,7 @@ class DataflowBuilder:
                 self._faults,
             ),
             accesses=accesses,
-            is_stepwise=has_conflicts(accesses)
-            or (isinstance(query.input, BoundJoin) and is_stepwise(query.input)),
+            is_stepwise=isinstance(query.input, BoundJoin) and is_stepwise(query.input),
             singles=_singles(query, inside),
         )
 
@@ -242,7 +247,7 @@ class DataflowBuilder:
             stream: f"{inside}{stream}"
             for query in partition.queries
             for stream, kind in query.inputs
-            if kind is not SourceKind.INNER and kind not in _KEPT
+            if kind is not SourceKind.INNER and kind not in KEPT
         }
         keys = {key.stream: key for key in partition.keys if key.stream in outer}
         purge = _purge(partition.annotations)
@@ -272,9 +277,11 @@ class DataflowBuilder:
                 for stream, channel in outer.items()
             },
             accesses=tuple(
-                StateAccess(_table(table), name, False)
+                StateAccess(table_access(table), name, False)
                 for key in partition.keys
-                for table in _asked(e for e in (key.value, *(r.condition for r in key.ranges)) if e)
+                for table in asked_tables(
+                    e for e in (key.value, *(r.condition for r in key.ranges)) if e
+                )
             ),
         )
         return Scope(name, (entrance, *queries))
@@ -311,7 +318,7 @@ def _whole(region: Scope) -> DataflowNode:
     """A partition as one node: in bulk, unless its queries form a cycle or have conflicts."""
     entrance, *queries = region.nodes
     order = topological_order(queries)
-    accesses = tuple(replace(t, by=None) for node in region.nodes for t in node.accesses)
+    accesses = tuple(replace(t, by=None, keys=()) for node in region.nodes for t in node.accesses)
     steps = has_conflicts(accesses) or any(node.is_stepwise for node in region.nodes)
     inner = {channel for node in queries for channel in node.reads}
     written = (channel for node in region.nodes for channel in node.writes)
@@ -341,47 +348,8 @@ def _singles(query: BoundQuery, inside: str) -> tuple[str, ...]:
     return tuple(
         f"{inside}{side.schema.name}"
         for side in sides
-        if side.window is None and side.kind not in (*_KEPT, SourceKind.WINDOW)
+        if side.window is None and side.kind not in (*KEPT, SourceKind.WINDOW)
     )
-
-
-def _accesses(name: str, query: BoundQuery, inside: str) -> tuple[StateAccess, ...]:
-    """The state outside of events that a query reads and writes."""
-    found = [StateAccess(_table(table), name, False) for table in _asked(expressions(query))]
-    source, action = query.input, query.action
-    if isinstance(source, BoundJoin):
-        for side, other in ((source.left, source.right), (source.right, source.left)):
-            if side.kind in _KEPT:
-                continue
-            # Without a window, only events look up the other side, timers do not.
-            by = (f"{inside}{side.schema.name}",) if side.window is None else None
-            if other.kind is SourceKind.TABLE:
-                found.append(StateAccess(_table(other.schema.name), name, False, by))
-            elif other.kind is SourceKind.WINDOW:
-                found.append(StateAccess(_window(other.schema.name), name, False, by))
-            elif other.kind is SourceKind.AGGREGATION:
-                found.append(StateAccess(_aggregation(other.schema.name), name, False, by))
-    assert not isinstance(action, Answer), "an app's queries answer nobody"
-    if not isinstance(action, Insert) or action.kind is SourceKind.TABLE:
-        found.append(StateAccess(_table(action.target.name), name, True))
-    return tuple(dict.fromkeys(found))
-
-
-def _asked(roots: Iterable[BoundExpression]) -> list[str]:
-    """The tables of ``in`` conditions."""
-    return [part.table for root in roots for part in walk(root) if isinstance(part, TableCheck)]
-
-
-def _table(name: str) -> str:
-    return f"table {name}"
-
-
-def _window(name: str) -> str:
-    return f"window {name}"
-
-
-def _aggregation(name: str) -> str:
-    return f"aggregation {name}"
 
 
 def _purge(annotations: Sequence[Annotation]) -> PurgePolicy | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mesh.operators.dataflow.graph import Emitted
+from mesh.operators.dataflow.graph import Emitted, has_conflicts
 from mesh.operators.dataflow.ordered import BulkStage, OrderedStage
 from mesh.operators.dataflow.topology import Topology
 
@@ -40,7 +40,7 @@ class BulkDataflow:
         self._topology = Topology(nodes)
         self._stages = [
             OrderedStage(nodes, stage, self._topology)
-            if len(stage) > 1 or nodes[stage[0]].is_stepwise
+            if len(stage) > 1 or _is_ordered(nodes[stage[0]])
             else BulkStage(nodes, stage, self._topology)
             for stage in stages
         ]
@@ -72,6 +72,11 @@ class BulkDataflow:
                 if channel in self._outputs:
                     leaving.append((channel, events))
         return _in_sequence(leaving)
+
+
+def _is_ordered(node: DataflowNode) -> bool:
+    """Whether the order of a node's own events and timers matters beyond its input's."""
+    return node.is_stepwise or has_conflicts(node.accesses)
 
 
 def _in_sequence(leaving: Sequence[tuple[str, EventBatch]]) -> list[Emitted]:

@@ -1,4 +1,4 @@
-"""Input of an ordered stage: chunks in the total order, the time between them, and conflicts.
+"""Input of an ordered stage: chunks in the total order, and the time between them.
 
 A position in the total order is (order, clock, path).
 """
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh.operators.base import Timeline, join
-from mesh.operators.dataflow.graph import chunk_starts, has_conflicts
+from mesh.operators.dataflow.graph import chunk_starts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from mesh.operators.base import EventBatch
-    from mesh.operators.dataflow.graph import DataflowNode, Outputs, StateAccess
+    from mesh.operators.base import EventBatch, Longs
+    from mesh.operators.dataflow.graph import Outputs
 
 #: A position in the total order: order, clock and path.
 Key = tuple[int, int, int]
@@ -65,8 +65,15 @@ class ChunkQueue:
 
     def runs(self, at: int) -> Iterator[tuple[Cause, int]]:
         """From a chunk on, the causes in order, each with the end of its consecutive chunks."""
-        for end in self._ends[bisect_left(self._ends, at + 1) :]:
+        for number in range(bisect_left(self._ends, at + 1), len(self._ends)):
+            end = self._ends[number]
             yield self._runs[self._source[end - 1]][0], end
+
+    def inputs(self) -> Iterator[tuple[Cause, EventBatch, Longs]]:
+        """Each run with its cause; int64[n], of each of its events the number of the chunk."""
+        for number, (cause, events) in enumerate(self._runs):
+            own = np.flatnonzero(self._source == number)
+            yield cause, events, np.repeat(own, self._stop[own] - self._start[own])
 
     def take(self, at: int, stop: int) -> dict[Cause, list[EventBatch]]:
         """The events of consecutive chunks, by cause."""
@@ -161,55 +168,6 @@ class TimeCursor:
             self.passed(last)
         clocks_ms = timeline.clocks_ms[first - timeline.first : stop]
         return replace(timeline, first=first, clocks_ms=clocks_ms, now_ms=now_ms)
-
-
-class ConflictTable:
-    """Table of conflicting causes: one writes state that the other reads or writes.
-
-    ``order``: the nodes of the stage; ``reads``: by channel, the nodes that read it.
-    """
-
-    def __init__(
-        self,
-        nodes: Sequence[DataflowNode],
-        order: Sequence[int],
-        reads: Mapping[str, Sequence[int]],
-    ) -> None:
-        self._nodes = nodes
-        self._reads = reads
-        self._found: dict[Cause, tuple[frozenset[StateAccess], bool]] = {}
-        causes: dict[Cause, tuple[frozenset[StateAccess], bool]] = {
-            (number, channel): self._of(number, channel)
-            for number in order
-            for channel in (None, *nodes[number].reads)
-        }
-        self._commutes = {
-            (one, other): not causes[one][1]
-            and not causes[other][1]
-            and not has_conflicts(causes[one][0] | causes[other][0])
-            for one in causes
-            for other in causes
-        }
-
-    def _of(self, number: int, channel: str | None) -> tuple[frozenset[StateAccess], bool]:
-        """All accesses that an event of ``channel`` at a node causes; whether one is stepwise."""
-        known = self._found.get((number, channel))
-        if known is None:
-            node = self._nodes[number]
-            accesses, steps = set(node.accesses_by(channel)), node.is_stepwise
-            for outlet in node.outlets(channel):
-                for reader in self._reads.get(outlet, ()):
-                    if reader == number:
-                        continue
-                    further, also = self._of(reader, outlet)
-                    accesses |= further
-                    steps = steps or also
-            known = self._found[number, channel] = frozenset(accesses), steps
-        return known
-
-    def commutes_with(self, cause: Cause, group: Collection[Cause]) -> bool:
-        """Whether ``cause``, any number of times, may be reordered with all of ``group``."""
-        return self._commutes[cause, cause] and all(self._commutes[cause, other] for other in group)
 
 
 class OutputBuffer:

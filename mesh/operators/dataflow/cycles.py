@@ -135,5 +135,7 @@ def _cyclic_node(nodes: Sequence[DataflowNode]) -> DataflowNode:
         tuple(dict.fromkeys(channel for node in nodes for channel in node.reads)),
         writes,
         maker,
-        accesses=tuple(replace(access, by=None) for node in nodes for access in node.accesses),
+        accesses=tuple(
+            replace(access, by=None, keys=()) for node in nodes for access in node.accesses
+        ),
     )

@@ -72,13 +72,17 @@ class StateAccess:
     """Read or write access of a node to a table or a named window.
 
     ``who``: the name of the node. ``by``: the channels whose events cause it; None: every event
-    does, and timers.
+    does, and timers. ``keys``: (attribute of the table, attribute of the causing event) that are
+    equal in all rows which it reads or writes; empty: any rows. ``reorders``: whether a write at
+    another time may change the order in which the rows of the table are listed.
     """
 
     thing: str
     who: str
     changes: bool
     by: tuple[str, ...] | None = None
+    keys: tuple[tuple[str, str], ...] = ()
+    reorders: bool = True
 
     def conflicts_with(self, other: StateAccess) -> bool:
         """Whether the sequence of the two accesses matters: one of them writes.

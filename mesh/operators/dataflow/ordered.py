@@ -2,7 +2,8 @@
 
 Such queries read tables or named windows that others of them write. An ordered stage sorts its
 input into the total order and splits it into chunks. Consecutive chunks without a read/write
-conflict are processed as one batch: all read a table, say, or one query adds all of them to it.
+conflict are processed as one batch: all read a table, one query adds all of them to it, or what
+they read and write are rows of different keys.
 Conflicting chunks and timers are processed one at a time, depth first, as in
 ``StepwiseDataflow``.
 """
@@ -11,15 +12,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mesh.operators.base import Timeline, with_timer_path
-from mesh.operators.dataflow.chunk_queue import ChunkQueue, ConflictTable, OutputBuffer, TimeCursor
+from mesh.operators.dataflow.chunk_queue import ChunkQueue, OutputBuffer, TimeCursor
+from mesh.operators.dataflow.conflicts import ConflictTable, Order
 from mesh.operators.dataflow.depth_first import REPEATS_MAX, DepthFirst
 from mesh.operators.dataflow.topology import readers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mesh.operators.base import EventBatch
+    from mesh.operators.base import EventBatch, Longs
     from mesh.operators.dataflow.chunk_queue import Cause, Key
     from mesh.operators.dataflow.graph import DataflowNode, Outputs
     from mesh.operators.dataflow.topology import Topology
@@ -111,6 +115,8 @@ class OrderedStage:
         }
         self._walker = DepthFirst(nodes, reads, topology.timers, topology=topology)
         self._conflicts = ConflictTable(nodes, order, reads)
+        #: Of the queue that is being processed, once it is needed.
+        self._barriers: Longs | None = None
 
     def begin(self, flowing: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """Start the app in the nodes, and return their output."""
@@ -132,6 +138,7 @@ class OrderedStage:
         given = arriving(self._nodes, self._order, self._topology, flowing)
         pieces = ChunkQueue([(cause, run) for cause, runs in given for run in runs])
         times = TimeCursor(timeline)
+        self._barriers = None
         at = 0
         while at < len(pieces):
             stop = self._together(pieces, at, times)
@@ -153,13 +160,18 @@ class OrderedStage:
     def _together(self, pieces: ChunkQueue, at: int, times: TimeCursor) -> int:
         """The end of the chunks from ``at`` on that may go together; ``at`` if none may."""
         group: set[Cause] = set()
-        stop = at
+        stop, limit = at, len(pieces)
         for cause, end in pieces.runs(at):
             if cause not in group:
-                if not self._conflicts.commutes_with(cause, group):
+                order = self._conflicts.order(cause, group)
+                if order is Order.WHOLE:
                     break
+                if order is Order.BY_KEY:
+                    limit = self._until_repeat(pieces, at)
                 group.add(cause)
-            stop = end
+            stop = min(end, limit)
+            if stop == limit:
+                break
         times.is_bound = stop < len(pieces)
         if stop == at:
             return at
@@ -175,6 +187,12 @@ class OrderedStage:
                     break
                 group.add((number, None))
         return pieces.clean(at, stop, bound, times) if times.is_bound else stop
+
+    def _until_repeat(self, pieces: ChunkQueue, at: int) -> int:
+        """The end of the chunks from ``at`` on without one that has to follow another of them."""
+        if self._barriers is None:
+            self._barriers = self._conflicts.barriers(pieces)
+        return int(np.searchsorted(self._barriers, at))
 
     def _due(self, times: TimeCursor) -> list[tuple[Key, int]]:
         """The timers that fire in this run, by their positions."""
