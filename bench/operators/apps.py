@@ -152,4 +152,20 @@ MEASURED: Final = (
         # The engine checks all sessions for each event.
         {100: 0.5, 10_000: 5.0},
     ),
+    Measured(
+        "table updated and joined by key",
+        f"{_STREAM}@PrimaryKey('deviceID') define table T (deviceID long, temp double); "
+        "from TempStream select deviceID, temp update or insert into T on T.deviceID == deviceID; "
+        "from TempStream join T on TempStream.deviceID == T.deviceID "
+        "select TempStream.deviceID as deviceID, T.temp as t insert into Out;",
+        # A batch ends where a key repeats.
+        {100: 0.01, 10_000: 0.12},
+    ),
+    Measured(
+        "duplicates removed by a table",
+        f"{_STREAM}@PrimaryKey('deviceID') define table T (deviceID long, temp double); "
+        "from TempStream[not (T.deviceID == deviceID in T)] select deviceID, temp insert into T; "
+        "from TempStream[temp > 100.0] select deviceID insert into Out;",
+        {100: 0.04, 10_000: 0.35},
+    ),
 )

@@ -102,7 +102,7 @@ class ConflictTable:
         return found
 
     def order(self, cause: Cause, group: Collection[Cause]) -> Order:
-        """The part that matters of the order of ``cause``, any number of times, and of ``group``."""
+        """The part that matters of the order of ``cause``, any number of times, and ``group``."""
         orders = {self._orders[cause, other] for other in (cause, *group)}
         if Order.WHOLE in orders:
             return Order.WHOLE
