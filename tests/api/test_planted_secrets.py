@@ -17,6 +17,7 @@ from mesh.testing.cluster import MeshCluster, Outside
 from tests.support.permissions import PASSWORDS, SHOP, write_accounts
 from tests.support.planted import (
     Planted,
+    address,
     look_at_answers,
     look_at_command_lines,
     look_at_debug,
@@ -102,13 +103,3 @@ def test_planted_secrets_are_not_in_logs_streams_command_lines_or_answers(tmp_pa
     for path in (*(tmp_path / "run").glob("*.log"), cluster.nats.log):
         planted.look(f"log {path.name}", path.read_bytes())
     assert planted.seen == []
-
-
-async def address(outside: Outside) -> str:
-    """The URL of the manager."""
-
-    def found() -> str | None:
-        nodes = outside.view.snapshot().nodes
-        return next((n.value.address for n in nodes if n.value.id == "m1"), None)
-
-    return f"http://{await outside.until('an address', found)}"

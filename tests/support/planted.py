@@ -21,6 +21,8 @@ from mesh.cli.commands import app
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
+    from mesh.testing.cluster import Outside
+
 _URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
 _ENCODED: Final = re.compile(rb"[A-Za-z0-9+/_-]{12,}={0,2}")
 
@@ -70,6 +72,16 @@ async def look_at_streams(planted: Planted, js: JetStreamContext, least: int) ->
     assert read > least
 
 
+def look_at_files(planted: Planted, directory: Path, least: int) -> None:
+    """Every file below a directory."""
+    read = 0
+    for path in directory.rglob("*"):
+        if path.is_file():
+            read += 1
+            planted.look(f"file {path.relative_to(directory)}", path.read_bytes())
+    assert read > least
+
+
 def look_at_answers(planted: Planted, api: str, auth: tuple[str, str]) -> None:
     names = {
         "app": "Spy", "node": "w1", "id": "1", "kind": "User", "unknown": "x", "resource": "x",
@@ -108,3 +120,13 @@ def plant(directory: Path, password: str, database: str, client_secret: str) -> 
         "MESH_OIDC_ISSUER": "https://127.0.0.1:1", "MESH_OIDC_AUDIENCE": "mesh",
         "MESH_OIDC_CLIENT_ID": "pages", "MESH_OIDC_CLIENT_SECRET_FILE": str(secret),
     }  # fmt: skip
+
+
+async def address(outside: Outside) -> str:
+    """The URL of the manager."""
+
+    def found() -> str | None:
+        nodes = outside.view.snapshot().nodes
+        return next((n.value.address for n in nodes if n.value.id == "m1"), None)
+
+    return f"http://{await outside.until('an address', found)}"
