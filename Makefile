@@ -9,8 +9,8 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 # How long random messages are played.
 FUZZ_MINUTES ?= 10
-# Processes that share the tests.
-JOBS ?= 2
+# Processes that share the tests; many of these wait for servers, so that two cores serve three.
+JOBS ?= 3
 # Tests of a group stay in one process, and the groups start in the order of tests/support/groups.py.
 LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
@@ -42,7 +42,7 @@ up down logs images: export COMPOSE_PROFILES := $(PROFILES)
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
-	@echo 'make test    lint, types, import rules and the default tests, in some 20 minutes on two cores; JOBS=4 on more'
+	@echo 'make test    lint, types, import rules and the default tests, in some 8 minutes on two cores; JOBS=6 on more'
 	@echo 'make test-ci           the same with the thorough tests, as continuous integration runs it (tests/TIERS.md)'
 	@echo 'make test-all          the same with the extended tests as well'
 	@echo 'make test ARGS="-m long"   the tests that put load on a cluster for minutes, which neither of them runs'
@@ -84,6 +84,8 @@ test: $(STAMP)
 	test $$tests -eq 0 -a $$lint -eq 0
 
 test-ci: TIER = -m 'not long and not extended and not docker'
+# The thorough tests put more load on each core.
+test-ci: JOBS = 2
 test-ci: test
 
 test-all: TIER = -m 'not long and not docker'

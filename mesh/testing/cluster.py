@@ -127,6 +127,7 @@ class Outside:
         client: Client,
         view: ClusterView,
         channels: ChannelSettings | None = None,
+        nats: NatsSettings | None = None,
     ) -> None:
         self.processes = processes
         self.client = client
@@ -134,7 +135,7 @@ class Outside:
         self.view = view
         assert client.connected_url is not None, "a test looks at a mesh that it is connected to"
         settings = Settings(
-            nats=NatsSettings(url=client.connected_url.geturl()),
+            nats=nats or NatsSettings(url=client.connected_url.geturl()),
             channels=channels or ChannelSettings(),
             functions=FunctionSettings(python=True),
         )
@@ -196,7 +197,7 @@ class View(Outside):
     """The same, of a ``MeshCluster``."""
 
     def __init__(self, cluster: MeshCluster, client: Client, view: ClusterView) -> None:
-        super().__init__(cluster, client, view, cluster.channels)
+        super().__init__(cluster, client, view, cluster.channels, cluster.settings("manager"))
         self.cluster = cluster
         #: Connections that publish events, and that ask tables and windows of apps.
         self.publisher = self.asker = client
