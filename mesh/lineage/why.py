@@ -23,7 +23,7 @@ from mesh.lineage.replay import GroupReplay, events_of
 from mesh.model import names
 from mesh.model.app import GroupKind
 from mesh.model.cluster import Assignment
-from mesh.model.lineage import Budget, Cause
+from mesh.model.lineage import RUN_COST, Budget, Cause
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE, InstanceIO, js_stream_of
 from mesh.spark.routes import positioned_routes
 from mesh.spark.sink_rows import ARROW_TYPE, POSITION_COLUMN
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.jetstream.log_reader import LogMessage
+    from mesh.lineage.contributors import Bools
     from mesh.lineage.replay import Events, Row
     from mesh.model.app import Channel, GroupSpec
     from mesh.model.cluster import AppRecord
@@ -251,7 +252,7 @@ class Lineage:
     async def _of_stateful(self, made: Cause, origin: _Origin, stored_ms: int) -> Cause:
         """An event with all inputs without which it would be another one."""
         self._budget.replays -= 1
-        if self._budget.replays < 0:
+        if self._budget.replays < 0 or self._budget.work <= 0:
             return _noted(made, origin, "Not recomputed: the answer would take too much work.")
         number = int(origin.part)
         io = self._io_of_partition(origin.group, number)
@@ -288,7 +289,12 @@ class Lineage:
         self, made: Cause, origin: _Origin, replay: GroupReplay, row: Row, note: str
     ) -> Cause:
         wanted = replay.holds(row, replay.rows())
-        found, by_sets, is_whole = inputs_of(len(replay), lambda mask: replay.is_held(wanted, mask))
+
+        def is_held(mask: Bools) -> bool:
+            self._budget.work -= int(mask.sum()) + RUN_COST
+            return replay.is_held(wanted, mask)
+
+        found, by_sets, is_whole = inputs_of(len(replay), is_held)
         notes = [
             note, _BY_SETS if by_sets else "", "" if is_whole else _IN_PREFIX,
             "" if found else _NONE,

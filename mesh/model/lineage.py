@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,10 @@ class Cause:
     note: str = ""
 
 
+#: What the start of a run takes, in events that a run processes in that time.
+RUN_COST: Final = 3_000
+
+
 @dataclass(slots=True)
 class Budget:
     """Work that one answer may still take."""
@@ -36,6 +40,9 @@ class Budget:
     messages: int = 200_000
     #: Events that are explained by recomputing a group.
     replays: int = 40
+    #: Events that recomputations may run, ``RUN_COST`` for each run among them.  The event that is
+    #: asked about is explained in any case.
+    work: int = 30_000_000
     #: Events of the answer.
     events: int = 500
     #: By (stream, sequence, index): events that were explained already.

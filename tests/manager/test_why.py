@@ -80,6 +80,11 @@ def test_an_event_is_traced_through_filters_windows_and_patterns(
         told = await Lineage(have.client, edited).why("Shown", first)
         assert (told.group, told.inputs) == ("shown", ())
         assert "with an earlier text" in told.note
+        # Work is bounded: the nearest group is recomputed, and those before it are named.
+        short = await Lineage(have.client, one.record, Budget(work=1)).why("Shown", first)
+        (nearest,) = short.inputs
+        assert [c.event for c in nearest.inputs] == [c.event for c in rise.inputs]
+        assert all("too much work" in c.note and not c.inputs for c in nearest.inputs)
         # What retention has taken is named, and nothing is guessed.
         await have.client.jetstream().purge_stream("mesh-Pair-Numbers", seq=4)
         cut = await Lineage(have.client, one.record, Budget()).why("Shown", first)
