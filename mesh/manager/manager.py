@@ -52,14 +52,14 @@ from mesh.logs import fields
 from mesh.manager.autoscaling import Autoscaling
 from mesh.manager.folder import AppsFolder
 from mesh.manager.service import ManagerService
-from mesh.manager.supervision import supervised
+from mesh.manager.supervision import Restarting, supervised
 from mesh.manager.tracing import Tracer, open_tracer
 from mesh.model import codec, names
 from mesh.model.cluster import NodeRecord, Role
 from mesh.signals import signalled
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
     from anyio.abc import TaskGroup
     from nats.aio.client import Client
@@ -296,21 +296,36 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         advisories = Advisories(client, view, journal, lambda: manager.leads, copies)
         ends.push_async_callback(advisories.stop)
         await advisories.start()
-        works = {"heartbeats": manager.beat, "leadership": manager.lead, "sweeps": manager.sweep}
-        works["history"] = service.telemetry.run
-        works["survey"] = partial(service.telemetry.survey, client, lambda: manager.leads)
-        scaling = Autoscaling(service, journal.note, clock, acts=settings.manager.autoscale)
-        works["autoscaler"] = partial(scaling.run, lambda: manager.leads)
-        works["verification"] = partial(
-            service.verification.run, journal.note, lambda: manager.leads
-        )
-        works["copies"] = copies.watch
-        if settings.manager.apps_dir:
-            path, variables = Path(settings.manager.apps_dir), settings.manager.apps_variables
-            folder = AppsFolder(path, service, journal.note, name, variables)
-            works["folder of apps"] = folder.watch
-        async with supervised(works, {**view.tasks, **journal.tasks}):
+        async with supervised(_works(manager, service, copies), {**view.tasks, **journal.tasks}):
             yield manager, service
+
+
+def _works(
+    manager: Manager, service: ManagerService, copies: Copies
+) -> dict[str, Callable[[], Awaitable[Any]]]:
+    """The tasks of a manager by name; a fault of those that lead nothing ends no leadership."""
+
+    def leads() -> bool:
+        return manager.leads
+
+    settings, note = manager.settings.manager, manager.journal.note
+    scaling = Autoscaling(service, note, manager.clock, acts=settings.autoscale)
+    observers: dict[str, Callable[[], Awaitable[Any]]] = {
+        "sweeps": manager.sweep,
+        "history": service.telemetry.run,
+        "survey": partial(service.telemetry.survey, manager.client, leads),
+        "autoscaler": partial(scaling.run, leads),
+        "verification": partial(service.verification.run, note, leads),
+        "copies": copies.watch,
+    }
+    if settings.apps_dir:
+        path, variables = Path(settings.apps_dir), settings.apps_variables
+        observers["folder of apps"] = AppsFolder(path, service, note, manager.id, variables).watch
+    return {
+        "heartbeats": manager.beat,
+        "leadership": manager.lead,
+        **{name: Restarting(name, work) for name, work in observers.items()},
+    }
 
 
 async def run(settings: Settings, serve: Serve) -> None:

@@ -12,7 +12,7 @@ from mesh.jetstream.connection import close, connect
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
 from mesh.manager.service import ManagerService
-from mesh.manager.supervision import supervised
+from mesh.manager.supervision import Restarting, supervised
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,5 +41,6 @@ async def observing(settings: Settings) -> AsyncIterator[ManagerService]:
         service = ManagerService(client, view, settings, clock, notes=journal)
         # Questions of NATS clients are answered by managers.
         ends.push_async_callback(service.queries.stop)
-        async with supervised({"history": service.telemetry.run}, {**view.tasks, **journal.tasks}):
+        history = Restarting("history", service.telemetry.run)
+        async with supervised({history.name: history}, {**view.tasks, **journal.tasks}):
             yield service

@@ -1,14 +1,21 @@
-"""Supervision of long-running tasks: one that ends unasked ends the process, with an error."""
+"""Supervision of long-running tasks: one that ends unasked ends the process, with an error.
+
+A task without which the process still does its job is a ``Restarting`` one: a failure is logged,
+and it starts again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from mesh.clock import Clock, SystemClock
+from mesh.control.retries import Retries
 from mesh.errors import MeshError
 from mesh.logs import fields
 
@@ -16,6 +23,35 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 log = logging.getLogger(__name__)
+
+#: The first rest of a task that failed, and the longest, seconds.
+_REST_S: Final = 1.0
+_REST_MAX_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Restarting:
+    """A task that starts again after it failed or returned, with longer and longer rests."""
+
+    name: str
+    work: Callable[[], Awaitable[Any]]
+    clock: Clock = field(default_factory=SystemClock)
+    rest_s: float = _REST_S
+
+    async def __call__(self) -> None:
+        """Run the task without end."""
+        retries = Retries(self.rest_s, _REST_MAX_S)
+        while True:
+            retries = retries.running(self.clock.monotonic_s())
+            failure: Exception | None = None
+            try:
+                await self.work()
+            except Exception as error:
+                failure = error
+            retries = retries.failed(self.clock.monotonic_s())
+            extra = fields(task=self.name, again_in_s=retries.rest_s)
+            log.error("task failed and starts again", extra=extra, exc_info=failure)
+            await asyncio.sleep(retries.rest_s)
 
 
 @asynccontextmanager

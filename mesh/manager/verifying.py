@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.blob_store import BlobStore
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.desired_state import DesiredState
+    from mesh.model.cluster import AppRecord
     from mesh.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -82,10 +83,9 @@ class Verification:
             MeshError: MESH-A404 for an app that is not deployed, MESH-A503 when NATS does not
                 answer.
         """
-        self._desired.get(app)
         with self._turns.turn(), refusals():
             async with self._turn:
-                return await self._look(app)
+                return await self._look(self._desired.get(app).value)
 
     async def run(self, note: Callable[[JournalEntry], None], leads: Callable[[], bool]) -> None:
         """Verify all apps again and again, without end; the leader notes new faults."""
@@ -95,15 +95,16 @@ class Verification:
 
     async def round(self, note: Callable[[JournalEntry], None] | None) -> None:
         """Verify each app that runs, with pauses; ``note`` takes faults that are new."""
-        records = [seen.value for seen in self._view.snapshot().apps]
-        self.found = _kept(self.found, {record.spec.name for record in records})
-        self._last = _kept(self._last, {record.spec.name for record in records})
-        for record in records:
-            app = record.spec.name
-            if record.deleting or record.held:
+        apps = [seen.value.spec.name for seen in self._view.snapshot().apps]
+        self.found = _kept(self.found, set(apps))
+        self._last = _kept(self._last, set(apps))
+        for app in apps:
+            # Read for each app: others may be undeployed during a round.
+            record = self._desired.record(app)
+            if record is None or record.deleting or record.held:
                 continue
             try:
-                found = tuple(await self._look(app))
+                found = tuple(await self._look(record))
             # It is tried again in the next round.
             except (TimeoutError, NatsError, OSError, KeyError, ValueError) as error:
                 log.debug("app not verified", extra=fields(app=app, error=error))
@@ -117,9 +118,8 @@ class Verification:
                     note(JournalEntry(f"found {one.kind} in {one.where}", one.text, app=app))
             await asyncio.sleep(len(list(channels.js_streams(record.spec))) / STREAMS_PER_S)
 
-    async def _look(self, app: str) -> Sequence[Finding]:
+    async def _look(self, record: AppRecord) -> Sequence[Finding]:
         snapshot = self._view.snapshot()
-        record = self._desired.get(app).value
         now_s = self._clock.wall_ms() / 1000
         return findings(
             await evidence.collect(

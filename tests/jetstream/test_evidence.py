@@ -243,3 +243,31 @@ def test_the_background_believes_what_it_sees_twice(nats_server: NatsServer) -> 
     asyncio.run(scene())
     (entry,) = noted
     assert (entry.app, entry.text) == ("Twice", "found input-lost in sums.0")
+
+
+def test_an_app_that_goes_during_a_round_is_passed_over(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    collect = evidence.collect
+
+    async def scene() -> None:
+        settings = Settings(nats=NatsSettings(url=nats_server.url), channels=SETTINGS)
+        async with running(settings) as (manager, service):
+
+            async def undeploy_the_other(*args: Any) -> Any:
+                looked.append(args[2].spec.name)
+                if len(looked) == 1:
+                    (other,) = {"First", "Second"} - set(looked)
+                    await service.undeploy(other)
+                    while service.record(other) is not None:
+                        await manager.view.changed(manager.view.version, 0.2)
+                return await collect(*args)
+
+            for name in ("First", "Second"):
+                await service.deploy(TEXT.format(name=name))
+            monkeypatch.setattr(evidence, "collect", undeploy_the_other)
+            await service.verification.round(None)
+
+    asyncio.run(scene())
+    assert len(looked) == 1

@@ -18,7 +18,7 @@ from mesh.jetstream import apply
 from mesh.jetstream.watch import ClusterView
 from mesh.manager.manager import Manager, running
 from mesh.manager.nodes import node_views
-from mesh.manager.supervision import supervised
+from mesh.manager.supervision import Restarting, supervised
 from mesh.model import names
 from mesh.model.cluster import AppRecord, LeaseRecord, NodeRecord, Role
 from mesh.plan.build import plan
@@ -210,6 +210,30 @@ def test_an_api_that_returns_ends_the_process_with_an_error() -> None:
 
     with pytest.raises(MeshError, match='"API" has ended'):
         asyncio.run(run())
+
+
+def test_a_task_that_leads_nothing_starts_again_when_it_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    runs = []
+
+    async def run() -> None:
+        restarted = asyncio.Event()
+
+        async def survey() -> None:
+            runs.append("survey")
+            if len(runs) == 1:
+                raise ZeroDivisionError
+            if len(runs) > 2:
+                restarted.set()
+                await asyncio.get_running_loop().create_future()
+
+        async with supervised({"survey": Restarting("survey", survey, rest_s=0.0)}):
+            await restarted.wait()
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+    assert runs == ["survey"] * 3
+    assert [r.levelname for r in caplog.records if "starts again" in r.message] == ["ERROR"] * 2
 
 
 def test_works_end_with_the_body() -> None:
