@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from mesh.model.cluster import NodeRecord
 
 
-#: The kernel walks all pages of a process to tell its memory: some milliseconds for each.
-_MEMORY_EVERY_S: Final = 10.0
+#: Interval of looks at memory and at the process table.  The kernel walks all pages of a process to
+#: tell its memory, and its children are found by reading the table of all processes.
+_TABLE_EVERY_S: Final = 10.0
 
 
 class Load:
     """Measures a node's processes, each time since the last one.
 
-    Memory is measured every ten seconds, and a page that processes share counts once.
+    Every ten seconds it looks for new processes and measures memory, in which a page that processes
+    share counts once.
     """
 
     def __init__(self) -> None:
@@ -34,8 +36,9 @@ class Load:
         self._cpu_s: dict[int, float] = {}
         self._measured_s: float | None = None
         self._memory_bytes = 0
-        self._memory_s = -_MEMORY_EVERY_S
+        self._table_s = -_TABLE_EVERY_S
         self._session: int | None = None
+        self._known: list[psutil.Process] = []
 
     def measure(self, now_s: float, session: int | None = None) -> NodeMetrics:
         """The load since the last measurement.
@@ -44,16 +47,17 @@ class Load:
             now_s: a monotonic clock, seconds.
             session: process id of the Spark session, whose children count too; None without one.
         """
-        cpu_s, processes = {}, self._processes(session)
-        for process in processes:
+        if now_s - self._table_s >= _TABLE_EVERY_S or session != self._session:
+            self._known = self._processes(session)
+            self._memory_bytes = sum(map(memory_bytes, self._known))
+            self._table_s, self._session = now_s, session
+        cpu_s: dict[int, float] = {}
+        for process in self._known:
             with suppress(psutil.Error):
                 times = process.cpu_times()
                 cpu_s[process.pid] = times.user + times.system
-        if now_s - self._memory_s >= _MEMORY_EVERY_S or session != self._session:
-            self._memory_bytes = sum(map(memory_bytes, processes))
-            self._memory_s, self._session = now_s, session
-        # Of a process that ended in between nothing is known; one that is new counts whole.
-        used_s = sum(spent - self._cpu_s.get(pid, 0.0) for pid, spent in cpu_s.items())
+        # Of a process that has ended nothing is known; one that is new counts from now on.
+        used_s = sum(spent - self._cpu_s.get(pid, spent) for pid, spent in cpu_s.items())
         passed_s = now_s - self._measured_s if self._measured_s is not None else 0.0
         self._cpu_s, self._measured_s = cpu_s, now_s
         return NodeMetrics(

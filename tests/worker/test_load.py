@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -42,11 +43,36 @@ def test_memory_is_measured_now_and_then(monkeypatch: pytest.MonkeyPatch) -> Non
     told = iter((1, 2, 3, 4))
     monkeypatch.setattr(machine, "memory_bytes", lambda process: next(told))
     load, session = machine.Load(), os.getpid()
+    reads: list[int | None] = []
+
+    def processes(self: machine.Load, session: int | None) -> list[psutil.Process]:
+        reads.append(session)
+        return [self._own] if session is None else [self._own, self._own]
+
+    monkeypatch.setattr(machine.Load, "_processes", processes)
     found = [load.measure(at_s).memory_bytes for at_s in (0.0, 9.0, 10.0, 19.0)]
     assert found == [1, 1, 2, 2]
     # Another session is measured at once, with this process: 3 and 4.
-    monkeypatch.setattr(machine.Load, "_processes", lambda self, session: [self._own, self._own])
     assert load.measure(19.5, session).memory_bytes == 7
+    # The table of processes, which may be long, is read as seldom.
+    assert reads == [None, None, session]
+
+
+def test_processor_time_of_a_session_counts_its_children() -> None:
+    spin = "import os, sys\nos.fork() or [i * i for i in iter(int, 1)]\nsys.stdin.read()"
+    command = [sys.executable, "-c", spin]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as started:
+        while not (children := psutil.Process(started.pid).children()):
+            pass
+        load = machine.Load()
+        before_s = sum(children[0].cpu_times()[:2])
+        load.measure(0.0, started.pid)
+        while sum(children[0].cpu_times()[:2]) < before_s + 0.2:
+            pass
+        try:
+            assert load.measure(1.0, started.pid).process_cpu_percent >= 10
+        finally:
+            os.killpg(started.pid, signal.SIGKILL)
 
 
 def test_a_process_that_has_ended_has_none() -> None:
