@@ -163,6 +163,23 @@ def test_a_server_that_stands_still_is_noticed(
         os.kill(nats_server.process.pid, signal.SIGCONT)
 
 
+def test_signs_of_life_of_an_idle_reader_are_recorded(
+    broker: Any, tails: Tails[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "_BEAT_S", dict.fromkeys((True, False), 0.1))
+    monkeypatch.setattr(tail, "_SILENT_BEATS", 300)
+    broker.create("A")
+    tails.follow("a", "A", 0)
+    heard_s = {tails._by_key["a"].heard_s}
+    while len(heard_s) < 4:
+        wait_any([tails.connection], (), 1.0)
+        assert tails.receive() == set()
+        assert tails.ready() == []
+        heard_s.add(tails._by_key["a"].heard_s)
+    broker.publish("ev.A", b"0")
+    assert come(tails, "a", 1)[0] == [(1, b"0")]
+
+
 def test_a_message_that_was_lost_on_the_way_breaks_its_reader(
     broker: Any, tails: Tails[str]
 ) -> None:

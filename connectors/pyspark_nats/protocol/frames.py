@@ -48,6 +48,7 @@ _TIME_DIGITS = 19
 _FEW_BYTES = 8 << 10
 #: Start of a header block; a line break or the status of an answer follows.
 _VERSION = b"NATS/1.0"
+_BEAT = b"NATS/1.0 100 Idle Heartbeat"
 
 Buffer = bytes | bytearray | memoryview
 
@@ -116,6 +117,15 @@ class Frames:
         behind = self._layout.line_end[at] + 2 + len(_VERSION)
         found[at] = np.frombuffer(self._buffer, np.uint8)[behind] == ord(" ")
         return found
+
+    def heartbeat_sids(self) -> list[int | None]:
+        """By frame, its subscription if it is an idle heartbeat of a consumer; else None."""
+        layout = self._layout
+        starts, ends = (layout.line_end + 2).tolist(), layout.payload.tolist()
+        return [
+            int(self.head(at)[2]) if bytes(self._buffer[first:end]).startswith(_BEAT) else None
+            for at, (first, end) in enumerate(zip(starts, ends, strict=True))
+        ]
 
     @cached_property
     def data(self) -> Array:

@@ -11,23 +11,30 @@ if TYPE_CHECKING:
     from pyspark_nats.protocol.connection import Connection
 
 
-def wait_any(connections: Iterable[Connection], others: Iterable[int], wait_s: float) -> None:
+def wait_any(
+    connections: Iterable[Connection], others: Iterable[int], wait_s: float
+) -> list[Connection | int]:
     """Wait until one of several connections or file descriptors is readable.
 
     Args:
         connections: those that are closed are left out.
         others: file descriptors.
         wait_s: longest wait, seconds.
+
+    Returns:
+        Those that are readable; empty after ``wait_s``.
     """
     poll = select.poll()
+    found: dict[int, Connection | int] = {}
     for connection in connections:
         # Encrypted bytes may have been received already.
         if connection.is_readable():
-            return
+            return [connection]
         descriptor = connection.fileno()
         if descriptor is not None:
-            poll.register(descriptor, select.POLLIN)
-    for descriptor in others:
+            found[descriptor] = connection
+    found.update((descriptor, descriptor) for descriptor in others)
+    for descriptor in found:
         poll.register(descriptor, select.POLLIN)
     # Rounded up, so that a short wait is not zero.
-    poll.poll(max(0, -int(-wait_s * 1000 // 1)))
+    return [found[at] for at, _ in poll.poll(max(0, -int(-wait_s * 1000 // 1)))]

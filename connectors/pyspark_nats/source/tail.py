@@ -25,7 +25,7 @@ from pyspark_nats.protocol.connection import DisconnectedError
 from pyspark_nats.source import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
+    from collections.abc import Hashable, Iterator
 
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.source.messages import Messages
@@ -152,7 +152,7 @@ class Tails(Generic[K]):
                 self.forget(tail.key)
         return before - self._by_key.keys()
 
-    def ready(self) -> Iterable[K]:
+    def ready(self) -> list[K]:
         """The keys with messages."""
         return [key for key, tail in self._by_key.items() if tail.waiting]
 
@@ -254,7 +254,8 @@ class Tails(Generic[K]):
         if not len(found):
             return False
         now_s = time.monotonic()
-        for sid, mine in self._divided(found):
+        rest = self._without_beats(found, now_s) if len(found) <= FEW else found
+        for sid, mine in self._divided(rest) if len(rest) else ():
             tail = self._by_sid.get(sid)
             if tail is None:
                 continue
@@ -264,6 +265,15 @@ class Tails(Generic[K]):
             except DisconnectedError:
                 self.forget(tail.key)
         return found.consumed >= _MORE_BYTES
+
+    def _without_beats(self, found: frames.Frames, now_s: float) -> frames.Frames:
+        """Record signs of life, which are all that comes while streams are idle; the rest."""
+        sids = found.heartbeat_sids()
+        for sid in sids:
+            tail = self._by_sid.get(sid) if sid is not None else None
+            if tail is not None:
+                tail.heard_s = now_s
+        return found.where(np.array([sid is None for sid in sids]))
 
     def _divided(self, found: frames.Frames) -> Iterator[tuple[int, frames.Frames]]:
         """Messages by the subscription of their reader."""

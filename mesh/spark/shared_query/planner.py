@@ -124,10 +124,15 @@ class RoundPlanner:
         self._tails.connection.close()
 
     def _wait(self, wait_s: float, wakes: int | None) -> None:
-        if not self._listener.has_news:
-            connections = (self._listener.connection, self._tails.connection)
-            wait_s = min(wait_s, self._listener.wait_max_s)
-            wait_any(connections, () if wakes is None else (wakes,), wait_s)
+        """Wait until something is there that may be work, at most ``wait_s``."""
+        connections = (self._listener.connection, self._tails.connection)
+        others = () if wakes is None else (wakes,)
+        ends_s = time.monotonic() + min(wait_s, self._listener.wait_max_s)
+        while not self._listener.has_news:
+            readable = wait_any(connections, others, ends_s - time.monotonic())
+            # Mostly these are signs of life of the consumers, with which there is nothing to do.
+            if readable != [self._tails.connection] or self._tails.receive() or self._tails.ready():
+                return
 
     # --- members
 
