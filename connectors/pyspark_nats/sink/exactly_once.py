@@ -8,6 +8,8 @@ The rows of a batch are sent before the ack of the previous batch arrives, and i
 ack.  The server receives the rows while the ack is in flight, and the marker, which commits them,
 expects the sequence from the ack.  So the server never waits for the client, and no sequence is
 guessed.
+
+After ``flush`` other publishers may use the connection: it keeps the acks for ``finish``.
 """
 
 from __future__ import annotations
@@ -67,6 +69,8 @@ class ExactlyOncePublisher:
         self._pending: deque[PendingBatch] = deque()
         self._rows_max = _ROWS_MAX
         self._ahead = _AHEAD_MAX
+        #: Whether all rows are cut into pending batches.
+        self._is_flushed = False
 
     @property
     def _is_counted(self) -> bool:
@@ -90,10 +94,23 @@ class ExactlyOncePublisher:
             if sum(part.num_rows for part in state.waiting) >= self._rows_max + self._is_counted:
                 self._cut(state, is_last=False)
 
+    def flush(self) -> None:
+        """Send the rest; acks of some of it may be outstanding.  ``finish`` or ``drop`` is next."""
+        if not self._is_flushed:
+            self._is_flushed = True
+            for state in self._states.values():
+                self._cut(state, is_last=True)
+
+    def drop(self) -> None:
+        """Expect no acks any more; whether the pending rows are published stays unknown."""
+        for batch in self._pending:
+            self._requeue(batch)
+        self._pending.clear()
+
     def finish(self) -> None:
         """Send the rest, and wait until all of it is acknowledged."""
-        for state in self._states.values():
-            self._cut(state, is_last=True)
+        self.flush()
+        self._is_flushed = False
         self._settle(0)
         if self._origin.batch_id is not None:
             for state in self._states.values():
@@ -182,9 +199,18 @@ class ExactlyOncePublisher:
                 raise
 
         under_way = any(batch.batch_id for batch in self._pending)
-        self._connection.retry_while_unavailable(what, doubting, is_under_way=under_way)
+        try:
+            self._connection.retry_while_unavailable(what, doubting, is_under_way=under_way)
+        except ConnectorError:
+            for batch in self._pending:
+                self._requeue(batch)
+            raise
 
     def _step(self, pending_max: int) -> None:
+        for batch in self._pending:
+            # Another step met a broken connection.
+            if batch.sent_on != self._connection.made:
+                self._requeue(batch)
         self._take_answers(wait=False)
         self._send_ready()
         is_sent = all(batch.batch_id for batch in self._pending)
@@ -238,7 +264,7 @@ class ExactlyOncePublisher:
         # Short, because every message contains it.  Two open batches of a stream with the same name
         # would both be refused.
         batch.batch_id = base64.urlsafe_b64encode(os.urandom(4))[:6].decode()
-        batch.sent_s = time.monotonic()
+        batch.sent_s, batch.sent_on = time.monotonic(), self._connection.made
         state.marker = batch.marker = producer_state.next_marker(
             batch, self._options.epoch, self._origin
         )
@@ -255,6 +281,7 @@ class ExactlyOncePublisher:
         stream, producer = batch.state.pair
         assert batch.marker is not None
         batch.reply = self._connection.reply_subjects(1)[0]
+        self._connection.expect(batch.reply)
         yield frames.publish(
             markers.subject(self._options.marker_prefix, stream, producer),
             markers.payload(batch.marker),
@@ -265,6 +292,7 @@ class ExactlyOncePublisher:
     def _requeue(self, batch: PendingBatch) -> None:
         """Schedule a batch to be sent again, after the position of its marker."""
         if batch.batch_id:
+            self._connection.forget(batch.reply)
             batch.batch_id = batch.reply = ""
             self._forget(batch.state)
 
@@ -273,19 +301,19 @@ class ExactlyOncePublisher:
     def _take_answers(self, *, wait: bool) -> None:
         """Process the received answers, or wait for at least one."""
         deadline_s = time.monotonic() + _ACK_TIMEOUT_S
-        by_reply = {batch.reply: batch for batch in self._pending if batch.reply}
-        if not by_reply:
+        if not any(batch.reply for batch in self._pending):
             return
         if not wait and self._connection.is_readable():
             self._connection.receive(deadline_s)
         while True:
+            self._connection.keep_answers()
             answered = False
-            while (frame := self._connection.next_frame()) is not None:
-                _, subject, header, data = frame
-                batch = by_reply.get(subject)
-                if batch is not None:
+            for batch in list(self._pending):
+                # An answer to an earlier one may have taken this one's back.
+                found = self._connection.answer(batch.reply) if batch.reply else None
+                if found is not None:
                     answered = True
-                    self._answered(batch, header, data)
+                    self._answered(batch, *found)
             if answered or not wait:
                 return
             self._connection.receive(deadline_s)
