@@ -58,7 +58,7 @@ class Measured:
 
 async def run(job: Job) -> dict[str, Measured]:
     """Publish, and wait until all has come."""
-    client = await nats.connect(job.url, pending_size=1 << 26)
+    client = await nats.connect(job.url.split(","), pending_size=1 << 26)
     base = time.time_ns() // 1000
     sent_s = np.zeros(job.count)
     came: dict[str, list[tuple[int, float]]] = {stream: [] for stream in job.streams}

@@ -78,9 +78,14 @@ class TlsClient(Client):
 
 async def close(client: Client) -> None:
     """Close a connection, with a limit to the wait."""
-    with contextlib.suppress(*UNREACHABLE):
-        async with asyncio.timeout(CLOSE_S):
-            await client.close()
+    try:
+        with contextlib.suppress(*UNREACHABLE):
+            async with asyncio.timeout(CLOSE_S):
+                await client.close()
+    finally:
+        # nats-py closes the socket last, so that a call that was cut short leaves it open.
+        if client._transport is not None:
+            client._transport.close()  # type: ignore[no-untyped-call]  # of nats-py
 
 
 def listen(client: Client, changed: Callable[[bool], None]) -> None:
@@ -210,13 +215,20 @@ async def connect(settings: NatsSettings, name: str, *, keeps_requests: bool = T
         options["pending_size"] = 0
     try:
         options |= login(settings)
+    except OSError as error:
+        raise _unreachable(settings.url, error) from error
+    try:
         # Endless attempts are for later: the first connection fails within the time given.  After a
         # failed handshake nats-py may wait for its socket without limit.
         async with asyncio.timeout(2 * len(options["servers"]) * (timeout_s + RECONNECT_S)):
             await client.connect(**{**options, "max_reconnect_attempts": 1})
         await client.take_announced()
     except (OSError, NatsError, TimeoutError) as error:
+        await close(client)
         raise _unreachable(settings.url, problems[-1] if problems else error) from error
+    except asyncio.CancelledError:
+        await close(client)
+        raise
     client.options["max_reconnect_attempts"] = -1
     for server in client._server_pool:
         server.reconnects = 0

@@ -15,6 +15,7 @@ from mesh.jetstream.accounts import new_key
 from mesh.jetstream.blob_store import JETSTREAM, open_blob_store
 from mesh.jetstream.snapshots import ensure_buckets
 from mesh.settings import NatsSettings
+from mesh.signals import end
 from tests.support import jwts
 from tests.support.certificates import Authority
 
@@ -166,6 +167,31 @@ def test_nothing_is_sent_to_a_server_that_hides_its_tls() -> None:
     asyncio.run(scene())
     assert received
     assert set(received) == {b""}
+
+
+def test_a_login_that_is_cancelled_leaves_no_socket_open() -> None:
+    async def scene() -> None:
+        began, ended = asyncio.Event(), asyncio.Event()
+
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b'INFO {"server_id":"x","version":"2.14.0","max_payload":1000000}\r\n')
+            while await reader.read(1000):
+                began.set()
+            ended.set()
+            writer.close()
+
+        between = await asyncio.start_server(silent, "127.0.0.1", 0)
+        port = between.sockets[0].getsockname()[1]
+        settings = NatsSettings(url=f"nats://127.0.0.1:{port}", connect_timeout_s=30)
+        task = asyncio.create_task(_connected(settings))
+        await began.wait()
+        await end([task])
+        async with asyncio.timeout(30):
+            await ended.wait()
+        between.close()
+        await between.wait_closed()
+
+    asyncio.run(scene())
 
 
 def test_a_message_does_not_hold_the_password_of_a_url() -> None:
