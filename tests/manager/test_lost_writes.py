@@ -146,14 +146,14 @@ def test_everything_continues_after_the_control_bucket_was_made_again(cluster: C
         js = eye.client.jetstream()
         await js.delete_stream(f"KV_{names.CONTROL_BUCKET}")
         await channels.ensure_buckets(js, Settings().channels)
-        await eye.until("forgotten", lambda: eye.epochs() != before, 40)
-        await eye.until("worker", lambda: {"w1"} <= eye.ready(), 40)
+        await eye.until("forgotten", lambda: eye.epochs() != before, 80)
+        await eye.until("worker", lambda: {"w1"} <= eye.ready(), 80)
 
         def runs_later() -> bool:
             now = eye.epochs()
             return now.keys() == before.keys() and all(now[n] > before[n] for n in before)
 
-        await eye.until("placed again", runs_later, 40)
+        await eye.until("placed again", runs_later, 80)
         assert (await eye.service.wait_running("Two", 20)).state is AppState.RUNNING
 
     look(cluster, scene)
