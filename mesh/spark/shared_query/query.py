@@ -19,6 +19,7 @@ import secrets
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -218,9 +219,23 @@ class SharedQuery:
             for outcome in outcomes:
                 with self._lock:
                     told = self._outcome(link, outcome)
-                if told is not None:
-                    listener, final = told
+                if told is None:
+                    continue
+                listener, final = told
+                try:
                     listener.on_outcome(final)
+                # This thread reads for all members of the slot; the fault is this member's alone.
+                except Exception as error:
+                    _log_fault(outcome.instance)
+                    self._fail(outcome, f"{type(error).__name__}: {error}")
+
+    def _fail(self, outcome: Outcome, reason: str) -> None:
+        """Remove a member whose listener could not take an outcome; it is told the reason then."""
+        name, generation = outcome.instance, outcome.generation
+        with self._lock:
+            admitted = self._members.get(members.file_name(name, generation))
+            if admitted is not None:
+                self._remove(admitted, Outcome(FAILED, name, generation, failure=reason))
 
     def _outcome(self, link: SlotLink, outcome: Outcome) -> tuple[QueryListener, Outcome] | None:
         """Listener and outcome to tell it, for a slot's outcome; called with the lock held."""
@@ -231,15 +246,21 @@ class SharedQuery:
         if outcome.kind not in _FINAL:
             return admitted.listener, outcome
         link.load -= admitted.links.pop(link)
-        if outcome.kind == FAILED and admitted.failed is None:
-            admitted.failed = outcome
-            admitted.leaves_s = self._clock.monotonic_s()
-            for other in admitted.links:
-                other.send(Remove(name))
+        if outcome.kind == FAILED:
+            self._remove(admitted, outcome)
         if admitted.links:
             return None
         del self._members[name]
         return admitted.listener, admitted.failed or outcome
+
+    def _remove(self, admitted: _Admitted, failed: Outcome) -> None:
+        """Have the slots remove a member that has failed; called with the lock held."""
+        if admitted.failed is not None:
+            return
+        admitted.failed = failed
+        admitted.leaves_s = self._clock.monotonic_s()
+        for link in admitted.links:
+            link.send(Remove(admitted.member.file_name))
 
     # --- the query
 
@@ -255,11 +276,11 @@ class SharedQuery:
     def _supervise(self) -> None:
         for number in itertools.count():
             run = self._directory / f"run-{number}"
-            run.mkdir(parents=True, mode=0o700)
             error = "the shared query ended"
             suspects: frozenset[str] = frozenset()
             accepting: Slots | None = None
             try:
+                run.mkdir(parents=True, mode=0o700)
                 count = self._slot_count()
                 door = (
                     TlsDoor(self._elsewhere)
@@ -269,7 +290,12 @@ class SharedQuery:
                 accepting = Slots(door, count, self._on_ready, self._on_outcomes)
                 with self._lock:
                     self._slots = accepting
-                self._watch(self._start(run, count, door.options), accepting, run)
+                try:
+                    running = self._start(run, count, door.options)
+                except BaseException:
+                    accepting.close()
+                    raise
+                self._watch(running, accepting, run)
             except _HangsError as failure:
                 error, suspects = str(failure), frozenset([failure.instance])
             # A failure of the query is reported to its members, and the query is started again.
@@ -320,9 +346,15 @@ class SharedQuery:
                 with self._lock:
                     listeners = list(self._listeners)
                 for listener in listeners:
-                    listener.tick(now_s)
+                    try:
+                        listener.tick(now_s)
+                    # The other members need the query.
+                    except Exception:
+                        _log_fault(repr(listener))
         finally:
-            (run / ENDING).touch()
+            # On a full disk the batch ends later.
+            with suppress(OSError):
+                (run / ENDING).touch()
             accepting.close()
             running.stop()
 
@@ -348,7 +380,17 @@ class SharedQuery:
             self._slots = None
         with self._delivery:
             for one in out:
-                one.listener.on_query_failed(error, is_suspect=one.member.name in suspects)
+                name = one.member.name
+                try:
+                    one.listener.on_query_failed(error, is_suspect=name in suspects)
+                # The query has to start again for the others.
+                except Exception:
+                    _log_fault(name)
+
+
+def _log_fault(instance: str) -> None:
+    """Log the present exception of a listener."""
+    log.exception("instance failed at a report of its query", extra=fields(instance=instance))
 
 
 def _assign(admitted: _Admitted, links: Sequence[SlotLink]) -> None:
