@@ -230,7 +230,7 @@ class SharedQuery:
                     self._fail(outcome, f"{type(error).__name__}: {error}")
 
     def _fail(self, outcome: Outcome, reason: str) -> None:
-        """Remove a member whose listener could not take an outcome; it is told the reason then."""
+        """Remove a member whose listener failed at an outcome; it receives the reason afterwards."""
         name, generation = outcome.instance, outcome.generation
         with self._lock:
             admitted = self._members.get(members.file_name(name, generation))
