@@ -19,8 +19,9 @@ import secrets
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import orjson
@@ -36,7 +37,7 @@ from mesh.spark.shared_query.work import FAILED, REMOVED, Outcome
 from pyspark_nats.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Failure of a member whose listener failed at a report; the log has the reason.
+_NOT_TAKEN: Final = "a report on it was not understood"
 #: Interval of the members' timed work, seconds.
 _LOOK_S: Final = 0.25
 #: Time for a member to leave before the query is stopped: its slot hangs, or NATS is unavailable.
@@ -219,23 +222,18 @@ class SharedQuery:
             for outcome in outcomes:
                 with self._lock:
                     told = self._outcome(link, outcome)
-                if told is None:
-                    continue
-                listener, final = told
-                try:
-                    listener.on_outcome(final)
-                # This thread reads for all members of the slot; the fault is this member's alone.
-                except Exception as error:
-                    _log_fault(outcome.instance)
-                    self._fail(outcome, f"{type(error).__name__}: {error}")
+                if told is not None:
+                    listener, final = told
+                    with _faults_logged(outcome.instance, partial(self._fail, outcome)):
+                        listener.on_outcome(final)
 
-    def _fail(self, outcome: Outcome, reason: str) -> None:
-        """Remove a member whose listener failed at an outcome; it receives the reason afterwards."""
+    def _fail(self, outcome: Outcome) -> None:
+        """Remove a member whose listener failed at an outcome; the failure follows."""
         name, generation = outcome.instance, outcome.generation
         with self._lock:
             admitted = self._members.get(members.file_name(name, generation))
-            if admitted is not None:
-                self._remove(admitted, Outcome(FAILED, name, generation, failure=reason))
+            if admitted is not None and admitted.failed is None:
+                self._remove(admitted, Outcome(FAILED, name, generation, failure=_NOT_TAKEN))
 
     def _outcome(self, link: SlotLink, outcome: Outcome) -> tuple[QueryListener, Outcome] | None:
         """Listener and outcome to tell it, for a slot's outcome; called with the lock held."""
@@ -246,7 +244,7 @@ class SharedQuery:
         if outcome.kind not in _FINAL:
             return admitted.listener, outcome
         link.load -= admitted.links.pop(link)
-        if outcome.kind == FAILED:
+        if outcome.kind == FAILED and admitted.failed is None:
             self._remove(admitted, outcome)
         if admitted.links:
             return None
@@ -255,8 +253,6 @@ class SharedQuery:
 
     def _remove(self, admitted: _Admitted, failed: Outcome) -> None:
         """Have the slots remove a member that has failed; called with the lock held."""
-        if admitted.failed is not None:
-            return
         admitted.failed = failed
         admitted.leaves_s = self._clock.monotonic_s()
         for link in admitted.links:
@@ -346,13 +342,9 @@ class SharedQuery:
                 with self._lock:
                     listeners = list(self._listeners)
                 for listener in listeners:
-                    try:
+                    with _faults_logged(repr(listener)):
                         listener.tick(now_s)
-                    # The other members need the query.
-                    except Exception:
-                        _log_fault(repr(listener))
         finally:
-            # On a full disk the batch ends later.
             with suppress(OSError):
                 (run / ENDING).touch()
             accepting.close()
@@ -381,16 +373,18 @@ class SharedQuery:
         with self._delivery:
             for one in out:
                 name = one.member.name
-                try:
+                with _faults_logged(name):
                     one.listener.on_query_failed(error, is_suspect=name in suspects)
-                # The query has to start again for the others.
-                except Exception:
-                    _log_fault(name)
 
 
-def _log_fault(instance: str) -> None:
-    """Log the present exception of a listener."""
-    log.exception("instance failed at a report of its query", extra=fields(instance=instance))
+@contextmanager
+def _faults_logged(instance: str, then: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Log an exception of a listener: the query and its threads serve other members, too."""
+    try:
+        yield
+    except Exception:
+        log.exception("instance failed at a report of its query", extra=fields(instance=instance))
+        then()
 
 
 def _assign(admitted: _Admitted, links: Sequence[SlotLink]) -> None:
