@@ -143,6 +143,9 @@ class Source(Protocol):
     that all instances apply alike.  ``open`` then gets the positions by part, and a batch has the
     positions of the parts that it is from.  ``read`` raises ``ShardsChangedError`` once the parts
     are others.
+
+    A source that continues without a part of its input has the attribute ``problem``: after
+    ``read`` the reason, which the status of the instance shows, or None.
     """
 
     async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:

@@ -96,8 +96,9 @@ def test_a_record_of_the_directory_that_is_none_keeps_no_user_out(nats_server: N
             js = client.jetstream()
             directory = Directory(js)
             await directory.start()
+            values: list[Any] = [5, [], {}, {"name": []}, "text", None]
             for key in ("user.x", "token.x", "scim.User.1", "scim.Group.1", "scim.Odd.1", "setup"):
-                for number, value in enumerate((5, [], {}, {"name": []}, "text", None)):
+                for number, value in enumerate(values):
                     data = orjson.dumps(value)
                     await kv.put(js, names.USERS_BUCKET, f"{key}{number}", data)
             await kv.put(js, names.USERS_BUCKET, "setup", b"no JSON")
