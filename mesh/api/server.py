@@ -91,7 +91,15 @@ class _Server(uvicorn.Server):
             )
             for one in sockets or []
         ]
+        for task in self._accepting:
+            task.add_done_callback(self._accepts_no_more)
         self.started = True
+
+    def _accepts_no_more(self, task: asyncio.Task[None]) -> None:
+        """End, and with it the process: nobody would notice otherwise."""
+        if not task.cancelled():
+            log.error("api accepts no more connections", exc_info=task.exception())
+            self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more, and complete the requests under way."""
