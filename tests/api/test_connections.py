@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh import certificate as certificates
-from mesh.api import connections
+from mesh import connections
 from mesh.api.server import ApiServer, listen
 from mesh.clock import SystemClock
 from mesh.settings import ManagerSettings
