@@ -7,6 +7,7 @@ INFO: a state changed.  DEBUG: a message or a batch passed.  Libraries only call
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from datetime import UTC, datetime
@@ -55,7 +56,11 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             values["traceback"] = self.formatException(record.exc_info)
-        return mask(orjson.dumps(values, default=str).decode())
+        try:
+            return mask(orjson.dumps(values, default=str).decode())
+        except TypeError:
+            # A lone surrogate, as a file's name may have, is escaped.
+            return mask(json.dumps(values, default=str))
 
 
 def configure(level: str = "INFO", style: str = "text", stream: TextIO | None = None) -> None:

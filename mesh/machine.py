@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from contextlib import suppress
@@ -12,12 +13,15 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from mesh.errors import MeshError
+from mesh.logs import fields
 from mesh.model import names
 from mesh.model.cluster import NodeMetrics
 
 if TYPE_CHECKING:
     from mesh.model.cluster import NodeRecord
 
+
+log = logging.getLogger(__name__)
 
 #: Interval of looks at memory and at the process table.  The kernel walks all pages of a process to
 #: tell its memory, and its children are found by reading the table of all processes.
@@ -39,14 +43,24 @@ class Load:
         self._table_s = -_TABLE_EVERY_S
         self._session: int | None = None
         self._known: list[psutil.Process] = []
+        self._last = NodeMetrics()
 
     def measure(self, now_s: float, session: int | None = None) -> NodeMetrics:
-        """The load since the last measurement.
+        """The load since the last measurement; the last one if the system does not say.
+
+        It is a part of heartbeats, which do not end for lack of it, as without a free descriptor.
 
         Args:
             now_s: a monotonic clock, seconds.
             session: process id of the Spark session, whose children count too; None without one.
         """
+        try:
+            self._last = self._measured(now_s, session)
+        except (OSError, psutil.Error) as error:
+            log.debug("load not measured", extra=fields(error=error))
+        return self._last
+
+    def _measured(self, now_s: float, session: int | None) -> NodeMetrics:
         if now_s - self._table_s >= _TABLE_EVERY_S or session != self._session:
             self._known = self._processes(session)
             self._memory_bytes = sum(map(memory_bytes, self._known))

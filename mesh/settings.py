@@ -283,6 +283,14 @@ class ReceiverSettings:
     retry_max_s: float = setting(
         60.0, "Longest delay before a sink tries again, seconds.", is_positive=True
     )
+    connections_max: int = setting(
+        800, "Most connections to one address of HTTP sources, half from one client.", least=1
+    )
+    head_timeout_s: float = setting(
+        10.0,
+        "Time limit of a TLS handshake and of the head of a request to a source, seconds.",
+        is_positive=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from mesh.api.account_service import Accounts
 from mesh.api.paths import route
 from mesh.api.responses import body
 from mesh.errors import MeshError
-from mesh.jetstream.provisioning import GROUP, USER, identity_name
+from mesh.jetstream.provisioning import GROUP, NAMES, USER, identity_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -283,7 +283,7 @@ class ScimRoutes:
 
         directory = self._accounts.directory
         values = made.model_dump()
-        name = "userName" if kind == USER else "displayName"
+        name = NAMES[kind]
         taken = {
             str(one[name]).casefold()
             for (other, id_), one in directory.resources.items()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import ssl
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from mesh.api.auth import Access, is_loopback
-from mesh.api.connections import Acceptor, TimedProtocol
 from mesh.api.oidc import read_roles
 from mesh.api.page_door import PageDoor
 from mesh.api.rates import RateLimits
@@ -23,12 +21,12 @@ from mesh.api.responses import Json, error_type
 from mesh.api.routes import make_app
 from mesh.api.sign_in import make_sign_in
 from mesh.api.users import Users
+from mesh.connections import BoundedServer
 from mesh.errors import MeshError
 from mesh.logs import fields
-from mesh.signals import end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -59,49 +57,6 @@ class Listener:
     def close(self) -> None:
         """Give the address back."""
         self.sockets.close()
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server with our own acceptance of connections."""
-
-    def __init__(self, config: uvicorn.Config, settings: ManagerSettings) -> None:
-        super().__init__(config)
-        self._settings = settings
-        self._accepting: list[asyncio.Task[None]] = []
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept connections."""
-        settings, config = self._settings, self.config
-
-        def make() -> TimedProtocol:
-            return TimedProtocol(
-                settings.head_timeout_s,
-                config=config,
-                server_state=self.server_state,
-                app_state={},
-            )
-
-        # uvicorn's list of servers of its own.
-        self.servers = []
-        self._accepting = [
-            asyncio.create_task(
-                Acceptor(
-                    one, make, config.ssl, settings.connections_max, settings.head_timeout_s
-                ).run()
-            )
-            for one in sockets or []
-        ]
-        self.started = True
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more, and complete the requests under way."""
-        await end(self._accepting)
-        await super().shutdown(sockets)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the process, which ends more than the API on them."""
-        yield
 
 
 class _PublicScheme:
@@ -214,7 +169,7 @@ class ApiServer:
             ) from error
         if config.ssl is not None:
             config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._server = _Server(config, settings)
+        self._server = BoundedServer(config, settings.connections_max, settings.head_timeout_s)
         self._scheme = "https" if settings.tls_cert else "http"
 
     @property

@@ -54,6 +54,7 @@ async def _serve(settings: Settings) -> None:
     from mesh.jetstream.directory import Directory
     from mesh.jetstream.sessions import Sessions
     from mesh.manager.observer import observing
+    from mesh.manager.supervision import Restarting
     from mesh.signals import end, signalled
 
     provider = make_provider(settings.oidc, SystemClock())
@@ -65,7 +66,8 @@ async def _serve(settings: Settings) -> None:
         def pages(_: ASGIApp, door: PageDoor) -> ASGIApp:
             return make_pages(service, door, clock)
 
-        following = [tasks.create_task(one.follow()) for one in (directory, audit)]
+        works = {"users": directory.follow, "audit": audit.follow}
+        following = [tasks.create_task(Restarting(*one)()) for one in works.items()]
         await directory.ready()
         api = ApiServer(
             service,

@@ -81,6 +81,7 @@ async def _manage(settings: Settings) -> None:
     from mesh.jetstream.secret_store import SecretStore
     from mesh.jetstream.sessions import Sessions
     from mesh.manager import run
+    from mesh.manager.supervision import Restarting
     from mesh.signals import end
 
     # Invalid settings are refused before anything is written to NATS.
@@ -99,8 +100,8 @@ async def _manage(settings: Settings) -> None:
 
         async with asyncio.TaskGroup() as tasks:
             following = [
-                tasks.create_task(directory.follow()),
-                tasks.create_task(audit.follow()),
+                tasks.create_task(Restarting("users", directory.follow)()),
+                tasks.create_task(Restarting("audit", audit.follow)()),
             ]
             await directory.ready()
             api = ApiServer(

@@ -73,6 +73,9 @@ class Access:
     listen: tuple[str, ...] = ()
     #: The same of hosts that may be connected to; None for all.
     egress: tuple[str, ...] | None = None
+    #: Connections to one address that is bound, half from one client; time of a request's head.
+    connections_max: int = 800
+    head_timeout_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,9 @@ class Source(Protocol):
     that all instances apply alike.  ``open`` then gets the positions by part, and a batch has the
     positions of the parts that it is from.  ``read`` raises ``ShardsChangedError`` once the parts
     are others.
+
+    A source that continues without a part of its input has the attribute ``problem``: after
+    ``read`` the reason, which the status of the instance shows, or None.
     """
 
     async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:

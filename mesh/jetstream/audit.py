@@ -12,11 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from nats.errors import MaxPayloadError
 from nats.js.errors import NotFoundError
 
 from mesh.jetstream.connection import UNREACHABLE, api_subject
 from mesh.logs import fields
-from mesh.model import names
+from mesh.model import codec, names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,10 +146,15 @@ class Audit:
                 await asyncio.sleep(_RETRY_S)
         while True:
             entry = await self._waiting.get()
-            data = orjson.dumps(entry)
+            data = codec.encode(entry)
             while True:
                 try:
                     await js.publish(SUBJECT, data, timeout=_ANSWER_S)
+                    break
+                except MaxPayloadError:
+                    log.error(
+                        "entry of the audit is in the log only", extra=fields(bytes=len(data))
+                    )
                     break
                 except UNREACHABLE as error:
                     log.debug("entry of the audit not stored yet", extra=fields(error=error))

@@ -27,7 +27,7 @@ from nats.js.errors import BucketNotFoundError, NotFoundError
 from mesh.errors import MeshError
 from mesh.jetstream import kv
 from mesh.jetstream.connection import UNREACHABLE
-from mesh.jetstream.provisioning import provisioned
+from mesh.jetstream.provisioning import NAMES, provisioned
 from mesh.logs import fields
 from mesh.model import names
 from mesh.model.access import Grant, grant_of, grant_values
@@ -170,6 +170,8 @@ class Directory:
                     tokens[rest] = _token(values)
                 elif kind == "scim":
                     of, _, id_ = rest.partition(".")
+                    # The name is what others look for.
+                    _ = values[NAMES[of]]
                     resources[of, id_] = values
                 elif key == _SETUP:
                     setup = str(values["sha256"])

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from nats.errors import MaxPayloadError
 from nats.js import api
 from nats.js.errors import NotFoundError
 
@@ -83,9 +84,14 @@ class Journal:
         self._task: asyncio.Task[None] | None = None
 
     def note(self, entry: JournalEntry) -> None:
-        """Queue an entry, with the present time if it has none; does not wait."""
+        """Queue an entry, with the present time if it has none; does not wait.
+
+        One about something that can't be an app, as a file of another name, is of the cluster.
+        """
         self._count += 1
-        whole = replace(entry, by=entry.by or self._by, at_ms=entry.at_ms or self._clock.wall_ms())
+        app = entry.app if names.is_app_name(entry.app) else ""
+        at_ms = entry.at_ms or self._clock.wall_ms()
+        whole = replace(entry, by=entry.by or self._by, at_ms=at_ms, app=app)
         self._waiting.append((f"{self._id}-{self._count}", whole))
         self._all_stored.clear()
         self._noted.set()
@@ -131,10 +137,13 @@ class Journal:
                         codec.encode(entry),
                         headers={"Nats-Msg-Id": number},
                     )
-                except UNREACHABLE as error:
-                    log.debug("journal entry not stored", extra=fields(error=error))
-                    await asyncio.sleep(0.2)
-                    continue
+                except Exception as error:
+                    if isinstance(error, UNREACHABLE) and not isinstance(error, MaxPayloadError):
+                        log.debug("journal entry not stored", extra=fields(error=error))
+                        await asyncio.sleep(0.2)
+                        continue
+                    # No attempt would store this one, and the next ones wait.
+                    log.exception("journal entry dropped", extra=fields(text=entry.text))
                 # Others may have pushed it out meanwhile.
                 if self._waiting and self._waiting[0][0] == number:
                     self._waiting.popleft()

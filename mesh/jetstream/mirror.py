@@ -85,7 +85,6 @@ class Mirror:
 
     def start(self) -> None:
         """Begin; returns at once."""
-        self.directory.mkdir(parents=True, exist_ok=True)
         self._task = asyncio.create_task(self._run(), name=f"standby {self.standby.instance}")
 
     async def stop(self) -> None:
@@ -100,9 +99,13 @@ class Mirror:
         await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
 
     async def _run(self) -> None:
-        self._tell()
+        is_told = False
         while True:
             try:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                if not is_told:
+                    self._tell()
+                    is_told = True
                 if await self.look():
                     self._tell()
             # Whatever it is, the next look may do better, and nothing rests on this one.

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 USER: Final = "User"
 GROUP: Final = "Group"
+#: By kind, the attribute with the name.
+NAMES: Final = {USER: "userName", GROUP: "displayName"}
 
 
 @dataclass(frozen=True, slots=True)

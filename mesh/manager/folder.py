@@ -26,6 +26,7 @@ from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError, all_errors
 from mesh.language.substitution import substitute, variables_for
 from mesh.logs import fields
+from mesh.model import names
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -143,6 +144,9 @@ def read_folder(folder: Path) -> FolderContents:
     texts, unreadable = {}, {}
     for path in sorted(folder.iterdir()):
         if path.suffix != SUFFIX or path.name.startswith("."):
+            continue
+        if not names.is_app_name(path.stem):
+            unreadable[path.stem] = "no app can have this name"
             continue
         try:
             # Not a pipe, on which a read would wait, nor a file that no API would take.

@@ -154,7 +154,6 @@ class AvroSink:
     """Events as records: of the attributes by name, or of a JSON template."""
 
     content_type = "application/avro"
-    may_refuse = True
 
     def __init__(
         self,

@@ -33,8 +33,5 @@ class SinkMapper(Protocol):
     content_type: str
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
-        """One payload for each row, or a ``Refusal``.
-
-        A mapper that refuses events has the attribute ``may_refuse``, which is true.
-        """
+        """One payload for each row, or a ``Refusal``."""
         ...

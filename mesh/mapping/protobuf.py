@@ -136,7 +136,6 @@ class ProtobufSink:
     """Events as messages: attributes by name, or by ``@payload(field='attribute')``."""
 
     content_type = "application/x-protobuf"
-    may_refuse = True
 
     def __init__(self, schema: pa.Schema, made: Any, keyed: Sequence[tuple[str, str]]) -> None:
         self._made = made

@@ -7,6 +7,7 @@ versions read each other's records.
 from __future__ import annotations
 
 import dataclasses
+import json
 import types
 import typing
 from collections.abc import Mapping
@@ -22,8 +23,13 @@ T = TypeVar("T")
 
 
 def encode(record: Any) -> bytes:
-    """A dataclass record as a JSON object."""
-    return orjson.dumps(record)
+    """A dataclass record as a JSON object; a lone surrogate in a text becomes ``?``."""
+    try:
+        return orjson.dumps(record)
+    except TypeError:
+        # A file's name or an error may have one; UTF-8 has none.
+        text = json.dumps(record, default=dataclasses.asdict, ensure_ascii=False)
+        return text.encode(errors="replace")
 
 
 def decode(kind: type[T], data: bytes) -> T:

@@ -22,7 +22,13 @@ def access_of(settings: ReceiverSettings) -> Access:
     roots = (os.path.realpath(one.strip()) for one in settings.file_roots.split(",") if one.strip())
     listen = (one.strip() for one in settings.listen.split(",") if one.strip())
     egress = tuple(one.strip() for one in settings.egress.split(",") if one.strip())
-    return Access(tuple(roots), tuple(listen), egress or None)
+    return Access(
+        tuple(roots),
+        tuple(listen),
+        egress or None,
+        connections_max=settings.connections_max,
+        head_timeout_s=settings.head_timeout_s,
+    )
 
 
 def path_of(access: Access, uri: str) -> str:

@@ -117,7 +117,14 @@ class Host:
         await self._stop(assignment.instance, assignment.epoch - 1)
         if assignment.instance not in self._running:
             import_arrow()
-            instance = instance_of(self._environment, group, assignment)
+            from mesh.receiver.instance import UnloadedInstance
+
+            try:
+                instance = instance_of(self._environment, group, assignment)
+            # An import of code of others.
+            except Exception as error:
+                log.exception("connector not loaded", extra=fields(group=group.name))
+                instance = UnloadedInstance(self._environment, group, assignment, error)
             self._running[assignment.instance] = instance
             instance.start()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -12,12 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
+from mesh.connect.contract import Access
+from mesh.connections import BoundedServer
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator
 
+#: The usual limits.
+USUAL: Final = Access()
 #: Time for requests under way when a server ends, seconds.
 _GRACE_S: Final = 2
 #: Waiting connections.
@@ -50,17 +52,9 @@ class Response:
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class _Quiet(uvicorn.Server):
-    """A server that leaves signals to the process."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @dataclass
 class _Running:
-    server: _Quiet
+    server: BoundedServer
     task: asyncio.Task[None]
     port: int
     has_tls: bool
@@ -80,10 +74,11 @@ class HttpServers:
         path: str,
         handler: Handler,
         tls: ssl.SSLContext | None = None,
+        access: Access = USUAL,
     ) -> int:
         """Serve a path; the port, which may have been 0.
 
-        The first door of an address brings its certificate.
+        The first door of an address brings its certificate; ``access`` has its limits.
 
         Raises:
             MeshError: MESH-C133 for an address that can't be bound, a path that is served, or http
@@ -91,7 +86,7 @@ class HttpServers:
         """
         running = self._running.get((host, port)) if port else None
         if running is None:
-            running = self._start(host, port, tls)
+            running = self._start(host, port, tls, access)
             self._running[host, running.port] = running
         if running.has_tls is not (tls is not None):
             raise MeshError(
@@ -119,7 +114,7 @@ class HttpServers:
             running.server.should_exit = True
             await asyncio.wait([running.task])
 
-    def _start(self, host: str, port: int, tls: ssl.SSLContext | None) -> _Running:
+    def _start(self, host: str, port: int, tls: ssl.SSLContext | None, access: Access) -> _Running:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         # With the protocol said, asyncio sends an answer's body without waiting for an ack of its
         # head: 40 ms less.
@@ -151,7 +146,7 @@ class HttpServers:
         )
         config.load()
         config.ssl = tls
-        server = _Quiet(config)
+        server = BoundedServer(config, access.connections_max, access.head_timeout_s)
         task = asyncio.create_task(server.serve([made]))
         return _Running(server, task, made.getsockname()[1], tls is not None, handlers)
 

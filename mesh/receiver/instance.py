@@ -282,3 +282,21 @@ class DoorInstance(ABC):
                 **counts,
             )
         )
+
+
+class UnloadedInstance(DoorInstance):
+    """Instance of a connector that can't be loaded: it reports the reason until it is stopped."""
+
+    def __init__(
+        self, environment: Environment, group: GroupSpec, assignment: Assignment, reason: Exception
+    ) -> None:
+        super().__init__(environment, group, assignment)
+        self._reason = reason
+
+    async def _run(self) -> None:
+        raise MeshError(
+            "MESH-C130",
+            f'connector "{self.group.connectors[0]}" can\'t be loaded on this worker',
+            detail=f"{type(self._reason).__name__}: {self._reason}.",
+            hint="Mend its package, and start the worker again.",
+        )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 from mesh.connect.contract import Record
+from mesh.receiver.decoding import encoded
 from pyspark_nats.encode import to_json
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def items_of(
         message_of.tolist(),
         index.tolist(),
         range(rows.num_rows),
-        mapper.encode(rows),
+        encoded(mapper, rows),
         options,
         rows.to_pylist() if getattr(to.sink, "takes_events", False) else (),
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from mesh.connect.contract import UnavailableError
+from mesh.logs import fields
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,10 @@ async def listen(
             said = {"done": True} if reason is None else {"refused": reason}
         except UnavailableError as error:
             said = {"away": str(error)}
+        # A manager that got no answer would wait; the entry stays.
+        except Exception as error:
+            log.exception("payload not taken", extra=fields(group=group))
+            said = {"away": f"{type(error).__name__}: {error}"}
         await message.respond(orjson.dumps(said))
 
     async def received(message: Msg) -> None:

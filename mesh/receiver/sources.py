@@ -24,6 +24,7 @@ from mesh.connect.contract import (
 from mesh.logs import fields
 from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
+from mesh.receiver.decoding import decoded
 from mesh.receiver.faults import write_fault
 from mesh.receiver.instance import DoorInstance, Opened
 from mesh.receiver.positions import BATCH_MAX, initial
@@ -69,6 +70,12 @@ def lines_of(rows: pa.RecordBatch, bytes_max: int) -> Iterator[bytes]:
         first, start = last, end
 
 
+def _decoded(
+    opened: Opened, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None
+) -> DecodeResult:
+    return decoded(opened.mapper, opened.stream.arrow, payloads, properties)
+
+
 class _SourceInstance(DoorInstance):
     """The part that all sources have in common."""
 
@@ -98,7 +105,7 @@ class _SourceInstance(DoorInstance):
 
     async def _replay(self, replayed: Replayed) -> str | None:
         """Map a payload that could not be read, and store its events."""
-        found = Opened.of_group(self.group).mapper.decode([replayed.payload], [{}])
+        found = _decoded(Opened.of_group(self.group), [replayed.payload], [{}])
         if found.errors:
             _, _, reason = found.errors[0]
             return str(reason)
@@ -141,9 +148,9 @@ class PullInstance(_SourceInstance):
             stored_s = clock.monotonic_s()
             while not self._stopping.is_set():
                 batch = await source.read()
-                self._reason = None
+                self._reason = getattr(source, "problem", None)
                 if batch is not None:
-                    found = opened.mapper.decode(batch.payloads, batch.properties)
+                    found = _decoded(opened, batch.payloads, batch.properties)
                     at = await self._publish(store, at, channel.subject(), found, batch)
                     stored_s = clock.monotonic_s()
                     await source.committed(batch.position)
@@ -291,7 +298,7 @@ class ServerInstance(_SourceInstance):
             some = [await self._requests.get()]
             while not self._requests.empty() and len(some) < _TOGETHER:
                 some.append(self._requests.get_nowait())
-            found = opened.mapper.decode([r.payload for r in some], [r.properties for r in some])
+            found = _decoded(opened, [r.payload for r in some], [r.properties for r in some])
             refused: dict[int, RefusedPayloadError] = {}
             for number, index, reason in found.errors:
                 refused.setdefault(number, RefusedPayloadError(reason, index=index))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -14,23 +15,19 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from mesh import scratch, traces
+from mesh.errors import MeshError
 from mesh.functions import script_switch
 from mesh.jetstream.server import die_with_parent
+from mesh.logs import fields
 from mesh.worker import state_directory, store_secrets
-from mesh.worker.protocol import (
-    Ready,
-    Report,
-    SessionConfig,
-    StandbyReport,
-    config_line,
-    from_line,
-    to_line,
-)
+from mesh.worker.protocol import Reply, SessionConfig, config_line, from_line, to_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from mesh.worker.protocol import Command, Reply
+    from mesh.worker.protocol import Command
+
+log = logging.getLogger(__name__)
 
 #: Time for a session to stop its queries before it is killed.
 STOP_S = 8.0
@@ -94,13 +91,21 @@ class SessionProcess:
         stdin.write(to_line(command))
 
     async def replies(self) -> AsyncIterator[Reply]:
-        """The session's replies, until it ends."""
+        """The session's replies, until it ends; a line that can't be read is passed over."""
         assert self._process is not None
         stdout = self._process.stdout
         assert stdout is not None
-        while line := await stdout.readline():
-            reply = from_line(line)
-            if isinstance(reply, Ready | Report | StandbyReport):
+        while True:
+            try:
+                line = await stdout.readline()
+                if not line:
+                    return
+                reply = from_line(line)
+            # The reader drops a line that is longer than its limit, and raises ValueError.
+            except (MeshError, ValueError) as error:
+                log.error("reply of a child process not read", extra=fields(error=error))
+                continue
+            if isinstance(reply, Reply):
                 yield reply
 
     def memory_bytes(self) -> int:

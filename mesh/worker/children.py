@@ -23,6 +23,7 @@ from mesh.worker.protocol import Ready, Report, StartInstance, StopInstance
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from mesh.clock import Clock
     from mesh.worker.protocol import Command, Reply, SessionConfig
 
 log = logging.getLogger(__name__)
@@ -87,10 +88,13 @@ class Children(SessionProcess):
         """The replies of both, until the session ends."""
 
         async def forward() -> None:
-            async for reply in super(Children, self).replies():
-                self._replies.put_nowait(reply)
+            try:
+                async for reply in super(Children, self).replies():
+                    self._replies.put_nowait(reply)
+                await self._end_host(is_calm=False)
+            except Exception:
+                log.exception("replies of the session not read")
             # The agent takes all instances for ended.
-            await self._end_host(is_calm=False)
             self._replies.put_nowait(None)
 
         forwarding = [asyncio.create_task(forward())] if self._has_spark else []
@@ -130,31 +134,40 @@ class Children(SessionProcess):
         clock = SystemClock()
         retries = Retries(_RETRY_S, _RETRY_MAX_S)
         while True:
-            await self._host.start()
-            async for reply in self._host.replies():
-                match reply:
-                    case Ready(_, started_in_s):
-                        log.info("connectors ready", extra=fields(started_in_s=started_in_s))
-                        self._is_up = True
-                        if not self._is_announced:
-                            self._is_announced = True
-                            self._replies.put_nowait(reply)
-                        retries = retries.running(clock.monotonic_s())
-                        commands: list[Command] = [*self._doors.values(), *self._ending.values()]
-                        for command in commands:
-                            self._host.send(command)
-                    case Report(status):
-                        if status.state is InstanceState.STOPPED:
-                            self._forget(status.instance, status.epoch)
-                        self._replies.put_nowait(reply)
-                    case _:
-                        log.error("the host has sent something else", extra=fields(reply=reply))
+            try:
+                retries = await self._run_host_once(retries, clock)
+            # Its start may fail for lack of memory or processes.
+            except Exception:
+                log.exception("connector host failed")
             self._is_up = False
             for instance in list(self._ending):
                 self._stopped(instance)
             retries = retries.failed(clock.monotonic_s())
             log.warning("connector host ended, starting another", extra=fields(rest=retries.rest_s))
             await asyncio.sleep(retries.rest_s)
+
+    async def _run_host_once(self, retries: Retries, clock: Clock) -> Retries:
+        """Run a host until it ends; the retries then."""
+        await self._host.start()
+        async for reply in self._host.replies():
+            match reply:
+                case Ready(_, started_in_s):
+                    log.info("connectors ready", extra=fields(started_in_s=started_in_s))
+                    self._is_up = True
+                    if not self._is_announced:
+                        self._is_announced = True
+                        self._replies.put_nowait(reply)
+                    retries = retries.running(clock.monotonic_s())
+                    commands: list[Command] = [*self._doors.values(), *self._ending.values()]
+                    for command in commands:
+                        self._host.send(command)
+                case Report(status):
+                    if status.state is InstanceState.STOPPED:
+                        self._forget(status.instance, status.epoch)
+                    self._replies.put_nowait(reply)
+                case _:
+                    log.error("the host has sent something else", extra=fields(reply=reply))
+        return retries
 
     def _forget(self, instance: str, epoch: int) -> None:
         started = self._doors.get(instance)

@@ -105,7 +105,7 @@ _KINDS: dict[str, type[Command | Reply]] = {
 
 def to_line(message: Command | Reply) -> bytes:
     """One line, with its newline."""
-    return orjson.dumps({"type": type(message).__name__, "value": message}) + b"\n"
+    return codec.encode({"type": type(message).__name__, "value": message}) + b"\n"
 
 
 def from_line(line: bytes) -> Command | Reply:

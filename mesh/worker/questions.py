@@ -126,6 +126,10 @@ class Questions:
             data, reply = found.data, Reply(positions=found.positions)
         except MeshError as error:
             reply = Reply(error=error.to_dict())
+        # A manager that got no answer would wait.
+        except Exception:
+            log.exception("question failed")
+            reply = Reply(error=MeshError("MESH-A500", "internal error").to_dict())
         with contextlib.suppress(*UNREACHABLE):
             for part in to_messages(reply, data, self._client.max_payload):
                 await self._client.publish(message.reply, part)

@@ -15,6 +15,7 @@ import re
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +38,7 @@ from mesh.spark.instance_context import InstanceContext, InstanceOptions
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.shared_query.instance import SharedInstance
 from mesh.worker import session_start, state_directory
+from mesh.worker.failed_starts import FailedStarts
 from mesh.worker.protocol import (
     Figures,
     HoldState,
@@ -110,6 +112,7 @@ class Session:
         self._ending: dict[asyncio.Task[None], str] = {}
         #: The last task that starts an instance, by its name, with the epoch.
         self._starting: dict[str, tuple[int, asyncio.Task[None]]] = {}
+        self._starts = FailedStarts(config.worker, options.retries, self._report, SystemClock())
         #: Standby copies by instance.
         self._mirrors: dict[str, Mirror] = {}
         self._holds = 0
@@ -127,6 +130,7 @@ class Session:
                 name = assignment.instance
                 earlier = [t for t, ends in self._ending.items() if ends == name]
                 if name in self._starting:
+                    self._starts.give_up(name)
                     earlier.append(self._starting[name][1])
                 # The instance owns the copy; a later release of the standby has no effect.
                 mirror = self._mirrors.pop(name, None)
@@ -134,7 +138,11 @@ class Session:
                 self._starting[name] = assignment.epoch, starting
             case HoldState(standby, group):
                 await self._release(standby.instance)
-                self._hold(standby, group)
+                try:
+                    self._hold(standby, group)
+                # A standby saves time, and nothing else needs it.
+                except Exception:
+                    log.exception("state not held", extra=fields(instance=standby.instance))
             case ReleaseState(instance):
                 await self._release(instance)
             case StopInstance(instance, epoch, settle):
@@ -175,7 +183,8 @@ class Session:
             if earlier:
                 await asyncio.wait(earlier)
             if name not in self._instances:
-                await self._start(InstanceIO(group, assignment), mirror)
+                io = InstanceIO(group, assignment)
+                await self._starts.repeat(assignment, partial(self._start, io, mirror))
             elif mirror is not None:
                 await mirror.drop()
         finally:
@@ -186,6 +195,7 @@ class Session:
         """Stop an instance, also one that is only about to start."""
         starts, starting = self._starting.get(name, (epoch + 1, None))
         if starting is not None and starts <= epoch:
+            self._starts.give_up(name)
             await asyncio.wait([starting])
         await self._stop(name, epoch, settle=settle)
 
@@ -194,16 +204,20 @@ class Session:
         if mirror is not None:
             await mirror.stop()
         near = mirror.directory if mirror is not None else None
-        self._near[assignment.instance] = near
-        instance = self._ticker(io) if _is_trigger(io) else self._instance(io, near)
-        self._instances[assignment.instance] = instance
+        is_trigger = io.group.kind is GroupKind.TRIGGER
+        instance = self._ticker(io) if is_trigger else self._instance(io, near)
         instance.start()
+        self._near[assignment.instance] = near
+        self._instances[assignment.instance] = instance
+
+    def _report(self, status: InstanceStatus) -> None:
+        self._replies.send(Report(status))
 
     def _ticker(self, io: InstanceIO) -> Ticker:
         return Ticker(
             self._client,
             io,
-            lambda status: self._replies.send(Report(status)),
+            self._report,
             SystemClock(),
             worker=self._options.worker,
             retries=self._options.retries(),
@@ -239,10 +253,7 @@ class Session:
         directory = self._directory / assignment.instance
         store = self._snapshots(assignment, near)
 
-        def report(status: InstanceStatus) -> None:
-            self._replies.send(Report(status))
-
-        context = InstanceContext(io, self._options, directory, store, report, SystemClock())
+        context = InstanceContext(io, self._options, directory, store, self._report, SystemClock())
         query = self._query_of(io.group)
         if query is not None:
             return SharedInstance(query, context)
@@ -282,10 +293,6 @@ class Session:
             epoch=assignment.epoch,
             near=near,
         )
-
-
-def _is_trigger(io: InstanceIO) -> bool:
-    return io.group.kind is GroupKind.TRIGGER
 
 
 def instance_options(config: SessionConfig) -> InstanceOptions:
@@ -355,7 +362,7 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     )
     await session_start.warm_up(spark, client, config, options, shared_query, directory)
     reader = asyncio.StreamReader(limit=1 << 24)
-    # A start or stop that fails ends the session, visibly.
+    # A stop that fails ends the session, visibly.
     async with asyncio.TaskGroup() as tasks:
         session = Session(
             config, directory, spark, client, replies, options, shared_query, tasks.create_task

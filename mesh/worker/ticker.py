@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
+from mesh.jetstream.connection import UNREACHABLE
 from mesh.logs import fields
 from mesh.model import names
 from mesh.model.cluster import InstanceState, InstanceStatus
@@ -141,7 +141,8 @@ class Ticker:
                         "trigger was replaced by a newer epoch", extra=fields(instance=name)
                     )
                     break
-                except (NatsError, TimeoutError, OSError, MeshError) as failure:
+                # A stranger's marker, or what no check has foreseen: the next try may do better.
+                except Exception as failure:
                     error = str(failure) or type(failure).__name__
                     log.warning("trigger failed", extra=fields(instance=name, error=error))
                     self._restarts += 1
@@ -238,7 +239,7 @@ class Ticker:
         self._written += 1
         if self._written % _MARKERS_MAX == 0:
             js = self._client.jetstream()
-            with contextlib.suppress(NatsError, TimeoutError):
+            with contextlib.suppress(*UNREACHABLE):
                 await js.purge_stream(
                     self._channel.js_stream(), subject=self._marker_subject, keep=1
                 )

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh import certificate as certificates
-from mesh.api import connections
+from mesh import connections
+from mesh.api.server import ApiServer, listen
 from mesh.clock import SystemClock
 from mesh.settings import ManagerSettings
 from tests.support.api import OPEN, FakeService, served
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from mesh.api.server import ApiServer
 
 #: Longer than any test: what ends, ends for another reason.
 LONG_S = 600.0
@@ -170,5 +169,19 @@ def test_an_error_of_the_system_does_not_end_the_acceptance(
             assert await client.health() == b"HTTP/1.1 200 OK"
             await client.close()
         assert not failures
+
+    asyncio.run(run())
+
+
+def test_an_api_that_accepts_no_more_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wrong(_: connections.Acceptor) -> None:
+        raise KeyError("what nobody thought of")
+
+    async def run() -> None:
+        monkeypatch.setattr(connections.Acceptor, "run", wrong)
+        listener = listen(OPEN)
+        async with asyncio.timeout(60):
+            # The manager supervises it, and ends with it.
+            await ApiServer(FakeService(), OPEN, listener).run()
 
     asyncio.run(run())

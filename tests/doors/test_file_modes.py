@@ -250,3 +250,49 @@ def test_files_that_are_deleted_are_read_exactly_once(
         assert {f"{when} {step}" for when in ("before", "after") for step in steps} <= set(moments)
 
     asyncio.run(scene())
+
+
+def test_a_file_that_can_not_be_read_holds_up_no_other(tmp_path: Path, inbox: Path) -> None:
+    # In the order of names: a name that is no UTF-8, a link out, a file that is too large.
+    with open(os.fsencode(inbox) + b"/1-\xff", "w") as odd:
+        odd.write("1")
+    (inbox / "2").symlink_to("/etc/hostname")
+    (inbox / "3").write_bytes(b" " * ((4 << 20) + 1))
+    (inbox / "4").write_text("4")
+    source = source_of(tmp_path, None, mode="text.full", tailing="false")
+    batch = stored(source)
+    assert list(batch.payloads) == [b"4"]
+    (inbox / "5").write_text("5")
+    assert list(stored(source).payloads) == [b"5"]
+    assert read(source) is None
+    assert "UTF-8" in str(source.problem)
+    os.unlink(os.fsencode(inbox) + b"/1-\xff")
+    assert read(source) is None
+    assert "not open to connectors" in str(source.problem)
+    (inbox / "2").unlink()
+    assert read(source) is None
+    assert "more than" in str(source.problem)
+    (inbox / "3").unlink()
+    assert read(source) is None
+    assert source.problem is None
+
+
+def test_a_file_that_can_not_be_moved_holds_up_no_other(tmp_path: Path, inbox: Path) -> None:
+    given = {"action_after_process": "move", "move_after_process": str(tmp_path / "done")}
+    source = source_of(tmp_path, None, mode="text.full", tailing="false", **given)
+    (tmp_path / "done").mkdir()
+    (inbox / "1").write_text("1")
+    (inbox / "2").write_text("2")
+    finish = source._after.perform
+
+    def perform(path: str, inode: int) -> None:
+        if path.endswith("1"):
+            raise OSError(28, "no space", path)
+        finish(path, inode)
+
+    source._after.perform = perform  # type: ignore[method-assign]
+    assert [list(stored(source).payloads) for _ in range(2)] == [[b"1"], [b"2"]]
+    assert read(source) is None
+    assert "no space" in str(source.problem)
+    assert [path.name for path in (tmp_path / "done").iterdir()] == ["2"]
+    assert (inbox / "1").exists()

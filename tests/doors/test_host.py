@@ -19,7 +19,14 @@ from mesh.signals import end
 from mesh.testing.connectors import DEADLINE_S
 from mesh.worker.child import SessionProcess
 from mesh.worker.children import HOST, Children
-from mesh.worker.protocol import Ready, Report, SessionConfig, StartInstance, StopInstance
+from mesh.worker.protocol import (
+    Figures,
+    Ready,
+    Report,
+    SessionConfig,
+    StartInstance,
+    StopInstance,
+)
 from tests.support.doors import staged
 
 if TYPE_CHECKING:
@@ -132,6 +139,51 @@ def test_an_instance_continues_after_its_host_was_killed(
             assert (report.doors[0].behind, report.settled) == (0, True)
             # The agent ends its own tasks first.
             await end([listening])
+            await children.stop()
+
+    asyncio.run(scene())
+
+
+def test_lines_that_are_no_replies_are_passed_over(nats_server: NatsServer, tmp_path: Path) -> None:
+    chatty = (
+        "import sys; from mesh.worker.protocol import Figures, Ready, to_line;"
+        "out = sys.stdout.buffer;"
+        "out.write(b'no reply\\n' + b'x' * (20 << 20) + b'\\n' + to_line(Figures({'heap': 1.0})));"
+        "out.write(to_line(Ready('x', 0.0))); out.flush(); sys.stdin.read()"
+    )
+
+    async def scene() -> None:
+        children = Session(config_of(nats_server, tmp_path))
+        children._command = (sys.executable, "-c", chatty)
+        await children.start()
+        replies = aiter(children.replies())
+        async with asyncio.timeout(DEADLINE_S):
+            assert await anext(replies) == Figures({"heap": 1.0})
+            assert await anext(replies) == Ready("x", 0.0)
+        await children.kill()
+
+    asyncio.run(scene())
+
+
+def test_a_host_that_can_not_be_started_is_tried_again(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        path = tmp_path / "out.csv"
+        children = Session(config_of(nats_server, tmp_path))
+        honest, failures = children._host.start, [OSError(11, "no process"), KeyError("odd")]
+
+        async def start() -> None:
+            if failures:
+                raise failures.pop()
+            await honest()
+
+        children._host.start = start  # type: ignore[method-assign]
+        async with staged(nats_server, APP.format(path)) as stage:
+            await children.start()
+            children.send(start_command(nats_server, tmp_path))
+            await stage.publish("T", {"n": 1})
+            await stage.until("a line", lambda: path.exists() and path.read_text() == "1\n")
             await children.stop()
 
     asyncio.run(scene())

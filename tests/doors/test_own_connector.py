@@ -11,7 +11,10 @@ import pytest
 
 from mesh.connect import registry
 from mesh.connect.spec import Role
+from mesh.model.cluster import Assignment, InstanceState
+from mesh.receiver import host
 from mesh.testing.connectors import Scenario, Stage, conform
+from mesh.worker.protocol import StartInstance, StopInstance, to_line
 from tests.support.doors import staged
 from tests.support.paths import ROOT
 
@@ -93,3 +96,31 @@ def test_the_page_shows_the_example() -> None:
     assert len(lines) <= 66
     shown = "\n".join(f"    {line}" if line else "" for line in lines[7:])
     assert shown.strip() in page
+
+
+def test_one_that_can_not_be_imported_reports_it(
+    nats_server: NatsServer, tmp_path: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*_: object) -> None:
+        raise ImportError("no module of its name")
+
+    async def scene() -> None:
+        text = APP.replace("{app}", "Words").replace("{directory}", str(tmp_path))
+        async with staged(nats_server, text) as stage:
+            monkeypatch.setattr(host, "instance_of", wrong)
+            one = host.Host(stage.environment)
+            group = stage.spec.group("sink-T")
+            assert group is not None
+            own = Assignment(group.instances[0], "Words", group.name, 1, "inc", "w1", 1, 1)
+            one.handle(to_line(StartInstance(own, group)))
+
+            def told(state: InstanceState) -> Any:
+                return [r for r in stage.reports if r.state is state]
+
+            (report, *_) = await stage.until("it", lambda: told(InstanceState.RETRYING))
+            assert "no module of its name" in report.error
+            one.handle(to_line(StopInstance(own.instance, 1)))
+            await stage.until("its end", lambda: told(InstanceState.STOPPED))
+            await one.stop_all()
+
+    asyncio.run(scene())

@@ -273,9 +273,13 @@ def test_pipes_and_huge_files_are_reported_and_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "A.siddhi")
     (tmp_path / "B.siddhi").write_text(text("B"))
     (tmp_path / "C.siddhi").write_text(" " * (TEXT_BYTES_MAX + 1))
+    for name in (b"\xff.siddhi", b"a b.siddhi"):
+        (tmp_path / os.fsdecode(name)).write_text("")
     found = read_folder(tmp_path)
     assert list(found.texts) == ["B"]
     assert found.unreadable == {
+        "\udcff": "no app can have this name",
+        "a b": "no app can have this name",
         "A": "it is no regular file",
         "C": f"it has more than {TEXT_BYTES_MAX} bytes",
     }

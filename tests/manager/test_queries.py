@@ -300,6 +300,23 @@ def test_a_client_of_nats_asks_any_manager(nats_server: NatsServer, tmp_path: Pa
     played(story, nats_server, tmp_path)
 
 
+def test_a_fault_is_an_answer(
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*_: object) -> None:
+        raise KeyError("what nobody thought of")
+
+    async def story(at: Scene) -> None:
+        monkeypatch.setattr(at.questions, "_task", wrong)
+        # The worker's fault, and then the manager's.
+        assert (await at.refused("from Prices")).code == "MESH-A500"
+        monkeypatch.setattr(at.queries, "ask", wrong)
+        answer = await at.client.request(names.query_subject("Shop"), b"from Prices", timeout=20)
+        assert orjson.loads(answer.data)["code"] == "MESH-A500"
+
+    played(story, nats_server, tmp_path)
+
+
 def test_an_answer_goes_to_inboxes_only(nats_server: NatsServer, tmp_path: Path) -> None:
     """Otherwise a client could have a manager or a worker publish to any subject."""
 

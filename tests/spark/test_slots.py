@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mesh.spark.shared_query.work import WorkItem
+    from mesh.spark.shared_query.work import Outcome, WorkItem
     from tests.support.shared_query import Hand
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
@@ -189,6 +189,86 @@ def test_a_server_that_is_gone_is_nobodys_fault(
     assert mesh.rows("Sums", 1) == [[1]]
     assert len(shared.runs) == 2
     assert mesh.told["sums"][-1].restarts == 0
+
+
+def test_a_fault_of_one_listener_fails_its_instance_alone(
+    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh.start("sums")
+    mesh.start("keyed")
+    mesh.runs("sums")
+    mesh.runs("keyed")
+    honest = SharedInstance._count
+
+    def wrong(one: SharedInstance, outcome: Outcome) -> None:
+        if one.io.group.name == "sums" and not one._life.failures:
+            raise KeyError("what nobody thought of")
+        honest(one, outcome)
+
+    monkeypatch.setattr(SharedInstance, "_count", wrong)
+    mesh.publish("Numbers", {"n": 1})
+    mesh.until("sums", lambda told: told[-1].state is InstanceState.RETRYING)
+    assert "a report on it was not understood" in str(mesh.told["sums"][-1].error)
+    mesh.runs("sums")
+    mesh.publish("Numbers", {"n": 2})
+    assert mesh.rows("Sums", 2) == [[1], [3]]
+    assert mesh.told["keyed"][-1].restarts == 0
+    assert len(shared.runs) == 1
+
+
+def test_a_fault_of_one_tick_is_no_fault_of_the_query(
+    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh.start("sums")
+    mesh.start("keyed")
+    mesh.runs("sums")
+    mesh.runs("keyed")
+    honest, ticked = SharedInstance.tick, threading.Event()
+
+    def wrong(one: SharedInstance, now_s: float) -> None:
+        if one.io.group.name == "keyed":
+            ticked.set()
+            raise KeyError("what nobody thought of")
+        honest(one, now_s)
+
+    monkeypatch.setattr(SharedInstance, "tick", wrong)
+    assert ticked.wait(20)
+    mesh.publish("Numbers", {"n": 1})
+    mesh.until("sums", lambda told: told[-1].messages_in == 1)
+    assert len(shared.runs) == 1
+
+
+def test_a_report_that_is_none_starts_the_query_again(
+    mesh: Mesh, shared: QueryWithoutSpark
+) -> None:
+    mesh.start("sums")
+    mesh.runs("sums")
+    wrong: Any = 5
+    shared.runs[0].slots[0]._send(wrong)
+    while len(shared.runs) < 2:
+        shared._ending.wait(0.01)
+    mesh.publish("Numbers", {"n": 1})
+    assert mesh.rows("Sums", 1) == [[1]]
+
+
+def test_a_run_without_a_directory_is_followed_by_another(
+    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh.start("sums")
+    mesh.runs("sums")
+
+    def wrong(*_: object, **__: object) -> None:
+        raise KeyError("what nobody thought of")
+
+    monkeypatch.setattr(SharedInstance, "on_query_failed", wrong)
+    # As on a full disk.
+    (shared._directory / "run-1").write_text("")
+    shared.runs[0].error = RuntimeError("ended")
+    while len(shared.runs) < 2:
+        shared._ending.wait(0.01)
+    mesh.start("keyed")
+    mesh.runs("keyed")
+    assert shared._thread.is_alive()
 
 
 def test_a_stay_is_over_before_its_slot_and_the_next_one_finds_it(

@@ -80,3 +80,14 @@ def test_a_process_that_has_ended_has_none() -> None:
         process = psutil.Process(started.pid)
         assert machine.memory_bytes(process) > 0
     assert machine.memory_bytes(process) == 0
+
+
+def test_a_heartbeat_needs_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = machine.Load()
+    first = load.measure(0.0)
+
+    def full(self: machine.Load, session: int | None) -> list[psutil.Process]:
+        raise OSError(24, "too many open files")
+
+    monkeypatch.setattr(machine.Load, "_processes", full)
+    assert load.measure(10.0) == first

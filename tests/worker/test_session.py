@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,13 @@ import pytest
 
 from mesh.functions import script_switch
 from mesh.model.app import GroupSpec
-from mesh.model.cluster import Assignment
+from mesh.model.cluster import Assignment, InstanceState, Standby
 from mesh.settings import FunctionSettings, NatsSettings, Settings
 from mesh.worker import store_secrets
 from mesh.worker.child import environment_of
 from mesh.worker.protocol import (
+    HoldState,
+    ReleaseState,
     SessionConfig,
     StartInstance,
     StopInstance,
@@ -27,6 +30,7 @@ from mesh.worker.session import Session, instance_options
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mesh.model.cluster import InstanceStatus
     from mesh.spark.instance_io import InstanceIO
 
 
@@ -49,12 +53,15 @@ class FakeInstance:
         self.may_end.wait(20)
 
 
-def session(directory: Path) -> Session:
-    config = SessionConfig("w1", str(directory), Settings())
+def session(directory: Path, said: list[InstanceStatus] | None = None) -> Session:
+    settings = Settings(worker=replace(Settings().worker, retry_s=0.01, retry_max_s=0.01))
+    config = SessionConfig("w1", str(directory), settings)
     client: Any = SimpleNamespace(jetstream=lambda: None)
     nothing: Any = None
+    found = [] if said is None else said
+    replies: Any = SimpleNamespace(send=lambda reply: found.append(reply.status))
     options = instance_options(config)
-    return Session(config, directory, nothing, client, nothing, options, None)
+    return Session(config, directory, nothing, client, replies, options, None)
 
 
 def test_what_is_asked_for_again_before_it_has_ended_is_started_then(
@@ -132,6 +139,75 @@ def test_one_that_does_not_end_holds_no_other_up(
             instance.may_end.set()
         await asyncio.gather(*one._ending)
         assert list(one._instances) == ["A-h-1"]
+
+    asyncio.run(scene())
+
+
+def test_one_that_can_not_be_started_is_tried_again_and_fails_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_full = True
+    asked = asyncio.Event()
+
+    def make(_: Session, io: InstanceIO, __: Path | None) -> FakeInstance:
+        if io.group.name == "g" and is_full:
+            asked.set()
+            raise OSError(28, "no space")
+        return FakeInstance(io)
+
+    monkeypatch.setattr(Session, "_instance", make)
+
+    def start(group: str, epoch: int) -> bytes:
+        assignment = Assignment(f"A-{group}-1", "A", group, 1, "A-1", "w1", epoch, epoch)
+        given = GroupSpec("A", group, 1, "", (), (), stateful=False)
+        return to_line(StartInstance(assignment, given))
+
+    async def scene() -> None:
+        nonlocal is_full
+        said: list[InstanceStatus] = []
+        one = session(tmp_path, said)
+        async with asyncio.timeout(20):
+            await one.handle(start("g", 5))
+            await one.handle(start("h", 5))
+            await one._starting["A-h-1"][1]
+            await asked.wait()
+            assert list(one._instances) == ["A-h-1"]
+            # A stop ends the attempts.
+            await one.handle(to_line(StopInstance("A-g-1", 5)))
+            await asyncio.gather(*one._ending)
+            states = [(status.instance, status.state) for status in said]
+            assert set(states[:-1]) == {("A-g-1", InstanceState.RETRYING)}
+            assert states[-1] == ("A-g-1", InstanceState.STOPPED)
+            assert "no space" in str(said[0].error)
+            # So does a later epoch, which starts once there is room.
+            asked.clear()
+            await one.handle(start("g", 6))
+            await asked.wait()
+            await one.handle(start("g", 7))
+            is_full = False
+            await started(one)
+        assert one._instances["A-g-1"].io.assignment.epoch == 7
+
+    asyncio.run(scene())
+
+
+def test_a_state_that_can_not_be_held_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        one = session(tmp_path)
+        # A file where the directory would be fails as a full disk does.
+        one._directory = tmp_path / "file" / "instances"
+        (tmp_path / "file").write_text("")
+        standby = Standby("A-g-1", "A", "g", 1, 1, "i1", "w2", "w2-1", 5)
+        group = GroupSpec("A", "g", 1, "", (), (), stateful=True)
+        await one.handle(to_line(HoldState(standby, group)))
+        held = one._mirrors["A-g-1"]
+        assert held._task is not None
+        await asyncio.sleep(0)
+        assert not held._task.done()
+        await one.handle(to_line(ReleaseState("A-g-1")))
+        assert one._mirrors == {}
 
     asyncio.run(scene())
 

@@ -178,6 +178,26 @@ def test_a_start_before_the_first_event_keeps_when_it_began(
     play(nats_server, scene)
 
 
+def test_a_marker_that_is_none_ends_no_trigger(nats_server: server.NatsServer) -> None:
+    async def scene(stage: Stage) -> None:
+        marker = stage.ticker("Often", 1)._marker_subject
+        js = stage.client.jetstream()
+        for payload in (b"{}", b"no JSON"):
+            await js.publish(marker, payload)
+        running = stage.ticker("Often", 1)
+        running.start()
+        await stage.state(InstanceState.RETRYING, 1)
+        # An administrator removes the marker: the trigger begins anew.
+        await js.purge_stream("mesh-Ticks-Often", subject=marker)
+        await stage.state(InstanceState.RUNNING, 1)
+        stage.clock.now_ms += 100
+        assert await stage.times("Often", 1) == [START_MS + 100]
+        running.stop()
+        await asyncio.to_thread(running.join)
+
+    play(nats_server, scene)
+
+
 def test_start_fires_once_and_cron_by_the_calendar(nats_server: server.NatsServer) -> None:
     async def scene(stage: Stage) -> None:
         for epoch in (1, 2):

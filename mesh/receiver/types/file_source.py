@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Bytes that are read together; one line has at most as many.
 _BYTES: Final = 4 << 20
+#: Flags of an open file: one that has become a pipe must not hold up the host.
+_OPENED: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 #: Bytes that distinguish a file from an earlier one with its name and inode.
 _KNOWN_BY: Final = 1024
 
@@ -64,8 +66,15 @@ class _Names(Sequence[str]):
         return f"{self._inode}-{self._offsets[at]}"
 
 
+def _reason(error: Exception) -> str:
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+
+
 class FileSource:
     """See ``mesh.connect.contract.Source``."""
+
+    #: Why a file of the directory is passed over.
+    problem: str | None = None
 
     async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
         """Continue each file after its offset."""
@@ -96,40 +105,62 @@ class FileSource:
             self._after.check(self._directory or os.path.dirname(str(self._file)))
 
     async def read(self) -> Batch | None:
-        """Whole lines of the first file that has more; waits for the interval if none has."""
+        """Whole lines of the first file that has more; waits for the interval if none has.
+
+        A file of a directory that can't be read is passed over, and tried again at the next look.
+        """
+        problem: str | None = None
         try:
             for path in self._paths():
-                batch = self._read_lines(path) if self._mode == "line" else self._read_parts(path)
+                try:
+                    batch = self._next(path)
+                except (OSError, MeshError, UnavailableError) as error:
+                    if self._file:
+                        raise
+                    problem = problem or _reason(error)
+                    continue
                 if batch is not None:
                     return batch
-                # A host may have ended before it was done with the file.
-                self._finish(path)
         except OSError as error:
-            raise UnavailableError(f"{error.filename}: {error.strerror}") from error
+            raise UnavailableError(_reason(error)) from error
+        self.problem = problem
         await asyncio.sleep(self._interval_s)
         return None
 
     def _paths(self) -> Iterator[str]:
         if self._file:
-            path = path_of(self._access, self._file)
-            # One that is deleted or moved is awaited again.
-            if self._after.action == "keep" or os.path.exists(path):
-                yield path
+            yield self._file
             return
         root = path_of(self._access, str(self._directory))
         for name in sorted(os.listdir(root)):
             if self._pattern.fullmatch(name):
-                # A link may lead out of the directory.
-                path = path_of(self._access, os.path.join(root, name))
-                if os.path.isfile(path):
-                    yield path
+                yield os.path.join(root, name)
+
+    def _next(self, given: str) -> Batch | None:
+        """The next payloads of a file."""
+        # A link may lead out of the directory.
+        path = path_of(self._access, given)
+        # One that is deleted or moved is awaited again.
+        is_awaited = not self._file or self._after.action != "keep"
+        if is_awaited and not os.path.isfile(path):
+            return None
+        try:
+            path.encode()
+        except UnicodeEncodeError as error:
+            # A position is JSON.
+            raise UnavailableError(f"{path!a}: its name is no UTF-8") from error
+        batch = self._read_lines(path) if self._mode == "line" else self._read_parts(path)
+        if batch is None:
+            # A host may have ended before it was done with the file.
+            self._finish(path)
+        return batch
 
     def _piece(self, path: str, size: int) -> tuple[list[int], bytes, bool]:
         """The place from which a file is to be read, up to ``size`` bytes, whether they are all.
 
         The place is inode, offset, number of payloads, and what the file is known by.
         """
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, _OPENED)
         try:
             found = os.fstat(descriptor)
             inode, offset, lines, *known = self._at.get(path, [0, 0, 0])
@@ -221,7 +252,7 @@ class FileSource:
         if self._is_full or self._after.action == "keep":
             self._at[path] = place
             return
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, _OPENED)
         try:
             mark = self._mark(descriptor, os.fstat(descriptor), place[1])
         finally:
@@ -234,11 +265,13 @@ class FileSource:
     async def committed(self, position: Mapping[str, Any]) -> None:
         """Delete or move files that have no more; others stay."""
         self._stored = dict(position.get("files") or {})
-        try:
-            for path in self._stored:
+        for path in self._stored:
+            try:
                 self._finish(path)
-        except OSError as error:
-            raise UnavailableError(f"{error.filename}: {error.strerror}") from error
+            except (OSError, MeshError) as error:
+                self.problem = _reason(error)
+                if self._file:
+                    raise UnavailableError(self.problem) from error
 
     def _finish(self, path: str) -> None:
         """The action on a file that was read to its end, and is still the one that was read."""

@@ -69,7 +69,7 @@ class HttpSource:
         async def handle(request: Request) -> Response:
             return await self._answer(request, accept, limit)
 
-        bound = await SERVERS.open(parts.hostname, port, path, handle, tls)
+        bound = await SERVERS.open(parts.hostname, port, path, handle, tls, context.access)
         self._at = parts.hostname, bound, path
         self.endpoint = f"{parts.scheme}://{parts.hostname}:{bound}{path}"
 

@@ -113,7 +113,7 @@ class SseServerSink:
         self._audience = Audience(int(options.get("kept.events") or 0))
         self._origins = origins_of(options.get("allow.origin"))
         path = parts.path or "/"
-        bound = await SERVERS.open(parts.hostname, port, path, self._answer)
+        bound = await SERVERS.open(parts.hostname, port, path, self._answer, access=context.access)
         self._at = parts.hostname, bound, path
 
     async def _answer(self, request: Request) -> Response:

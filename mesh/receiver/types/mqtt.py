@@ -121,12 +121,12 @@ class MqttSource:
         await _check(context)
 
     async def _read(self, client: Client) -> None:
-        mqtt = library("aiomqtt", "mqtt")
         try:
             async for message in client.messages:
                 self._arrived.put(message)
-        except mqtt.MqttError as error:
-            self._arrived.fail(str(error))
+        # Whatever ended it, the next ``read`` has to report it.
+        except Exception as error:
+            self._arrived.fail(str(error) or type(error).__name__)
 
     async def read(self) -> Batch | None:
         """The messages that have arrived."""

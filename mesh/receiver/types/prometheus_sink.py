@@ -129,7 +129,7 @@ class PrometheusSink:
         port = parts.port if parts.port is not None else 9080
         check_listen(context.access, parts.hostname, port)
         path = parts.path if parts.path not in ("", "/") else "/metrics"
-        bound = await SERVERS.open(parts.hostname, port, path, self._answer)
+        bound = await SERVERS.open(parts.hostname, port, path, self._answer, access=context.access)
         self._at = parts.hostname, bound, path
 
     async def _answer(self, _: Request) -> Response:

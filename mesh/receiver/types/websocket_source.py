@@ -59,16 +59,17 @@ class WebSocketSource:
             )
         except (errors.WebSocketException, OSError, TimeoutError) as error:
             raise UnavailableError(str(error) or type(error).__name__) from error
-        self._reading = asyncio.create_task(self._read(errors.ConnectionClosed))
+        self._reading = asyncio.create_task(self._read())
 
-    async def _read(self, closed: type[Exception]) -> None:
+    async def _read(self) -> None:
         try:
             while True:
                 message = await self._connection.recv()
                 await self._room.acquire()
                 self._arrived.put(message.encode() if isinstance(message, str) else message)
-        except closed as error:
-            self._arrived.fail(str(error))
+        # Whatever ended it, the next ``read`` has to report it.
+        except Exception as error:
+            self._arrived.fail(str(error) or type(error).__name__)
 
     async def read(self) -> Batch | None:
         """The messages that have arrived."""

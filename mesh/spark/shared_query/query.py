@@ -19,7 +19,9 @@ import secrets
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import orjson
@@ -35,7 +37,7 @@ from mesh.spark.shared_query.work import FAILED, REMOVED, Outcome
 from pyspark_nats.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Failure of a member whose listener failed at a report; the log has the reason.
+_NOT_TAKEN: Final = "a report on it was not understood"
 #: Interval of the members' timed work, seconds.
 _LOOK_S: Final = 0.25
 #: Time for a member to leave before the query is stopped: its slot hangs, or NATS is unavailable.
@@ -220,7 +224,16 @@ class SharedQuery:
                     told = self._outcome(link, outcome)
                 if told is not None:
                     listener, final = told
-                    listener.on_outcome(final)
+                    with _faults_logged(outcome.instance, partial(self._fail, outcome)):
+                        listener.on_outcome(final)
+
+    def _fail(self, outcome: Outcome) -> None:
+        """Remove a member whose listener failed at an outcome; the failure follows."""
+        name, generation = outcome.instance, outcome.generation
+        with self._lock:
+            admitted = self._members.get(members.file_name(name, generation))
+            if admitted is not None and admitted.failed is None:
+                self._remove(admitted, Outcome(FAILED, name, generation, failure=_NOT_TAKEN))
 
     def _outcome(self, link: SlotLink, outcome: Outcome) -> tuple[QueryListener, Outcome] | None:
         """Listener and outcome to tell it, for a slot's outcome; called with the lock held."""
@@ -232,14 +245,18 @@ class SharedQuery:
             return admitted.listener, outcome
         link.load -= admitted.links.pop(link)
         if outcome.kind == FAILED and admitted.failed is None:
-            admitted.failed = outcome
-            admitted.leaves_s = self._clock.monotonic_s()
-            for other in admitted.links:
-                other.send(Remove(name))
+            self._remove(admitted, outcome)
         if admitted.links:
             return None
         del self._members[name]
         return admitted.listener, admitted.failed or outcome
+
+    def _remove(self, admitted: _Admitted, failed: Outcome) -> None:
+        """Have the slots remove a member that has failed; called with the lock held."""
+        admitted.failed = failed
+        admitted.leaves_s = self._clock.monotonic_s()
+        for link in admitted.links:
+            link.send(Remove(admitted.member.file_name))
 
     # --- the query
 
@@ -255,11 +272,11 @@ class SharedQuery:
     def _supervise(self) -> None:
         for number in itertools.count():
             run = self._directory / f"run-{number}"
-            run.mkdir(parents=True, mode=0o700)
             error = "the shared query ended"
             suspects: frozenset[str] = frozenset()
             accepting: Slots | None = None
             try:
+                run.mkdir(parents=True, mode=0o700)
                 count = self._slot_count()
                 door = (
                     TlsDoor(self._elsewhere)
@@ -269,7 +286,12 @@ class SharedQuery:
                 accepting = Slots(door, count, self._on_ready, self._on_outcomes)
                 with self._lock:
                     self._slots = accepting
-                self._watch(self._start(run, count, door.options), accepting, run)
+                try:
+                    running = self._start(run, count, door.options)
+                except BaseException:
+                    accepting.close()
+                    raise
+                self._watch(running, accepting, run)
             except _HangsError as failure:
                 error, suspects = str(failure), frozenset([failure.instance])
             # A failure of the query is reported to its members, and the query is started again.
@@ -320,9 +342,11 @@ class SharedQuery:
                 with self._lock:
                     listeners = list(self._listeners)
                 for listener in listeners:
-                    listener.tick(now_s)
+                    with _faults_logged(repr(listener)):
+                        listener.tick(now_s)
         finally:
-            (run / ENDING).touch()
+            with suppress(OSError):
+                (run / ENDING).touch()
             accepting.close()
             running.stop()
 
@@ -348,7 +372,19 @@ class SharedQuery:
             self._slots = None
         with self._delivery:
             for one in out:
-                one.listener.on_query_failed(error, is_suspect=one.member.name in suspects)
+                name = one.member.name
+                with _faults_logged(name):
+                    one.listener.on_query_failed(error, is_suspect=name in suspects)
+
+
+@contextmanager
+def _faults_logged(instance: str, then: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Log an exception of a listener: the query and its threads serve other members, too."""
+    try:
+        yield
+    except Exception:
+        log.exception("instance failed at a report of its query", extra=fields(instance=instance))
+        then()
 
 
 def _assign(admitted: _Admitted, links: Sequence[SlotLink]) -> None:

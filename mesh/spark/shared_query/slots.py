@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import signal
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from mesh.spark.shared_query.slot_network import Door, Link
     from mesh.spark.shared_query.slot_protocol import Command
     from mesh.spark.shared_query.work import Outcome
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -159,7 +162,10 @@ class Slots:
                     link.note(told)
                 else:
                     self._on_outcomes(link, told)
-        except (EOFError, OSError):
+        except Exception as error:
+            # One that is not read any more would be at work unseen; its end starts the query again.
+            if not isinstance(error, EOFError | OSError):
+                log.exception("reports of a slot not read")
             connection.close()
             with self._lock:
                 if link is not None and not self._is_closed:

@@ -1,7 +1,8 @@
-"""Connections of the API: a bounded number of them, and a time limit for the head of a request.
+"""HTTP servers with a bounded number of connections, and a time limit for the head of a request.
 
-The process that serves the API may lead the cluster.  Its files are few, and connections that send
-nothing must not use them up: uvicorn accepts any number, and waits for a request without limit.
+The process that serves the API may lead the cluster, and one that serves sources has all connectors
+of a worker.  Its files are few, and connections that send nothing must not use them up: uvicorn
+accepts any number, and waits for a request without limit.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mesh.logs import fields
+from mesh.signals import end
 
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 log = logging.getLogger(__name__)
 
@@ -150,3 +153,45 @@ class Acceptor:
             self._by_address[address] -= 1
             if not self._by_address[address]:
                 del self._by_address[address]
+
+
+class BoundedServer(uvicorn.Server):
+    """uvicorn's server with our own acceptance of connections."""
+
+    def __init__(self, config: uvicorn.Config, connections_max: int, head_timeout_s: float) -> None:
+        super().__init__(config)
+        self._most, self._limit_s = connections_max, head_timeout_s
+        self._accepting: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+
+        def make() -> TimedProtocol:
+            return TimedProtocol(
+                self._limit_s, config=self.config, server_state=self.server_state, app_state={}
+            )
+
+        # uvicorn's list of servers of its own.
+        self.servers = []
+        for one in sockets or []:
+            acceptor = Acceptor(one, make, self.config.ssl, self._most, self._limit_s)
+            task = asyncio.create_task(acceptor.run())
+            task.add_done_callback(self._accepts_no_more)
+            self._accepting.append(task)
+        self.started = True
+
+    def _accepts_no_more(self, task: asyncio.Task[None]) -> None:
+        """End, and with it the process of the API: nobody would notice otherwise."""
+        if not task.cancelled():
+            log.error("server accepts no more connections", exc_info=task.exception())
+            self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, and complete the requests under way."""
+        await end(self._accepting)
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the process, which ends more than the server on them."""
+        yield

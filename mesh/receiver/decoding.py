@@ -1,0 +1,62 @@
+"""Calls of mappers with a last resort: one that fails at a payload or event fails at no other.
+
+A mapper raises no error, and may be code of others.  If it does, it gets the payloads one by one,
+and those at which it fails are unreadable.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mesh.logs import fields
+from mesh.mapping.contract import Refusal
+from pyspark_nats.decode.result import Part, assembled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from mesh.mapping.contract import SinkMapper, SourceMapper
+    from pyspark_nats.decode.result import DecodeResult, Unreadable
+
+log = logging.getLogger(__name__)
+
+
+def decoded(
+    mapper: SourceMapper,
+    schema: pa.Schema,
+    payloads: Sequence[bytes],
+    properties: Sequence[Mapping[str, str]] | None = None,
+) -> DecodeResult:
+    """The result of ``mapper.decode``; ``schema`` is that of its rows."""
+    try:
+        return mapper.decode(payloads, properties)
+    except Exception as error:
+        if len(payloads) == 1:
+            return assembled([], schema, [(0, 0, _reason(error))], 1)
+        log.warning("mapper failed, payloads one by one", extra=fields(error=error))
+    parts: list[Part] = []
+    errors: list[Unreadable] = []
+    for at, payload in enumerate(payloads):
+        own = None if properties is None else [properties[at]]
+        one = decoded(mapper, schema, [payload], own)
+        parts.append(Part(one.rows, one.message + at, one.index, one.event_time_ms))
+        errors += [(at, index, reason) for _, index, reason in one.errors]
+    return assembled(parts, schema, errors, len(payloads))
+
+
+def encoded(mapper: SinkMapper, rows: pa.RecordBatch) -> list[bytes]:
+    """The result of ``mapper.encode``."""
+    try:
+        return mapper.encode(rows)
+    except Exception as error:
+        if rows.num_rows == 1:
+            return [Refusal(_reason(error).encode(errors="replace"))]
+        log.warning("mapper failed, events one by one", extra=fields(error=error))
+    return [encoded(mapper, rows.slice(at, 1))[0] for at in range(rows.num_rows)]
+
+
+def _reason(error: Exception) -> str:
+    return f"the mapper failed at it: {type(error).__name__}: {error}"

@@ -1,0 +1,82 @@
+"""Starts of instances that may fail: a failure is reported, and the start repeated after a rest."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from mesh.logs import fields
+from mesh.model.cluster import InstanceState, InstanceStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mesh.clock import Clock
+    from mesh.control.retries import Retries
+    from mesh.model.cluster import Assignment
+
+log = logging.getLogger(__name__)
+
+
+class FailedStarts:
+    """Repeats the starts of one session; its other instances continue meanwhile."""
+
+    def __init__(
+        self,
+        worker: str,
+        retries: Callable[[], Retries],
+        report: Callable[[InstanceStatus], None],
+        clock: Clock,
+    ) -> None:
+        self._worker = worker
+        self._retries = retries
+        self._report = report
+        self._clock = clock
+        #: By name of an instance that is being started: set to try no more.
+        self._given_up: dict[str, asyncio.Event] = {}
+
+    def give_up(self, name: str) -> None:
+        """Start an instance no more if its start has failed."""
+        if name in self._given_up:
+            self._given_up[name].set()
+
+    async def repeat(self, assignment: Assignment, start: Callable[[], Awaitable[None]]) -> None:
+        """Start an instance, until it succeeds or is given up; ``STOPPED`` is reported then."""
+        name, retries = assignment.instance, self._retries()
+        given_up = self._given_up[name] = asyncio.Event()
+        try:
+            while not given_up.is_set():
+                try:
+                    return await start()
+                except Exception as error:
+                    log.exception("instance not started", extra=fields(instance=name))
+                    retries = retries.failed(self._clock.monotonic_s())
+                    reason = f"{error}" or type(error).__name__
+                    self._say(assignment, InstanceState.RETRYING, retries, reason)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(retries.rest_s):
+                        await given_up.wait()
+            self._say(assignment, InstanceState.STOPPED, retries)
+        finally:
+            del self._given_up[name]
+
+    def _say(
+        self, own: Assignment, state: InstanceState, retries: Retries, error: str | None = None
+    ) -> None:
+        at_ms = self._clock.wall_ms()
+        is_resting = state is InstanceState.RETRYING
+        self._report(
+            InstanceStatus(
+                own.instance,
+                own.app,
+                self._worker,
+                own.epoch,
+                state,
+                at_ms,
+                error,
+                restarts=retries.failures,
+                retry_at_ms=at_ms + round(retries.rest_s * 1000) if is_resting else None,
+            )
+        )
