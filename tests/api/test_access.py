@@ -270,6 +270,11 @@ def test_a_limit_leaves_what_both_sides_give() -> None:
     assert within([Grant(view, "Shop*")], Grant(ALL)) == (Grant(view, "Shop*"),)
     assert within([Grant(view, "Shop*")], Grant(ALL, "ShopA")) == (Grant(view, "ShopA"),)
     assert within([Grant(view, "Other")], Grant(ALL, "Shop*")) == ()
+    # The letter that a wildcard might be taken for.
+    assert within([Grant(ALL)], Grant(view, "x*")) == (Grant(view, "x*"),)
+    assert within([Grant(ALL, "Sh*")], Grant(view, "Shx*")) == (Grant(view, "Shx*"),)
+    assert within([Grant(view, "Sh*")], Grant(ALL, "*op")) == ()
+    assert within([Grant(view, "S*")], Grant(ALL, "S*op")) == (Grant(view, "S*op"),)
     assert within([Grant(view)], Grant(frozenset({Permission.ADMIN}))) == ()
 
 
