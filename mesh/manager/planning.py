@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import anyio.to_thread
@@ -38,7 +39,7 @@ from mesh.plan.rename import renamed
 from mesh.plan.scale import as_scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from mesh.model.app import AppSpec
     from mesh.settings import Settings
@@ -109,11 +110,20 @@ class Planner:
         identity, app = current.get(), None
         if identity is not None and not identity.may(Permission.APPS_PYTHON, None):
             app = await self.name(text)
-        may = identity is None or identity.may(Permission.APPS_PYTHON, app)
-        has_python = self._has_python and may
-        key = f"plan {has_python}", _digest(text.encode())
-        try:
+        with self._functions_of(app) as has_python:
+            key = f"plan {has_python}", _digest(text.encode())
             return await self._run(key, plan_text, text, self._partitions, has_python)
+
+    @contextmanager
+    def _functions_of(self, app: str | None) -> Iterator[bool]:
+        """Whether an app may have functions in Python, by the setting and by the user's grants.
+
+        A refusal for want of the permission is MESH-A403.
+        """
+        identity = current.get()
+        may = identity is None or identity.may(Permission.APPS_PYTHON, app)
+        try:
+            yield self._has_python and may
         except MeshError as error:
             if error.code != "MESH-S131" or may or not self._has_python or identity is None:
                 raise
@@ -154,16 +164,18 @@ class Planner:
         return await self._run(None, preview_of, before, text, dict(scaled), tuple(reset))
 
     async def renamed(self, spec: AppSpec, other: str) -> AppSpec:
-        """The plan under another name; see ``mesh.plan.rename``."""
-        return await self._run(None, renamed, spec, other)
+        """The plan under another name; see ``mesh.plan.rename``, and ``plan`` for functions."""
+        with self._functions_of(other) as has_python:
+            return await self._run(None, renamed_of, spec, other, has_python)
 
     async def fork(
         self, of: AppSpec, text: str | None, other: str, scaled: Mapping[str, int], *, sinks: bool
     ) -> AppSpec:
-        """The plan of a fork that takes no state; see ``mesh.plan.fork``."""
-        return await self._run(
-            None, fork_of, of, text, other, dict(scaled), sinks, self._has_python
-        )
+        """The plan of a fork that takes no state; see ``mesh.plan.fork``, ``plan`` for functions."""
+        with self._functions_of(other) as has_python:
+            return await self._run(
+                None, fork_of, of, text, other, dict(scaled), sinks, has_python
+            )
 
     async def fork_with_state(
         self,
@@ -270,10 +282,20 @@ def fork_of(
     of: AppSpec, text: str | None, other: str, scaled: Mapping[str, int], sinks: bool, python: bool
 ) -> AppSpec:
     """See ``Planner.fork``; MESH-S131 for a text with functions, if ``python`` is false."""
-    scripts = bind(parse(of.text if text is None else text)).scripts
-    if scripts and not python:
-        raise not_allowed(scripts[0])
+    _check_functions(of.text if text is None else text, has_python=python)
     return fork_app(of, text, other, copies=False, sinks=sinks, scaled=scaled)
+
+
+def renamed_of(spec: AppSpec, other: str, python: bool) -> AppSpec:
+    """See ``Planner.renamed``; MESH-S131 for a text with functions, if ``python`` is false."""
+    _check_functions(spec.text, has_python=python)
+    return renamed(spec, other)
+
+
+def _check_functions(text: str, *, has_python: bool) -> None:
+    scripts = () if has_python else bind(parse(text)).scripts
+    if scripts:
+        raise not_allowed(scripts[0])
 
 
 def fork_fit_of(

@@ -137,13 +137,25 @@ def test_functions_take_a_permission_of_their_own(
         token = current.set(Identity("eve", grants) if grants is not None else None)
         try:
             planner = Planner(settings, Recorder())
-            assert (await planner.plan(TEXT)).name == "A"
-            if may:
-                assert (await planner.plan(text)).text == text
-                return
-            with pytest.raises(MeshError, match="A403") as error:
-                await planner.plan(text)
-            assert "apps.python" in error.value.message
+            plain = await planner.plan(TEXT)
+            assert plain.name == "A"
+            forked = await planner.fork(plain, None, "A2", {}, sinks=False)
+            assert (await planner.renamed(plain, "A2")).name == forked.name == "A2"
+            with_function = plan(text).spec
+            # Each way of a text into the cluster.
+            ways = (
+                lambda: planner.plan(text),
+                lambda: planner.fork(plain, text, "A2", {}, sinks=False),
+                lambda: planner.fork(with_function, None, "A2", {}, sinks=False),
+                lambda: planner.renamed(with_function, "A2"),
+            )
+            for way in ways:
+                if may:
+                    assert "function" in (await way()).text
+                    continue
+                with pytest.raises(MeshError, match="A403") as error:
+                    await way()
+                assert "apps.python" in error.value.message
         finally:
             current.reset(token)
 
