@@ -16,8 +16,8 @@ from mesh.errors import MeshError
 from mesh.functions.scripts import not_allowed
 from mesh.language.parser import parse, parse_app
 from mesh.manager.waiting import Bound
-from mesh.model import codec
-from mesh.model.access import Permission, current, lacking
+from mesh.model import codec, names
+from mesh.model.access import Permission, current, lacking, require
 from mesh.plan.app_elements import elements
 from mesh.plan.bind import bind
 from mesh.plan.build import AppPlan, plan
@@ -105,14 +105,16 @@ class Planner:
 
         Raises:
             MeshError: MESH-S131 for functions in Python where they are not run, MESH-A403 for those
-                of a user without the permission.
+                of a user without the permission, and for sources that read what the user may not.
         """
         identity, app = current.get(), None
         if identity is not None and not identity.may(Permission.APPS_PYTHON, None):
             app = await self.name(text)
         with self._functions_of(app) as has_python:
             key = f"plan {has_python}", _digest(text.encode())
-            return await self._run(key, plan_text, text, self._partitions, has_python)
+            spec = await self._run(key, plan_text, text, self._partitions, has_python)
+        _check_sources(spec)
+        return spec
 
     @contextmanager
     def _functions_of(self, app: str | None) -> Iterator[bool]:
@@ -234,6 +236,14 @@ class Planner:
 
 def _digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
+
+
+def _check_sources(spec: AppSpec) -> None:
+    """Refuse to read other apps' events with a worker's login, if the user may not: MESH-A403."""
+    for channel in {i.channel for group in spec.groups for i in group.inputs if i.channel.foreign}:
+        if names.is_own_stream(channel.foreign):
+            app = names.app_of_js_stream(channel.foreign)
+            require(Permission.DATA_READ if app else Permission.ADMIN, app)
 
 
 def plan_text(text: str, partitions: int, has_python: bool) -> AppSpec:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mesh.model.sign_in import SignedIn
     from tests.support.npm_idp import NpmProvider
 
-pytestmark = pytest.mark.extended
+pytestmark = pytest.mark.thorough
 
 HERE: Final = "http://127.0.0.1:9543/login/oidc"
 

@@ -162,6 +162,43 @@ def test_functions_take_a_permission_of_their_own(
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize(
+    ("stream", "may"),
+    [
+        ("ORDERS", True),
+        ("mesh-Shop-Orders", True),
+        ("mesh-Shop-Orders-by-item-3", True),
+        ("mesh-Bank-Orders", False),
+        ("mesh-Bank-Orders-by-item-3", False),
+        ("mesh-Bank-errors-", False),
+        ("mesh-topics-", False),
+        ("mesh_journal", False),
+        ("KV_mesh_secrets", False),
+        ("OBJ_mesh_state", False),
+    ],
+)
+def test_an_app_reads_other_apps_only_if_its_author_may(stream: str, may: bool) -> None:
+    source = f"@source(type='nats', stream='{stream}', @map(type='json')) define"
+    text = TEXT.replace("define", source)
+
+    async def scene() -> None:
+        planner = Planner(Settings(), Recorder())
+        # Kept from a user who may: another one's request is decided anew.
+        assert (await planner.plan(text)).name == "A"
+        limited = Grant(ROLES["developer"], "Shop*"), Grant(ROLES["developer"], "A")
+        token = current.set(Identity("eve", limited))
+        try:
+            if may:
+                assert (await planner.plan(text)).name == "A"
+                return
+            with pytest.raises(MeshError, match="A403"):
+                await planner.plan(text)
+        finally:
+            current.reset(token)
+
+    asyncio.run(scene())
+
+
 @pytest.mark.parametrize("has_python", [True, False])
 def test_an_app_with_functions_is_refused_where_none_are_run(has_python: bool) -> None:
     settings = Settings(functions=FunctionSettings(python=has_python))
