@@ -166,18 +166,16 @@ class Planner:
         return await self._run(None, preview_of, before, text, dict(scaled), tuple(reset))
 
     async def renamed(self, spec: AppSpec, other: str) -> AppSpec:
-        """The plan under another name; see ``mesh.plan.rename``, and ``plan`` for functions."""
+        """The plan under another name; see ``mesh.plan.rename``, and ``plan``."""
         with self._functions_of(other) as has_python:
             return await self._run(None, renamed_of, spec, other, has_python)
 
     async def fork(
         self, of: AppSpec, text: str | None, other: str, scaled: Mapping[str, int], *, sinks: bool
     ) -> AppSpec:
-        """The plan of a fork that takes no state; see ``mesh.plan.fork``, ``plan`` for functions."""
+        """The plan of a fork that takes no state; see ``mesh.plan.fork``, and ``plan``."""
         with self._functions_of(other) as has_python:
-            return await self._run(
-                None, fork_of, of, text, other, dict(scaled), sinks, has_python
-            )
+            return await self._run(None, fork_of, of, text, other, dict(scaled), sinks, has_python)
 
     async def fork_with_state(
         self,

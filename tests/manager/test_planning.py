@@ -19,10 +19,11 @@ from mesh.plan.build import plan
 from mesh.settings import FunctionSettings, ManagerSettings, NatsSettings, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from mesh.bounded_process import BoundedProcess
     from mesh.jetstream.server import NatsServer
+    from mesh.model.app import AppSpec
 
 TEXT = "@App:name('A') define stream S (a int); from S[a > 1] select a insert into T;"
 
@@ -143,7 +144,7 @@ def test_functions_take_a_permission_of_their_own(
             assert (await planner.renamed(plain, "A2")).name == forked.name == "A2"
             with_function = plan(text).spec
             # Each way of a text into the cluster.
-            ways = (
+            ways: tuple[Callable[[], Awaitable[AppSpec]], ...] = (
                 lambda: planner.plan(text),
                 lambda: planner.fork(plain, text, "A2", {}, sinks=False),
                 lambda: planner.fork(with_function, None, "A2", {}, sinks=False),
