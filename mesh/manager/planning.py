@@ -120,7 +120,7 @@ class Planner:
     def _functions_of(self, app: str | None) -> Iterator[bool]:
         """Whether an app may have functions in Python, by the setting and by the user's grants.
 
-        A refusal for want of the permission is MESH-A403.
+        A refusal because the permission is missing is MESH-A403.
         """
         identity = current.get()
         may = identity is None or identity.may(Permission.APPS_PYTHON, app)

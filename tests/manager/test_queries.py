@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,7 @@ import pytest
 
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
-from mesh.functions.script_switch import SWITCH
 from mesh.jetstream.connection import close, connect
-from mesh.manager import past, what_ifs
 from mesh.manager.desired_state import DesiredState
 from mesh.manager.queries import Queries
 from mesh.manager.query_parts import plan_query
@@ -78,13 +75,12 @@ async def scene(
     limits: QuerySettings | None = None,
     *,
     is_real: bool = False,
-    python: bool = True,
     text: str = APP,
 ) -> AsyncIterator[Scene]:
     settings = Settings(
         nats=NatsSettings(url=nats.url),
         queries=limits or QuerySettings(),
-        functions=FunctionSettings(python=python),
+        functions=FunctionSettings(python=True),
     )
     shop = StoredShop(directory, text=text)
     client = await connect(settings.nats, "test")
@@ -368,22 +364,6 @@ def test_a_query_that_never_ends_ends_its_process_alone(
         raise AssertionError("no answer any more")
 
     played(story, nats_server, tmp_path, QuerySettings(timeout_s=1.0), is_real=True, text=SLOW)
-
-
-def test_without_the_setting_no_process_runs_functions(
-    nats_server: NatsServer, tmp_path: Path
-) -> None:
-    async def story(at: Scene) -> None:
-        at.shop.order(("pen", 1.5, 1))
-        at.shop.store()
-        assert (await at.refused("from Prices select twice(n) as m")).code == "MESH-S131"
-        # The manager's own process, for answers of several parts, and those about the past.
-        for process in (at.queries._process, past._process(False), what_ifs._process(False)):
-            assert process.call(60.0, os.getenv, SWITCH) == "false"
-            process.stop()
-
-    slow = QuerySettings(timeout_s=60.0)
-    played(story, nats_server, tmp_path, slow, is_real=True, python=False)
 
 
 def test_a_query_has_no_table_of_another_group() -> None:
