@@ -174,7 +174,9 @@ def test_a_change_that_fails_by_a_fault_is_audited(monkeypatch: pytest.MonkeyPat
 
     async def run() -> int:
         async with client_of(access) as client:
-            return (await client.delete("/siddhi-apps/Shop", auth=("ada", "x"))).status_code
+            answer = await client.delete("/siddhi-apps/Shop", auth=("ada", "x"))
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            return answer.status_code
 
     assert anyio.run(run) == 500
     assert [(one.user, one.method, one.status, one.app) for one in noted] == [
