@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.bounded_process import BoundedProcess
 from mesh.errors import MeshError
-from mesh.functions import script_switch
+from mesh.functions.script_switch import OF_MANAGERS
 from mesh.manager.questions import Questions
 
 if TYPE_CHECKING:
@@ -31,10 +30,8 @@ def _exceeded(detail: str) -> MeshError:
     )
 
 
-@cache
-def _process(runs_functions: bool) -> BoundedProcess:
-    """The one of this Python process, so that it is started once."""
-    return BoundedProcess(_MODULE, _exceeded, script_switch.switch(runs_functions))
+#: Of this Python process, so that it is started once.
+_PROCESS: Final = BoundedProcess(_MODULE, _exceeded, OF_MANAGERS)
 
 
 class PastQuestions:
@@ -42,7 +39,7 @@ class PastQuestions:
 
     Args:
         desired: the records of apps.
-        settings: of NATS, and whether functions in Python run.
+        settings: of NATS.
         process: computes the answers; tests give one of their own.
     """
 
@@ -51,8 +48,7 @@ class PastQuestions:
     ) -> None:
         self._desired = desired
         self._nats = settings.nats
-        process = process or _process(settings.functions.python)
-        self._questions = Questions(process, ANSWER_S, "questions about the past wait")
+        self._questions = Questions(process or _PROCESS, ANSWER_S, "questions about the past wait")
 
     async def why(self, app: str, stream: str, sequence: int, index: int) -> Any:
         """The lineage of an event of ``app``, as the values of ``mesh.model.lineage.Cause``.

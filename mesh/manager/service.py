@@ -129,7 +129,7 @@ class ManagerService:
         self.forks = Forks(
             client, self._desired, self._deployments, pieces, settings, clock, self._take, planner
         )
-        self.what_ifs = WhatIfs(planner, view, settings)
+        self.what_ifs = WhatIfs(planner, view)
         self.backfills = Backfills(client, self._deployments, planner, pieces, settings, clock)
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:

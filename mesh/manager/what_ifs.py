@@ -7,12 +7,11 @@ the reports of its instances: that is the rate on a worker, with this app's even
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.bounded_process import BoundedProcess
 from mesh.errors import MeshError
-from mesh.functions import script_switch
+from mesh.functions.script_switch import OF_MANAGERS
 from mesh.manager.questions import Questions
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
     from mesh.model.cluster import InstanceStatus
-    from mesh.settings import Settings
 
 #: Time for one answer, the start of the process among it, seconds.
 ANSWER_S: Final = 240.0
@@ -41,10 +39,8 @@ def _exceeded(detail: str) -> MeshError:
     )
 
 
-@cache
-def _process(runs_functions: bool) -> BoundedProcess:
-    """The one of this Python process, so that it is started once."""
-    return BoundedProcess(_MODULE, _exceeded, script_switch.switch(runs_functions))
+#: Of this Python process, so that it is started once.
+_PROCESS: Final = BoundedProcess(_MODULE, _exceeded, OF_MANAGERS)
 
 
 class WhatIfs:
@@ -53,21 +49,13 @@ class WhatIfs:
     Args:
         planner: of texts.
         view: the cluster.
-        settings: whether functions in Python run.
         process: measures; tests give one of their own.
     """
 
-    def __init__(
-        self,
-        planner: Planner,
-        view: ClusterView,
-        settings: Settings,
-        process: Process | None = None,
-    ) -> None:
+    def __init__(self, planner: Planner, view: ClusterView, process: Process | None = None) -> None:
         self._planner = planner
         self._view = view
-        process = process or _process(settings.functions.python)
-        self._questions = Questions(process, ANSWER_S, "questions about rates wait")
+        self._questions = Questions(process or _PROCESS, ANSWER_S, "questions about rates wait")
 
     async def what_if(self, text: str, at_rate: Sequence[str], keys: int, cores: int) -> Any:
         """The needs of an app at a rate; see ``mesh.calibration.what_if.answer``.
