@@ -16,18 +16,18 @@ import ipaddress
 import logging
 from collections import Counter
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
-import orjson
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from mesh.api.permissions import ANY_USER, SIGN_IN, is_known, needed
 from mesh.api.rates import RateLimits
-from mesh.api.responses import error_type
+from mesh.api.responses import refusal_of
 from mesh.api.users import Credentials, parse_basic
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
@@ -90,11 +90,6 @@ SECURITY_HEADERS: Final = (
     (b"x-frame-options", b"DENY"),
 )
 _HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
-_HEADERS: Final = {
-    401: {"WWW-Authenticate": 'Basic realm="mesh", charset="UTF-8"'},
-    429: {"Retry-After": "1"},
-    503: {"Retry-After": "1"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +218,18 @@ class Guard:
         token = current.set(asked.identity)
         try:
             await self._app(scope, receive, answer)
+        except Exception:
+            # The outermost layer answers, beyond this one.
+            self._note(asked, HTTPStatus.INTERNAL_SERVER_ERROR)
+            raise
         finally:
             current.reset(token)
+
+    def _note(self, asked: _Asked, status: int) -> None:
+        """Audit a request, once, if its kind is audited."""
+        if not asked.is_answered and asked.is_audited(status):
+            self._access.note(asked.entry(status, self._access.clock.wall_ms()))
+        asked.is_answered = True
 
     def _answering(self, asked: _Asked, send: Send) -> Send:
         """Adds headers to the answer, and audits it once its status is known."""
@@ -236,8 +241,7 @@ class Guard:
                 given = {name for name, _ in message.get("headers", ())}
                 added = [one for one in more if one[0] not in given]
                 message["headers"] = [*message.get("headers", ()), *added]
-                if asked.is_audited(message["status"]):
-                    self._access.note(asked.entry(message["status"], self._access.clock.wall_ms()))
+                self._note(asked, message["status"])
             await send(message)
 
         return answer
@@ -246,22 +250,22 @@ class Guard:
         access = self._access
         reason = access.reason_against(headers)
         if reason is not None:
-            return _answer(403, reason)
+            return refusal_of(403, reason)
         if not access.limits.admit(asked.source, access.clock.monotonic_s()):
-            return _answer(429, "too many requests from this address")
+            return refusal_of(429, "too many requests from this address")
         if asked.needed is not None and asked.needed.route == SIGN_IN:
             return None
         try:
             refusal = await self._recognise(asked, headers)
         except MeshError as error:
-            return _answer(503 if error.code == "MESH-A503" else 500, error.message)
+            return refusal_of(503 if error.code == "MESH-A503" else 500, error.message)
         if refusal is not None:
             return refusal
         identity = asked.identity
         if identity.user and not access.limits.admit(
             f"user {identity.user}", access.clock.monotonic_s()
         ):
-            return _answer(429, "too many requests of this user")
+            return refusal_of(429, "too many requests of this user")
         return _permitted(asked)
 
     async def _recognise(self, asked: _Asked, headers: Headers) -> Response | None:
@@ -277,17 +281,17 @@ class Guard:
             return await self._recognise_bearer(asked, token.strip())
         given = parse_basic(authorization)
         if given is None:
-            return _answer(401, "user and password are missing")
+            return refusal_of(401, "user and password are missing")
         # Known users are answered without a turn, also while others try passwords.
         fits = users.is_verified(given) or await access.check(users, given, asked.source)
         if fits is None:
-            return _answer(429, "too many passwords are checked")
+            return refusal_of(429, "too many passwords are checked")
         if not fits:
             asked.claimed = _logged(given.user)
             log.warning(
                 "login failed", extra=fields(user=_logged(given.user), address=asked.source)
             )
-            return _answer(401, "user and password don't fit")
+            return refusal_of(401, "user and password don't fit")
         asked.identity = Identity(given.user, users.grants(given.user))
         asked.scope["mesh.user"] = given.user
         return None
@@ -304,7 +308,7 @@ class Guard:
             except MeshError as error:
                 log.warning("token refused", extra=fields(reason=error, address=asked.source))
         if identity is None:
-            return _answer(401, "the token is not valid")
+            return refusal_of(401, "the token is not valid")
         asked.identity = identity
         asked.scope["mesh.user"] = identity.user
         return None
@@ -319,6 +323,7 @@ class _Asked:
     identity: Identity = field(default_factory=lambda: Identity("", (), ""))
     #: The name that an unknown user gave.
     claimed: str = ""
+    is_answered: bool = False
 
     @property
     def source(self) -> str:
@@ -354,9 +359,9 @@ def _permitted(asked: _Asked) -> Response | None:
     identity, wanted = asked.identity, asked.needed
     if wanted is None:
         # A known path with another method gets the router's answer, which says so.
-        return None if is_known(asked.scope["path"]) else _answer(404, "not found")
+        return None if is_known(asked.scope["path"]) else refusal_of(404, "not found")
     if identity.how == "setup" and wanted.route not in _SETUP_ROUTES:
-        return _answer(403, "the token for the first user makes a user, and nothing else")
+        return refusal_of(403, "the token for the first user makes a user, and nothing else")
     permission = wanted.permission
     if permission is ANY_USER:
         return None
@@ -364,7 +369,7 @@ def _permitted(asked: _Asked) -> Response | None:
         return None
     if identity.may(permission, wanted.app):
         return None
-    return _answer(403, lacking(identity.user, permission, wanted.app).message)
+    return refusal_of(403, lacking(identity.user, permission, wanted.app).message)
 
 
 def _elsewhere(host: str) -> str:
@@ -389,10 +394,3 @@ def _hostname(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
-
-
-def _answer(status: int, message: str) -> Response:
-    headers = _HEADERS.get(status, {})
-    values = {"code": f"MESH-A{status}", "message": message, "type": error_type(status)}
-    body = orjson.dumps(values) + b"\n"
-    return Response(body, status, headers, "application/json")

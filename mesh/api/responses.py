@@ -24,6 +24,20 @@ def error_type(status: int) -> str:
     return kinds.get(status, HTTPStatus(status).phrase.lower())
 
 
+#: Headers of refusals by their status.
+_HEADERS: Final = {
+    401: {"WWW-Authenticate": 'Basic realm="mesh", charset="UTF-8"'},
+    429: {"Retry-After": "1"},
+    503: {"Retry-After": "1"},
+}
+
+
+def refusal_of(status: int, message: str) -> Response:
+    """The answer to a request that reaches no route."""
+    values = {"code": f"MESH-A{status}", "message": message, "type": error_type(status)}
+    return Json(values, status, _HEADERS.get(status))
+
+
 class Json(Response):
     """Any JSON values, dataclasses among them."""
 

@@ -38,7 +38,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from mesh.api.accounts import AccountRoutes
-from mesh.api.auth import Guard
+from mesh.api.auth import SECURITY_HEADERS, Guard
 from mesh.api.backups import BackupRoutes
 from mesh.api.error_entries import ErrorEntryRoutes
 from mesh.api.events import EventRoutes
@@ -353,7 +353,9 @@ async def _refuse_http(request: Request, error: Exception) -> Response:
 
 
 async def _fail(request: Request, error: Exception) -> Response:
-    # Starlette's outermost layer calls this and raises the error again, for uvicorn to log.
+    # Starlette's outermost layer, beyond the guard, calls this and raises the error again, for
+    # uvicorn to log.
+    headers = {name.decode(): value.decode() for name, value in SECURITY_HEADERS}
     return Json(
         {
             "code": "MESH-A500",
@@ -362,4 +364,5 @@ async def _fail(request: Request, error: Exception) -> Response:
             "detail": "The manager's log says more.",
         },
         HTTPStatus.INTERNAL_SERVER_ERROR,
+        headers,
     )

@@ -182,6 +182,10 @@ class Guard:
         token = current.set(scope["mesh.identity"])
         try:
             await self._app(scope, receive, answer)
+        except Exception:
+            # The outermost layer answers, beyond this one.
+            self._note(scope, 500)
+            raise
         finally:
             current.reset(token)
 
@@ -211,26 +215,31 @@ class Guard:
         return await self._door.session(cookie_of(scope))
 
     def _auditing(self, scope: Scope, send: Send) -> Send:
-        """Notes changes, payloads and refusals, once the status of the answer is known."""
+        """Notes the request once the status of the answer is known."""
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                needed = scope.get("mesh.needed", (None, ""))
-                is_change = scope["method"] not in ("GET", "HEAD")
-                is_payload = Permission.DATA_READ in needed
-                if is_change or is_payload or message["status"] in _REFUSALS:
-                    self._door.note(
-                        scope["mesh.identity"],
-                        source_of(scope),
-                        scope["method"],
-                        scope["path"],
-                        message["status"],
-                        needed,
-                        scope.get("mesh.claimed", ""),
-                    )
+                self._note(scope, message["status"])
             await send(message)
 
         return answer
+
+    def _note(self, scope: Scope, status: int) -> None:
+        """Audit a request, once: a change, a reading of payloads, or a refusal."""
+        needed = scope.get("mesh.needed", (None, ""))
+        is_change = scope["method"] not in ("GET", "HEAD")
+        is_audited = is_change or Permission.DATA_READ in needed or status in _REFUSALS
+        if is_audited and not scope.get("mesh.answered"):
+            self._door.note(
+                scope["mesh.identity"],
+                source_of(scope),
+                scope["method"],
+                scope["path"],
+                status,
+                needed,
+                scope.get("mesh.claimed", ""),
+            )
+        scope["mesh.answered"] = True
 
 
 def source_of(scope: Scope) -> str:

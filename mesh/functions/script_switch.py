@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Environment variable of a process that runs no function if it is "false".  The check is where the
-#: code is executed (``scripts``), so that no way of an app to a worker avoids it.
+#: Environment variable of a process that runs no function if it is "false" or "manager".  The check
+#: is where the code is executed (``scripts``), so that no way of an app to a worker avoids it.
 SWITCH: Final = "MESH_FUNCTIONS_PYTHON"
+
+
+#: The environment of a manager's processes: functions are code execution on workers, not there.
+OF_MANAGERS: Final = {SWITCH: "manager"}
 
 
 def switch(is_allowed: bool) -> dict[str, str]:

@@ -88,8 +88,16 @@ def compile_script(script: Script) -> Function:
         MeshError: MESH-L228, its body is no Python, with its line in the app; MESH-S131 in a
             process that runs none.
     """
-    if os.environ.get(SWITCH) == "false":
+    where = os.environ.get(SWITCH)
+    if where == "false":
         raise not_allowed(script)
+    if where == "manager":
+        raise MeshError(
+            "MESH-S131",
+            f'function "{script.name}" is not run by a manager',
+            hint="Workers run it; ask about a group without functions in Python.",
+            position=script.position,
+        )
     body = _Body(script)
     return _vectorised(body) if _VECTORISED.match(script.body) else _scalar(body)
 

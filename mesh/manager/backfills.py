@@ -21,6 +21,7 @@ import orjson
 from mesh import scratch
 from mesh.control import backfilling
 from mesh.errors import MeshError
+from mesh.functions.script_switch import OF_MANAGERS
 from mesh.jetstream import snapshots, start_positions, stream_positions
 from mesh.jetstream.server import die_with_parent
 from mesh.model import codec, names
@@ -161,12 +162,11 @@ class Backfills:
 
     async def _run(self, task: HistoryTask) -> AsyncGenerator[HistoryReport, None]:
         """The reports of the process; MESH-C162 if it ends without a result."""
-        kept = {n: v for n, v in os.environ.items() if not n.startswith("MESH_")}
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env={**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=process_environment(),
             start_new_session=True,
             preexec_fn=die_with_parent(),
             limit=_LINE_MAX,
@@ -222,3 +222,9 @@ def _of(values: Mapping[str, object]) -> MeshError:
         detail=None if detail is None else str(detail),
         hint=None if hint is None else str(hint),
     )
+
+
+def process_environment() -> dict[str, str]:
+    """The variables of the process: no login, and no functions of apps."""
+    kept = {n: v for n, v in os.environ.items() if not n.startswith("MESH_")}
+    return {**kept, **OF_MANAGERS, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import anyio.to_thread
@@ -15,8 +16,8 @@ from mesh.errors import MeshError
 from mesh.functions.scripts import not_allowed
 from mesh.language.parser import parse, parse_app
 from mesh.manager.waiting import Bound
-from mesh.model import codec
-from mesh.model.access import Permission, current, lacking
+from mesh.model import codec, names
+from mesh.model.access import Permission, current, lacking, require
 from mesh.plan.app_elements import elements
 from mesh.plan.bind import bind
 from mesh.plan.build import AppPlan, plan
@@ -38,7 +39,7 @@ from mesh.plan.rename import renamed
 from mesh.plan.scale import as_scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from mesh.model.app import AppSpec
     from mesh.settings import Settings
@@ -104,16 +105,27 @@ class Planner:
 
         Raises:
             MeshError: MESH-S131 for functions in Python where they are not run, MESH-A403 for those
-                of a user without the permission.
+                of a user without the permission, and for sources that read what the user may not.
         """
         identity, app = current.get(), None
         if identity is not None and not identity.may(Permission.APPS_PYTHON, None):
             app = await self.name(text)
+        with self._functions_of(app) as has_python:
+            key = f"plan {has_python}", _digest(text.encode())
+            spec = await self._run(key, plan_text, text, self._partitions, has_python)
+        _check_sources(spec)
+        return spec
+
+    @contextmanager
+    def _functions_of(self, app: str | None) -> Iterator[bool]:
+        """Whether an app may have functions in Python, by the setting and by the user's grants.
+
+        A refusal because the permission is missing is MESH-A403.
+        """
+        identity = current.get()
         may = identity is None or identity.may(Permission.APPS_PYTHON, app)
-        has_python = self._has_python and may
-        key = f"plan {has_python}", _digest(text.encode())
         try:
-            return await self._run(key, plan_text, text, self._partitions, has_python)
+            yield self._has_python and may
         except MeshError as error:
             if error.code != "MESH-S131" or may or not self._has_python or identity is None:
                 raise
@@ -154,16 +166,16 @@ class Planner:
         return await self._run(None, preview_of, before, text, dict(scaled), tuple(reset))
 
     async def renamed(self, spec: AppSpec, other: str) -> AppSpec:
-        """The plan under another name; see ``mesh.plan.rename``."""
-        return await self._run(None, renamed, spec, other)
+        """The plan under another name; see ``mesh.plan.rename``, and ``plan``."""
+        with self._functions_of(other) as has_python:
+            return await self._run(None, renamed_of, spec, other, has_python)
 
     async def fork(
         self, of: AppSpec, text: str | None, other: str, scaled: Mapping[str, int], *, sinks: bool
     ) -> AppSpec:
-        """The plan of a fork that takes no state; see ``mesh.plan.fork``."""
-        return await self._run(
-            None, fork_of, of, text, other, dict(scaled), sinks, self._has_python
-        )
+        """The plan of a fork that takes no state; see ``mesh.plan.fork``, and ``plan``."""
+        with self._functions_of(other) as has_python:
+            return await self._run(None, fork_of, of, text, other, dict(scaled), sinks, has_python)
 
     async def fork_with_state(
         self,
@@ -224,6 +236,14 @@ def _digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
+def _check_sources(spec: AppSpec) -> None:
+    """Refuse to read other apps' events with a worker's login, if the user may not: MESH-A403."""
+    for channel in {i.channel for group in spec.groups for i in group.inputs if i.channel.foreign}:
+        if names.is_own_stream(channel.foreign):
+            app = names.app_of_js_stream(channel.foreign)
+            require(Permission.DATA_READ if app else Permission.ADMIN, app)
+
+
 def plan_text(text: str, partitions: int, has_python: bool) -> AppSpec:
     """The plan of a text; MESH-S131 for one with functions, if ``has_python`` is false."""
     planned = plan(text, partitions=partitions)
@@ -270,10 +290,20 @@ def fork_of(
     of: AppSpec, text: str | None, other: str, scaled: Mapping[str, int], sinks: bool, python: bool
 ) -> AppSpec:
     """See ``Planner.fork``; MESH-S131 for a text with functions, if ``python`` is false."""
-    scripts = bind(parse(of.text if text is None else text)).scripts
-    if scripts and not python:
-        raise not_allowed(scripts[0])
+    _check_functions(of.text if text is None else text, has_python=python)
     return fork_app(of, text, other, copies=False, sinks=sinks, scaled=scaled)
+
+
+def renamed_of(spec: AppSpec, other: str, python: bool) -> AppSpec:
+    """See ``Planner.renamed``; MESH-S131 for a text with functions, if ``python`` is false."""
+    _check_functions(spec.text, has_python=python)
+    return renamed(spec, other)
+
+
+def _check_functions(text: str, *, has_python: bool) -> None:
+    scripts = () if has_python else bind(parse(text)).scripts
+    if scripts:
+        raise not_allowed(scripts[0])
 
 
 def fork_fit_of(

@@ -22,6 +22,7 @@ from anyio import CapacityLimiter
 from mesh.bounded_process import BoundedProcess
 from mesh.bounds import Bound
 from mesh.errors import MeshError, not_supported
+from mesh.functions.script_switch import OF_MANAGERS
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.logs import fields
 from mesh.manager import table_changes
@@ -103,7 +104,7 @@ class Queries:
         self._bound = Bound(self._limits.waiting_max, "queries wait for their answers")
         self._turn = asyncio.Lock()
         self._limiter = CapacityLimiter(1)
-        self._process = process or BoundedProcess(_PARTS, _exceeded)
+        self._process = process or BoundedProcess(_PARTS, _exceeded, OF_MANAGERS)
         self._subscriptions: list[Subscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.bounded_process import BoundedProcess
 from mesh.errors import MeshError
+from mesh.functions.script_switch import OF_MANAGERS
 from mesh.manager.questions import Questions
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _exceeded(detail: str) -> MeshError:
 
 
 #: Of this Python process, so that it is started once.
-_PROCESS: Final = BoundedProcess(_MODULE, _exceeded)
+_PROCESS: Final = BoundedProcess(_MODULE, _exceeded, OF_MANAGERS)
 
 
 class WhatIfs:

@@ -194,8 +194,14 @@ def within(grants: Iterable[Grant], limit: Grant) -> tuple[Grant, ...]:
         may = grant.may & limit.may
         if not may:
             continue
-        if limit.apps == "*" or fnmatchcase(grant.apps.replace("*", "x"), limit.apps):
+        if _is_covered(grant.apps, limit.apps):
             found.append(Grant(may, grant.apps))
-        elif grant.apps == "*" or fnmatchcase(limit.apps.replace("*", "x"), grant.apps):
+        elif _is_covered(limit.apps, grant.apps):
             found.append(Grant(may, limit.apps))
     return tuple(found)
+
+
+def _is_covered(pattern: str, by: str) -> bool:
+    """Whether each name that a pattern fits is also one of the other pattern."""
+    # No pattern has this character: only a `*` of the other one fits it.
+    return fnmatchcase(pattern.replace("*", "\0"), by)

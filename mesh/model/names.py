@@ -82,6 +82,17 @@ def js_stream(app: str, stream: str) -> str:
     return f"{ROOT}-{app}-{stream}"
 
 
+def is_own_stream(name: str) -> bool:
+    """Whether a JetStream stream is one of the mesh: of an app, of a bucket, or of its records."""
+    return re.match(rf"{re.escape(ROOT)}[-_]|(KV|OBJ)_{re.escape(ROOT)}_", name) is not None
+
+
+def app_of_js_stream(name: str) -> str | None:
+    """The app whose events a JetStream stream of the mesh holds; None for one of no app."""
+    found = re.fullmatch(rf"{re.escape(ROOT)}-(.+?)-\w+(-by-\w+-[0-9]+)?", name)
+    return found[1] if found is not None else None
+
+
 def keyed_js_stream(app: str, stream: str, key: str, partition: int) -> str:
     """The JetStream stream that holds one partition of a keyed channel."""
     return f"{ROOT}-{app}-{stream}-by-{key}-{partition}"

@@ -7,7 +7,7 @@ may not publish to.
 
     manager     makes streams and buckets, writes the desired state
     worker      runs instances with Spark; writes reports, states and events
-    receiver    a worker of sources and sinks alone, without streams of its own to make
+    receiver    a worker of sources and sinks alone, which makes no stream but that of topics
     operator    the commands of this machine's user (``mesh dev``): events, never records
     publisher   a client that publishes events of its streams, and gets their acknowledgements
     reader      a client that reads its streams, live and as they are stored
@@ -27,7 +27,7 @@ from mesh.model import names
 CLIENT_API: Final = "MESH.API"
 #: Of the mesh's subjects, those that are no events.
 INTERNAL: Final = tuple(
-    f"{names.ROOT}.{kind}.>" for kind in ("_marker", "_journal", "_errors", "_ask")
+    f"{names.ROOT}.{kind}.>" for kind in ("_marker", "_journal", "_errors", "_ask", "_topic")
 )
 _AUDIT: Final = f"{names.AUDIT_SUBJECT}.>"
 _API: Final = "$JS.API"
@@ -184,7 +184,8 @@ def _of_workers(role: Role) -> tuple[str, ...]:
         f"$O.{names.STATE_BUCKET}.>",
     )
     if role is Role.RECEIVER:
-        return both
+        # The first source or sink of a topic makes the stream of all topics.
+        return (*both, f"{_API}.STREAM.CREATE.{names.TOPICS}")
     # A session warms up with a small app, whose channels it makes and removes.
     return (*both, f"{_API}.STREAM.CREATE.*", f"{_API}.STREAM.DELETE.*")
 

@@ -14,7 +14,6 @@ from mesh.api import permissions, users
 from mesh.api.auth import OPEN_PATHS, Access
 from mesh.api.permissions import ANY_USER, ROUTES, SIGN_IN, template
 from mesh.api.rates import RateLimits
-from mesh.api.routes import make_app
 from mesh.api.users import Users
 from mesh.jetstream.audit import Audit, AuditEntry
 from mesh.jetstream.connection import close, connect
@@ -22,6 +21,7 @@ from mesh.jetstream.directory import Directory, DirectoryUser
 from mesh.model.access import ALL, ROLES, Grant, Permission, permissions_of, within
 from mesh.settings import NatsSettings
 from tests.support.api import TEXT, FakeService
+from tests.support.api_users import access_of, app_of, client_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -40,13 +40,9 @@ PARAMETERS: Final = {
 HASH: Final = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$mZbVHJtcPJ7vv7gOZCpbFg"
 
 
-def _app(access: Access) -> Any:
-    return make_app(FakeService({"Shop": TEXT}), access)
-
-
 def _routes() -> list[str]:
     found = []
-    for one in _app(Access(None)).routes:
+    for one in app_of(Access(None)).routes:
         assert isinstance(one, Route), f"{one} is no route with a permission"
         if template(one.path) not in OPEN_PATHS:
             found += [
@@ -66,57 +62,21 @@ def test_a_route_without_a_permission_is_reached_by_no_user(
     monkeypatch.delitem(permissions.ROUTES, "GET /nodes")
 
     async def run() -> int:
-        async with _client(Access(None), base="http://localhost") as client:
+        async with client_of(Access(None), base="http://localhost") as client:
             return (await client.get("/nodes")).status_code
 
     assert anyio.run(run) == 404
-
-
-def _client(access: Access, base: str = "http://api") -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(_app(access), False, client=("192.0.2.1", 1))
-    return httpx.AsyncClient(transport=transport, base_url=base)
-
-
-class FakeDirectory:
-    """Users without a bucket."""
-
-    def __init__(self, **grants: tuple[Grant, ...]) -> None:
-        self.users = {name: DirectoryUser(name, "", some) for name, some in grants.items()}
-        self.tokens: dict[str, Any] = {}
-        self.resources: dict[tuple[str, str], Any] = {}
-        self.provisioned: dict[str, Any] = {}
-        self.version = 1
-
-    def is_setup(self, given: str) -> bool:
-        return False
-
-    def token(self, given: str) -> None:
-        return None
-
-
-class AnyPassword(Users):
-    """Accepts every known user."""
-
-    def is_verified(self, given: users.Credentials) -> bool:
-        self.refresh()
-        return bool(self.grants(given.user))
-
-
-def _access(**grants: tuple[Grant, ...]) -> tuple[Access, list[AuditEntry]]:
-    noted: list[AuditEntry] = []
-    directory = FakeDirectory(**grants)
-    return Access(AnyPassword(None, directory), note=noted.append), noted  # type: ignore[arg-type]
 
 
 def test_every_route_with_every_role() -> None:
     """A role reaches a route exactly if it has the permission of the table."""
     who: dict[str, tuple[Grant, ...]] = {role: (Grant(may),) for role, may in ROLES.items()}
     who |= {one.replace(".", "-"): (Grant(frozenset({one})),) for one in Permission}
-    access, _ = _access(**who)
+    access, _ = access_of(**who)
 
     async def run() -> list[str]:
         wrong = []
-        async with _client(access) as client:
+        async with client_of(access) as client:
             for route in set(_routes()) - {SIGN_IN}:
                 method, _, path = route.partition(" ")
                 filled = path.format(**PARAMETERS)
@@ -135,7 +95,7 @@ def test_every_route_with_every_role() -> None:
 
 
 def test_a_grant_for_some_apps_reaches_those_apps_only() -> None:
-    access, _ = _access(eve=(Grant(ALL, "Shop*"),), bob=(Grant(ALL, "Other"),))
+    access, _ = access_of(eve=(Grant(ALL, "Shop*"),), bob=(Grant(ALL, "Other"),))
     single = {"siddhiAppName": "Shop", "streamName": "Orders", "data": ["a", 1]}
     query = {"appName": "Shop", "query": "from T select *"}
     requests: list[tuple[str, str, dict[str, Any]]] = [
@@ -150,7 +110,7 @@ def test_a_grant_for_some_apps_reaches_those_apps_only() -> None:
     cluster = ("/nodes", "/metrics", "/overview", "/users", "/audit")
 
     async def run() -> None:
-        async with _client(access) as client:
+        async with client_of(access) as client:
             for method, path, more in requests:
                 allowed = await client.request(method, path, auth=("eve", "x"), **more)
                 refused = await client.request(method, path, auth=("bob", "x"), **more)
@@ -165,11 +125,11 @@ def test_a_grant_for_some_apps_reaches_those_apps_only() -> None:
 
 
 def test_lists_hold_the_apps_of_the_grants() -> None:
-    access, _ = _access(eve=(Grant(ALL, "Shop*"),), bob=(Grant(ALL, "Other"),))
+    access, _ = access_of(eve=(Grant(ALL, "Shop*"),), bob=(Grant(ALL, "Other"),))
 
     async def run() -> dict[str, list[list[Any]]]:
         found = {}
-        async with _client(access) as client:
+        async with client_of(access) as client:
             for path in ("/siddhi-apps?details=true", "/error-handler"):
                 found[path] = [
                     [one["app"] for one in (await client.get(path, auth=(name, "x"))).json()]
@@ -181,10 +141,10 @@ def test_lists_hold_the_apps_of_the_grants() -> None:
 
 
 def test_refusals_changes_and_payloads_are_audited_and_nothing_secret_is() -> None:
-    access, noted = _access(ada=(Grant(ALL),), eve=(Grant(ROLES["operator"]),))
+    access, noted = access_of(ada=(Grant(ALL),), eve=(Grant(ROLES["operator"]),))
 
     async def run() -> None:
-        async with _client(access) as client:
+        async with client_of(access) as client:
             await client.get("/siddhi-apps", auth=("ada", "hunter2"))
             await client.get("/siddhi-apps/Shop/errors", auth=("ada", "hunter2"))
             await client.delete("/siddhi-apps/Shop", auth=("ada", "hunter2"))
@@ -204,9 +164,29 @@ def test_refusals_changes_and_payloads_are_audited_and_nothing_secret_is() -> No
     assert "hunter2" not in str(noted)
 
 
+def test_a_change_that_fails_by_a_fault_is_audited(monkeypatch: pytest.MonkeyPatch) -> None:
+    access, noted = access_of(ada=(Grant(ALL),))
+
+    async def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(FakeService, "undeploy", fail)
+
+    async def run() -> int:
+        async with client_of(access) as client:
+            answer = await client.delete("/siddhi-apps/Shop", auth=("ada", "x"))
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            return answer.status_code
+
+    assert anyio.run(run) == 500
+    assert [(one.user, one.method, one.status, one.app) for one in noted] == [
+        ("ada", "DELETE", 500, "Shop")
+    ]
+
+
 def test_answers_have_security_headers() -> None:
     async def run() -> list[httpx.Response]:
-        async with _client(Access(None), base="https://localhost") as client:
+        async with client_of(Access(None), base="https://localhost") as client:
             return [await client.get(path) for path in ("/health", "/nodes", "/nothing")]
 
     for answer in anyio.run(run):
@@ -228,16 +208,31 @@ def test_rates_are_of_each_name_and_fill_with_time() -> None:
 
 
 def test_an_address_that_asks_too_often_is_refused() -> None:
-    access, _ = _access(ada=(Grant(ALL),))
+    access, _ = access_of(ada=(Grant(ALL),))
     slow = Access(access.users, limits=RateLimits(rate=0.001, burst=6.0))
 
     async def run() -> list[int]:
-        async with _client(slow) as client:
+        async with client_of(slow) as client:
             return [
                 (await client.get("/siddhi-apps", auth=("ada", "x"))).status_code for _ in range(8)
             ]
 
     assert anyio.run(run) == [200] * 6 + [429] * 2
+
+
+def test_a_user_that_asks_too_often_is_refused_wherever_it_asks() -> None:
+    access, _ = access_of(ada=(Grant(ALL),), eve=(Grant(ALL),))
+    slow = Access(access.users, limits=RateLimits(rate=0.001, burst=6.0))
+
+    async def status(user: str, address: str) -> int:
+        async with client_of(slow, address=address) as client:
+            return (await client.get("/siddhi-apps", auth=(user, "x"))).status_code
+
+    async def run() -> list[int]:
+        return [await status("ada", f"192.0.2.{number}") for number in range(8)]
+
+    assert anyio.run(run) == [200] * 6 + [429] * 2
+    assert anyio.run(status, "eve", "192.0.2.8") == 200
 
 
 @pytest.mark.parametrize(
@@ -270,6 +265,11 @@ def test_a_limit_leaves_what_both_sides_give() -> None:
     assert within([Grant(view, "Shop*")], Grant(ALL)) == (Grant(view, "Shop*"),)
     assert within([Grant(view, "Shop*")], Grant(ALL, "ShopA")) == (Grant(view, "ShopA"),)
     assert within([Grant(view, "Other")], Grant(ALL, "Shop*")) == ()
+    # The letter that a wildcard might be taken for.
+    assert within([Grant(ALL)], Grant(view, "x*")) == (Grant(view, "x*"),)
+    assert within([Grant(ALL, "Sh*")], Grant(view, "Shx*")) == (Grant(view, "Shx*"),)
+    assert within([Grant(view, "Sh*")], Grant(ALL, "*op")) == ()
+    assert within([Grant(view, "S*")], Grant(ALL, "S*op")) == (Grant(view, "S*op"),)
     assert within([Grant(view)], Grant(frozenset({Permission.ADMIN}))) == ()
 
 
@@ -304,7 +304,7 @@ def test_the_first_user_is_made_with_the_logged_token_and_known_to_every_manager
             access, elsewhere = Access(Users(None, one)), Access(Users(None, other))
             setup = {"Authorization": f"Bearer {token}"}
             ada = {"name": "ada", "password": "pw", "may": ["admin"]}
-            async with _client(access) as client, _client(elsewhere) as second:
+            async with client_of(access) as client, client_of(elsewhere) as second:
                 with anyio.fail_after(20):
                     while (await client.get("/me", headers=setup)).status_code == 401:
                         await anyio.lowlevel.checkpoint()
@@ -337,7 +337,7 @@ def test_a_token_is_shown_once_has_no_more_than_its_owners_rights_and_ends(
             await directory.put_user(DirectoryUser("eve", hashed, developer))
             access = Access(Users(None, directory))
             wanted = {"name": "deploys", "days": 1, "may": ["admin"], "apps": "*"}
-            async with _client(access) as client:
+            async with client_of(access) as client:
                 made = await client.post("/tokens", json=wanted, auth=("eve", "pw"))
                 assert made.status_code == 201
                 token = {"Authorization": f"Bearer {made.json()['token']}"}

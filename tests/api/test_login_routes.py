@@ -26,9 +26,9 @@ from mesh.jetstream.directory import DirectoryUser
 from mesh.jetstream.sessions import Sessions
 from mesh.model.access import ROLES, Grant
 from mesh.settings import NatsSettings
-from tests.api.test_access import FakeDirectory
 from tests.api.test_originals import fits
 from tests.support.api import TEXT, FakeService
+from tests.support.api_users import FakeDirectory
 from tests.support.clocks import MovedClock
 
 if TYPE_CHECKING:

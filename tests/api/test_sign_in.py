@@ -21,6 +21,7 @@ from mesh.errors import MeshError
 from mesh.model.access import ALL, ROLES, Grant
 from mesh.model.sign_in import Attempt, SignedIn
 from mesh.settings import OidcSettings
+from tests.support.bent_tokens import check_token
 from tests.support.idp import AUDIENCE, CLIENT, CLIENT_SECRET
 
 if TYPE_CHECKING:
@@ -276,3 +277,9 @@ def test_a_refresh_token_is_no_access_token(idp: IdentityProvider) -> None:
     made, token = _at(idp), idp.refresh_token("ada", "pw")
     with refused("no access token"):
         anyio.run(made.provider.identity, token)
+
+
+def test_a_real_token_is_refused_once_it_is_changed_or_of_another_time(
+    idp: IdentityProvider,
+) -> None:
+    check_token(_at(idp).provider.settings, idp.token("eve", "pw"), "oidc:eve")

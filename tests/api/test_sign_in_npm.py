@@ -19,6 +19,7 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.model.access import ALL, ROLES, Grant
 from mesh.settings import OidcSettings
+from tests.support.bent_tokens import check_token
 from tests.support.npm_idp import (
     AUDIENCE,
     CLIENT,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from mesh.model.sign_in import SignedIn
     from tests.support.npm_idp import NpmProvider
 
-pytestmark = pytest.mark.extended
+pytestmark = pytest.mark.thorough
 
 HERE: Final = "http://127.0.0.1:9543/login/oidc"
 
@@ -118,6 +119,7 @@ def test_a_command_gets_a_token_for_the_api_and_renews_it(
         made = login.by_browser(of, endpoints["authorization_endpoint"], scopes, follow)
     provider = _at(npm_idp).provider
     assert anyio.run(provider.identity, made.access_token).grants == (Grant(ALL),)
+    check_token(provider.settings, made.access_token, "oidc:ada")
     form = {"grant_type": "refresh_token", "refresh_token": made.refresh_token}
     renewed = login_of(ask_tokens(made, form), made)
     assert anyio.run(provider.identity, renewed.access_token).user == "oidc:ada"

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+import nats
 import psutil
 import pytest
+
+from mesh.errors import MeshError
+from mesh.jetstream.connection import connect
+from mesh.settings import NatsSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,11 +134,46 @@ def whole_tree(dev: Dev) -> list[psutil.Process]:
     raise AssertionError("the worker is not ready")
 
 
+def check_nats(said: str) -> None:
+    """NATS has a publisher and a reader, whose URLs are printed, and refuses everybody else."""
+    urls = dict(re.findall(r"NATS (\w+) +(\S+)", said))
+    assert set(urls) == {"publisher", "reader"}
+    parts = urlsplit(urls["publisher"])
+    assert parts.hostname == "127.0.0.1"
+
+    async def scene() -> None:
+        with pytest.raises(MeshError, match="N110"):
+            await connect(NatsSettings(f"nats://127.0.0.1:{parts.port}"), "nobody")
+        refused: asyncio.Queue[Exception] = asyncio.Queue()
+        for url in urls.values():
+            client = await nats.connect(url, error_cb=refused.put)
+            for subject in ("mesh._marker.x", "$KV.mesh_apps.app.Shop", "$JS.API.STREAM.NAMES"):
+                await client.publish(subject, b"")
+                said = str(await asyncio.wait_for(refused.get(), DEADLINE_S)).lower()
+                assert "permissions violation for publish" in said
+                assert subject.lower() in said
+            await client.close()
+
+    asyncio.run(scene())
+
+
+def check_listeners(processes: list[psutil.Process]) -> None:
+    """Nothing listens for other machines."""
+    found = [
+        connection.laddr.ip.removeprefix("::ffff:")
+        for process in processes
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert len(found) > 2
+    assert all(ip_address(one).is_loopback for one in found), found
+
+
 def test_other_commands_find_it_and_an_app_goes_through_until_ctrl_c(dev: Dev) -> None:
     path = dev.directory / "shop.siddhi"
     path.write_text(APP)
     # At once: neither the manager nor a session is up.
-    dev.wait_for("REST API")
+    check_nats(dev.wait_for("REST API"))
     done = json.loads(dev.mesh("deploy", str(path), "--timeout", "100", "-o", "json"))
     assert done["running"]
     # The session needs seconds, so there was a wait, and its reason was printed.
@@ -168,6 +212,7 @@ def test_other_commands_find_it_and_an_app_goes_through_until_ctrl_c(dev: Dev) -
 
     # Ctrl-C ends it in order, and nothing is left of it.
     processes = whole_tree(dev)
+    check_listeners(processes)
     assert (dev.directory / "config" / "mesh" / "context.json").exists()
     dev.process.send_signal(signal.SIGINT)
     assert dev.process.wait(30) == 0

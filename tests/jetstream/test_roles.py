@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,8 @@ pytestmark = pytest.mark.nats
 M, W, R, C, P, A = "manager", "worker", "receiver", "operator", "publisher", "reader"
 TILL, BOARD, DESK = "till", "board", "desk"
 API: Final = "$JS.API"
+#: Families of subjects that are no events, where ``mesh.model.names`` makes them.
+INTERNAL_NAME: Final = re.compile(r"\{ROOT\}\.(_\w+)")
 #: No user may publish to it.
 END: Final = "the.end"
 
@@ -42,6 +45,7 @@ PUBLISH: Final[dict[str, set[str]]] = {
     "mesh._errors.Shop": {M, W, R},
     "mesh._journal.Shop": {M, W, R},
     "mesh._ask.w1": {M, W, R},
+    "mesh._topic.prices": {M, W, R},
     "mesh._audit.api": {M},
     # buckets
     "$KV.mesh_control.lease": {M},
@@ -63,6 +67,7 @@ PUBLISH: Final[dict[str, set[str]]] = {
     f"{API}.STREAM.NAMES": {M, W, R, C},
     f"{API}.STREAM.INFO.mesh-Shop-Orders": {M, W, R, C},
     f"{API}.STREAM.CREATE.mesh-Shop-Orders": {M, W},
+    f"{API}.STREAM.CREATE.mesh-topics-": {M, W, R},
     f"{API}.STREAM.UPDATE.mesh-Shop-Orders": {M},
     f"{API}.STREAM.DELETE.mesh-warmup-1-S": {M, W},
     f"{API}.STREAM.DELETE.KV_mesh_apps": {M},
@@ -130,6 +135,7 @@ SUBSCRIBE: Final[dict[str, set[str]]] = {
     "mesh.Shop._query": {M, C, A},
     "mesh.Shop._change": {M, C, A},
     "mesh._ask.w1": {W, R, C},
+    "mesh._topic.prices": {W, C},
     "mesh._audit.api": set(),
     "mesh.>": {C},
     "$KV.mesh_control.>": set(),
@@ -159,7 +165,9 @@ def test_the_matrix_has_every_bucket_stream_and_internal_family() -> None:
         assert any(f".{bucket}." in f".{one}." for one in PUBLISH), bucket
     for stream in streams:
         assert any(one.endswith(f".{stream}") for one in PUBLISH), stream
-    for family in (*INTERNAL, f"{names.AUDIT_SUBJECT}.>"):
+    families = {f"{names.ROOT}.{one}.>" for one in INTERNAL_NAME.findall(inspect.getsource(names))}
+    assert families == {*INTERNAL, f"{names.AUDIT_SUBJECT}.>"}
+    for family in families:
         assert any(one.startswith(family.removesuffix(">")) for one in PUBLISH), family
     for private in PRIVATE:
         assert any(f".{private}" in one and who == {M} for one, who in PUBLISH.items()), private

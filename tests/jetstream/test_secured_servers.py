@@ -15,11 +15,12 @@ from nats.js.errors import NoStreamResponseError
 
 from mesh.errors import MeshError
 from mesh.jetstream.connection import close, connect
-from tests.support.secured import FEEDER, PUBLISHER, SecuredServers
+from tests.support.secured import FEEDER, PUBLISHER, SecuredCluster, SecuredServers
 from tools.links import Links, When
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from nats.js.api import PubAck
     from nats.js.client import JetStreamContext
@@ -100,3 +101,12 @@ def test_each_has_its_subjects_and_a_link_with_tls_sees_them(servers: SecuredSer
 
     with Links() as links:
         asyncio.run(scene(links))
+
+
+def test_at_its_end_a_cluster_tells_of_secrets_in_what_it_leaves(tmp_path: Path) -> None:
+    cluster = SecuredCluster(tmp_path, workers=0)
+    seed = cluster.servers.secured.secrets()["seed of worker"]
+    assert seed.startswith("SU")
+    (tmp_path / "w1.log").write_text(f"login {seed}")
+    with pytest.raises(AssertionError, match=r"seed of worker in file w1\.log"):
+        cluster.stop()

@@ -19,10 +19,11 @@ from mesh.plan.build import plan
 from mesh.settings import FunctionSettings, ManagerSettings, NatsSettings, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from mesh.bounded_process import BoundedProcess
     from mesh.jetstream.server import NatsServer
+    from mesh.model.app import AppSpec
 
 TEXT = "@App:name('A') define stream S (a int); from S[a > 1] select a insert into T;"
 
@@ -137,13 +138,62 @@ def test_functions_take_a_permission_of_their_own(
         token = current.set(Identity("eve", grants) if grants is not None else None)
         try:
             planner = Planner(settings, Recorder())
-            assert (await planner.plan(TEXT)).name == "A"
+            plain = await planner.plan(TEXT)
+            assert plain.name == "A"
+            forked = await planner.fork(plain, None, "A2", {}, sinks=False)
+            assert (await planner.renamed(plain, "A2")).name == forked.name == "A2"
+            with_function = plan(text).spec
+            # Each way of a text into the cluster.
+            ways: tuple[Callable[[], Awaitable[AppSpec]], ...] = (
+                lambda: planner.plan(text),
+                lambda: planner.fork(plain, text, "A2", {}, sinks=False),
+                lambda: planner.fork(with_function, None, "A2", {}, sinks=False),
+                lambda: planner.renamed(with_function, "A2"),
+            )
+            for way in ways:
+                if may:
+                    assert "function" in (await way()).text
+                    continue
+                with pytest.raises(MeshError, match="A403") as error:
+                    await way()
+                assert "apps.python" in error.value.message
+        finally:
+            current.reset(token)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("stream", "may"),
+    [
+        ("ORDERS", True),
+        ("mesh-Shop-Orders", True),
+        ("mesh-Shop-Orders-by-item-3", True),
+        ("mesh-Bank-Orders", False),
+        ("mesh-Bank-Orders-by-item-3", False),
+        ("mesh-Bank-errors-", False),
+        ("mesh-topics-", False),
+        ("mesh_journal", False),
+        ("KV_mesh_secrets", False),
+        ("OBJ_mesh_state", False),
+    ],
+)
+def test_an_app_reads_other_apps_only_if_its_author_may(stream: str, may: bool) -> None:
+    source = f"@source(type='nats', stream='{stream}', @map(type='json')) define"
+    text = TEXT.replace("define", source)
+
+    async def scene() -> None:
+        planner = Planner(Settings(), Recorder())
+        # Kept from a user who may: another one's request is decided anew.
+        assert (await planner.plan(text)).name == "A"
+        limited = Grant(ROLES["developer"], "Shop*"), Grant(ROLES["developer"], "A")
+        token = current.set(Identity("eve", limited))
+        try:
             if may:
-                assert (await planner.plan(text)).text == text
+                assert (await planner.plan(text)).name == "A"
                 return
-            with pytest.raises(MeshError, match="A403") as error:
+            with pytest.raises(MeshError, match="A403"):
                 await planner.plan(text)
-            assert "apps.python" in error.value.message
         finally:
             current.reset(token)
 

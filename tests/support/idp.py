@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import re
-import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -80,7 +80,8 @@ class IdentityProvider:
 @contextlib.contextmanager
 def identity_provider(directory: Path) -> Iterator[IdentityProvider]:
     """Start one with the users ``ada`` (role ADMIN) and ``eve`` (role SHOP)."""
-    if shutil.which("nanoidp") is None:
+    # Not by the path of commands: a virtual environment need not be active.
+    if importlib.util.find_spec("nanoidp") is None:
         pytest.skip("nanoidp is not installed")
     port = free_port()
     url = f"http://127.0.0.1:{port}"

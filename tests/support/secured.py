@@ -19,6 +19,7 @@ from mesh.settings import ChannelSettings, NatsSettings
 from mesh.testing.cluster import MeshCluster
 from tests.support.certificates import Authority, Pair
 from tests.support.nats_cluster import Cluster
+from tests.support.planted import Planted, look_at_command_lines, look_at_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +60,7 @@ class Secured:
             outside: subjects of the feeder, which are none of the mesh.
         """
         directory.mkdir(parents=True)
+        self.directory = directory
         self._folder = directory / "nats"
         self._authority = Authority(directory)
         self.server = self._authority.issue("server", hosts=tuple(addresses))
@@ -112,6 +114,15 @@ class Secured:
             self.certificates[name] = self._authority.issue(f"of-{name}")
         return self.certificates[name]
 
+    def secrets(self) -> dict[str, str]:
+        """The seeds of all users, and the password of the servers for each other."""
+        seeds = (self._folder / "keys").glob("*.nk")
+        known = json.loads((self._folder / "roles.json").read_text())
+        return {
+            "password of routes": known["route_password"],
+            **{f"seed of {path.stem}": path.read_text().strip() for path in seeds},
+        }
+
     def settings(self, user: str, url: str, process: str = "") -> NatsSettings:
         """The connection of a user; ``process`` names the certificate, the user by default."""
         pair = self.pair(process or user)
@@ -147,6 +158,12 @@ class SecuredServers(Cluster):
         self.secured = Secured(directory / "secured", ("n1", "n2", "n3"), outside=outside)
         super().__init__(directory)
 
+    @property
+    def keepers(self) -> list[Path]:
+        """Files and directories that keep secrets."""
+        files = [node.directory / "nats.conf" for node in self.nodes.values()]
+        return [self.secured.directory, *files]
+
     def _configuration(self, node: Node, route: int) -> str:
         del route
         routes = {f"n{at}": (_HERE, port) for at, port in enumerate(self._routes, start=1)}
@@ -157,7 +174,8 @@ class SecuredServers(Cluster):
 class SecuredCluster(MeshCluster):
     """A manager and workers on three such servers, each process with its own credentials.
 
-    A third worker, r1, has no Spark and the credentials of a receiver.
+    A third worker, r1, has no Spark and the credentials of a receiver.  At its end no secret of it
+    may be in a command line, a log, a state or a stream.
     """
 
     channels = ChannelSettings(replicas=3)
@@ -187,9 +205,14 @@ class SecuredCluster(MeshCluster):
         return self.servers.secured.settings(user, self.servers.urls(), process)
 
     def stop(self) -> None:
-        """End everything in order."""
+        """End everything in order, and look for secrets in what it leaves."""
+        planted = Planted(self.servers.secured.secrets())
+        look_at_command_lines(planted)
         super().stop()
         self.servers.stop()
+        # Streams are files of the servers.
+        look_at_files(planted, self.directory, 10, self.servers.keepers)
+        assert not planted.seen, planted.seen
 
 
 class ClientsPublish(JetStreamContext):
