@@ -146,6 +146,11 @@ class ManagerSettings:
         "",
         "Directory of the files of past events that 'mesh backfill' may name, empty for none.",
     )
+    history_databases: str = setting(
+        "",
+        "Addresses of databases whose tables 'mesh backfill' may name by URL, as in "
+        "receiver.listen; empty: none but those of stores.sources_file.",
+    )
     autoscale: bool = setting(
         True,
         "Scale groups with @dist(min=.., max=..) by their load; false tells in the story what "

@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mesh.cli.backfill import (
+    TimeOption,
+    UntilOption,
+    backfill_and_wait,
+    describe,
+    inputs_of,
+)
 from mesh.cli.client import Client
 from mesh.cli.options import AppArgument, FilesArgument, OutputOption, takes_cluster
 from mesh.cli.output import (
@@ -72,6 +79,17 @@ def deploy(
             help="Delete the state of this execution group of a running app; repeatable.",
         ),
     ] = None,
+    past: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--backfill",
+            metavar="STREAM=PATH",
+            help="Past events of an input stream that a new app has seen when it starts; see "
+            "`mesh backfill`. Repeatable.",
+        ),
+    ] = None,
+    column: TimeOption = None,
+    until: UntilOption = None,
     var: VarOption = None,
     *,
     at: Context,
@@ -91,6 +109,14 @@ def deploy(
     from mesh.language.substitution import substitute, variables_for
 
     given = given_variables(var)
+    pairs = [tuple(one.split("=", 1)) if "=" in one else (one, "") for one in past or ()]
+    if not all(path for _, path in pairs):
+        raise typer.BadParameter("is STREAM=PATH", param_hint="--backfill")
+    inputs = inputs_of(((stream, path) for stream, path in pairs), column or (), until or ())
+    if inputs and (replace or reset or begin != "earliest" or len(files) > 1):
+        raise typer.BadParameter(
+            "is for one new app: without --from, --replace and --reset", param_hint="--backfill"
+        )
     done: list[dict[str, Any]] = []
     with Client(at) as client:
         client.wait_until_up(min(timeout, _MANAGER_S), say)
@@ -99,9 +125,14 @@ def deploy(
             try:
                 text = read_source(file)
                 text = substitute(text, variables_for(text, given))
-                one = deploy_and_wait(
-                    client, text, timeout, replace=replace, reset=reset or (), begin=begin, say=say
-                )
+                one = (
+                    backfill_and_wait(client, at, text, inputs, timeout)
+                    if inputs
+                    else deploy_and_wait(
+                        client, text, timeout, replace=replace, reset=reset or (), begin=begin,
+                        say=say,
+                    )
+                )  # fmt: skip
             except MeshError as error:
                 one = refusal(file, error)
                 if output is not Output.JSON:
@@ -109,7 +140,7 @@ def deploy(
                         show_error(fault, text, shown_path(file))
             else:
                 if output is not Output.JSON:
-                    typer.echo(describe_deploy(one))
+                    typer.echo(describe(one) if inputs else describe_deploy(one))
             done.append(one)
     if output is Output.JSON:
         show_json(done[0] if len(files) == 1 else done)

@@ -8,7 +8,9 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
+from mesh.cli.backfill import inputs_of
 from mesh.cli.commands import app
+from mesh.model.history import HistoryInput
 from tests.support.history import CHAIN, events, parquet
 from tests.support.manager_api import manager_api
 
@@ -46,3 +48,35 @@ def test_an_app_is_deployed_after_its_history(
         assert done["cuts"] == {"mesh-Late-Readings": 0}
         assert "Late" in mesh("apps")
         assert "MESH-A409" in mesh(*asked, "at", "old", fails=True)
+        # The same by the options of deploy.
+        again = ("deploy", "late.siddhi", "--timeout", "0", "--time", "at", "--backfill")
+        assert "MESH-A409" in mesh(*again, "Readings=old", fails=True)
+        (tmp_path / "later.siddhi").write_text(CHAIN.format(name="Later", source=""))
+        said = mesh("deploy", "later.siddhi", *again[2:], "Readings=old")
+        assert "has seen 20 rows of Readings" in said
+        assert "mesh-Later-Readings is read on after 0" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("backfill", "a.siddhi", "S"), "each stream has a path"),
+        (("backfill", "a.siddhi", "S", "old"), "stream S has none"),
+        (("backfill", "a.siddhi", "S", "old", "--time", "T=at"), 'stream "T" has no past'),
+        (
+            ("backfill", "a.siddhi", "S", "x", "T", "y", "--time", "at", "--until", "7"),
+            "STREAM=SEQ",
+        ),
+        (("deploy", "a.siddhi", "--backfill", "old", "--time", "at"), "STREAM=PATH"),
+        (("deploy", "a.siddhi", "--backfill", "S=x", "--time", "at", "--replace"), "one new app"),
+    ],
+)
+def test_options_that_do_not_fit_together_are_refused(arguments: tuple[str, ...], why: str) -> None:
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert why in result.output
+
+
+def test_several_streams_have_columns_and_ends_of_their_own() -> None:
+    found = inputs_of([("S", "x"), ("T", "y#t")], ["at", "T=paid_at"], ["S=7"])
+    assert found == [HistoryInput("S", "x", "at", "7"), HistoryInput("T", "y#t", "paid_at")]
