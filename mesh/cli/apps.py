@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mesh.cli.backfill import (
+    BackfillOption,
     TimeOption,
     UntilOption,
     backfill_and_wait,
     describe,
-    inputs_of,
+    inputs_of_deploy,
 )
 from mesh.cli.client import Client
 from mesh.cli.options import AppArgument, FilesArgument, OutputOption, takes_cluster
@@ -41,6 +42,28 @@ _MANAGER_S = 20.0
 #: Part of the wait for an app to run after which its reason is printed, seconds.
 _SILENT_S = 1.5
 
+BeginOption = Annotated[
+    str,
+    typer.Option(
+        "--from", metavar="PLACE",
+        help="Start of a new app in existing streams: earliest, latest, a sequence, or a time like "
+        "2026-11-21T20:00:00Z.",
+    ),
+]  # fmt: skip
+ReplaceOption = Annotated[
+    bool,
+    typer.Option(
+        "--replace", help="Remove an app of the same name first, with its channels and states."
+    ),
+]
+ResetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reset", metavar="GROUP",
+        help="Delete the state of this execution group of a running app; repeatable.",
+    ),
+]  # fmt: skip
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
@@ -55,39 +78,10 @@ def deploy(
     timeout: Annotated[
         float, typer.Option(help="Time to wait until it runs, seconds; 0 doesn't wait.")
     ] = 60.0,
-    begin: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="PLACE",
-            help="Start of a new app in existing streams: earliest, latest, a sequence, or"
-            " a time like 2026-11-21T20:00:00Z.",
-        ),
-    ] = "earliest",
-    replace: Annotated[
-        bool,
-        typer.Option(
-            "--replace",
-            help="Remove an app of the same name first, with its channels and states.",
-        ),
-    ] = False,
-    reset: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--reset",
-            metavar="GROUP",
-            help="Delete the state of this execution group of a running app; repeatable.",
-        ),
-    ] = None,
-    past: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--backfill",
-            metavar="STREAM=PATH",
-            help="Past events of an input stream that a new app has seen when it starts; see "
-            "`mesh backfill`. Repeatable.",
-        ),
-    ] = None,
+    begin: BeginOption = "earliest",
+    replace: ReplaceOption = False,
+    reset: ResetOption = None,
+    past: BackfillOption = None,
     column: TimeOption = None,
     until: UntilOption = None,
     var: VarOption = None,
@@ -109,14 +103,8 @@ def deploy(
     from mesh.language.substitution import substitute, variables_for
 
     given = given_variables(var)
-    pairs = [tuple(one.split("=", 1)) if "=" in one else (one, "") for one in past or ()]
-    if not all(path for _, path in pairs):
-        raise typer.BadParameter("is STREAM=PATH", param_hint="--backfill")
-    inputs = inputs_of(((stream, path) for stream, path in pairs), column or (), until or ())
-    if inputs and (replace or reset or begin != "earliest" or len(files) > 1):
-        raise typer.BadParameter(
-            "is for one new app: without --from, --replace and --reset", param_hint="--backfill"
-        )
+    is_new = not (replace or reset or begin != "earliest" or len(files) > 1)
+    inputs = inputs_of_deploy(past, column, until, is_new=is_new)
     done: list[dict[str, Any]] = []
     with Client(at) as client:
         client.wait_until_up(min(timeout, _MANAGER_S), say)

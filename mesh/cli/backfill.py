@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 #: Interval of the lines of progress, seconds.
 _TELL_S: Final = 1.0
 
+BackfillOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--backfill", metavar="STREAM=PATH",
+        help="Past events of an input stream that a new app has seen when it starts; see "
+        "`mesh backfill`. Repeatable.",
+    ),
+]  # fmt: skip
 TimeOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -99,6 +107,27 @@ def backfill(
         raise typer.Exit(1)
 
 
+def inputs_of_deploy(
+    past: Sequence[str] | None,
+    columns: Sequence[str] | None,
+    ends: Sequence[str] | None,
+    *,
+    is_new: bool,
+) -> list[HistoryInput]:
+    """The past events that ``mesh deploy --backfill`` names; ``is_new``: it is for one new app."""
+    pairs = []
+    for one in past or ():
+        stream, _, path = one.partition("=")
+        if not path:
+            raise typer.BadParameter("is STREAM=PATH", param_hint="--backfill")
+        pairs.append((stream, path))
+    if pairs and not is_new:
+        raise typer.BadParameter(
+            "is for one new app: without --from, --replace and --reset", param_hint="--backfill"
+        )
+    return inputs_of(pairs, columns or (), ends or ())
+
+
 def inputs_of(
     pairs: Iterable[tuple[str, str]], columns: Sequence[str], ends: Sequence[str]
 ) -> list[HistoryInput]:
@@ -146,7 +175,13 @@ def _run(client: Client, at: Context, text: str, inputs: Sequence[HistoryInput])
 
     name = app_name(parse_app(text))
     with Client(at) as other, ThreadPoolExecutor(1) as runner:
-        asked = runner.submit(client.backfill, text, inputs)
+        which = {
+            "stream": [one.stream for one in inputs],
+            "path": [one.path for one in inputs],
+            "time": [one.time for one in inputs],
+            "until": [one.until or "" for one in inputs],
+        }
+        asked = runner.submit(client.backfill, text, which)
         said = ""
         while not wait([asked], _TELL_S).done:
             with contextlib.suppress(MeshError):

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import httpx
 
     from mesh.cli.context import Context
-    from mesh.model.history import HistoryInput
 
 #: Time beyond a requested wait after which the client gives up, seconds.
 _MARGIN_S = 15.0
@@ -232,14 +231,8 @@ class Client:
         found = self._ask("POST", _path(app, "/fork"), params=which, timeout=_BACKUP_S, **more)
         return cast("dict[str, Any]", found)
 
-    def backfill(self, text: str, inputs: Sequence[HistoryInput]) -> dict[str, Any]:
-        """Deploy an app after its history."""
-        which = {
-            "stream": [one.stream for one in inputs],
-            "path": [one.path for one in inputs],
-            "time": [one.time for one in inputs],
-            "until": [one.until or "" for one in inputs],
-        }
+    def backfill(self, text: str, which: dict[str, list[str]]) -> dict[str, Any]:
+        """Deploy an app after its history; ``which`` are the parameters of the REST API."""
         found = self._ask("POST", "/siddhi-apps/backfill", params=which, content=text.encode(),
                           headers=_TEXT, timeout=None)  # fmt: skip
         return cast("dict[str, Any]", found)

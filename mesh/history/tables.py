@@ -68,12 +68,19 @@ class HistoryTable:
             order = dict.fromkeys((self.time, *(c.name for c in table.primary_key.columns)))
             asked = sa.select(*(table.c[name] for name in names))
             asked = asked.order_by(*(table.c[name] for name in order))
-            stream = connection.execution_options(yield_per=BATCH_ROWS)
-            for some in stream.execute(asked).partitions():
-                try:
-                    yield rows_of(self.place, self._batch(names, some), self.schema, self.time)
-                except pa.ArrowException as error:
-                    raise unusable(f"{self.place} has other values", f"{error}") from error
+            streaming = connection.execution_options(yield_per=BATCH_ROWS)
+            with streaming.execute(asked) as found:
+                for some in found.partitions():
+                    yield self._rows(names, some)
+
+    def _rows(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Rows:
+        try:
+            values = zip(*rows, strict=True)
+            columns = [self._column(n, list(some)) for n, some in zip(names, values, strict=True)]
+            batch = pa.RecordBatch.from_arrays(columns, names=list(names))
+            return rows_of(self.place, batch, self.schema, self.time)
+        except pa.ArrowException as error:
+            raise unusable(f"{self.place} has other values", f"{error}") from error
 
     @contextmanager
     def _connected(self) -> Iterator[sa.Connection]:
@@ -96,11 +103,6 @@ class HistoryTable:
             columns = ", ".join(table.c.keys())
             raise unusable(f'{self.place} has no column "{missing[0]}"', f"It has: {columns}.")
         return table
-
-    def _batch(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
-        values = zip(*rows, strict=True)
-        columns = [self._column(name, list(some)) for name, some in zip(names, values, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, names=list(names))
 
     def _column(self, name: str, values: list[Any]) -> Any:
         if name in self.schema.names and name != self.time:

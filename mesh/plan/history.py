@@ -41,7 +41,7 @@ def fed_groups(spec: AppSpec, streams: Iterable[str]) -> tuple[str, ...]:
         begin |= found
     fed = _fed(spec, begin)
     read = {one.channel.id for group in fed for one in group.inputs}
-    # Events that nobody reads have no effect on a state.
+    # Events that no group reads have no effect on a state.
     fed = [g for g in fed if not _is_mixing(g) or any(o.id in read for o in g.outputs)]
     writers = _writers(spec)
     for group in fed:

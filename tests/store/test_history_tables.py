@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.model.stored import Database
+    from tests.support.databases import TestDatabase
 
 KINDS: dict[str, Any] = {"item": pa.string(), "price": pa.float64(), "sold": pa.bool_()}
 SCHEMA = pa.schema(KINDS)
@@ -40,23 +42,18 @@ def fill(database: Database) -> None:
     with engine_of(database).begin() as connection:
         orders.create(connection)
         for number, item, price, second in ((3, "c", 1.5, 7), (2, "b", None, 7), (1, "z", 2, 9)):
-            at = sa.func.now() if second < 0 else _time(second)
             connection.execute(
                 sa.insert(orders).values(
-                    id=number, item=item, price=price, sold=number > 1, at=at,
+                    id=number, item=item, price=price, sold=number > 1,
+                    at=datetime.fromtimestamp(second, UTC).replace(tzinfo=None),
                     at_ms=1000 * second,
                 )
             )  # fmt: skip
 
 
-def _time(second: int) -> Any:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(second, UTC).replace(tzinfo=None)
-
-
 @pytest.mark.parametrize("time", ["at", "at_ms"])
-def test_a_table_is_read_in_the_order_of_times_and_keys(database: Database, time: str) -> None:
+def test_a_table_is_read_in_the_order_of_times_and_keys(store: TestDatabase, time: str) -> None:
+    database = store.database
     fill(database)
     table = HistoryTable(TablePlace(database, "", "orders"), SCHEMA, time)
     assert table.count() == 3
@@ -79,8 +76,9 @@ def test_a_table_is_read_in_the_order_of_times_and_keys(database: Database, time
     ],
 )
 def test_a_table_without_events_is_refused(
-    database: Database, table: str, time: str, why: str
+    store: TestDatabase, table: str, time: str, why: str
 ) -> None:
+    database = store.database
     fill(database)
     with pytest.raises(MeshError, match="MESH-C161") as refused:
         list(HistoryTable(TablePlace(database, "", table), SCHEMA, time).batches())

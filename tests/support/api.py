@@ -144,17 +144,7 @@ class FakeBackfills:
 
     async def backfill(self, text: str, inputs: Sequence[HistoryInput], *, by: str) -> Backfilled:
         self.asked = list(inputs)
-        return Backfilled(
-            "Shop",
-            tuple(one.stream for one in inputs),
-            7,
-            0,
-            3,
-            0,
-            0.5,
-            {"mesh-Shop-Orders": 0},
-            (),
-        )
+        return Backfilled("Shop", tuple(one.stream for one in inputs), 7, 0, 3, 0, 0.5)
 
 
 class FakePromotions:
