@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from mesh.model.history import HistoryInput
 
 TEXT = "@App:name('Shop') define stream Orders (item string, count int);"
-
-
 TEXT_PLAIN = {"Content-Type": "text/plain"}
 
 
