@@ -75,7 +75,9 @@ def _by_markers(evidence: Evidence) -> dict[tuple[str, str], int]:
     found: dict[tuple[str, str], int] = {}
     for marker in evidence.markers:
         producer = evidence.producers.get((marker.js_stream, marker.producer))
-        for name in producer.inputs if producer is not None else ():
+        if producer is None:
+            continue
+        for name in producer.inputs:
             place = producer.group, name
             found[place] = min(marker.position, found.get(place, marker.position))
     return found

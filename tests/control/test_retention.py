@@ -20,11 +20,17 @@ define stream S (a int);
 NAME = "mesh-A-S"
 
 
-def evidence(taken: int | None, age_s: float, first: int = 1, **more: float) -> Evidence:
+def evidence(
+    taken: int | None,
+    age_s: float,
+    first: int = 1,
+    max_age_s: float = WEEK_S,
+    before_s: float = 0.0,
+) -> Evidence:
     stream = StreamEvidence(
-        NAME, max_age_s=more.pop("max_age_s", WEEK_S), messages=10, first=first, last=first + 9,
-        first_age_s=age_s, **more,
-    )  # type: ignore[arg-type]  # fmt: skip
+        NAME, max_age_s=max_age_s, max_age_before_s=before_s, messages=10, first=first,
+        last=first + 9, first_age_s=age_s,
+    )  # fmt: skip
     read = {} if taken is None else {("sums", NAME): taken}
     return Evidence(AppRecord(plan(TEXT).spec, "i1", 0), {NAME: stream}, [], (), {}, {}, read)
 
@@ -48,15 +54,15 @@ def test_a_stream_keeps_what_a_group_has_not_processed(
 
 
 def test_an_extension_ends_when_the_first_message_that_waits_is_young() -> None:
-    extended = {"max_age_s": 4 * WEEK_S, "max_age_before_s": WEEK_S}
-    found = evidence(5, 12 * DAY_S, **extended)
+    found = evidence(5, 12 * DAY_S, max_age_s=4 * WEEK_S, before_s=WEEK_S)
     assert needed(found) == {NAME: 6}
     assert retentions(found, {NAME: 4 * DAY_S}) == []
     assert retentions(found, {NAME: 3 * DAY_S}) == [Retention(NAME, WEEK_S)]
     # Nothing waits.
     assert retentions(found, {}) == [Retention(NAME, WEEK_S)]
     # The oldest waits, and would go at once.
-    assert retentions(evidence(0, 12 * DAY_S, **extended), {NAME: 12 * DAY_S}) == []
+    found = evidence(0, 12 * DAY_S, max_age_s=4 * WEEK_S, before_s=WEEK_S)
+    assert retentions(found, {NAME: 12 * DAY_S}) == []
 
 
 def test_a_retention_without_end_or_set_by_a_person_stays() -> None:
