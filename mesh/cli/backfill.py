@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -20,11 +21,15 @@ from mesh.model.history import HistoryInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from concurrent.futures import Future
 
     from mesh.cli.context import Context
 
 #: Interval of the lines of progress, seconds.
 _TELL_S: Final = 1.0
+#: How often a history is begun, and how long a manager may take to come back, seconds.
+_TRIES: Final = 5
+_BACK_S: Final = 60.0
 
 BackfillOption = Annotated[
     list[str] | None,
@@ -169,29 +174,57 @@ def backfill_and_wait(
 
 
 def _run(client: Client, at: Context, text: str, inputs: Sequence[HistoryInput]) -> dict[str, Any]:
-    """Wait for the answer, and show the progress meanwhile."""
+    """Wait for the answer, and show the progress meanwhile.
+
+    A manager that ends in the middle has left nothing that counts: the next one starts again.
+    """
     from mesh.language.parser import parse_app
     from mesh.plan.groups import app_name
 
     name = app_name(parse_app(text))
+    which = {
+        "stream": [one.stream for one in inputs],
+        "path": [one.path for one in inputs],
+        "time": [one.time for one in inputs],
+        "until": [one.until or "" for one in inputs],
+    }
     with Client(at) as other, ThreadPoolExecutor(1) as runner:
-        which = {
-            "stream": [one.stream for one in inputs],
-            "path": [one.path for one in inputs],
-            "time": [one.time for one in inputs],
-            "until": [one.until or "" for one in inputs],
-        }
-        asked = runner.submit(client.backfill, text, which)
-        said = ""
-        while not wait([asked], _TELL_S).done:
-            with contextlib.suppress(MeshError):
-                reason = other.status(name).get("reason") or ""
-                if reason != said:
-                    said = reason
-                    _show(f'app "{name}": {reason}')
-        if said and sys.stderr.isatty():
-            typer.echo("", err=True)
+        for _ in range(_TRIES):
+            asked = runner.submit(client.backfill, text, which)
+            is_begun = _watch(asked, other, name)
+            if not (is_begun and _is_away(asked) and _is_back(other)):
+                break
+            _show(f'app "{name}": its manager has ended; the history starts again\n')
         return asked.result()
+
+
+def _watch(asked: Future[dict[str, Any]], other: Client, name: str) -> bool:
+    """Show the progress until there is an answer; whether there was any."""
+    said = ""
+    while not wait([asked], _TELL_S).done:
+        with contextlib.suppress(MeshError):
+            reason = other.status(name).get("reason") or ""
+            if reason != said:
+                said = reason
+                _show(f'app "{name}": {reason}')
+    if said and sys.stderr.isatty():
+        typer.echo("", err=True)
+    return bool(said)
+
+
+def _is_away(asked: Future[dict[str, Any]]) -> bool:
+    error = asked.exception()
+    return isinstance(error, MeshError) and error.code == "MESH-U112"
+
+
+def _is_back(other: Client) -> bool:
+    """Wait for a manager that answers; whether there is one in time."""
+    ends_s = time.monotonic() + _BACK_S
+    while time.monotonic() < ends_s:
+        if other.health():
+            return True
+        time.sleep(_TELL_S)
+    return False
 
 
 def _show(line: str) -> None:
