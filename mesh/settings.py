@@ -115,6 +115,11 @@ class ChannelSettings:
     max_age_s: float = setting(
         604800.0, "Retention of a channel's messages, seconds; 0 for no limit."
     )
+    keep_unread: bool = setting(
+        True,
+        "Keep messages that a group of the app has not processed for longer than that, up to "
+        "max_bytes.",
+    )
     partitions: int = setting(8, "Virtual partitions of a keyed channel.", least=1)
     max_bytes: int = setting(
         0,
@@ -145,6 +150,11 @@ class ManagerSettings:
     history_dir: str = setting(
         "",
         "Directory of the files of past events that 'mesh backfill' may name, empty for none.",
+    )
+    history_databases: str = setting(
+        "",
+        "Addresses of databases whose tables 'mesh backfill' may name by URL, as in "
+        "receiver.listen; empty: none but those of stores.sources_file.",
     )
     autoscale: bool = setting(
         True,

@@ -25,6 +25,7 @@ from mesh import scratch
 from mesh.clock import SystemClock
 from mesh.jetstream import log_reader
 from mesh.manager.service import ManagerService
+from mesh.model.history import HistoryInput
 from mesh.settings import ManagerSettings, NatsSettings, Settings
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ async def _both(
 
     started_s = time.perf_counter()
     done = await service.backfills.backfill(
-        _APP.format(name=late), path="old.parquet", stream="Input", time="at", until=None
+        _APP.format(name=late), [HistoryInput("Input", "old.parquet", "at")]
     )
     read_s = time.perf_counter() - started_s
     assert done.rows == rows

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mesh.model.history import HistoryInput
+
 
 class Verification(Protocol):
     """Calls on what NATS stores of apps."""
@@ -51,9 +53,7 @@ class Forks(Protocol):
 class Backfills(Protocol):
     """Deploys of apps that begin with the states of their past."""
 
-    async def backfill(
-        self, text: str, *, path: str, stream: str, time: str, until: str | None, by: str
-    ) -> Any:
+    async def backfill(self, text: str, inputs: Sequence[HistoryInput], *, by: str) -> Any:
         """Deploy a new app after its history.
 
         MESH-A409 for an app that is there, MESH-C160 to MESH-C162 for what can't be run.

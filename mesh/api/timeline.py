@@ -5,8 +5,9 @@ GET    /siddhi-apps/{app}/compare/{other}           ?stream= and ?key=, each rep
 GET    /siddhi-apps/{app}/why/{stream}/{sequence}   lineage of an event; ?index= in its message
 POST   /siddhi-apps/{app}/fork   ?as=NAME, ?from=, ?until=, ?sinks=true; 201.  The body is the text
 of the fork, or empty for that of the app.
-POST   /siddhi-apps/backfill     ?path=, ?stream=, ?time=COLUMN, ?until=; 201 after the history has
-been run.  The body is the text of a new app.
+POST   /siddhi-apps/backfill     ?stream=, ?path=, ?time=COLUMN, ?until=; 201 after the history has
+been run.  The body is the text of a new app.  For several streams all are repeated in the same
+order; one time or until is that of all streams, an empty until is none.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mesh.api.paths import route
 from mesh.api.responses import Json, app_text, parameter, user_of
 from mesh.api.visible import require_for_text
 from mesh.model.access import Permission, require
+from mesh.model.history import HistoryInput
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -49,20 +51,10 @@ class TimeRoutes:
 
     async def backfill(self, request: Request) -> Response:
         """Deploy the text of the body as a new app that begins with the states of its past."""
-        asked = request.query_params
-        for name in ("path", "stream", "time"):
-            if not asked.get(name):
-                raise parameter(name, "", "the files, their stream, and the column of times")
+        inputs = _history(request)
         text = await app_text(request)
         await require_for_text(self._service, Permission.APPS_MANAGE, text)
-        done = await self._service.backfills.backfill(
-            text,
-            path=asked["path"],
-            stream=asked["stream"],
-            time=asked["time"],
-            until=asked.get("until"),
-            by=user_of(request),
-        )
+        done = await self._service.backfills.backfill(text, inputs, by=user_of(request))
         where = {"Location": f"/siddhi-apps/{done.app}"}
         return Json(done, HTTPStatus.CREATED, headers=where)
 
@@ -113,3 +105,24 @@ class TimeRoutes:
         )
         where = {"Location": f"/siddhi-apps/{other}"}
         return Json(done, HTTPStatus.CREATED, headers=where)
+
+
+def _history(request: Request) -> list[HistoryInput]:
+    """The past events of streams that parameters name; MESH-A400 where they don't fit together."""
+    asked = request.query_params
+    streams = asked.getlist("stream")
+    given: dict[str, list[str]] = {"stream": streams}
+    for name, wanted in (("path", "the past events"), ("time", "the column of times")):
+        given[name] = asked.getlist(name)
+        if name == "time" and len(given[name]) == 1:
+            given[name] *= len(streams)
+        if not streams or len(given[name]) != len(streams) or not all((*streams, *given[name])):
+            raise parameter(name, ", ".join(given[name]), f"{wanted}, for each stream")
+    ends = asked.getlist("until") or [""]
+    ends = ends * len(streams) if len(ends) == 1 else ends
+    if len(ends) != len(streams):
+        raise parameter("until", ", ".join(ends), "one end, or one for each stream")
+    return [
+        HistoryInput(stream, path, time, end or None)
+        for stream, path, time, end in zip(streams, given["path"], given["time"], ends, strict=True)
+    ]

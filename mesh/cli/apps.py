@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mesh.cli.backfill import (
+    BackfillOption,
+    TimeOption,
+    UntilOption,
+    backfill_and_wait,
+    describe,
+    inputs_of_deploy,
+)
 from mesh.cli.client import Client
 from mesh.cli.options import AppArgument, FilesArgument, OutputOption, takes_cluster
 from mesh.cli.output import (
@@ -34,6 +42,28 @@ _MANAGER_S = 20.0
 #: Part of the wait for an app to run after which its reason is printed, seconds.
 _SILENT_S = 1.5
 
+BeginOption = Annotated[
+    str,
+    typer.Option(
+        "--from", metavar="PLACE",
+        help="Start of a new app in existing streams: earliest, latest, a sequence, or a time like "
+        "2026-11-21T20:00:00Z.",
+    ),
+]  # fmt: skip
+ReplaceOption = Annotated[
+    bool,
+    typer.Option(
+        "--replace", help="Remove an app of the same name first, with its channels and states."
+    ),
+]
+ResetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reset", metavar="GROUP",
+        help="Delete the state of this execution group of a running app; repeatable.",
+    ),
+]  # fmt: skip
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
@@ -48,30 +78,12 @@ def deploy(
     timeout: Annotated[
         float, typer.Option(help="Time to wait until it runs, seconds; 0 doesn't wait.")
     ] = 60.0,
-    begin: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="PLACE",
-            help="Start of a new app in existing streams: earliest, latest, a sequence, or"
-            " a time like 2026-11-21T20:00:00Z.",
-        ),
-    ] = "earliest",
-    replace: Annotated[
-        bool,
-        typer.Option(
-            "--replace",
-            help="Remove an app of the same name first, with its channels and states.",
-        ),
-    ] = False,
-    reset: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--reset",
-            metavar="GROUP",
-            help="Delete the state of this execution group of a running app; repeatable.",
-        ),
-    ] = None,
+    begin: BeginOption = "earliest",
+    replace: ReplaceOption = False,
+    reset: ResetOption = None,
+    past: BackfillOption = None,
+    column: TimeOption = None,
+    until: UntilOption = None,
     var: VarOption = None,
     *,
     at: Context,
@@ -91,6 +103,8 @@ def deploy(
     from mesh.language.substitution import substitute, variables_for
 
     given = given_variables(var)
+    is_new = not (replace or reset or begin != "earliest" or len(files) > 1)
+    inputs = inputs_of_deploy(past, column, until, is_new=is_new)
     done: list[dict[str, Any]] = []
     with Client(at) as client:
         client.wait_until_up(min(timeout, _MANAGER_S), say)
@@ -99,9 +113,14 @@ def deploy(
             try:
                 text = read_source(file)
                 text = substitute(text, variables_for(text, given))
-                one = deploy_and_wait(
-                    client, text, timeout, replace=replace, reset=reset or (), begin=begin, say=say
-                )
+                one = (
+                    backfill_and_wait(client, at, text, inputs, timeout)
+                    if inputs
+                    else deploy_and_wait(
+                        client, text, timeout, replace=replace, reset=reset or (), begin=begin,
+                        say=say,
+                    )
+                )  # fmt: skip
             except MeshError as error:
                 one = refusal(file, error)
                 if output is not Output.JSON:
@@ -109,7 +128,7 @@ def deploy(
                         show_error(fault, text, shown_path(file))
             else:
                 if output is not Output.JSON:
-                    typer.echo(describe_deploy(one))
+                    typer.echo(describe(one) if inputs else describe_deploy(one))
             done.append(one)
     if output is Output.JSON:
         show_json(done[0] if len(files) == 1 else done)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -16,12 +17,44 @@ from mesh.cli.output import Output, pointing_at, read_source, show_json
 from mesh.cli.timeline import PANEL
 from mesh.cli.variables import VarOption, given_variables
 from mesh.errors import MeshError
+from mesh.model.history import HistoryInput
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from concurrent.futures import Future
+
     from mesh.cli.context import Context
 
 #: Interval of the lines of progress, seconds.
 _TELL_S: Final = 1.0
+#: How often a history is begun, and how long a manager may take to come back, seconds.
+_TRIES: Final = 5
+_BACK_S: Final = 60.0
+
+BackfillOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--backfill", metavar="STREAM=PATH",
+        help="Past events of an input stream that a new app has seen when it starts; see "
+        "`mesh backfill`. Repeatable.",
+    ),
+]  # fmt: skip
+TimeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--time", metavar="COLUMN",
+        help="Column with the times of past events; STREAM=COLUMN for one stream of several.",
+    ),
+]  # fmt: skip
+UntilOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--until", metavar="PLACE",
+        help="End of past events in the live stream: the last sequence that they include, or a "
+        "time before which they are read; STREAM=PLACE for one stream of several. By default they "
+        "end before its first message.",
+    ),
+]  # fmt: skip
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,26 +65,17 @@ def add_to(app: typer.Typer) -> None:
 @takes_cluster
 def backfill(
     file: Annotated[Path, typer.Argument(help="SiddhiQL of a new app.", metavar="FILE")],
-    stream: Annotated[str, typer.Argument(help="Its input stream.", metavar="STREAM")],
-    path: Annotated[
-        str,
+    pairs: Annotated[
+        list[str],
         typer.Argument(
-            help="Parquet or CSV file, or a directory of them, in the setting manager.history_dir.",
-            metavar="PATH",
+            help="An input stream, and its past events: a Parquet or CSV file, or a directory of "
+            "them, in the setting manager.history_dir; or a table, as in "
+            "postgresql://host/name#table. May be repeated.",
+            metavar="STREAM PATH",
         ),
     ],
-    column: Annotated[
-        str,
-        typer.Option("--time", metavar="COLUMN", help="Column with the times of the events."),
-    ],
-    until: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PLACE",
-            help="End of the files in the live stream: the last sequence that they include, or a "
-            "time before which their rows are read. By default they end before its first message.",
-        ),
-    ] = None,
+    column: TimeOption = None,
+    until: UntilOption = None,
     timeout: Annotated[
         float,
         typer.Option(help="Seconds to wait until it runs after its history; 0 does not wait."),
@@ -61,25 +85,25 @@ def backfill(
     at: Context,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Deploy an app that has seen the past: files of events, up to an exact place of its stream.
+    """Deploy an app that has seen the past: events of its streams, up to exact places.
 
-    The files are run through the app's groups as a batch, without NATS.  The states that they give
-    are those from which the app starts; it reads the live stream on after the end of the files,
+    Past events are run through the app's groups as a batch, without NATS.  The states that they
+    give are those from which the app starts; it reads the live streams on after the past events,
     without a gap or an overlap.  Outputs of the past are not published.
+
+    `mesh deploy --backfill STREAM=PATH` does the same.
 
     Example: `mesh backfill shop.siddhi Orders orders/2025 --time ordered_at`
     """
     from mesh.language.substitution import substitute, variables_for
 
+    if len(pairs) % 2:
+        raise typer.BadParameter("each stream has a path after it", param_hint="STREAM PATH")
+    inputs = inputs_of(zip(pairs[::2], pairs[1::2], strict=True), column or (), until or ())
     text = read_source(file)
-    which = {"path": path, "stream": stream, "time": column, **({"until": until} if until else {})}
-    with Client(at) as client:
-        with pointing_at(file, text, output):
-            text = substitute(text, variables_for(text, given_variables(var)))
-            done = _run(client, at, text, which)
-        if timeout:
-            status = client.wait_running(done["app"], timeout)
-            done |= {"status": status, "running": status["state"] == "running"}
+    with Client(at) as client, pointing_at(file, text, output):
+        text = substitute(text, variables_for(text, given_variables(var)))
+        done = backfill_and_wait(client, at, text, inputs, timeout)
     if output is Output.JSON:
         show_json(done)
     else:
@@ -88,24 +112,119 @@ def backfill(
         raise typer.Exit(1)
 
 
-def _run(client: Client, at: Context, text: str, which: dict[str, str]) -> dict[str, Any]:
-    """Wait for the answer, and show the progress meanwhile."""
+def inputs_of_deploy(
+    past: Sequence[str] | None,
+    columns: Sequence[str] | None,
+    ends: Sequence[str] | None,
+    *,
+    is_new: bool,
+) -> list[HistoryInput]:
+    """The past events that ``mesh deploy --backfill`` names; ``is_new``: it is for one new app."""
+    pairs = []
+    for one in past or ():
+        stream, _, path = one.partition("=")
+        if not path:
+            raise typer.BadParameter("is STREAM=PATH", param_hint="--backfill")
+        pairs.append((stream, path))
+    if pairs and not is_new:
+        raise typer.BadParameter(
+            "is for one new app: without --from, --replace and --reset", param_hint="--backfill"
+        )
+    return inputs_of(pairs, columns or (), ends or ())
+
+
+def inputs_of(
+    pairs: Iterable[tuple[str, str]], columns: Sequence[str], ends: Sequence[str]
+) -> list[HistoryInput]:
+    """The past events of streams, by stream and path, with ``--time`` and ``--until``."""
+    given = dict(pairs)
+    times, untils = _by_stream("--time", columns, given), _by_stream("--until", ends, given)
+    for stream in given:
+        if stream not in times:
+            raise typer.BadParameter(f"stream {stream} has none", param_hint="--time")
+    if len(given) > 1 and any(one.isdecimal() for one in ends):
+        raise typer.BadParameter(
+            "a sequence is that of one stream: STREAM=SEQUENCE", param_hint="--until"
+        )
+    return [HistoryInput(s, path, times[s], untils.get(s)) for s, path in given.items()]
+
+
+def _by_stream(option: str, values: Sequence[str], given: dict[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for value in values:
+        stream, equals, own = value.partition("=")
+        if equals and stream not in given:
+            raise typer.BadParameter(f'stream "{stream}" has no past events', param_hint=option)
+        if not equals:
+            found = {**dict.fromkeys(given, value), **found}
+        else:
+            found[stream] = own
+    return found
+
+
+def backfill_and_wait(
+    client: Client, at: Context, text: str, inputs: Sequence[HistoryInput], timeout_s: float
+) -> dict[str, Any]:
+    """Deploy an app after its history, with progress on standard error; the outcome."""
+    done = _run(client, at, text, inputs)
+    if timeout_s:
+        status = client.wait_running(done["app"], timeout_s)
+        done |= {"status": status, "running": status["state"] == "running"}
+    return done
+
+
+def _run(client: Client, at: Context, text: str, inputs: Sequence[HistoryInput]) -> dict[str, Any]:
+    """Wait for the answer, and show the progress meanwhile.
+
+    A manager that ends in the middle has left nothing that counts: the next one starts again.
+    """
     from mesh.language.parser import parse_app
     from mesh.plan.groups import app_name
 
     name = app_name(parse_app(text))
+    which = {
+        "stream": [one.stream for one in inputs],
+        "path": [one.path for one in inputs],
+        "time": [one.time for one in inputs],
+        "until": [one.until or "" for one in inputs],
+    }
     with Client(at) as other, ThreadPoolExecutor(1) as runner:
-        asked = runner.submit(client.backfill, text, **which)
-        said = ""
-        while not wait([asked], _TELL_S).done:
-            with contextlib.suppress(MeshError):
-                reason = other.status(name).get("reason") or ""
-                if reason != said:
-                    said = reason
-                    _show(f'app "{name}": {reason}')
-        if said and sys.stderr.isatty():
-            typer.echo("", err=True)
+        for _ in range(_TRIES):
+            asked = runner.submit(client.backfill, text, which)
+            is_begun = _watch(asked, other, name)
+            if not (is_begun and _is_away(asked) and _is_back(other)):
+                break
+            _show(f'app "{name}": its manager has ended; the history starts again\n')
         return asked.result()
+
+
+def _watch(asked: Future[dict[str, Any]], other: Client, name: str) -> bool:
+    """Show the progress until there is an answer; whether there was any."""
+    said = ""
+    while not wait([asked], _TELL_S).done:
+        with contextlib.suppress(MeshError):
+            reason = other.status(name).get("reason") or ""
+            if reason != said:
+                said = reason
+                _show(f'app "{name}": {reason}')
+    if said and sys.stderr.isatty():
+        typer.echo("", err=True)
+    return bool(said)
+
+
+def _is_away(asked: Future[dict[str, Any]]) -> bool:
+    error = asked.exception()
+    return isinstance(error, MeshError) and error.code == "MESH-U112"
+
+
+def _is_back(other: Client) -> bool:
+    """Wait for a manager that answers; whether there is one in time."""
+    ends_s = time.monotonic() + _BACK_S
+    while time.monotonic() < ends_s:
+        if other.health():
+            return True
+        time.sleep(_TELL_S)
+    return False
 
 
 def _show(line: str) -> None:
@@ -119,7 +238,7 @@ def _show(line: str) -> None:
 def describe(done: dict[str, Any]) -> str:
     """The outcome in sentences."""
     rate = done["rows"] / max(done["seconds"], 1e-3)
-    seen = f'app "{done["app"]}" has seen {done["rows"]:,} rows of {done["stream"]}'
+    seen = f'app "{done["app"]}" has seen {done["rows"]:,} rows of {", ".join(done["streams"])}'
     emitted = f"{done['emitted']:,} events that its groups made of them are not published"
     lines = [f"{seen} in {done['seconds']:.1f} s ({rate:,.0f} rows/s); {emitted}"]
     if done["later"]:

@@ -231,7 +231,7 @@ class Client:
         found = self._ask("POST", _path(app, "/fork"), params=which, timeout=_BACKUP_S, **more)
         return cast("dict[str, Any]", found)
 
-    def backfill(self, text: str, **which: str) -> dict[str, Any]:
+    def backfill(self, text: str, which: dict[str, list[str]]) -> dict[str, Any]:
         """Deploy an app after its history; ``which`` are the parameters of the REST API."""
         found = self._ask("POST", "/siddhi-apps/backfill", params=which, content=text.encode(),
                           headers=_TEXT, timeout=None)  # fmt: skip

@@ -211,6 +211,7 @@ def _settings(plan: LocalPlan, nats_url: str, directory: Path) -> Settings:
             users_file=str(directory / "users"),
             # The only user of this API is the one who may read these files.
             history_dir=given.manager.history_dir or os.getcwd(),
+            history_databases=given.manager.history_databases or "*:1-65535",
         ),
         receiver=replace(given.receiver, file_roots=given.receiver.file_roots or os.getcwd()),
         # The apps are those of this machine's user, and run as that user.

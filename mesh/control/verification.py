@@ -70,6 +70,8 @@ class StreamEvidence:
     allows_atomic: bool = True
     #: 0 for no limit.
     max_age_s: float = 0.0
+    #: Before a manager extended it, 0 if none has; see ``mesh.control.retention``.
+    max_age_before_s: float = 0.0
     max_bytes: int = 0
     bytes: int = 0
     messages: int = 0
@@ -182,7 +184,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     return sorted(found, key=lambda one: (one.severity, one.kind, one.where))
 
 
-def _own_streams(spec: AppSpec) -> Mapping[str, tuple[str, bool]]:
+def own_streams(spec: AppSpec) -> Mapping[str, tuple[str, bool]]:
     """By JetStream stream of the app: the subject of its events, and whether groups write it."""
     written = {c.id for g in spec.groups for c in g.outputs}
     return {
@@ -195,7 +197,7 @@ def _own_streams(spec: AppSpec) -> Mapping[str, tuple[str, bool]]:
 
 def _of_streams(evidence: Evidence) -> _Found:
     """Configuration and copies."""
-    for name, (subject, is_written) in _own_streams(evidence.record.spec).items():
+    for name, (subject, is_written) in own_streams(evidence.record.spec).items():
         stream = evidence.streams.get(name)
         if stream is None:
             yield "stream-missing", name, "the stream is not there, nor are its events"
@@ -223,7 +225,7 @@ def _of_streams(evidence: Evidence) -> _Found:
 def _of_readers(evidence: Evidence) -> _Found:
     """Messages that readers have not read, and those that were deleted before they did."""
     written = {
-        name for name, (_, is_written) in _own_streams(evidence.record.spec).items() if is_written
+        name for name, (_, is_written) in own_streams(evidence.record.spec).items() if is_written
     }
     for (group, name), taken in evidence.read.items():
         stream = evidence.streams.get(name)

@@ -6,14 +6,12 @@ published in this order.  Parquet and CSV are read by Arrow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 from pyarrow import csv, dataset
 
+from mesh.history.rows import rows_of
 from mesh.plan import history_files
 from mesh.plan.history_files import PARQUET, unusable
 
@@ -21,21 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import numpy.typing as npt
+    from mesh.history.rows import Rows
 
-#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
-kernels: Any = pyarrow.compute
 #: Rows of one batch at most; of 8 partitions each gets an eighth.
 BATCH_ROWS: Final = 262_144
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Past events, n of them, in the schema of their stream."""
-
-    rows: pa.RecordBatch
-    #: int64[n], their own times, milliseconds since 1970.
-    time_ms: npt.NDArray[np.int64]
 
 
 class HistoryFiles:
@@ -83,7 +70,7 @@ class HistoryFiles:
             )
         for batch in found.to_batches(columns=names, batch_size=BATCH_ROWS):
             if batch.num_rows:
-                yield self._rows(path, batch)
+                yield rows_of(path, batch, self._schema, self._time)
 
     def _format(self, path: Path) -> dataset.FileFormat:
         if path.name.endswith(PARQUET):
@@ -91,21 +78,3 @@ class HistoryFiles:
         kinds = {field.name: field.type for field in self._schema if field.name != self._time}
         options = csv.ConvertOptions(column_types=kinds)
         return dataset.CsvFileFormat(convert_options=options)
-
-    def _rows(self, path: Path, batch: pa.RecordBatch) -> Rows:
-        times = batch.column(self._time)
-        if times.null_count:
-            raise unusable(f'{path} has a row without a time in "{self._time}"', "")
-        if pa.types.is_timestamp(times.type):
-            # A timestamp without a zone is UTC.
-            times = kernels.cast(times, pa.timestamp("ms", times.type.tz), safe=False)
-            times = times.cast(pa.int64())
-        elif not pa.types.is_integer(times.type):
-            raise unusable(
-                f'column "{self._time}" of {path} has no times but {times.type}',
-                "Times are timestamps, or whole numbers: milliseconds since 1970.",
-            )
-        columns = [batch.column(f.name).cast(f.type) for f in self._schema]
-        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        time_ms = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
-        return Rows(rows, np.asarray(time_ms, np.int64))

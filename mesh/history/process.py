@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,13 +19,14 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.errors import MeshError
-from mesh.history.files import HistoryFiles
+from mesh.history.reader import reader_of
+from mesh.history.rows import Rows
 from mesh.history.run import HistoryRun
 from mesh.model import codec
 from mesh.model.history import HistoryReport, HistoryTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
 #: Interval of reports, seconds.
 _REPORT_S: Final = 1.0
@@ -33,33 +34,81 @@ _REPORT_S: Final = 1.0
 _NICE: Final = 5
 
 
+@dataclass
+class _Source:
+    """The rows of one input that are not run yet."""
+
+    stream: str
+    before_ms: int | None
+    batches: Iterator[Rows]
+    #: The highest time of its rows so far.
+    known_ms: int = 0
+    is_ended: bool = False
+
+    def next(self) -> tuple[Rows, int] | None:
+        """The next rows before the end of the history, and how many were later; None at its end."""
+        given = next(self.batches, None)
+        if given is None:
+            self.is_ended = True
+            return None
+        rows, time_ms = given.rows, given.time_ms
+        if self.before_ms is not None and not (is_past := time_ms < self.before_ms).all():
+            rows, time_ms = rows.filter(pa.array(is_past)), time_ms[np.flatnonzero(is_past)]
+        if rows.num_rows:
+            self.known_ms = max(self.known_ms, int(time_ms.max()))
+        return Rows(rows, time_ms), given.rows.num_rows - rows.num_rows
+
+
 def run(task: HistoryTask, report: Callable[[HistoryReport], None]) -> None:
     """Run a history; the last report has its states.
 
+    The input that is known least far is read next, so that few events wait for those of others.
+
     Raises:
-        MeshError: MESH-C161 for files that can't be used.
+        MeshError: MESH-C161 for inputs that can't be used.
     """
     history = HistoryRun(task)
-    files = HistoryFiles(task.root, task.path, history.schema, task.time)
-    now = HistoryReport(of=files.count())
+    opened = [reader_of(task.root, one, history.schema(one.stream)) for one in task.inputs]
+    counts = [one.count() for one in opened]
+    sources = [
+        _Source(asked.stream, task.before_ms.get(asked.stream), one.batches())
+        for asked, one in zip(task.inputs, opened, strict=True)
+    ]
+    now = HistoryReport(of=sum(counts) if all(counts) else 0)
     began_s = told_s = time.monotonic()
-    for given in files.batches():
-        rows, time_ms = given.rows, given.time_ms
-        if task.before_ms is not None and not (is_past := time_ms < task.before_ms).all():
-            rows, time_ms = rows.filter(pa.array(is_past)), time_ms[np.flatnonzero(is_past)]
-        if rows.num_rows:
-            history.take(rows, time_ms)
-        later = now.later + given.rows.num_rows - rows.num_rows
-        done, at_s = now.rows + rows.num_rows, time.monotonic()
-        rate = done / max(at_s - began_s, 1e-3)
-        now = replace(now, rows=done, later=later, rows_per_s=round(rate))
+    while waiting := [one for one in sources if not one.is_ended]:
+        source = min(waiting, key=lambda one: one.known_ms)
+        found = source.next()
+        if found is not None:
+            given, later = found
+            if given.rows.num_rows:
+                history.take(source.stream, given.rows, given.time_ms)
+            now = replace(now, rows=now.rows + given.rows.num_rows, later=now.later + later)
+        if len(sources) > 1:
+            _pass_time(history, sources, source)
+        at_s = time.monotonic()
+        now = replace(now, rows_per_s=round(now.rows / max(at_s - began_s, 1e-3)))
         if at_s - told_s >= _REPORT_S:
             told_s = at_s
             report(now)
+    history.finish(max(one.known_ms for one in sources))
     states = tuple(history.states())
     report(
         replace(now, is_done=True, states=states, emitted=history.emitted, failed=history.failed)
     )
+
+
+def _pass_time(history: HistoryRun, sources: Sequence[_Source], source: _Source) -> None:
+    """Say how far inputs are known: one that has ended is known as far as the others."""
+    least = min(sources, key=lambda one: (one.is_ended, one.known_ms))
+    last = max(sources, key=lambda one: one.known_ms)
+    reached = last.known_ms if least.is_ended else least.known_ms
+    for one in sources:
+        if one.is_ended and one.known_ms < reached:
+            one.known_ms = reached
+        elif one is not source:
+            continue
+        history.pass_time(one.stream, one.known_ms)
 
 
 def main() -> int:

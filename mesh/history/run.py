@@ -4,6 +4,10 @@ Rows go from a group straight to the groups that read it, divided by key where i
 operators are those of an instance, and their result depends on nothing but events and times; so the
 states are those that instances would have after these events.  A group's output positions are
 counted in its state: instances continue with the next one.
+
+A group of several streams merges them by time, and events wait until every stream is known beyond
+their time.  A stream of past events is known as far as its rows were read, in all partitions.  At
+the end all is known, so that no past event waits in a state and is emitted later.
 """
 
 from __future__ import annotations
@@ -31,12 +35,13 @@ from mesh.spark.snapshot_migration import sign_manifest
 from mesh.spark.stream_clock import StreamClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
     from mesh.model.app import Channel, GroupSpec
     from mesh.model.history import HistoryTask
+    from mesh.operators.executor import OutputRun
 
     Longs = npt.NDArray[np.int64]
 
@@ -46,12 +51,19 @@ class _Group:
     """A group that computes: one executor for each virtual partition."""
 
     io: InstanceIO
+    #: By stream of past events that it reads, directly or by key: the time up to which it is known.
+    known: dict[str, int]
     _parts: dict[int, Partition] = field(default_factory=dict)
-    _seen: dict[int, int] = field(default_factory=dict)
+    _seen: dict[tuple[int, str], int] = field(default_factory=dict)
 
     @property
     def numbers(self) -> range:
         return range(self.io.partition_count)
+
+    def numbers_of(self, channel: Channel, number: int) -> Sequence[int]:
+        """The virtual partitions that read a partition of a channel."""
+        one = next(i for i in self.io.group.inputs if i.channel.id == channel.id)
+        return (number,) if one.strategy is Strategy.BY_KEY else self.numbers
 
     def part(self, number: int) -> Partition:
         """The state of a virtual partition."""
@@ -64,19 +76,49 @@ class _Group:
             self._parts[number] = Partition(executor, clocks)
         return self._parts[number]
 
-    def run(self, number: int, rows: pa.RecordBatch, time_ms: Longs) -> Iterator[Any]:
+    def run(
+        self, number: int, channel: Channel, rows: pa.RecordBatch, time_ms: Longs
+    ) -> Iterator[OutputRun]:
         """The output of a virtual partition for its next events, n > 0 of them."""
         part = self.part(number)
-        channel = self.io.group.inputs[0].channel
         name = channel.stream.name
-        begin = self._seen.get(number, 0)
-        self._seen[number] = begin + rows.num_rows
+        begin = self._seen.get((number, name), 0)
+        self._seen[number, name] = begin + rows.num_rows
         # Each row is a message of its own; the numbers say no more than that.
         sequence = np.arange(begin, begin + rows.num_rows)
         part.clocks[name].take(time_ms, last_is_own=True)
         chunk = sequence if channel.format is Format.JSON else None
-        run = InputRun(name, sequence, time_ms, rows, chunk)
-        yield from part.executor.run([run], part.times(), is_by_events=True)
+        yield from self._advance(part, [InputRun(name, sequence, time_ms, rows, chunk)])
+
+    def pass_time(self, stream: str, known_ms: int) -> Iterator[OutputRun]:
+        """The output of all partitions after a stream of past events is known up to a time."""
+        self.known[stream] = known_ms
+        for number in self.numbers if len(self.io.group.inputs) > 1 else ():
+            yield from self._advance(self.part(number), [])
+
+    def finish(self, end_ms: int) -> Iterator[OutputRun]:
+        """The output for events that wait for others, none of which is to come."""
+        for number in self.numbers if len(self.io.group.inputs) > 1 else ():
+            part = self.part(number)
+            for clock in part.clocks.values():
+                clock.take(np.array([end_ms + 1]), last_is_own=True)
+            yield from self._advance(part, [])
+
+    def _advance(self, part: Partition, runs: Sequence[InputRun]) -> Iterator[OutputRun]:
+        if len(part.clocks) > 1:
+            self._bring_forward(part.clocks)
+        yield from part.executor.run(runs, part.times(), is_by_events=True)
+
+    def _bring_forward(self, clocks: Mapping[str, StreamClock]) -> None:
+        """Set the clocks of streams to what is known of them beside their own events."""
+        reached = max(clock.now_ms for clock in clocks.values())
+        for name, clock in clocks.items():
+            known_ms = self.known.get(name)
+            if known_ms is not None:
+                clock.take(np.array([known_ms]) if known_ms else np.empty(0, np.int64), True)
+            elif not clock.is_started:
+                # As live, where the broker's clock is ahead: see ``Partition.times``.
+                clock.broker_reached(reached)
 
 
 @dataclass
@@ -89,35 +131,52 @@ class HistoryRun:
     failed: int = 0
     _groups: dict[str, _Group] = field(init=False)
     _readers: dict[tuple[str, str], list[GroupSpec]] = field(init=False)
-    _entrances: tuple[Channel, ...] = field(init=False)
+    _entrances: dict[str, tuple[Channel, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
-        spec, chosen = self.task.spec, set(self.task.groups)
-        groups = [g for g in spec.groups if g.name in chosen]
+        spec, order = self.task.spec, {name: n for n, name in enumerate(self.task.groups)}
+        groups = sorted(
+            (g for g in spec.groups if g.name in order), key=lambda group: order[group.name]
+        )
+        past = {one.stream for one in self.task.inputs}
         self._groups = {
-            g.name: _Group(_io(g, self.task.incarnation))
+            g.name: _Group(
+                _io(g, self.task.incarnation),
+                {name: 0 for i in g.inputs if (name := i.channel.stream.name) in past},
+            )
             for g in groups
             if g.kind is not GroupKind.PARTITIONER
         }
         self._readers = {}
+        # A group is after its writers, so that it has what they make of a row before the row.
         for group in groups:
             for one in group.inputs:
                 self._readers.setdefault(one.channel.id, []).append(group)
-        self._entrances = entrances(spec, self.task.stream)
+        self._entrances = {name: entrances(spec, name) for name in past}
         for made in self._groups.values():
             # A part that can't be made is found before hours of work.
             for number in made.numbers:
                 made.part(number)
 
-    @property
-    def schema(self) -> pa.Schema:
-        """Of the stream whose events are past."""
-        return self._entrances[0].stream.arrow
+    def schema(self, stream: str) -> pa.Schema:
+        """Of a stream whose events are past."""
+        return self._entrances[stream][0].stream.arrow
 
-    def take(self, rows: pa.RecordBatch, time_ms: Longs) -> None:
-        """Run the next past events, n of them, through all groups."""
-        for channel in self._entrances:
+    def take(self, stream: str, rows: pa.RecordBatch, time_ms: Longs) -> None:
+        """Run the next past events of a stream, n > 0 of them, through all groups."""
+        for channel in self._entrances[stream]:
             self._place(channel, "", rows, time_ms)
+
+    def pass_time(self, stream: str, known_ms: int) -> None:
+        """No event of a stream that is still to come is earlier than this."""
+        for name, group in self._groups.items():
+            if stream in group.known:
+                self._emit(group, self.task.spec.group(name), group.pass_time(stream, known_ms))
+
+    def finish(self, end_ms: int) -> None:
+        """Run the events that wait for others; ``end_ms``: the time of the last past event."""
+        for name, group in self._groups.items():
+            self._emit(group, self.task.spec.group(name), group.finish(end_ms))
 
     def _place(self, channel: Channel, text: str, rows: pa.RecordBatch, time_ms: Longs) -> None:
         """Give the rows of a channel to its readers, each to its partition."""
@@ -126,7 +185,7 @@ class HistoryRun:
             return
         if not channel.is_keyed:
             for group in readers:
-                self._run(group, 0, rows, time_ms)
+                self._run(group, channel, 0, rows, time_ms)
             return
 
         def events() -> Any:
@@ -136,16 +195,22 @@ class HistoryRun:
             at: Any = pa.array(chosen)
             part, times = rows.take(at), time_ms[chosen]
             for group in readers:
-                self._run(group, number, part, times)
+                self._run(group, channel, number, part, times)
 
-    def _run(self, group: GroupSpec, number: int, rows: pa.RecordBatch, time_ms: Longs) -> None:
+    def _run(
+        self, group: GroupSpec, channel: Channel, number: int, rows: pa.RecordBatch, time_ms: Longs
+    ) -> None:
         if group.kind is GroupKind.PARTITIONER:
             for output in group.outputs:
                 self._place(output, group.text, rows, time_ms)
             return
         one = self._groups[group.name]
-        for made in one.run(number if group.inputs[0].strategy is Strategy.BY_KEY else 0, rows,
-                            time_ms):  # fmt: skip
+        for part in one.numbers_of(channel, number):
+            self._emit(one, group, one.run(part, channel, rows, time_ms))
+
+    def _emit(self, one: _Group, group: GroupSpec | None, runs: Iterable[OutputRun]) -> None:
+        assert group is not None
+        for made in runs:
             if made.stream == FAILED:
                 self.failed += made.rows.num_rows
                 continue

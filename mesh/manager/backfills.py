@@ -1,6 +1,6 @@
 """Deploys with history: past events run into the states with which an app begins.
 
-    making ──▶ channels ──▶ cut ──▶ files through the groups, in a process ──▶ snapshots ──▶ running
+    making ──▶ channels ──▶ cut ──▶ events through groups, in a process ──▶ snapshots ──▶ running
 
 The app is held until all of it is there.  A failure removes the app; what an ended manager has left
 is replaced by the next deploy, which starts from the beginning.  No output of the history is
@@ -25,10 +25,12 @@ from mesh.functions.script_switch import OF_MANAGERS
 from mesh.jetstream import snapshots, start_positions, stream_positions
 from mesh.jetstream.server import die_with_parent
 from mesh.model import codec, names
+from mesh.model.addresses import split_list
 from mesh.model.begin import StartPosition, StartPositionKind, parse_start_position
 from mesh.model.history import Backfilled, HistoryReport, HistoryTask
-from mesh.plan import history_files
+from mesh.plan import history_files, history_tables
 from mesh.plan.history import entrances
+from mesh.store import sources
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
     from mesh.model.cluster import AppRecord
-    from mesh.model.history import HistoryState
+    from mesh.model.history import HistoryInput, HistoryState
     from mesh.settings import Settings
 
 _COMMAND: Final = (sys.executable, "-P", "-m", "mesh.history.process")
@@ -57,7 +59,7 @@ class Backfills:
         deployments: makes the apps.
         planner: computes plans.
         pieces: the store of states.
-        settings: ``manager.history_dir``.
+        settings: ``manager.history_dir``, ``manager.history_databases``, ``stores.sources_file``.
         clock: measures the time of a history.
         command: starts the process; tests give one of their own.
     """
@@ -77,57 +79,55 @@ class Backfills:
         self._planner = planner
         self._pieces = pieces
         self._root = settings.manager.history_dir
+        self._databases = split_list(settings.manager.history_databases)
+        self._sources = sources.variables("", settings.stores.sources_file)
         self._clock = clock
         self._command = command
         #: Of the processes that run now.
         self.pids: set[int] = set()
 
     async def backfill(
-        self, text: str, *, path: str, stream: str, time: str, until: str | None, by: str = ""
+        self, text: str, inputs: Sequence[HistoryInput], *, by: str = ""
     ) -> Backfilled:
-        """Deploy a new app that begins with the states that files of past events give.
+        """Deploy a new app that begins with the states that past events give.
 
         Args:
             text: SiddhiQL.
-            path: a file or directory in ``manager.history_dir``, of the manager's machine.
-            stream: the input stream whose past events these are.
-            time: the column with their times.
-            until: the last sequence of the stream that they include, or the time before which they
-                are read; None if they end before the first message of the stream.
+            inputs: the past events of input streams, one entry for each stream.
             by: the user.
 
         Raises:
-            MeshError: MESH-C160 to MESH-C162 for an app, files or a process that fail, MESH-A409
+            MeshError: MESH-C160 to MESH-C162 for an app, events or a process that fail, MESH-A409
                 for an app that is there, MESH-A410 and MESH-A422 for an end that can't be kept; as
                 ``Planner.plan`` for the text.
         """
-        if not self._root:
-            raise MeshError(
-                "MESH-C161",
-                "this manager reads no files of past events",
-                detail="Its manager.history_dir is empty.",
-                hint="Set it to a directory of the manager's machine, and put the files there.",
-            )
-        end = None if until is None else parse_start_position(until)
+        ends = {
+            one.stream: parse_start_position(one.until) for one in inputs if one.until is not None
+        }
+        streams = tuple(dict.fromkeys(one.stream for one in inputs))
+        if len(streams) < len(inputs):
+            raise MeshError("MESH-A422", "a stream has two histories", detail="It may have one.")
         spec = await self._planner.plan(text)
-        groups = await self._planner.history(spec, stream)
-        await asyncio.to_thread(history_files.found, self._root, path)
+        groups = await self._planner.history(spec, streams)
+        for one in inputs:
+            await asyncio.to_thread(self._check, one.path)
         began_s = self._clock.monotonic_s()
         told = HistoryReport()
         cuts: dict[str, int] = {}
 
         async def history(record: AppRecord, tell: Tell) -> Mapping[str, int]:
             nonlocal told
-            cuts.update(await self._cuts(record.spec, stream, end))
-            before_ms = end.time_ms if end is not None and end.time_ms else None
+            for stream in streams:
+                self._add(cuts, await self._cuts(record.spec, stream, ends.get(stream)))
+            before_ms = {stream: end.time_ms for stream, end in ends.items() if end.time_ms}
             with scratch.directory("history") as directory:
                 task = HistoryTask(
-                    record.spec, record.incarnation, stream, groups, path, self._root, time,
-                    before_ms, cuts, str(directory),
+                    record.spec, record.incarnation, tuple(inputs), groups, self._root, before_ms,
+                    cuts, str(directory),
                 )  # fmt: skip
                 async with aclosing(self._run(task)) as reports:
                     async for told in reports:
-                        await tell(backfilling.progress(stream, told))
+                        await tell(backfilling.progress(", ".join(streams), told))
                 await self._store(record, told.states)
             return {s: n for s, n in cuts.items() if n}
 
@@ -141,12 +141,38 @@ class Backfills:
         await self._deployments.deploy_after(spec, by, purged)
         seconds = round(self._clock.monotonic_s() - began_s, 3)
         return Backfilled(
-            spec.name, stream, told.rows, told.later, told.emitted, told.failed, seconds, cuts,
+            spec.name, streams, told.rows, told.later, told.emitted, told.failed, seconds, cuts,
             groups,
         )  # fmt: skip
 
+    def _check(self, path: str) -> None:
+        """Refuse what is no history, before there is an app."""
+        if history_tables.is_table(path):
+            place = history_tables.table_of(self._root or os.devnull, path)
+            history_tables.check_address(place, self._databases)
+            return
+        if not self._root:
+            raise MeshError(
+                "MESH-C161",
+                "this manager reads no files of past events",
+                detail="Its manager.history_dir is empty.",
+                hint="Set it to a directory of the manager's machine, and put the files there.",
+            )
+        history_files.found(self._root, path)
+
+    @staticmethod
+    def _add(cuts: dict[str, int], more: Mapping[str, int]) -> None:
+        """Add the cuts of a stream; two that read one JetStream stream end at one place."""
+        for js_stream, sequence in more.items():
+            if cuts.setdefault(js_stream, sequence) != sequence:
+                raise MeshError(
+                    "MESH-A422",
+                    f"two histories end at different places of {js_stream}",
+                    hint="Give both the same --until.",
+                )
+
     async def _cuts(self, spec: AppSpec, stream: str, end: StartPosition | None) -> dict[str, int]:
-        """By JetStream stream of the input: the last sequence that the files include."""
+        """By JetStream stream of the input: the last sequence that the past events include."""
         streams = [c.js_stream(p) for c in entrances(spec, stream) for p in range(c.partitions)]
         if end is None:
             return dict.fromkeys(streams, 0)
@@ -166,7 +192,7 @@ class Backfills:
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env=process_environment(),
+            env={**process_environment(), **self._sources},
             start_new_session=True,
             preexec_fn=die_with_parent(),
             limit=_LINE_MAX,

@@ -39,7 +39,7 @@ from mesh.plan.rename import renamed
 from mesh.plan.scale import as_scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from mesh.model.app import AppSpec
     from mesh.settings import Settings
@@ -191,9 +191,9 @@ class Planner:
         """The plan of a fork with the state that the app had when its plan was ``was``."""
         return await self._run(None, fork_fit_of, of, was, text, other, dict(scaled), number, sinks)
 
-    async def history(self, spec: AppSpec, stream: str) -> tuple[str, ...]:
-        """The groups that history of a stream runs through; see ``mesh.plan.history``."""
-        return await self._run(None, fed_groups, spec, stream)
+    async def history(self, spec: AppSpec, streams: Sequence[str]) -> tuple[str, ...]:
+        """The groups that history of streams runs through; see ``mesh.plan.history``."""
+        return await self._run(None, fed_groups, spec, tuple(streams))
 
     async def promotion(self, of: AppSpec, text: str) -> tuple[str, list[str]]:
         """The text of a fork under its app's name, and the reasons against its promotion."""

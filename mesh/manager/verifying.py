@@ -1,5 +1,8 @@
 """Verification of apps: on request, and of one after the other in the background.
 
+The leader's background also lets the retention of streams follow readers: see
+``mesh.control.retention``.
+
 The background looks at no more than some streams a second, so it costs NATS the same whatever the
 number of apps.  It believes what it sees twice: records, states and streams are read one after the
 other while the app runs.
@@ -14,8 +17,9 @@ from typing import TYPE_CHECKING, Final
 from nats.errors import Error as NatsError
 
 from mesh.control.journal import JournalEntry
+from mesh.control.retention import needed, retentions
 from mesh.control.verification import Severity, findings
-from mesh.jetstream import channels, evidence
+from mesh.jetstream import channels, evidence, retention
 from mesh.logs import fields
 from mesh.manager.desired_state import refusals
 from mesh.manager.waiting import Bound
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.clock import Clock
-    from mesh.control.verification import Finding
+    from mesh.control.verification import Evidence, Finding
     from mesh.jetstream.blob_store import BlobStore
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.desired_state import DesiredState
@@ -69,6 +73,7 @@ class Verification:
         self._desired = desired
         self._pieces = pieces
         self._replicas = settings.channels.replicas
+        self._keeps_unread = settings.channels.keep_unread
         self._clock = clock
         self._turns = Bound(_REQUESTS_MAX, "requests wait for a verification")
         self._turn = asyncio.Lock()
@@ -95,7 +100,7 @@ class Verification:
 
     async def round(self, note: Callable[[JournalEntry], None] | None) -> None:
         """Verify each app that runs, with pauses; ``note`` takes faults that are new."""
-        apps = [seen.value.spec.name for seen in self._view.snapshot().apps]
+        apps = [one.value.spec.name for one in self._view.snapshot().apps]
         self.found = _kept(self.found, set(apps))
         self._last = _kept(self._last, set(apps))
         for app in apps:
@@ -104,7 +109,10 @@ class Verification:
             if record is None or record.deleting or record.held:
                 continue
             try:
-                found = tuple(await self._look(record))
+                seen = await self._evidence(record)
+                found = tuple(findings(seen))
+                if note is not None and self._keeps_unread:
+                    await self._keep(seen, note)
             # It is tried again in the next round.
             except (TimeoutError, NatsError, OSError, KeyError, ValueError) as error:
                 log.debug("app not verified", extra=fields(app=app, error=error))
@@ -119,13 +127,25 @@ class Verification:
             await asyncio.sleep(len(list(channels.js_streams(record.spec))) / STREAMS_PER_S)
 
     async def _look(self, record: AppRecord) -> Sequence[Finding]:
+        return findings(await self._evidence(record))
+
+    async def _evidence(self, record: AppRecord) -> Evidence:
         snapshot = self._view.snapshot()
         now_s = self._clock.wall_ms() / 1000
-        return findings(
-            await evidence.collect(
-                self._client, self._pieces, record, snapshot, self._replicas, now_s
-            )
+        return await evidence.collect(
+            self._client, self._pieces, record, snapshot, self._replicas, now_s
         )
+
+    async def _keep(self, seen: Evidence, note: Callable[[JournalEntry], None]) -> None:
+        """Let the retention of an app's streams follow its groups."""
+        now_s = self._clock.wall_ms() / 1000
+        ages_s = await retention.ages_s(self._client, needed(seen), now_s)
+        for one in retentions(seen, ages_s):
+            if not await retention.change(self._client, one):
+                continue
+            told = f"keeps messages of {one.js_stream} for {one.max_age_s:,.0f} s"
+            why = f"group {one.group} has not processed the oldest" if one.group else "as before"
+            note(JournalEntry(told, why, app=seen.record.spec.name))
 
     def figures(self) -> Mapping[tuple[str, str, str], int]:
         """By app, severity and kind: number of findings of the last round."""

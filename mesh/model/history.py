@@ -1,4 +1,4 @@
-"""The history of a stream: the order to the process that runs it, and its answers."""
+"""The history of an app: the order to the process that runs it, and its answers."""
 
 from __future__ import annotations
 
@@ -10,25 +10,33 @@ from mesh.model.app import AppSpec
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryInput:
+    """The past events of one input stream."""
+
+    stream: str
+    #: As the user wrote it: a file or directory, or the address of a table in a database.
+    path: str
+    #: Column with the times of events.
+    time: str
+    #: The last sequence of the stream that the events include, or the time before which they are
+    #: read; None if they end before the first message of the stream.
+    until: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryTask:
-    """The order to run files of past events through the groups of an app."""
+    """The order to run past events through the groups of an app."""
 
     spec: AppSpec
     incarnation: str
-    #: The stream whose past events the files hold.
-    stream: str
-    #: Execution groups through which they run; see ``mesh.plan.history``.
+    inputs: tuple[HistoryInput, ...]
+    #: Execution groups through which they run, each after its writers; see ``mesh.plan.history``.
     groups: tuple[str, ...]
-    #: A file or directory in ``root``, as the user wrote it.
-    path: str
     #: Directory outside of which no file is read.
     root: str
-    #: Column with the times of events.
-    time: str
-    #: Rows of this time and later are left to the live stream, milliseconds since 1970; None for
-    #: none.
-    before_ms: int | None
-    #: By JetStream stream: the last sequence that the files include; 0 for others.
+    #: By stream: rows of this time and later are left to the live stream, milliseconds since 1970.
+    before_ms: Mapping[str, int]
+    #: By JetStream stream: the last sequence that the past events include; 0 for others.
     cuts: Mapping[str, int]
     #: Where states are written.
     directory: str
@@ -50,7 +58,7 @@ class HistoryState:
 class HistoryReport:
     """A line of the process: its progress, and at last the result or the error."""
 
-    #: Rows that were run, and all rows of the files; 0 where that is not known.
+    #: Rows that were run, and all rows of the inputs; 0 where that is not known.
     rows: int = 0
     of: int = 0
     rows_per_s: float = 0.0
@@ -70,7 +78,7 @@ class Backfilled:
     """Result of a deploy with history."""
 
     app: str
-    stream: str
+    streams: tuple[str, ...]
     rows: int
     later: int
     emitted: int

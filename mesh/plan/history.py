@@ -1,10 +1,10 @@
-"""The groups through which the history of a stream runs before an app starts.
+"""The groups through which the history of streams runs before an app starts.
 
-History is run group by group, without channels: rows go from a group straight to the next one.  So
-what a group makes of it may depend on one channel only, because the order of events between two
-channels is that of their storing, which history does not have.
+History is run group by group, without channels: rows go from a group straight to the next one.  A
+group of several streams merges their events by time, as it does live.  What depends on the order in
+which NATS stored events of two writers is refused: history does not have that order.
 
-    files ──▶ [partitioner] ──▶ group without state ──▶ group with state ──▶ ..
+    past events ──▶ [partitioner] ──▶ group without state ──▶ group with state ──▶ ..
 """
 
 from __future__ import annotations
@@ -18,40 +18,42 @@ from mesh.plan.annotations import playback_times
 from mesh.plan.build import bind_group
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from mesh.model.app import AppSpec, Channel, GroupSpec
 
 #: Groups that compute over events; sources, sinks and triggers have nothing to do with the past.
 _RUN = (GroupKind.QUERIES, GroupKind.PARTITIONER)
 
 
-def fed_groups(spec: AppSpec, stream: str) -> tuple[str, ...]:
-    """The names of the groups that history of ``stream`` runs through, each after its writers.
+def fed_groups(spec: AppSpec, streams: Iterable[str]) -> tuple[str, ...]:
+    """The names of the groups that history of ``streams`` runs through, each after its writers.
 
     Raises:
         MeshError: MESH-C160 for a stream that is not an input of the app, or a group whose result
-            depends on more than the files.
+            depends on more than the past events.
     """
+    begin = set()
+    for stream in streams:
+        found = {channel.id for channel in entrances(spec, stream)}
+        if not found:
+            raise _refused("", f'no group reads stream "{stream}" from outside')
+        begin |= found
+    fed = _fed(spec, begin)
+    read = {one.channel.id for group in fed for one in group.inputs}
+    # Events that no group reads have no effect on a state.
+    fed = [g for g in fed if not _is_mixing(g) or any(o.id in read for o in g.outputs)]
     writers = _writers(spec)
-    readers: dict[tuple[str, str], list[GroupSpec]] = {}
-    for group in spec.groups:
-        for one in group.inputs if group.kind in _RUN else ():
-            readers.setdefault(one.channel.id, []).append(group)
-    waiting = [c.id for c in entrances(spec, stream)]
-    found: dict[str, GroupSpec] = {}
-    for channel in waiting:
-        for group in readers.get(channel, ()):
-            if group.name in found:
-                raise _refused(group.name, "it reads what it writes")
-            _check(group)
-            found[group.name] = group
-            for output in group.outputs:
-                if len(writers[output.id]) > 1 and output.id in readers:
-                    names = " and ".join(sorted(writers[output.id]))
-                    raise _refused(group.name, f"{names} write one stream that a group reads")
-                waiting.append(output.id)
-    if not found:
-        raise _refused("", f'no group reads stream "{stream}" from outside')
-    return tuple(found)
+    for group in fed:
+        _check(group)
+        for output in group.outputs:
+            if len(writers[output.id]) > 1 and output.id in read:
+                names = " and ".join(sorted(writers[output.id]))
+                raise _refused(group.name, f"{names} write one stream that a group reads")
+        if _is_mixing(group):
+            why = "its events of several streams have no order, and a group reads them"
+            raise _refused(group.name, why)
+    return tuple(group.name for group in _ordered(fed, begin))
 
 
 def entrances(spec: AppSpec, stream: str) -> tuple[Channel, ...]:
@@ -75,6 +77,48 @@ def entrances(spec: AppSpec, stream: str) -> tuple[Channel, ...]:
     return tuple(found.values())
 
 
+def _is_mixing(group: GroupSpec) -> bool:
+    """Whether live events of several streams leave the group in the order of their arrival."""
+    return not group.stateful and len(group.inputs) > 1
+
+
+def _fed(spec: AppSpec, begin: Collection[tuple[str, str]]) -> list[GroupSpec]:
+    """The groups that read these channels, or what such groups write."""
+    reached = set(begin)
+    fed: list[GroupSpec] = []
+    waiting = [group for group in spec.groups if group.kind in _RUN]
+    while more := [g for g in waiting if any(i.channel.id in reached for i in g.inputs)]:
+        fed += more
+        waiting = [group for group in waiting if group not in more]
+        reached |= {output.id for group in more for output in group.outputs}
+    return fed
+
+
+def _ordered(fed: Iterable[GroupSpec], begin: Collection[tuple[str, str]]) -> list[GroupSpec]:
+    """The groups, each after those that write what it reads; MESH-C160 where there is no order."""
+    known, waiting = set(begin), list(fed)
+    found: list[GroupSpec] = []
+    written = {output.id for group in waiting for output in group.outputs}
+    while waiting:
+        ready = [g for g in waiting if all(i.channel.id in known for i in g.inputs)]
+        if not ready:
+            raise _unfed(waiting, known | written)
+        found += ready
+        known |= {output.id for group in ready for output in group.outputs}
+        waiting = [group for group in waiting if group not in ready]
+    return found
+
+
+def _unfed(waiting: Iterable[GroupSpec], known: Collection[tuple[str, str]]) -> MeshError:
+    """The reason why the first group can't run: a stream without a history, or a circle."""
+    for group in waiting:
+        missing = [i.channel.stream.name for i in group.inputs if i.channel.id not in known]
+        if missing:
+            names = " and ".join(f'"{name}"' for name in dict.fromkeys(missing))
+            return _refused(group.name, f"it reads stream {names} as well, without a history")
+    return _refused(next(iter(waiting)).name, "it reads what it writes")
+
+
 def _writers(spec: AppSpec) -> dict[tuple[str, str], list[str]]:
     found: dict[tuple[str, str], list[str]] = {}
     for group in spec.groups:
@@ -86,9 +130,6 @@ def _writers(spec: AppSpec) -> dict[tuple[str, str], list[str]]:
 def _check(group: GroupSpec) -> None:
     if group.kind is GroupKind.PARTITIONER:
         return
-    if len(group.inputs) != 1:
-        names = ", ".join(i.channel.stream.name for i in group.inputs)
-        raise _refused(group.name, f"it reads several streams: {names}")
     app = bind_group(group)
     if app.scripts:
         raise _refused(group.name, "it has functions of its own (define function)")
@@ -108,5 +149,6 @@ def _refused(group: str, why: str) -> MeshError:
         "MESH-C160",
         f"the history can't be run through {what}",
         detail=f"{why[0].upper()}{why[1:]}.",
-        hint="Deploy the app with 'mesh deploy', and publish the events with Mesh-Timestamp.",
+        hint="Give the history of each stream that it reads; or deploy the app with 'mesh deploy', "
+        "and publish the events with Mesh-Timestamp.",
     )

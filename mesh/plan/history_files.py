@@ -30,8 +30,8 @@ def found(root: str, path: str) -> Sequence[Path]:
     if "://" in path:
         raise unusable(
             f"{path} is no path",
-            "History is read from files of the manager's machine; databases, Iceberg catalogs and "
-            "object stores are not.",
+            "History is read from files of the manager's machine and from databases; Iceberg "
+            "catalogs and object stores are not.",
         )
     top = Path(os.path.realpath(root))
     place = Path(os.path.realpath(top / path))
@@ -67,11 +67,11 @@ def _checked(path: Path, top: Path) -> Path:
 
 
 def unusable(what: str, detail: str) -> MeshError:
-    """MESH-C161: files that are no history."""
+    """MESH-C161: files or a table that are no history."""
     return MeshError(
         "MESH-C161",
         what,
         detail=detail or None,
-        hint="History is Parquet (.parquet) or CSV (.csv, .csv.gz), a file or a directory; write "
-        "other data to Parquet first.",
+        hint="History is Parquet (.parquet) or CSV (.csv, .csv.gz), a file or a directory, or a "
+        "table, as in 'postgresql://host/name#table'; write other data to Parquet first.",
     )

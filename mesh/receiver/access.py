@@ -10,22 +10,21 @@ import yaml
 
 from mesh.connect.contract import Access
 from mesh.errors import MeshError
+from mesh.model.addresses import is_among, split_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from mesh.settings import ReceiverSettings
 
 
 def access_of(settings: ReceiverSettings) -> Access:
     """The permissions of the settings."""
-    roots = (os.path.realpath(one.strip()) for one in settings.file_roots.split(",") if one.strip())
-    listen = (one.strip() for one in settings.listen.split(",") if one.strip())
-    egress = tuple(one.strip() for one in settings.egress.split(",") if one.strip())
+    roots = (os.path.realpath(one) for one in split_list(settings.file_roots))
     return Access(
         tuple(roots),
-        tuple(listen),
-        egress or None,
+        split_list(settings.listen),
+        split_list(settings.egress) or None,
         connections_max=settings.connections_max,
         head_timeout_s=settings.head_timeout_s,
     )
@@ -51,7 +50,7 @@ def path_of(access: Access, uri: str) -> str:
 
 def check_listen(access: Access, host: str, port: int) -> None:
     """Refuse an address that no connector may bind; MESH-C132."""
-    if _is_among(access.listen, host, port):
+    if is_among(access.listen, host, port):
         return
     raise MeshError(
         "MESH-C132",
@@ -63,7 +62,7 @@ def check_listen(access: Access, host: str, port: int) -> None:
 
 def check_egress(access: Access, host: str, port: int) -> None:
     """Refuse an address that no connector may connect to; MESH-C132."""
-    if access.egress is None or _is_among(access.egress, host, port):
+    if access.egress is None or is_among(access.egress, host, port):
         return
     raise MeshError(
         "MESH-C132",
@@ -77,18 +76,6 @@ def check_url(access: Access, url: str, port: int) -> None:
     """Refuse a URL to which no connector may connect; ``port``: if it has none.  MESH-C132."""
     parts = urlsplit(url)
     check_egress(access, parts.hostname or "", parts.port or port)
-
-
-def _is_among(addresses: Iterable[str], host: str, port: int) -> bool:
-    for allowed in addresses:
-        name, _, ports = allowed.rpartition(":")
-        name, (first, _, last) = name.strip("[]"), ports.partition("-")
-        is_below = name.startswith("*.") and host.endswith(name[1:])
-        if not (name in ("*", host) or is_below) or not first.isdecimal():
-            continue
-        if int(first) <= port <= int(last if last.isdecimal() else first):
-            return True
-    return False
 
 
 def references_of(path: str) -> Mapping[str, Mapping[str, str]]:

@@ -30,8 +30,12 @@ _PORTS: Final = {Backend.POSTGRESQL: 5432, Backend.MYSQL: 3306, Backend.SQLITE: 
 
 
 @lru_cache(maxsize=64)
-def engine_of(database: Database) -> sqlalchemy.Engine:
+def engine_of(database: Database, statement_s: int = STATEMENT_S) -> sqlalchemy.Engine:
     """The engine of a database; it keeps no connections.
+
+    Args:
+        database: with its login.
+        statement_s: longest time of a statement, seconds.
 
     Raises:
         MeshError: MESH-S143, the client libraries are not installed.
@@ -52,7 +56,7 @@ def engine_of(database: Database) -> sqlalchemy.Engine:
             url,
             poolclass=sa.NullPool,
             hide_parameters=True,
-            connect_args=_connect_args(database),
+            connect_args=_connect_args(database, statement_s),
             **({} if is_file else {"isolation_level": "READ COMMITTED"}),
         )
     except ModuleNotFoundError as error:
@@ -68,7 +72,7 @@ def engine_of(database: Database) -> sqlalchemy.Engine:
     return engine
 
 
-def _connect_args(database: Database) -> dict[str, Any]:
+def _connect_args(database: Database, statement_s: int) -> dict[str, Any]:
     wait_s = max(1, round(database.connect_timeout_s))
     match database.backend:
         case Backend.SQLITE:
@@ -76,15 +80,15 @@ def _connect_args(database: Database) -> dict[str, Any]:
         case Backend.POSTGRESQL:
             return {
                 "connect_timeout": max(2, wait_s),
-                "tcp_user_timeout": STATEMENT_S * 1000,
-                "options": f"-c statement_timeout={STATEMENT_S}s -c TimeZone=UTC",
+                "tcp_user_timeout": statement_s * 1000,
+                "options": f"-c statement_timeout={statement_s}s -c TimeZone=UTC",
                 **dict(database.parameters),
             }
         case _:
             return {
                 "connect_timeout": wait_s,
-                "read_timeout": STATEMENT_S,
-                "write_timeout": STATEMENT_S,
+                "read_timeout": statement_s,
+                "write_timeout": statement_s,
                 "charset": "utf8mb4",
                 **dict(database.parameters),
             }

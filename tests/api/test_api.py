@@ -24,6 +24,7 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.model.access import Permission
 from mesh.model.events import SimulatedEvent
+from mesh.model.history import HistoryInput
 from mesh.settings import ManagerSettings
 from tests.support.api import (
     OPEN,
@@ -564,9 +565,14 @@ def test_an_app_is_deployed_after_its_history() -> None:
     done = ask(service, "POST", f"{path}&until=9", content="text", headers=TEXT_PLAIN)
     assert (done.status_code, done.headers["location"]) == (201, "/siddhi-apps/Shop")
     assert done.json()["rows"] == 7
-    assert service.backfills.asked == {
-        "path": "old", "stream": "Orders", "time": "at", "until": "9", "by": "",
-    }  # fmt: skip
+    assert service.backfills.asked == [HistoryInput("Orders", "old", "at", "9")]
+    more = f"{path}&stream=Payments&path=paid&until=9&until="
+    assert ask(service, "POST", more, content="text", headers=TEXT_PLAIN).status_code == 201
+    assert service.backfills.asked == [
+        HistoryInput("Orders", "old", "at", "9"), HistoryInput("Payments", "paid", "at"),
+    ]  # fmt: skip
+    for wrong in (f"{path}&stream=Payments", f"{path}&until=1&until=2"):
+        assert ask(service, "POST", wrong, content="text", headers=TEXT_PLAIN).status_code == 400
     refused = ask(
         service, "POST", path.removesuffix("&time=at"), content="text", headers=TEXT_PLAIN
     )

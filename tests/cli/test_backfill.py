@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 from typer.testing import CliRunner
 
+from mesh.cli import backfill
+from mesh.cli.backfill import inputs_of
 from mesh.cli.commands import app
+from mesh.errors import MeshError
+from mesh.model.history import HistoryInput
 from tests.support.history import CHAIN, events, parquet
 from tests.support.manager_api import manager_api
 
@@ -46,3 +51,95 @@ def test_an_app_is_deployed_after_its_history(
         assert done["cuts"] == {"mesh-Late-Readings": 0}
         assert "Late" in mesh("apps")
         assert "MESH-A409" in mesh(*asked, "at", "old", fails=True)
+        # The same by the options of deploy.
+        again = ("deploy", "late.siddhi", "--timeout", "0", "--time", "at", "--backfill")
+        assert "MESH-A409" in mesh(*again, "Readings=old", fails=True)
+        (tmp_path / "later.siddhi").write_text(CHAIN.format(name="Later", source=""))
+        said = mesh("deploy", "later.siddhi", *again[2:], "Readings=old")
+        assert "has seen 20 rows of Readings" in said
+        assert "mesh-Later-Readings is read on after 0" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("backfill", "a.siddhi", "S"), "each stream has a path"),
+        (("backfill", "a.siddhi", "S", "old"), "stream S has none"),
+        (("backfill", "a.siddhi", "S", "old", "--time", "T=at"), 'stream "T" has no past'),
+        (
+            ("backfill", "a.siddhi", "S", "x", "T", "y", "--time", "at", "--until", "7"),
+            "STREAM=SEQ",
+        ),
+        (("deploy", "a.siddhi", "--backfill", "old", "--time", "at"), "STREAM=PATH"),
+        (("deploy", "a.siddhi", "--backfill", "S=x", "--time", "at", "--replace"), "one new app"),
+    ],
+)
+def test_options_that_do_not_fit_together_are_refused(arguments: tuple[str, ...], why: str) -> None:
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert why in result.output
+
+
+def test_several_streams_have_columns_and_ends_of_their_own() -> None:
+    found = inputs_of([("S", "x"), ("T", "y#t")], ["at", "T=paid_at"], ["S=7"])
+    assert found == [HistoryInput("S", "x", "at", "7"), HistoryInput("T", "y#t", "paid_at")]
+
+
+class _Ending:
+    """A cluster whose manager ends twice in the middle of a history."""
+
+    begun = 0
+
+    def __init__(self, _at: object) -> None:
+        return
+
+    def __enter__(self) -> _Ending:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def backfill(self, _text: str, which: dict[str, list[str]]) -> dict[str, object]:
+        assert which["until"] == [""]
+        type(self).begun += 1
+        assert _SHOWN.wait(30)
+        _SHOWN.clear()
+        if self.begun <= 2:
+            raise MeshError("MESH-U112", "manager can't be reached")
+        return {"app": "Late", "rows": 20}
+
+    def status(self, _name: str) -> dict[str, object]:
+        _SHOWN.set()
+        return {"reason": "its history is run: Readings, 7 rows"}
+
+    def health(self) -> bool:
+        return True
+
+
+_SHOWN = threading.Event()
+
+
+def test_a_history_whose_manager_ends_starts_again_with_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(backfill, "Client", _Ending)
+    monkeypatch.setattr(backfill, "_TELL_S", 0.01)
+    client: Any = _Ending(None)
+    text = CHAIN.format(name="Late", source="")
+    done = backfill.backfill_and_wait(
+        client, client, text, [HistoryInput("Readings", "x", "at")], 0
+    )
+    assert (done["rows"], _Ending.begun) == (20, 3)
+    assert capsys.readouterr().err.count("its manager has ended") == 2
+
+
+def test_a_manager_that_was_never_there_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away(_Ending):
+        def backfill(self, _text: str, which: dict[str, list[str]]) -> dict[str, object]:
+            raise MeshError("MESH-U112", "manager can't be reached")
+
+    monkeypatch.setattr(backfill, "Client", Away)
+    client: Any = Away(None)
+    text = CHAIN.format(name="Late", source="")
+    with pytest.raises(MeshError, match="can't be reached"):
+        backfill.backfill_and_wait(client, client, text, [HistoryInput("Readings", "x", "at")], 0)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
+from mesh.clock import SystemClock
 from mesh.control.verification import KINDS, findings
 from mesh.jetstream import evidence
 from mesh.jetstream.blob_store import JETSTREAM, open_blob_store
+from mesh.jetstream.retention import BEFORE
 from mesh.manager.manager import running
 from mesh.model import names
 from mesh.settings import ChannelSettings, ManagerSettings, NatsSettings, Settings
@@ -271,3 +273,51 @@ def test_an_app_that_goes_during_a_round_is_passed_over(
 
     asyncio.run(scene())
     assert len(looked) == 1
+
+
+class _Later(SystemClock):
+    """Four days after the real time."""
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + 4 * 86_400_000
+
+
+def test_a_stream_keeps_its_messages_until_their_reader_has_them(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[Any] = []
+    ages: list[tuple[float, bool]] = []
+
+    async def scene() -> None:
+        settings = Settings(nats=NatsSettings(url=nats_server.url), channels=SETTINGS)
+        async with running(settings) as (_, service):
+            await service.deploy(TEXT.format(name="Slow"))
+            record = service.record("Slow")
+            assert record is not None
+            app, verification = App(service.client, record), service.verification
+            monkeypatch.setattr(verification, "_clock", _Later())
+
+            async def age() -> None:
+                config = (await app.client.jetstream().stream_info(app.copies)).config
+                ages.append(((config.max_age or 0) / 86_400, BEFORE in (config.metadata or {})))
+
+            await app.fill()
+            # Another manager than the leader changes nothing.
+            await app.snapshot(0)
+            await verification.round(None)
+            await age()
+            await verification.round(noted.append)
+            await age()
+            # With the marker behind the events.
+            last = (await app.client.jetstream().stream_info(app.copies)).state.last_seq
+            await app.snapshot(last)
+            await verification.round(noted.append)
+            await age()
+
+    asyncio.run(scene())
+    assert [(round(days), is_extended) for days, is_extended in ages] == [
+        (7, False), (8, True), (7, False),
+    ]  # fmt: skip
+    assert [one.cause for one in noted if "keeps messages of mesh-Slow-T-by-k-0" in one.text] == [
+        "group sums has not processed the oldest", "as before",
+    ]  # fmt: skip

@@ -13,6 +13,7 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.manager import deployments
 from mesh.manager.waiting import until
+from mesh.model.history import HistoryInput
 from tests.support.history import CHAIN, FOREIGN, METER, backfills, events, parquet, publish
 from tests.support.played import play, played
 
@@ -49,7 +50,8 @@ async def both(
     await publish(have, "mesh.Live.Readings", ROWS)
     await live.until(stream, PASSING)
     done = await backfills(have, directory / "files").backfill(
-        text.format(name="Late", source=""), path="old", stream="Readings", time="at", until=None
+        text.format(name="Late", source=""),
+        [HistoryInput("Readings", "old", "at")],
     )
     assert (done.rows, done.later, done.failed) == (PAST, 0, 0)
     late = await played(have, "Late", hand, runner)
@@ -104,11 +106,11 @@ def test_the_live_stream_is_read_on_after_the_last_sequence_of_the_files(
         with pytest.raises(MeshError, match="MESH-A422"):
             await backfills(have, tmp_path / "files").backfill(
                 CHAIN.format(name="Wrong", source=FOREIGN),
-                path="old", stream="Readings", time="at", until=str(COUNT + 1),
+                [HistoryInput("Readings", "old", "at", str(COUNT + 1))],
             )  # fmt: skip
         done = await backfills(have, tmp_path / "files").backfill(
             CHAIN.format(name="Late", source=FOREIGN),
-            path="old", stream="Readings", time="at", until=str(PAST),
+            [HistoryInput("Readings", "old", "at", str(PAST))],
         )  # fmt: skip
         assert done.cuts == {"READINGS": PAST}
         late = await played(have, "Late", hand, runner)
@@ -137,14 +139,14 @@ def test_an_app_whose_history_is_killed_is_removed(nats_server: NatsServer, tmp_
         with pytest.raises(MeshError, match="MESH-C161"):
             await backfills(have, tmp_path / "files").backfill(
                 CHAIN.format(name="Late", source=""),
-                path="new", stream="Readings", time="at", until=None,
+                [HistoryInput("Readings", "new", "at")],
             )  # fmt: skip
         assert have.view.snapshot().app("Late") is None
         broken = backfills(have, tmp_path / "files", (sys.executable, "-c", KILLED))
         with pytest.raises(MeshError, match="MESH-C162"):
             await broken.backfill(
                 CHAIN.format(name="Late", source=""),
-                path="old", stream="Readings", time="at", until=None,
+                [HistoryInput("Readings", "old", "at")],
             )  # fmt: skip
         assert not broken.pids
         found = have.view.snapshot().app("Late")
@@ -157,6 +159,7 @@ def test_an_app_whose_history_is_killed_is_removed(nats_server: NatsServer, tmp_
 MANAGER = """import asyncio, sys
 from pathlib import Path
 from mesh.jetstream.server import NatsServer
+from mesh.model.history import HistoryInput
 from tests.support.backups import mesh
 from tests.support.history import CHAIN, backfills
 
@@ -175,7 +178,7 @@ async def main():
     async with mesh(Nats(), root, "jetstream") as have:
         await backfills(have, root, (sys.executable, "-c", HANGS)).backfill(
             CHAIN.format(name="Late", source=""),
-            path="old", stream="Readings", time="at", until=None)
+            [HistoryInput("Readings", "old", "at")])
 
 asyncio.run(main())
 """
@@ -209,7 +212,7 @@ def test_a_history_whose_manager_is_killed_starts_again_with_the_next_deploy(
 
         done = await backfills(have, tmp_path / "files").backfill(
             CHAIN.format(name="Late", source=""),
-            path="old", stream="Readings", time="at", until=None,
+            [HistoryInput("Readings", "old", "at")],
         )  # fmt: skip
         assert done.rows == PAST
         late = await played(have, "Late", hand, runner)

@@ -20,7 +20,7 @@ FUNCTION = """define function f[python] return int { return 1 };
 
 def test_groups_come_after_those_that_write_what_they_read() -> None:
     middle = "define stream T (k string, a int);"
-    assert fed_groups(plan(HEAD + middle + SUMS + ONE).spec, "S") == ("one", "two")
+    assert fed_groups(plan(HEAD + middle + SUMS + ONE).spec, ["S"]) == ("one", "two")
 
 
 def test_partitioners_are_among_them_and_groups_of_other_streams_are_not() -> None:
@@ -29,7 +29,7 @@ def test_partitioners_are_among_them_and_groups_of_other_streams_are_not() -> No
         "from S select k, sum(a) as s insert into T; end;"
         "@dist(execGroup='else') from Other select b insert into V;"
     )
-    assert fed_groups(plan(text).spec, "S") == ("partition-S-k", "by")
+    assert fed_groups(plan(text).spec, ["S"]) == ("partition-S-k", "by")
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_partitioners_are_among_them_and_groups_of_other_streams_are_not() -> No
     [
         (ONE, "Nothing", "no group reads"),
         (ONE + SUMS, "T", "computes stream"),
-        (JOIN, "S", "several streams"),
+        (JOIN, "S", 'reads stream "other" as well'),
         (
             ONE + SUMS + "@dist(execGroup='three') from S select k, a insert into T;",
             "S",
@@ -50,7 +50,7 @@ def test_what_depends_on_more_than_the_files_is_refused(
     queries: str, stream: str, why: str
 ) -> None:
     with pytest.raises(MeshError) as error:
-        fed_groups(plan(HEAD + queries).spec, stream)
+        fed_groups(plan(HEAD + queries).spec, [stream])
     assert error.value.code == "MESH-C160"
     assert why in (error.value.detail or "").lower()
 
@@ -58,4 +58,4 @@ def test_what_depends_on_more_than_the_files_is_refused(
 def test_a_clock_that_advances_while_idle_is_refused() -> None:
     text = "@App:playback(idle.time='1 sec', increment='1 sec')" + HEAD + ONE
     with pytest.raises(MeshError, match="MESH-C160"):
-        fed_groups(plan(text).spec, "S")
+        fed_groups(plan(text).spec, ["S"])

@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from mesh.model.begin import StartPosition
     from mesh.model.cluster import StatisticsLevel
     from mesh.model.events import SimulatedEvent
+    from mesh.model.history import HistoryInput
 
 TEXT = "@App:name('Shop') define stream Orders (item string, count int);"
-
-
 TEXT_PLAIN = {"Content-Type": "text/plain"}
 
 
@@ -139,11 +138,11 @@ class FakeForks:
 class FakeBackfills:
     """Deploys with history."""
 
-    asked: dict[str, Any] = field(default_factory=dict)
+    asked: list[HistoryInput] = field(default_factory=list)
 
-    async def backfill(self, text: str, **asked: Any) -> Backfilled:
-        self.asked = asked
-        return Backfilled("Shop", asked["stream"], 7, 0, 3, 0, 0.5, {"mesh-Shop-Orders": 0}, ())
+    async def backfill(self, text: str, inputs: Sequence[HistoryInput], *, by: str) -> Backfilled:
+        self.asked = list(inputs)
+        return Backfilled("Shop", tuple(one.stream for one in inputs), 7, 0, 3, 0, 0.5)
 
 
 class FakePromotions:

@@ -1,0 +1,58 @@
+"""Past events as rows of their stream with times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from mesh.plan.history_files import unusable
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
+kernels: Any = pyarrow.compute
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Past events, n of them, in the schema of their stream."""
+
+    rows: pa.RecordBatch
+    #: int64[n], their own times, milliseconds since 1970.
+    time_ms: npt.NDArray[np.int64]
+
+
+def rows_of(where: object, batch: pa.RecordBatch, schema: pa.Schema, time: str) -> Rows:
+    """The events of a batch.
+
+    Args:
+        where: the file or table, for errors.
+        batch: it has a column for each attribute of the stream, and ``time``.
+        schema: of the stream.
+        time: the column with the times of events: timestamps, or milliseconds since 1970.
+
+    Raises:
+        MeshError: MESH-C161 for an event without a time; ArrowException for other values that do
+            not fit.
+    """
+    times = batch.column(time)
+    if times.null_count:
+        raise unusable(f'{where} has a row without a time in "{time}"', "")
+    if pa.types.is_timestamp(times.type):
+        # A timestamp without a zone is UTC.
+        times = kernels.cast(times, pa.timestamp("ms", times.type.tz), safe=False)
+        times = times.cast(pa.int64())
+    elif not pa.types.is_integer(times.type):
+        raise unusable(
+            f'column "{time}" of {where} has no times but {times.type}',
+            "Times are timestamps, or whole numbers: milliseconds since 1970.",
+        )
+    columns = [batch.column(f.name).cast(f.type) for f in schema]
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+    time_ms = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return Rows(rows, np.asarray(time_ms, np.int64))

@@ -1,0 +1,66 @@
+"""Retention of channels, changed and restored.
+
+A stream whose retention is extended has its former one in its metadata, so that any manager can
+restore it, and so that a retention that a person has set is never shortened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from nats.js.errors import NotFoundError
+
+from mesh.jetstream.connection import api_subject
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nats.aio.client import Client
+
+    from mesh.control.retention import Retention
+
+#: Metadata of a stream: its retention before an extension, seconds.
+BEFORE: Final = "mesh.max_age_s"
+_CALL_S: Final = 5.0
+
+
+async def change(client: Client, wanted: Retention) -> bool:
+    """Change the retention of a stream; whether the server has accepted it.
+
+    Raises:
+        TimeoutError: NATS did not answer; others of NATS.
+    """
+    info = await _ask(client, f"STREAM.INFO.{wanted.js_stream}", b"")
+    config = info.get("config")
+    if config is None:
+        return False
+    metadata = config.get("metadata") or {}
+    if wanted.group:
+        metadata.setdefault(BEFORE, f"{config.get('max_age', 0) / 1e9:g}")
+    else:
+        metadata.pop(BEFORE, None)
+    config |= {"metadata": metadata, "max_age": int(wanted.max_age_s * 1e9)}
+    # The window of duplicates may not be longer.
+    config["duplicate_window"] = min(config.get("duplicate_window", 0), config["max_age"])
+    answer = await _ask(client, f"STREAM.UPDATE.{wanted.js_stream}", orjson.dumps(config))
+    return "error" not in answer
+
+
+async def ages_s(client: Client, sequences: Mapping[str, int], now_s: float) -> dict[str, float]:
+    """By stream: the age of a message; none for one that is not there (yet)."""
+    found = {}
+    for js_stream, sequence in sequences.items():
+        try:
+            message = await client.jetstream().get_msg(js_stream, sequence)
+        except NotFoundError:
+            continue
+        if message.time is not None:
+            found[js_stream] = now_s - message.time.timestamp()
+    return found
+
+
+async def _ask(client: Client, call: str, data: bytes) -> dict[str, Any]:
+    reply = await client.request(api_subject(client, call), data, timeout=_CALL_S)
+    found: dict[str, Any] = orjson.loads(reply.data)
+    return found
