@@ -5,25 +5,31 @@ A pure function of the views that REST and the command line show, so that all of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from mesh.control.lifecycle import AppState
 from mesh.control.membership import HeartbeatStatus
+from mesh.manager.rates import Flow, total
 from mesh.model.cluster import InstanceState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from mesh.control.lifecycle import AppStatus, InstanceView
     from mesh.control.verification import Finding
     from mesh.manager.nodes import NodeView
+    from mesh.model.cluster import DoorStatus
 
 #: Messages of backlog from which a running app precedes the others in a list.
 BACKLOG_MIN: Final = 1000
+#: Age of the oldest waiting message from which a group needs a person, seconds: that of the alert
+#: ``MeshInstanceIsBehind``.
+LATE_S: Final = 60.0
 #: Failed attempts of a sink that may be a moment's; a source does not count its own.
 _FEW_ATTEMPTS: Final = (1, 2)
+_CURE_OF_DOOR: Final = "check that its address answers; it is tried again by itself"
 #: States of apps, the worst first.
 _BADNESS: Final = (
     AppState.FAILING,
@@ -78,6 +84,8 @@ class AppSummary:
     errors: int
     behind: int
     restarts: int
+    #: Number of its sources and sinks that fail while the app runs.
+    doors_failing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,18 @@ class Overview:
     apps: tuple[AppSummary, ...]
     #: Those that are not alive first, then by role and name.
     nodes: tuple[NodeView, ...]
+
+    def of(self, apps: Container[str]) -> Overview:
+        """The overview of a user who may see these apps, and the nodes."""
+        return replace(
+            self,
+            problems=tuple(
+                problem
+                for problem in self.problems
+                if problem.concern in (Concern.CLUSTER, Concern.NODE) or problem.name in apps
+            ),
+            apps=tuple(app for app in self.apps if app.app in apps),
+        )
 
     @property
     def running(self) -> int:
@@ -117,6 +137,7 @@ def overview(
     leader: str | None,
     unready: Sequence[str] = (),
     findings: Sequence[Finding] = (),
+    flow: Callable[[str], Flow] = lambda instance: Flow(),
 ) -> Overview:
     """The overview of a cluster.
 
@@ -126,6 +147,7 @@ def overview(
         leader: the manager that leads; None if none does.
         unready: reasons why the manager that looks can't serve now.
         findings: of the verification of apps.
+        flow: the flow of an instance, by name.
     """
     summaries = sorted(map(summary, apps), key=_rank)
     ordered = sorted(nodes, key=lambda n: (_presence_rank(n), n.role, n.id))
@@ -135,6 +157,7 @@ def overview(
         *(problem for app in _by_state(apps) if (problem := problem_of(app)) is not None),
         *(problem for app in _by_state(apps) if (problem := _of_doors(app)) is not None),
         *map(_of_finding, sorted(findings, key=lambda one: (one.severity, one.app))),
+        *(problem for app in _by_state(apps) for problem in _of_backlogs(app, flow)),
         *(_of_errors(app) for app in summaries if app.errors),
     ]
     return Overview(leader, tuple(problems), tuple(summaries), tuple(ordered))
@@ -155,6 +178,7 @@ def summary(app: AppStatus) -> AppSummary:
         errors=sum(one.errors for one in ones),
         behind=sum(one.behind for one in ones),
         restarts=sum(one.restarts for one in ones),
+        doors_failing=len(failing_doors(ones)),
     )
 
 
@@ -188,12 +212,7 @@ def _of_doors(app: AppStatus) -> Problem | None:
     """The sources and sinks that fail while the queries of their app run."""
     if app.state is AppState.FAILING:
         return None
-    failing = [
-        door
-        for instance in app.instances
-        for door in instance.doors
-        if door.state is InstanceState.RETRYING and door.attempts not in _FEW_ATTEMPTS
-    ]
+    failing = failing_doors(app.instances)
     if not failing:
         return None
     first, others = failing[0], len(failing) - 1
@@ -202,15 +221,25 @@ def _of_doors(app: AppStatus) -> Problem | None:
         app.app,
         InstanceState.RETRYING.value,
         f"{first.name} of app {app.app} fails{f', and {others} more' if others else ''}",
-        first.error or "it is tried again",
-        "it is tried again by itself; its channel keeps the events meanwhile",
+        ": ".join(filter(None, (first.endpoint, first.error))) or "it is tried again",
+        f"{_CURE_OF_DOOR}, and its channel keeps the events meanwhile",
         f"mesh status {app.app}",
     )
 
 
+def failing_doors(instances: Iterable[InstanceView]) -> list[DoorStatus]:
+    """The sources and sinks that have failed more than once or twice."""
+    return [
+        door
+        for instance in instances
+        for door in instance.doors
+        if door.state is InstanceState.RETRYING and door.attempts not in _FEW_ATTEMPTS
+    ]
+
+
 def _cure_of(failing: InstanceView | None) -> str:
     if failing is not None and any(door.error for door in failing.doors):
-        return "check that the address of the source or sink answers; it is tried again by itself"
+        return _CURE_OF_DOOR
     return "correct the cause, or deploy a corrected text; it is started again by itself"
 
 
@@ -225,7 +254,7 @@ def _of_cluster(
             "this manager does not see the cluster",
             reason,
             "check that the NATS servers run and that this machine reaches them",
-            "mesh status",
+            "mesh nodes",
         )
         for reason in unready
     ]
@@ -243,22 +272,20 @@ def _of_cluster(
                 "mesh manager",
             )
         )
-    is_worker_ready = any(
-        n.role == "worker" and n.ready and n.presence == HeartbeatStatus.ALIVE for n in nodes
-    )
-    if has_apps and not is_worker_ready:
-        found.append(
-            Problem(
-                Concern.CLUSTER,
-                "",
-                "no worker",
-                "no worker is ready",
-                "apps are deployed, and no worker can run them",
-                "start a worker; its Spark session is ready after some seconds",
-                "mesh worker",
-            )
-        )
+    alive = [n for n in nodes if n.role == "worker" and n.presence == HeartbeatStatus.ALIVE]
+    if has_apps and not any(n.ready for n in alive):
+        found.append(_no_worker(len(alive)))
     return found
+
+
+def _no_worker(starting: int) -> Problem:
+    """No worker can run the apps; ``starting`` workers start their Spark session."""
+    cause, cure, command = "no worker sends heartbeats", "start one", "mesh worker"
+    if starting:
+        cause = f"{starting} worker{'s' if starting != 1 else ''} without a Spark session yet"
+        cure, command = "wait some seconds; if it lasts, look at a worker's log", "mesh nodes"
+    title = "no worker is ready, so no app runs"
+    return Problem(Concern.CLUSTER, "", "no worker", title, cause, cure, command)
 
 
 def _of_node(node: NodeView) -> Problem:
@@ -288,6 +315,33 @@ def _of_finding(found: Finding) -> Problem:
     )
 
 
+def _of_backlogs(app: AppStatus, flow: Callable[[str], Flow]) -> list[Problem]:
+    """The groups of a running app that read more slowly than events arrive."""
+    if app.state is not AppState.RUNNING:
+        return []
+    members: dict[str, list[str]] = {}
+    for one in app.instances:
+        members.setdefault(one.group, []).append(one.instance)
+    found = []
+    for group, instances in members.items():
+        now = total(map(flow, instances))
+        if now.backlog_s < LATE_S:
+            continue
+        waiting = f"{now.backlog:,} message{'s wait' if now.backlog != 1 else ' waits'}"
+        found.append(
+            Problem(
+                Concern.APP,
+                app.app,
+                "behind",
+                f"group {group} of app {app.app} is behind",
+                f"{waiting}, the oldest for {now.backlog_s:.0f} s; {now.messages:,.0f}/s are read",
+                "give the group more instances, or its queries less to do; events are kept",
+                f"mesh scale {app.app} {group} {len(instances) + 1}",
+            )
+        )
+    return found
+
+
 def _of_errors(app: AppSummary) -> Problem:
     count = f"{app.errors:,} event{'s' if app.errors != 1 else ''}"
     return Problem(
@@ -305,8 +359,9 @@ def _by_state(apps: Sequence[AppStatus]) -> list[AppStatus]:
     return sorted(apps, key=lambda app: (_BADNESS.index(app.state), app.app))
 
 
-def _rank(app: AppSummary) -> tuple[int, bool, bool, str]:
-    return _BADNESS.index(app.state), not app.errors, app.behind < BACKLOG_MIN, app.app
+def _rank(app: AppSummary) -> tuple[int, bool, bool, bool, str]:
+    is_late = app.behind >= BACKLOG_MIN
+    return _BADNESS.index(app.state), not app.doors_failing, not app.errors, not is_late, app.app
 
 
 def _presence_rank(node: NodeView) -> int:

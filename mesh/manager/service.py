@@ -268,9 +268,15 @@ class ManagerService:
     async def overview(self) -> Overview:
         """The whole cluster, what needs a person first."""
         leader = (await self.leadership()).leader
+        return self.overview_of(await self.apps(), await self.nodes(), leader)
+
+    def overview_of(
+        self, apps: Sequence[AppStatus], nodes: Sequence[NodeView], leader: str | None
+    ) -> Overview:
+        """The overview of these apps and nodes."""
         found = [one for ones in self.verification.found.values() for one in ones]
-        apps, nodes = await self.apps(), await self.nodes()
-        return overview(apps, nodes, leader, self.unready_reasons(), found)
+        flow = self.telemetry.rates.flow
+        return overview(apps, nodes, leader, self.unready_reasons(), found, flow)
 
     async def flows(self) -> dict[str, Flow]:
         """The present flow of each app, by name."""

@@ -102,9 +102,21 @@ class Outbox:
         self._attempts = 0
         self._stopping = asyncio.Event()
         self._reader: ChannelReader | None = None
+        #: Messages that were read last, and the number of all that were read.
+        self._in_hand: Sequence[Message] = ()
+        self._read = 0
         self._replays: list[tuple[Replayed, asyncio.Future[str | None]]] = []
         self.status = DoorStatus(destination.name, InstanceState.STARTING, destination.endpoint)
-        self.messages_in = self.rows_out = self.errors = 0
+        self.rows_out = self.errors = 0
+
+    @property
+    def messages_in(self) -> int:
+        """Number of messages that are done: what a failing destination holds up still waits."""
+        return self._read - self._undone
+
+    @property
+    def _undone(self) -> int:
+        return sum(message.sequence > self._done for message in self._in_hand)
 
     def stop(self) -> None:
         """Request the end; ``run`` returns after the write under way, or once it is cancelled."""
@@ -148,8 +160,10 @@ class Outbox:
         while not self._stopping.is_set():
             messages = await reader.next(_MESSAGES_MAX, _WAIT_S)
             if messages:
-                self.messages_in += len(messages)
+                self._read += len(messages)
+                self._in_hand = messages
                 await self._send(messages)
+                self._in_hand = ()
             await self._write_replayed()
             now_s = self._clock.monotonic_s()
             is_new = self._done > self._stored.number
@@ -361,6 +375,9 @@ class Outbox:
         for _, outcome in self._replays:
             outcome.set_exception(UnavailableError(self.status.error or "it is starting"))
         self._replays.clear()
+        # They are read again.
+        self._read -= self._undone
+        self._in_hand = ()
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close()
@@ -370,14 +387,17 @@ class Outbox:
     def _say(
         self, state: InstanceState, error: str | None = None, rest_s: float | None = None
     ) -> None:
-        pending = self._reader.pending if self._reader is not None else 0
+        # Without a reader, what waited when it ended waits at least.
+        behind = self.status.behind
+        if self._reader is not None:
+            behind = self._reader.pending + self._undone
         retry_at_ms = None if rest_s is None else self._clock.wall_ms() + round(rest_s * 1000)
         is_news = self.status.state is not state
         self.status = replace(
             self.status,
             state=state,
             position=max(0, self._done),
-            behind=pending,
+            behind=behind,
             error=error,
             retry_at_ms=retry_at_ms,
             attempts=self._attempts,
