@@ -168,6 +168,17 @@ def test_a_lost_worker_and_a_failing_app_are_on_the_open_page(nats_server: NatsS
             at.states["Two-one-1"] = {"state": InstanceState.RETRYING, "error": "<i>no</i>"}
             found = await _parts(client, "/", "app Two fails")
             assert "&lt;i&gt;no&lt;/i&gt;" in found["live_problems"]
+            door = DoorStatus(
+                "sink http", InstanceState.RETRYING, "http://hook/", error="refused", attempts=3
+            )
+            at.states["Two-one-1"] = {"doors": (door,), "error": "sink http: refused"}
+            # The app runs, and its page says what fails and where, as the overview does.
+            await _parts(client, "/", "sink http of app Two fails")
+            found = await _parts(client, "/apps/Two", "http://hook/: refused")
+            assert "check that its address answers" in found["live_problem"]
+            assert "retrying" in found["live_groups"]
+            page = (await client.get("/apps/Two/i/Two-one-1")).text
+            assert '<div class="box bad"><p class="cause"><b>Cause</b> sink http: refused' in page
             await at.kill_worker("w2")
             found = await _parts(client, "/", "worker w2 is gone")
             assert "mesh worker --id w2" in found["live_problems"]
