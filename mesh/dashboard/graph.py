@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mesh.dashboard import shown
-from mesh.manager.overview import BACKLOG_MIN, failing_doors
+from mesh.manager.overview import BACKLOG_MIN
+from mesh.manager.problems import failing_doors
 from mesh.manager.rates import total
 from mesh.model.cluster import InstanceState
 from mesh.model.histogram import LATENCY_BOUNDS_S, merged, quantile

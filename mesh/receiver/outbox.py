@@ -102,8 +102,7 @@ class Outbox:
         self._attempts = 0
         self._stopping = asyncio.Event()
         self._reader: ChannelReader | None = None
-        #: Messages that were read last, and the number of all that were read.
-        self._in_hand: Sequence[Message] = ()
+        self._in_hand: Sequence[Message] = ()  # of the last read
         self._read = 0
         self._replays: list[tuple[Replayed, asyncio.Future[str | None]]] = []
         self.status = DoorStatus(destination.name, InstanceState.STARTING, destination.endpoint)
@@ -160,10 +159,8 @@ class Outbox:
         while not self._stopping.is_set():
             messages = await reader.next(_MESSAGES_MAX, _WAIT_S)
             if messages:
-                self._read += len(messages)
-                self._in_hand = messages
+                self._in_hand, self._read = messages, self._read + len(messages)
                 await self._send(messages)
-                self._in_hand = ()
             await self._write_replayed()
             now_s = self._clock.monotonic_s()
             is_new = self._done > self._stored.number
@@ -375,9 +372,7 @@ class Outbox:
         for _, outcome in self._replays:
             outcome.set_exception(UnavailableError(self.status.error or "it is starting"))
         self._replays.clear()
-        # They are read again.
-        self._read -= self._undone
-        self._in_hand = ()
+        self._read, self._in_hand = self._read - self._undone, ()  # these are read again
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close()
@@ -388,9 +383,8 @@ class Outbox:
         self, state: InstanceState, error: str | None = None, rest_s: float | None = None
     ) -> None:
         # Without a reader, what waited when it ended waits at least.
-        behind = self.status.behind
-        if self._reader is not None:
-            behind = self._reader.pending + self._undone
+        reader = self._reader
+        behind = reader.pending + self._undone if reader else self.status.behind
         retry_at_ms = None if rest_s is None else self._clock.wall_ms() + round(rest_s * 1000)
         is_news = self.status.state is not state
         self.status = replace(

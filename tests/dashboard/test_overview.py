@@ -18,7 +18,8 @@ from mesh.control.lifecycle import AppState, AppStatus, InstanceView
 from mesh.control.verification import Finding, Severity
 from mesh.dashboard.shown import duration, number, payload, rate, size
 from mesh.manager.nodes import NodeView
-from mesh.manager.overview import LATE_S, overview
+from mesh.manager.overview import overview
+from mesh.manager.problems import LATE_S
 from mesh.manager.rates import Flow
 from mesh.model.cluster import DoorStatus, InstanceState
 from tests.support.agents import APP
@@ -82,6 +83,10 @@ def test_a_group_that_is_late_needs_a_person_and_another_app_does_not() -> None:
     assert problem.title == "group g of app Slow is behind"
     assert problem.cause == "5,001 messages wait, the oldest for 60 s; 120/s are read"
     assert problem.command == "mesh scale Slow g 3"
+    door = DoorStatus("sink http", InstanceState.RETRYING, error="refused", attempts=3)
+    refused = replace(slow, instances=(one("Slow-g-1", doors=(door,)),))
+    told = overview([refused], nodes, "m1", flow=flows.__getitem__).problems
+    assert [problem.state for problem in told] == ["retrying"]
     paused = replace(slow, state=AppState.PAUSED)
     assert overview([paused], nodes, "m1", flow=flows.__getitem__).problems == ()
     assert found.of({"Busy"}).problems == ()

@@ -105,28 +105,6 @@ def test_a_destination_that_is_away_gets_what_it_missed(nats_server: NatsServer)
     play(nats_server, scene)
 
 
-def test_what_a_destination_that_is_away_has_not_got_still_waits(nats_server: NatsServer) -> None:
-    async def scene(server: NatsServer, end: Endpoint) -> None:
-        async with staged(server, APP.format(SINK.format(end.url))) as stage:
-            await end.close()
-            await stage.publish("T", *events(0, 5))
-            stage.start("sink-T")
-
-            def told() -> bool:
-                report = stage.reports[-1] if stage.reports else None
-                return bool(report and report.doors and report.doors[0].attempts)
-
-            await stage.until("a failed attempt", told)
-            said = stage.reports[-1]
-            # It has read them, and nobody has got them.
-            assert (said.messages_in, said.behind, said.doors[0].behind) == (0, 5, 5)
-            await end.open()
-            await stage.until("nothing waits", lambda: not stage.reports[-1].behind)
-            assert (stage.reports[-1].messages_in, stage.reports[-1].rows_out) == (5, 5)
-
-    play(nats_server, scene)
-
-
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
 def test_these_answers_are_tried_again(nats_server: NatsServer, status: int) -> None:
     async def scene(server: NatsServer, end: Endpoint) -> None:

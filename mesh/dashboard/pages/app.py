@@ -11,7 +11,8 @@ from mesh.dashboard.pages.errors import PAGE as ERRORS_SHOWN
 from mesh.dashboard.pages.errors import whole as whole_entry
 from mesh.dashboard.rendering import View
 from mesh.errors import MeshError
-from mesh.manager.overview import Concern, summary
+from mesh.manager.overview import summary
+from mesh.manager.problems import Concern
 from mesh.model.access import Permission
 
 if TYPE_CHECKING:
