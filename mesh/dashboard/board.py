@@ -113,7 +113,7 @@ class Board:
             apps={app.app: app for app in apps},
             nodes=tuple(nodes),
             manager=leads.manager,
-            overview=service.overview_of(apps, nodes, leads.leader),
+            overview=await service.overview_of(apps, nodes),
             flows=await service.flows(),
             flow=service.telemetry.rates.flow,
         )

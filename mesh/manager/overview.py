@@ -136,7 +136,7 @@ def overview(
         *(problem for app in _by_state(apps) if (problem := problem_of_doors(app)) is not None),
         *map(problem_of_finding, sorted(findings, key=lambda one: (one.severity, one.app))),
         *(problem for app in _by_state(apps) for problem in problems_of_backlogs(app, flow)),
-        *(problem_of_errors(app) for app in summaries if app.errors),
+        *(problem_of_errors(app.app, app.errors) for app in summaries if app.errors),
     ]
     return Overview(leader, tuple(problems), tuple(summaries), tuple(ordered))
 

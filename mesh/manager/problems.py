@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from mesh.control.lifecycle import AppStatus, InstanceView
     from mesh.control.verification import Finding
     from mesh.manager.nodes import NodeView
-    from mesh.manager.overview import AppSummary
     from mesh.model.cluster import DoorStatus
 
 #: Age of the oldest waiting message from which a group needs a person, seconds: that of the alert
@@ -220,15 +219,15 @@ def problems_of_backlogs(app: AppStatus, flow: Callable[[str], Flow]) -> list[Pr
     return found
 
 
-def problem_of_errors(app: AppSummary) -> Problem:
+def problem_of_errors(app: str, errors: int) -> Problem:
     """The failed events of an app."""
-    count = f"{app.errors:,} event{'s' if app.errors != 1 else ''}"
+    count = f"{errors:,} event{'s' if errors != 1 else ''}"
     return Problem(
         Concern.ERRORS,
-        app.app,
+        app,
         "errors",
-        f"{count} of app {app.app} failed",
+        f"{count} of app {app} failed",
         "they could not be read, or a query failed on them; the app continues without them",
         "look at their reasons; replay them corrected, or discard them",
-        f"mesh errors {app.app}",
+        f"mesh errors {app}",
     )

@@ -267,16 +267,12 @@ class ManagerService:
 
     async def overview(self) -> Overview:
         """The whole cluster, what needs a person first."""
-        leader = (await self.leadership()).leader
-        return self.overview_of(await self.apps(), await self.nodes(), leader)
+        return await self.overview_of(await self.apps(), await self.nodes())
 
-    def overview_of(
-        self, apps: Sequence[AppStatus], nodes: Sequence[NodeView], leader: str | None
-    ) -> Overview:
+    async def overview_of(self, apps: Sequence[AppStatus], nodes: Sequence[NodeView]) -> Overview:
         """The overview of these apps and nodes."""
-        found = [one for ones in self.verification.found.values() for one in ones]
-        flow = self.telemetry.rates.flow
-        return overview(apps, nodes, leader, self.unready_reasons(), found, flow)
+        known = (await self.leadership()).leader, self.unready_reasons(), self.verification.known()
+        return overview(apps, nodes, *known, self.telemetry.rates.flow)
 
     async def flows(self) -> dict[str, Flow]:
         """The present flow of each app, by name."""
