@@ -168,7 +168,7 @@ def _nodes(nodes: Sequence[Mapping[str, Any]]) -> RenderableType:
             node["role"],
             node["presence"],
             "yes" if node["leads"] else "",
-            node["admits"],
+            f"{node['admits']}: it {node['why']}" if node.get("why") else node["admits"],
             str(node["instances"]) if node["role"] == "worker" else "",
             f"{node['cpu_percent']:.1f}",
             f"{node['process_cpu_percent']:.1f}",

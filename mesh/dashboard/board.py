@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
-from mesh.manager.overview import Overview, overview
 from mesh.manager.rates import Flow
 from mesh.model.access import Permission, current
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from mesh.clock import Clock
     from mesh.control.lifecycle import AppStatus
     from mesh.manager.nodes import NodeView
+    from mesh.manager.overview import Overview
     from mesh.manager.service import ManagerService
     from mesh.model.access import Identity
 
@@ -46,9 +46,8 @@ class Seen:
         if identity is None or identity.may(Permission.APPS_VIEW, None):
             return self
         apps = {a: one for a, one in self.apps.items() if identity.may(Permission.APPS_VIEW, a)}
-        whole = overview(list(apps.values()), self.nodes, self.overview.leader)
         flows = {app: flow for app, flow in self.flows.items() if app in apps}
-        return replace(self, apps=apps, overview=whole, flows=flows)
+        return replace(self, apps=apps, overview=self.overview.of(apps), flows=flows)
 
     def flow_of(self, app: str) -> Flow:
         """The flow of an app; of one without instances there is none."""
@@ -114,7 +113,7 @@ class Board:
             apps={app.app: app for app in apps},
             nodes=tuple(nodes),
             manager=leads.manager,
-            overview=overview(apps, nodes, leads.leader, service.unready_reasons()),
+            overview=await service.overview_of(apps, nodes),
             flows=await service.flows(),
             flow=service.telemetry.rates.flow,
         )

@@ -29,6 +29,8 @@ class Chart:
     """One series."""
 
     name: str
+    #: Of its axis: ``%`` for a ratio, ``B``, ``s``; empty for a number.
+    unit: str
     #: The greatest value and the last one, as text.
     most: str
     last: str
@@ -40,17 +42,18 @@ class Chart:
     rows: Sequence[tuple[str, str]]
 
 
-_OF_APP: Final[dict[str, tuple[str, Callable[[float | None], str]]]] = {
-    "messages": ("Events in /s", shown.rate),
-    "rows": ("Events out /s", shown.rate),
-    "backlog": ("Waiting messages", shown.number),
-    "backlog_s": ("Lag", shown.duration),
+#: Of each value: its name, its unit and its text.
+_OF_APP: Final[dict[str, tuple[str, str, Callable[[float | None], str]]]] = {
+    "messages": ("Events in /s", "", shown.rate),
+    "rows": ("Events out /s", "", shown.rate),
+    "backlog": ("Waiting messages", "", shown.number),
+    "backlog_s": ("Lag", "s", shown.duration),
 }
-_OF_NODE: Final[dict[str, tuple[str, Callable[[float | None], str]]]] = {
-    "cpu": ("Machine's CPU", shown.percent),
-    "process_cpu": ("Own CPU", shown.percent),
-    "memory_bytes": ("Own memory", shown.size),
-    "load_1m": ("Load", shown.rate),
+_OF_NODE: Final[dict[str, tuple[str, str, Callable[[float | None], str]]]] = {
+    "cpu": ("Machine's CPU", "%", shown.percent),
+    "process_cpu": ("Own CPU", "%", shown.percent),
+    "memory_bytes": ("Own memory", "B", shown.size),
+    "load_1m": ("Load", "", shown.rate),
 }
 
 
@@ -67,13 +70,14 @@ async def charts_of(board: Board, kind: str, name: str, span: str) -> list[Chart
         return []
     fields = _OF_APP if kind == "app" else _OF_NODE
     return [
-        chart(title, past.start_ms, past.step_s, past.values[field], tell)
-        for field, (title, tell) in fields.items()
+        chart(title, unit, past.start_ms, past.step_s, past.values[field], tell)
+        for field, (title, unit, tell) in fields.items()
     ]
 
 
 def chart(
     name: str,
+    unit: str,
     start_ms: int,
     step_s: int,
     values: Sequence[float | None],
@@ -86,6 +90,7 @@ def chart(
     last = [(at, v) for at, v in zip(times, values, strict=True) if v is not None][-ROWS:]
     return Chart(
         name,
+        unit,
         tell(most) if known else shown.NOTHING,
         tell(known[-1]) if known else shown.NOTHING,
         line_of(values, most),

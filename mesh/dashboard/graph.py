@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.dashboard import shown
 from mesh.manager.overview import BACKLOG_MIN
+from mesh.manager.problems import failing_doors
 from mesh.manager.rates import total
 from mesh.model.cluster import InstanceState
 from mesh.model.histogram import LATENCY_BOUNDS_S, merged, quantile
@@ -34,7 +35,8 @@ class GroupNow:
     instances: int
     running: int
     flow: Flow
-    #: One word: ``running``, ``behind``, ``failing``, ``starting``, ``waiting``, ``paused``.
+    #: One word: ``running``, ``behind``, ``retrying`` for its source or sink, ``failing``,
+    #: ``starting``, ``waiting``, ``paused``.
     state: str
     #: Size of its stored state; 0 for a group without state.
     state_bytes: int = 0
@@ -73,6 +75,8 @@ def _group(name: str, ones: Sequence[InstanceView], seen: Seen) -> GroupNow:
         state = "failing"
     elif running < len(ones):
         state = next(one.state for one in ones if one.state != InstanceState.RUNNING)
+    elif failing_doors(ones):
+        state = "retrying"
     elif flow.backlog >= BACKLOG_MIN and flow.backlog_s >= LAG_MIN_S:
         state = "behind"
     counts: tuple[int, ...] = ()
@@ -100,9 +104,14 @@ def cells_of(
     known = {group.name: group for group in groups}
     cells = []
     for one in drawing.nodes:
+        lines = one.node.lines
         if one.is_group:
             group = known.get(one.name)
             tells, tone = _of_group(group)
+            if group is not None and group.state_bytes:
+                # Beside its kind: "stateful, 23.2 kB".
+                kind = f"{lines[1]}, {shown.size(group.state_bytes)}"
+                lines = (lines[0], kind, *lines[2:])
             href = f"/apps/{app}?tab=instances&group={one.name}"
         else:
             channel = channels.get(one.name)
@@ -110,9 +119,7 @@ def cells_of(
             href = f"/apps/{app}/s/{channel.stream}" if channel is not None else ""
         radius = 4.0 if one.is_group else min(one.box.height / 2, 14.0)
         shape = str(one.node.shape)
-        cells.append(
-            Cell(href, one.node.title, shape, one.box, one.node.lines, tells, tone, radius)
-        )
+        cells.append(Cell(href, one.node.title, shape, one.box, lines, tells, tone, radius))
     return cells
 
 
@@ -123,11 +130,13 @@ def _of_group(group: GroupNow | None) -> tuple[list[str], str]:
     flow = f"{shown.rate(now.messages)}/s in, {shown.rate(now.rows)}/s out"
     match group.state:
         case "running":
-            size = f", state {shown.size(group.state_bytes)}" if group.state_bytes else ""
-            return [flow, f"keeps up, {shown.number(now.backlog)} wait{size}"], ""
+            return [flow, f"keeps up, {shown.rate(now.backlog)} wait"], ""
         case "behind":
-            waits = f"{shown.number(now.backlog)} wait {shown.duration(now.backlog_s)}"
-            return [flow, f"behind: {waits}"], "warn"
+            # Short, for the width of a box.
+            age = shown.duration(now.backlog_s).split(" ")[0]
+            return [flow, f"behind {age}, {shown.rate(now.backlog)} wait"], "warn"
+        case "retrying":
+            return [flow, f"retrying, {shown.rate(now.backlog)} wait"], "bad"
         case "failing":
             return [flow, f"failing: {group.running}/{group.instances} run"], "bad"
         case state:

@@ -5,25 +5,35 @@ A pure function of the views that REST and the command line show, so that all of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from mesh.control.lifecycle import AppState
 from mesh.control.membership import HeartbeatStatus
+from mesh.manager.problems import (
+    Concern,
+    failing_doors,
+    problem_of_app,
+    problem_of_doors,
+    problem_of_errors,
+    problem_of_finding,
+    problem_of_node,
+    problems_of_backlogs,
+    problems_of_cluster,
+)
+from mesh.manager.rates import Flow
 from mesh.model.cluster import InstanceState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Container, Sequence
 
-    from mesh.control.lifecycle import AppStatus, InstanceView
+    from mesh.control.lifecycle import AppStatus
     from mesh.control.verification import Finding
     from mesh.manager.nodes import NodeView
+    from mesh.manager.problems import Problem
 
 #: Messages of backlog from which a running app precedes the others in a list.
 BACKLOG_MIN: Final = 1000
-#: Failed attempts of a sink that may be a moment's; a source does not count its own.
-_FEW_ATTEMPTS: Final = (1, 2)
 #: States of apps, the worst first.
 _BADNESS: Final = (
     AppState.FAILING,
@@ -35,32 +45,6 @@ _BADNESS: Final = (
     AppState.UNDEPLOYING,
     AppState.RUNNING,
 )
-
-
-class Concern(StrEnum):
-    """The kind of thing that a problem is about."""
-
-    CLUSTER = "cluster"
-    NODE = "node"
-    APP = "app"
-    ERRORS = "errors"
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something that needs a person."""
-
-    concern: Concern
-    #: Of the app or the node; empty for the cluster.
-    name: str
-    #: One word for its state, as elsewhere: ``failing``, ``gone``, ``waiting``.
-    state: str
-    title: str
-    cause: str
-    #: The remedy in words.
-    cure: str
-    #: A command to copy; empty where there is none.
-    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +62,8 @@ class AppSummary:
     errors: int
     behind: int
     restarts: int
+    #: Number of its sources and sinks that fail while the app runs.
+    doors_failing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +77,18 @@ class Overview:
     apps: tuple[AppSummary, ...]
     #: Those that are not alive first, then by role and name.
     nodes: tuple[NodeView, ...]
+
+    def of(self, apps: Container[str]) -> Overview:
+        """The overview of a user who may see these apps, and the nodes."""
+        return replace(
+            self,
+            problems=tuple(
+                problem
+                for problem in self.problems
+                if problem.concern in (Concern.CLUSTER, Concern.NODE) or problem.name in apps
+            ),
+            apps=tuple(app for app in self.apps if app.app in apps),
+        )
 
     @property
     def running(self) -> int:
@@ -117,6 +115,7 @@ def overview(
     leader: str | None,
     unready: Sequence[str] = (),
     findings: Sequence[Finding] = (),
+    flow: Callable[[str], Flow] = lambda instance: Flow(),
 ) -> Overview:
     """The overview of a cluster.
 
@@ -126,16 +125,18 @@ def overview(
         leader: the manager that leads; None if none does.
         unready: reasons why the manager that looks can't serve now.
         findings: of the verification of apps.
+        flow: the flow of an instance, by name.
     """
     summaries = sorted(map(summary, apps), key=_rank)
     ordered = sorted(nodes, key=lambda n: (_presence_rank(n), n.role, n.id))
     problems = [
-        *_of_cluster(nodes, leader, unready, bool(apps)),
-        *(_of_node(node) for node in ordered if node.presence != HeartbeatStatus.ALIVE),
-        *(problem for app in _by_state(apps) if (problem := problem_of(app)) is not None),
-        *(problem for app in _by_state(apps) if (problem := _of_doors(app)) is not None),
-        *map(_of_finding, sorted(findings, key=lambda one: (one.severity, one.app))),
-        *(_of_errors(app) for app in summaries if app.errors),
+        *problems_of_cluster(nodes, leader, unready, bool(apps)),
+        *(problem_of_node(node) for node in ordered if node.presence != HeartbeatStatus.ALIVE),
+        *(problem for app in _by_state(apps) if (problem := problem_of_app(app)) is not None),
+        *(problem for app in _by_state(apps) if (problem := problem_of_doors(app)) is not None),
+        *map(problem_of_finding, sorted(findings, key=lambda one: (one.severity, one.app))),
+        *(problem for app in _by_state(apps) for problem in problems_of_backlogs(app, flow)),
+        *(problem_of_errors(app.app, app.errors) for app in summaries if app.errors),
     ]
     return Overview(leader, tuple(problems), tuple(summaries), tuple(ordered))
 
@@ -155,149 +156,7 @@ def summary(app: AppStatus) -> AppSummary:
         errors=sum(one.errors for one in ones),
         behind=sum(one.behind for one in ones),
         restarts=sum(one.restarts for one in ones),
-    )
-
-
-def problem_of(app: AppStatus) -> Problem | None:
-    """The problem of an app that needs a person; None if it does not."""
-    if app.state is AppState.FAILING:
-        failing = next((i for i in app.instances if i.state == InstanceState.RETRYING), None)
-        return Problem(
-            Concern.APP,
-            app.app,
-            app.state.value,
-            f"app {app.app} fails",
-            app.reason or "an instance fails again and again",
-            app.cure or _cure_of(failing),
-            f"mesh status {app.app}",
-        )
-    if app.state is AppState.WAITING or app.cure:
-        return Problem(
-            Concern.APP,
-            app.app,
-            app.state.value,
-            f"app {app.app} does not run: it is {app.state.value}",
-            app.reason or "its instances have no place",
-            app.cure or "the story of the app says what it waits for",
-            f"mesh status {app.app}",
-        )
-    return None
-
-
-def _of_doors(app: AppStatus) -> Problem | None:
-    """The sources and sinks that fail while the queries of their app run."""
-    if app.state is AppState.FAILING:
-        return None
-    failing = [
-        door
-        for instance in app.instances
-        for door in instance.doors
-        if door.state is InstanceState.RETRYING and door.attempts not in _FEW_ATTEMPTS
-    ]
-    if not failing:
-        return None
-    first, others = failing[0], len(failing) - 1
-    return Problem(
-        Concern.APP,
-        app.app,
-        InstanceState.RETRYING.value,
-        f"{first.name} of app {app.app} fails{f', and {others} more' if others else ''}",
-        first.error or "it is tried again",
-        "it is tried again by itself; its channel keeps the events meanwhile",
-        f"mesh status {app.app}",
-    )
-
-
-def _cure_of(failing: InstanceView | None) -> str:
-    if failing is not None and any(door.error for door in failing.doors):
-        return "check that the address of the source or sink answers; it is tried again by itself"
-    return "correct the cause, or deploy a corrected text; it is started again by itself"
-
-
-def _of_cluster(
-    nodes: Sequence[NodeView], leader: str | None, unready: Sequence[str], has_apps: bool
-) -> list[Problem]:
-    found = [
-        Problem(
-            Concern.CLUSTER,
-            "",
-            "unreachable",
-            "this manager does not see the cluster",
-            reason,
-            "check that the NATS servers run and that this machine reaches them",
-            "mesh status",
-        )
-        for reason in unready
-    ]
-    if leader is None:
-        alive = sum(n.role == "manager" and n.presence == HeartbeatStatus.ALIVE for n in nodes)
-        cause = f"{alive} managers send heartbeats, and none holds the lease"
-        found.append(
-            Problem(
-                Concern.CLUSTER,
-                "",
-                "no leader",
-                "no manager leads",
-                cause if alive else "no manager sends heartbeats",
-                "nothing is placed or moved until one leads: wait a few seconds, or start one",
-                "mesh manager",
-            )
-        )
-    is_worker_ready = any(
-        n.role == "worker" and n.ready and n.presence == HeartbeatStatus.ALIVE for n in nodes
-    )
-    if has_apps and not is_worker_ready:
-        found.append(
-            Problem(
-                Concern.CLUSTER,
-                "",
-                "no worker",
-                "no worker is ready",
-                "apps are deployed, and no worker can run them",
-                "start a worker; its Spark session is ready after some seconds",
-                "mesh worker",
-            )
-        )
-    return found
-
-
-def _of_node(node: NodeView) -> Problem:
-    is_worker = node.role == "worker"
-    lost = f"no heartbeat for {node.heard_ago_s:.0f} s"
-    moved = "; its instances move to other workers" if is_worker else ""
-    return Problem(
-        Concern.NODE,
-        node.id,
-        node.presence,
-        f"{node.role} {node.id} is {node.presence}",
-        lost + (moved if node.presence == HeartbeatStatus.GONE else ""),
-        f"start it again if it was not stopped on purpose, or check its machine (pid {node.pid})",
-        f"mesh {node.role} --id {node.id}",
-    )
-
-
-def _of_finding(found: Finding) -> Problem:
-    return Problem(
-        Concern.APP,
-        found.app,
-        found.severity.value,
-        f"{found.severity.value} of app {found.app}: {found.kind} in {found.where}",
-        found.text,
-        found.remedy,
-        f"mesh verify {found.app}",
-    )
-
-
-def _of_errors(app: AppSummary) -> Problem:
-    count = f"{app.errors:,} event{'s' if app.errors != 1 else ''}"
-    return Problem(
-        Concern.ERRORS,
-        app.app,
-        "errors",
-        f"{count} of app {app.app} failed",
-        "they could not be read, or a query failed on them; the app continues without them",
-        "look at their reasons; replay them corrected, or discard them",
-        f"mesh errors {app.app}",
+        doors_failing=len(failing_doors(ones)),
     )
 
 
@@ -305,8 +164,9 @@ def _by_state(apps: Sequence[AppStatus]) -> list[AppStatus]:
     return sorted(apps, key=lambda app: (_BADNESS.index(app.state), app.app))
 
 
-def _rank(app: AppSummary) -> tuple[int, bool, bool, str]:
-    return _BADNESS.index(app.state), not app.errors, app.behind < BACKLOG_MIN, app.app
+def _rank(app: AppSummary) -> tuple[int, bool, bool, bool, str]:
+    is_late = app.behind >= BACKLOG_MIN
+    return _BADNESS.index(app.state), not app.doors_failing, not app.errors, not is_late, app.app
 
 
 def _presence_rank(node: NodeView) -> int:

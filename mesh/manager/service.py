@@ -267,10 +267,12 @@ class ManagerService:
 
     async def overview(self) -> Overview:
         """The whole cluster, what needs a person first."""
-        leader = (await self.leadership()).leader
-        found = [one for ones in self.verification.found.values() for one in ones]
-        apps, nodes = await self.apps(), await self.nodes()
-        return overview(apps, nodes, leader, self.unready_reasons(), found)
+        return await self.overview_of(await self.apps(), await self.nodes())
+
+    async def overview_of(self, apps: Sequence[AppStatus], nodes: Sequence[NodeView]) -> Overview:
+        """The overview of these apps and nodes."""
+        known = (await self.leadership()).leader, self.unready_reasons(), self.verification.known()
+        return overview(apps, nodes, *known, self.telemetry.rates.flow)
 
     async def flows(self) -> dict[str, Flow]:
         """The present flow of each app, by name."""

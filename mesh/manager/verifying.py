@@ -92,6 +92,10 @@ class Verification:
             async with self._turn:
                 return await self._look(self._desired.get(app).value)
 
+    def known(self) -> list[Finding]:
+        """The findings of all apps, as of the last round."""
+        return [one for ones in self.found.values() for one in ones]
+
     async def run(self, note: Callable[[JournalEntry], None], leads: Callable[[], bool]) -> None:
         """Verify all apps again and again, without end; the leader notes new faults."""
         while True:

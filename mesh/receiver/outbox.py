@@ -102,9 +102,20 @@ class Outbox:
         self._attempts = 0
         self._stopping = asyncio.Event()
         self._reader: ChannelReader | None = None
+        self._in_hand: Sequence[Message] = ()  # of the last read
+        self._read = 0
         self._replays: list[tuple[Replayed, asyncio.Future[str | None]]] = []
         self.status = DoorStatus(destination.name, InstanceState.STARTING, destination.endpoint)
-        self.messages_in = self.rows_out = self.errors = 0
+        self.rows_out = self.errors = 0
+
+    @property
+    def messages_in(self) -> int:
+        """Number of messages that are done: what a failing destination holds up still waits."""
+        return self._read - self._undone
+
+    @property
+    def _undone(self) -> int:
+        return sum(message.sequence > self._done for message in self._in_hand)
 
     def stop(self) -> None:
         """Request the end; ``run`` returns after the write under way, or once it is cancelled."""
@@ -148,7 +159,7 @@ class Outbox:
         while not self._stopping.is_set():
             messages = await reader.next(_MESSAGES_MAX, _WAIT_S)
             if messages:
-                self.messages_in += len(messages)
+                self._in_hand, self._read = messages, self._read + len(messages)
                 await self._send(messages)
             await self._write_replayed()
             now_s = self._clock.monotonic_s()
@@ -361,6 +372,7 @@ class Outbox:
         for _, outcome in self._replays:
             outcome.set_exception(UnavailableError(self.status.error or "it is starting"))
         self._replays.clear()
+        self._read, self._in_hand = self._read - self._undone, ()  # these are read again
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close()
@@ -371,14 +383,16 @@ class Outbox:
     def _say(
         self, state: InstanceState, error: str | None = None, rest_s: float | None = None
     ) -> None:
-        pending = self._reader.pending if self._reader is not None else 0
+        # Without a reader, what waited when it ended waits at least.
+        reader = self._reader
+        behind = reader.pending + self._undone if reader else self.status.behind
         retry_at_ms = None if rest_s is None else self._clock.wall_ms() + round(rest_s * 1000)
         is_news = self.status.state is not state
         self.status = replace(
             self.status,
             state=state,
             position=max(0, self._done),
-            behind=pending,
+            behind=behind,
             error=error,
             retry_at_ms=retry_at_ms,
             attempts=self._attempts,

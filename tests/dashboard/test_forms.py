@@ -194,8 +194,8 @@ def test_errors_are_marked_in_the_lines_of_a_text() -> None:
 
 
 def test_a_chart_has_gaps_where_nothing_is_known() -> None:
-    made = chart("In", 0, 10, [None, 1.0, 2.0, None, 4.0], number)
+    made = chart("In", "", 0, 10, [None, 1.0, 2.0, None, 4.0], number)
     assert made.line == "M75.0 35.0L150.0 24.0M300.0 2.0"
     assert (made.most, made.last) == ("4", "4")
     assert made.rows[0] == ("00:00:40", "4")
-    assert chart("In", 0, 10, [None, None], number).line == ""
+    assert chart("In", "", 0, 10, [None, None], number).line == ""

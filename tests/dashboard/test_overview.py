@@ -9,11 +9,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
+from mesh.cli.commands import app as cli
 from mesh.control.lifecycle import AppState, AppStatus, InstanceView
+from mesh.control.verification import Finding, Severity
 from mesh.dashboard.shown import duration, number, payload, rate, size
 from mesh.manager.nodes import NodeView
 from mesh.manager.overview import overview
+from mesh.manager.problems import LATE_S
+from mesh.manager.rates import Flow
 from mesh.model.cluster import DoorStatus, InstanceState
 from tests.support.agents import APP
 from tests.support.dashboard import site
@@ -38,11 +45,13 @@ def test_problems_come_first_and_each_has_a_remedy() -> None:
         AppStatus("Bad", AppState.FAILING, "Bad-g-1: no", (one("Bad-g-1", "retrying"),)),
         AppStatus("Late", AppState.WAITING, "Late-g-1: no node", (), "add gpu=true to a worker"),
     ]
-    refused = DoorStatus("sink http", InstanceState.RETRYING, error="refused", attempts=3)
+    refused = DoorStatus(
+        "sink http", InstanceState.RETRYING, "http://hook/", error="refused", attempts=3
+    )
     apps[0] = replace(apps[0], instances=(one("Calm-sink-1", doors=(refused,)),))
     nodes = [node("m1", role="manager"), node("w1"), node("w2", "gone")]
     found = overview(apps, nodes, None)
-    assert [app.app for app in found.apps] == ["Bad", "Late", "Odd", "Slow", "Calm"]
+    assert [app.app for app in found.apps] == ["Bad", "Late", "Calm", "Odd", "Slow"]
     assert [n.id for n in found.nodes] == ["w2", "m1", "w1"]
     told = [(p.concern, p.name, p.state) for p in found.problems]
     assert told == [
@@ -54,11 +63,72 @@ def test_problems_come_first_and_each_has_a_remedy() -> None:
         ("errors", "Odd", "errors"),
     ]
     assert all(p.title and p.cause and p.cure and p.command for p in found.problems)
+    assert found.problems[4].cause == "http://hook/: refused"
     assert found.problems[3].cure == "add gpu=true to a worker"
     assert (found.running, found.workers, found.workers_ready) == (3, 1, 1)
     for calm in (replace(refused, attempts=1), replace(refused, state=InstanceState.RUNNING)):
         app = replace(apps[0], instances=(one("Calm-sink-1", doors=(calm,)),))
         assert overview([app], nodes[:2], "m1").problems == ()
+
+
+def test_a_group_that_is_late_needs_a_person_and_another_app_does_not() -> None:
+    flows = {"Slow-g-1": Flow(120.0, backlog=5000, backlog_s=LATE_S), "Slow-g-2": Flow(backlog=1)}
+    slow = AppStatus("Slow", AppState.RUNNING, None, (one("Slow-g-1"), one("Slow-g-2")))
+    busy = AppStatus("Busy", AppState.RUNNING, None, (one("Busy-g-1"),))
+    flows["Busy-g-1"] = Flow(9000.0, backlog=100_000, backlog_s=LATE_S - 1)
+    nodes = [node("m1", role="manager"), node("w1")]
+    found = overview([slow, busy], nodes, "m1", flow=flows.__getitem__)
+    (problem,) = found.problems
+    assert (problem.name, problem.state) == ("Slow", "behind")
+    assert problem.title == "group g of app Slow is behind"
+    assert problem.cause == "5,001 messages wait, the oldest for 60 s; 120/s are read"
+    assert problem.command == "mesh scale Slow g 3"
+    door = DoorStatus("sink http", InstanceState.RETRYING, error="refused", attempts=3)
+    refused = replace(slow, instances=(one("Slow-g-1", doors=(door,)),))
+    told = overview([refused], nodes, "m1", flow=flows.__getitem__).problems
+    assert [problem.state for problem in told] == ["retrying"]
+    paused = replace(slow, state=AppState.PAUSED)
+    assert overview([paused], nodes, "m1", flow=flows.__getitem__).problems == ()
+    assert found.of({"Busy"}).problems == ()
+    assert [app.app for app in found.of({"Busy"}).apps] == ["Busy"]
+
+
+def test_every_command_of_a_problem_is_one_of_the_command_line() -> None:
+    door = DoorStatus("sink http", InstanceState.RETRYING, error="refused", attempts=3)
+    apps = [
+        AppStatus("Bad", AppState.FAILING, "no", (one("Bad-g-1", "retrying"),)),
+        AppStatus("Sink", AppState.RUNNING, None, (one("Sink-s-1", errors=1, doors=(door,)),)),
+        AppStatus("Slow", AppState.RUNNING, None, (one("Slow-g-1"),)),
+    ]
+    finding = Finding(Severity.FAULT, "stream-missing", "Slow", "S", "It is gone.", "Restore it.")
+    nodes = [node("m1", "gone", role="manager"), node("w1", "gone"), node("w2")]
+    late = Flow(backlog=1, backlog_s=LATE_S)
+    problems = [
+        problem
+        for some in (nodes, [replace(nodes[2], ready=False)], [])
+        for problem in overview(
+            apps, some, None, ["NATS is away"], [finding], lambda instance: late
+        ).problems
+    ]
+    assert len({problem.command for problem in problems}) > 7
+    for problem in problems:
+        assert parses(problem.command.split()[1:]), problem.command
+    assert not parses(["status"])
+
+
+def parses(words: list[str]) -> bool:
+    """Whether the command line takes these words; nothing is run."""
+    command: Any = typer.main.get_command(cli)
+    while isinstance(command, TyperGroup):
+        found = command.commands.get(words[0]) if words else None
+        if found is None:
+            return False
+        command, words = found, words[1:]
+    try:
+        command.make_context(command.name, list(words))
+    except TyperException:
+        return False
+    return True
 
 
 def test_values_are_short_and_payloads_can_not_hide_anything() -> None:
@@ -103,6 +173,17 @@ def test_a_lost_worker_and_a_failing_app_are_on_the_open_page(nats_server: NatsS
             at.states["Two-one-1"] = {"state": InstanceState.RETRYING, "error": "<i>no</i>"}
             found = await _parts(client, "/", "app Two fails")
             assert "&lt;i&gt;no&lt;/i&gt;" in found["live_problems"]
+            door = DoorStatus(
+                "sink http", InstanceState.RETRYING, "http://hook/", error="refused", attempts=3
+            )
+            at.states["Two-one-1"] = {"doors": (door,), "error": "sink http: refused"}
+            # The app runs, and its page says what fails and where, as the overview does.
+            await _parts(client, "/", "sink http of app Two fails")
+            found = await _parts(client, "/apps/Two", "http://hook/: refused")
+            assert "check that its address answers" in found["live_problem"]
+            assert "retrying" in found["live_groups"]
+            page = (await client.get("/apps/Two/i/Two-one-1")).text
+            assert '<div class="box bad"><p class="cause"><b>Cause</b> sink http: refused' in page
             await at.kill_worker("w2")
             found = await _parts(client, "/", "worker w2 is gone")
             assert "mesh worker --id w2" in found["live_problems"]
@@ -112,6 +193,13 @@ def test_a_lost_worker_and_a_failing_app_are_on_the_open_page(nats_server: NatsS
             assert titles == [problem["title"] for problem in rest["problems"]]
             (app,) = rest["apps"]
             assert f">{app['running']}/{app['instances']}<" in found["live_apps"]
+            # What the verification has found is there as well.
+            faults = at.service.verification.found
+            faults["Two"] = (Finding(Severity.FAULT, "state-lost", "Two", "one", "Gone.", "Go."),)
+            found = await _parts(client, "/", "fault of app Two: state-lost in one")
+            rest = (await client.get("/overview")).json()
+            assert "state-lost" in [p["title"] for p in rest["problems"]][-1]
+            assert "state-lost" in (await client.get("/apps/Two")).text
             filtered = (await client.get("/?q=nothing")).text
             assert "No app fits the filter" in filtered
 

@@ -11,7 +11,8 @@ from mesh.dashboard.pages.errors import PAGE as ERRORS_SHOWN
 from mesh.dashboard.pages.errors import whole as whole_entry
 from mesh.dashboard.rendering import View
 from mesh.errors import MeshError
-from mesh.manager.overview import problem_of, summary
+from mesh.manager.overview import summary
+from mesh.manager.problems import Concern
 from mesh.model.access import Permission
 
 if TYPE_CHECKING:
@@ -43,7 +44,11 @@ async def show(board: Board, request: Request) -> View:
         "app": status,
         "whole": whole,
         "flow": seen.flow_of(name),
-        "problem": problem_of(status),
+        "problems": [
+            one
+            for one in seen.overview.problems
+            if one.name == name and one.concern in (Concern.APP, Concern.ERRORS)
+        ],
         "groups": groups_of(status, seen),
         "tab": tab,
         "tabs": TABS,

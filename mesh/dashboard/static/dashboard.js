@@ -70,6 +70,8 @@
   // Lines that can be read at a point; without this they are the server's drawing.
   const day = (at) => new Date(at * 1000).toISOString().slice(11, 19);
   const short = new Intl.NumberFormat("en", { notation: "compact" });
+  // A value of an axis in the unit of its chart.
+  const inUnit = { "%": (value) => `${short.format(value * 100)}%`, B: (value) => `${short.format(value)}B`, s: (value) => `${short.format(value)} s` };
   const plot = (root) => {
     if (typeof uPlot === "undefined") return;
     for (const place of root.querySelectorAll("[data-chart]")) {
@@ -78,15 +80,17 @@
       const style = getComputedStyle(document.documentElement);
       const soft = style.getPropertyValue("--soft").trim();
       const axis = { stroke: soft, grid: { stroke: style.getPropertyValue("--line").trim(), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+      const tell = inUnit[place.dataset.unit] || ((value) => short.format(value));
       place.replaceChildren();
       const data = JSON.parse(place.dataset.chart);
       // A line needs two points: the first ones are dots.
       const few = data[1].filter((value) => value !== null).length < 4;
       new uPlot({
         width, height: 120, cursor: { y: false, points: { size: 6 } }, legend: { live: true },
-        axes: [{ ...axis, size: 22, values: (self, times) => times.map((at) => day(at).slice(0, 5)) }, { ...axis, size: 50, values: (self, ticks) => ticks.map((at) => short.format(at)) }],
-        scales: { y: { range: (self, low, high) => [0, Math.max(high, 1)] } },
-        series: [{ label: "at", value: (self, at) => (at ? day(at) : "") }, { label: place.dataset.name, stroke: style.getPropertyValue("--busy").trim(), width: 1.5, points: { show: few, size: 5 } }],
+        axes: [{ ...axis, size: 22, values: (self, times) => times.map((at) => day(at).slice(0, 5)) }, { ...axis, size: 50, values: (self, ticks) => ticks.map(tell) }],
+        // An empty chart has an axis all the same; a ratio's is up to 10 % then.
+        scales: { y: { range: (self, low, high) => [0, Math.max(high, place.dataset.unit === "%" ? 0.1 : 1)] } },
+        series: [{ label: "at", value: (self, at) => (at ? day(at) : "") }, { label: place.dataset.name, value: (self, value) => (value === null ? "" : tell(value)), stroke: style.getPropertyValue("--busy").trim(), width: 1.5, points: { show: few, size: 5 } }],
       }, data, place);
     }
   };

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: Lines that a page adds to a box, and their least width, in points.
 ROOM_LINES: Final = 2
 LINE: Final = 15.0
-WIDTH_MIN: Final = 160.0
+WIDTH_MIN: Final = 176.0
 
 
 @dataclass(frozen=True, slots=True)
