@@ -160,10 +160,13 @@ def _identity_provider(volume: Path, made: dict[str, str]) -> None:
         name: {"password": made[name], "email": f"{name}@example.org", "roles": [role]}
         for name, role in PEOPLE.items()
     }
-    # JSON is YAML.
-    head = {"config_version": 1}
-    _private(volume / "idp" / "settings.yaml", json.dumps(head | {"server": server, "oauth": oauth}))
-    _private(volume / "idp" / "users.yaml", json.dumps(head | {"users": people}))
+    files = {
+        "settings.yaml": {"config_version": 1, "server": server, "oauth": oauth},
+        "users.yaml": {"config_version": 1, "users": people},
+    }
+    for name, values in files.items():
+        # JSON is YAML.
+        _private(volume / "idp" / name, json.dumps(values))
     manager = volume / "manager"
     _private(manager / "oidc.secret", made["client"])
     authorities = Path(ssl.get_default_verify_paths().cafile or certifi.where()).read_text()
