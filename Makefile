@@ -26,6 +26,10 @@ STACK = $(COMPOSE) -p $(STACK_NAME) -f compose/dev.yaml
 BASE ?= python:3.12-slim-bookworm
 PIP_INDEX_URL ?= https://pypi.org/simple
 PROFILES ?=
+# Of `make images`: for example PLATFORMS=linux/amd64,linux/arm64 REGISTRY=registry.example/ builds for both, and pushes.
+PLATFORMS ?=
+REGISTRY ?=
+DOCKER_BUILD = docker $(if $(PLATFORMS),buildx build --push --platform $(PLATFORMS),build)
 # Of the labels of the images.
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
@@ -142,7 +146,7 @@ sbom: $(STAMP)
 # One image after the other: they share layers.
 images:
 	@for target in nats manager worker $(findstring idp,$(PROFILES)); do \
-		docker build --network $(MESH_BUILD_NETWORK) -f compose/Dockerfile --target $$target -t mesh-$$target:dev \
+		$(DOCKER_BUILD) --network $(MESH_BUILD_NETWORK) -f compose/Dockerfile --target $$target -t $(REGISTRY)mesh-$$target:dev \
 			--build-arg BASE=$(BASE) --build-arg PIP_INDEX_URL=$(PIP_INDEX_URL) \
 			--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) . || exit 1; done
 

@@ -138,6 +138,22 @@ def test_no_service_has_the_keys_of_another() -> None:
     assert {f"{kind}-keys" for kind in (*kinds.values(), "store", "metrics", "idp")} <= made
 
 
+def test_images_are_built_here_or_for_several_kinds_of_cpu() -> None:
+    def commands(*variables: str) -> str:
+        return subprocess.run(
+            ["make", "-n", "images", *variables],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+
+    assert "docker build --network default" in commands()
+    assert "for target in nats manager worker ;" in commands()
+    assert "for target in nats manager worker idp;" in commands("PROFILES=store,idp")
+    platforms = "linux/amd64,linux/arm64"
+    said = commands(f"PLATFORMS={platforms}", "REGISTRY=registry.example/")
+    assert f"docker buildx build --push --platform {platforms} " in said
+    assert "-t registry.example/mesh-$target:dev" in said
+
+
 def test_images_have_labels() -> None:
     text = (COMPOSE / "Dockerfile").read_text("utf-8")
     for target in ("nats", "manager", "worker", "idp"):
