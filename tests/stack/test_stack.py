@@ -124,6 +124,10 @@ class Stack:
         assert said.returncode == 0, said.stderr + said.stdout
         return said.stdout
 
+    def with_ports(self, script: str) -> str:
+        """Commands of a page, which has the port of the API that is the default."""
+        return script.replace("localhost:9543", f"localhost:{self.environment['MESH_API_PORT']}")
+
     def mesh(self, *arguments: str) -> str:
         return self.shell(shlex.join(["mesh", *arguments]), OUT_S)
 
@@ -234,10 +238,7 @@ def follow_the_page(stack: Stack) -> None:
         left_out.append("nats pub")
     done = [line for line in lines if not line.startswith(tuple(left_out))]
     assert len(done) == len(lines) - len(left_out) >= 7
-    # The page has the port that is the default.
-    script = "\n".join(done)
-    script = script.replace("localhost:9543", f"localhost:{stack.environment['MESH_API_PORT']}")
-    said = stack.shell(script)
+    said = stack.shell(stack.with_ports("\n".join(done)))
     assert '{"customer":"ada","amount":120.0,"tier":"silver"}' in said
     assert '["Enrichment"]' in said
 

@@ -141,7 +141,7 @@ def test_a_user_of_the_identity_provider_is_one_of_the_cluster(stack: Stack) -> 
     # The page starts the whole stack; the fixture has started a part of it.
     up, *commands = commands_of("Users of an identity provider")
     assert up == "make up PROFILES=idp"
-    assert "m1" in stack.shell("\n".join(commands))
+    assert "m1" in stack.shell(stack.with_ports("\n".join(commands)))
 
     token = json.loads((stack.folder / "answer.json").read_text())["access_token"]
     api = f"https://localhost:{ports['MESH_API_PORT']}"
