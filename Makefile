@@ -20,11 +20,16 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 # `docker compose`, or Debian's docker-compose 1.29.
 COMPOSE := $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
-STACK = $(COMPOSE) -p mesh-dev -f compose/dev.yaml
+STACK_NAME ?= mesh-dev
+STACK = $(COMPOSE) -p $(STACK_NAME) -f compose/dev.yaml
 # Base and package index of the images, for example of a registry of your own.
 BASE ?= python:3.12-slim-bookworm
 PIP_INDEX_URL ?= https://pypi.org/simple
 PROFILES ?=
+# Of `make images`: for example PLATFORMS=linux/amd64,linux/arm64 REGISTRY=registry.example/ builds for both, and pushes.
+PLATFORMS ?=
+REGISTRY ?=
+DOCKER_BUILD = docker $(if $(PLATFORMS),buildx build --push --platform $(PLATFORMS),build)
 # Of the labels of the images.
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
@@ -140,8 +145,8 @@ sbom: $(STAMP)
 
 # One image after the other: they share layers.
 images:
-	@for target in nats manager worker; do \
-		docker build --network $(MESH_BUILD_NETWORK) -f compose/Dockerfile --target $$target -t mesh-$$target:dev \
+	@for target in nats manager worker $(findstring idp,$(PROFILES)); do \
+		$(DOCKER_BUILD) --network $(MESH_BUILD_NETWORK) -f compose/Dockerfile --target $$target -t $(REGISTRY)mesh-$$target:dev \
 			--build-arg BASE=$(BASE) --build-arg PIP_INDEX_URL=$(PIP_INDEX_URL) \
 			--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) . || exit 1; done
 

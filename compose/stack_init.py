@@ -14,9 +14,12 @@ import json
 import os
 import secrets
 import shutil
+import ssl
 import sys
 from pathlib import Path
 from typing import Any
+
+import certifi
 
 from mesh.api import users
 from mesh.certificate import self_signed
@@ -29,7 +32,7 @@ from mesh.model.nats_roles import Client, Grant, Role, inbox
 #: The user of the containers' processes.
 SERVICE_UID = 10001
 #: Folders of services, each a volume; ``made`` is for this program alone.
-FOLDERS = ("made", "nats", "manager", "worker", "receiver", "spark", "store", "metrics")
+FOLDERS = ("made", "nats", "manager", "worker", "receiver", "spark", "store", "metrics", "idp")
 ROLES = (Role.MANAGER, Role.WORKER, Role.RECEIVER)
 _EVERY = (Grant("*", "*"),)
 #: Users with a password, for clients that know URLs only; ``dev`` is the one of the commands.
@@ -39,8 +42,15 @@ CLIENTS: dict[str, Role | Client] = {
     "reader": Client(read=_EVERY, query=("*",)),
 }
 API_USERS = ("dev", "prometheus")
-HOSTS = ("localhost", "127.0.0.1", "::1", "m1", "m2")
-NATS_HOSTS = ("localhost", "127.0.0.1", "::1", "n1", "n2", "n3")
+#: Names in the certificates.  Every name below ``localhost`` is this machine, so that a browser of
+#: the host finds the provider under the name that it has in the stack's network.
+HOSTS = {
+    "api": ("localhost", "127.0.0.1", "::1", "m1", "m2"),
+    "nats": ("localhost", "127.0.0.1", "::1", "n1", "n2", "n3"),
+    "idp": ("idp.localhost", "localhost", "127.0.0.1"),
+}
+#: Users of the identity provider, with their role there.
+PEOPLE = {"ada": "ADMIN", "eve": "SHOP"}
 NATS_CONF = """
 listen: 0.0.0.0:4222
 http: 127.0.0.1:8222
@@ -76,6 +86,17 @@ manager:
   min_workers: 2
 """
 
+#: Of managers, with the profile ``idp``.
+OIDC = """
+oidc:
+  issuer: {issuer}
+  audience: mesh
+  roles: "ADMIN=admin, SHOP=developer:Shop*"
+  client_id: mesh-pages
+  client_secret_file: /run/mesh/oidc.secret
+  command_client_id: mesh-command
+"""
+
 #: Of the Spark cluster and of the worker that uses it: executors get the login of NATS encrypted.
 SPARK_CONF = """
 spark.authenticate true
@@ -99,6 +120,7 @@ def main(volume: Path, host: Path) -> None:
         _private(volume / role / f"{role}.nk", made["seeds"][role][0])
         text = SETTINGS.format(role=role, inbox=inbox(role))
         _private(volume / role / f"{role}.yaml", text)
+    _identity_provider(volume, made["idp"])
     for name in ("worker", "spark"):
         _private(volume / name / "spark.conf", SPARK_CONF.format(secret=made["spark"]))
     # Managers that run read this file: a second start leaves it alone.
@@ -118,10 +140,47 @@ def main(volume: Path, host: Path) -> None:
     _write_host(volume, host, made)
 
 
+def _issuer() -> str:
+    return f"https://idp.localhost:{os.environ.get('MESH_IDP_PORT', '9600')}"
+
+
+def _identity_provider(volume: Path, made: dict[str, str]) -> None:
+    """Settings and users of the provider; the managers' settings for it, with its profile."""
+    oauth = {
+        "issuer": _issuer(),
+        "audience": "mesh",
+        "clients": [
+            {"client_id": "mesh-pages", "client_secret": made["client"]},
+            {"client_id": "mesh-command", "token_endpoint_auth_method": "none"},
+        ],
+    }
+    # Without this secret everyone who reaches the provider may change its users.
+    server = {"management_secret": made["management"]}
+    people = {
+        name: {"password": made[name], "email": f"{name}@example.org", "roles": [role]}
+        for name, role in PEOPLE.items()
+    }
+    files = {
+        "settings.yaml": {"config_version": 1, "server": server, "oauth": oauth},
+        "users.yaml": {"config_version": 1, "users": people},
+    }
+    for name, values in files.items():
+        # JSON is YAML.
+        _private(volume / "idp" / name, json.dumps(values))
+    manager = volume / "manager"
+    _private(manager / "oidc.secret", made["client"])
+    authorities = Path(ssl.get_default_verify_paths().cafile or certifi.where()).read_text()
+    authorities += (volume / "made" / "idp.crt").read_text()
+    _private(manager / "authorities.crt", authorities)
+    if "idp" in os.environ.get("MESH_STACK_PROFILES", "").split(","):
+        with (manager / "manager.yaml").open("a") as file:
+            file.write(OIDC.format(issuer=_issuer()))
+
+
 def _certificates(volume: Path) -> None:
-    """A certificate of the API and one of the servers; each is its own authority."""
+    """A certificate of the API, of the servers and of the provider; each is its own authority."""
     made = volume / "made"
-    for name, hosts in (("api", HOSTS), ("nats", NATS_HOSTS)):
+    for name, hosts in HOSTS.items():
         if not (made / f"{name}.crt").exists():
             for path, kind in zip(
                 self_signed(made / "new", SystemClock().wall_ms(), hosts),
@@ -137,6 +196,7 @@ def _certificates(volume: Path) -> None:
         "receiver": ("nats.crt",),
         "spark": ("nats.crt",),
         "metrics": ("api.crt",),
+        "idp": ("idp.crt", "idp.key"),
     }
     for folder, files in needed.items():
         for name in files:
@@ -154,7 +214,7 @@ def _write_host(volume: Path, host: Path, made: dict[str, Any]) -> None:
     shown = Path(os.environ["MESH_STACK_FOLDER"])
     ports = (os.environ["MESH_NATS_PORTS"]).split(",")
     api = os.environ["MESH_API_PORT"]
-    for name in ("api.crt", "nats.crt"):
+    for name in ("api.crt", "nats.crt", "idp.crt"):
         shutil.copyfile(volume / "made" / name, host / name)
     found = context.Context(
         server=f"https://localhost:{api}",
@@ -174,6 +234,9 @@ def _write_host(volume: Path, host: Path, made: dict[str, Any]) -> None:
     }
     lines = [f"{name}={url}" for name, url in urls.items()]
     _private(host / "nats.env", "\n".join([*lines, f"NATS_CA={shown / 'nats.crt'}"]) + "\n")
+    lines = [f"{name.upper()}_PASSWORD={made['idp'][name]}" for name in PEOPLE]
+    lines += [f"IDP_URL={_issuer()}", f"IDP_CA={shown / 'idp.crt'}"]
+    _private(host / "idp.env", "\n".join(lines) + "\n")
     curl = f'user = "dev:{made["api"]["dev"]}"\ncacert = "{shown / "api.crt"}"\n'
     _private(host / "curl.cfg", curl)
     uid, gid = (int(os.environ[name]) for name in ("MESH_HOST_UID", "MESH_HOST_GID"))
@@ -192,6 +255,7 @@ def _made(folder: Path) -> dict[str, Any]:
         "api": {name: secrets.token_urlsafe(24) for name in API_USERS},
         "store": {"postgres": secrets.token_urlsafe(24)},
         "spark": secrets.token_urlsafe(24),
+        "idp": {name: secrets.token_urlsafe(24) for name in ("client", "management", *PEOPLE)},
     }
     # What an earlier version has made stays.
     made |= found

@@ -60,9 +60,10 @@ def locks(lock: str, project: Mapping[str, Any]) -> dict[str, str]:
     extras = project["optional-dependencies"]
     wanted = {
         "build": {"hatchling"},
-        "manager": roots - WORKERS_ONLY,
+        "manager": (roots - WORKERS_ONLY) | {name_of(one) for one in extras["oidc"]},
         "worker": roots | {name_of(one) for one in extras["java"]},
         "nats": {name_of(one) for one in extras["server"]},
+        "idp": {"nanoidp"},
     }
     return {name: _text(closure(packages, needs)) for name, needs in wanted.items()}
 

@@ -85,6 +85,7 @@ def watching(tmp_path: Path) -> Iterator[Dev]:
 @pytest.mark.extended
 @pytest.mark.nats
 @pytest.mark.spark
+@pytest.mark.timeout(900)
 def test_ten_edits_under_load_lose_and_double_nothing(watching: Dev) -> None:
     path = watching.directory / "shop.siddhi"
     path.write_text(PASS.format(edit=0))

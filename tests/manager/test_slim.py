@@ -59,7 +59,7 @@ def test_its_api_takes_an_app_without_spark(cluster: Cluster) -> None:
     look(cluster, scene)
 
 
-@pytest.mark.parametrize("image", ["build", "manager", "nats", "worker"])
+@pytest.mark.parametrize("image", ["build", "idp", "manager", "nats", "worker"])
 def test_the_lock_of_an_image_is_the_part_of_the_lock_file_that_it_needs(image: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     made = locks((ROOT / "requirements.lock").read_text("utf-8"), project)[image]

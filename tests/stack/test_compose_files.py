@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 COMPOSE = ROOT / "compose"
 FILE = COMPOSE / "dev.yaml"
-PROFILES = ["--profile", "store", "--profile", "metrics", "--profile", "spark"]
+PROFILES = [part for name in ("store", "metrics", "spark", "idp") for part in ("--profile", name)]
 #: Each as its program is called: Compose v2, and v1.29 of Debian.
 PROGRAMS = [["docker", "compose"], ["docker-compose"]]
 OURS = ("n1", "n2", "n3", "m1", "m2", "w1", "w2", "w3", "ws", "r1")
@@ -83,11 +83,11 @@ def test_every_process_has_a_probe_and_an_init_and_a_read_only_root() -> None:
 
 def test_images_run_as_another_user_than_root_and_are_built_with_hashes() -> None:
     text = (COMPOSE / "Dockerfile").read_text("utf-8")
-    for target in ("nats", "manager", "worker"):
+    for target in ("nats", "manager", "worker", "idp"):
         stage = text.split(f"FROM ${{BASE}} AS {target}\n")[1].split("\nFROM ")[0]
         assert "\nUSER 10001\n" in stage
-    assert text.count("--require-hashes") == 4
-    assert text.count("pip install") == 6
+    assert text.count("--require-hashes") == 5
+    assert text.count("pip install") == 7
     assert text.count("--no-deps") == 3
 
 
@@ -111,7 +111,8 @@ def test_variables_of_services_are_settings(tmp_path: Path) -> None:
         for section in Settings.__dataclass_fields__
         for name in getattr(Settings(), section).__dataclass_fields__
     }
-    names = {name for name in OURS for name in services()[name].get("environment", {})}
+    named = {name for name in OURS for name in services()[name].get("environment", {})}
+    names = {name for name in named if name.startswith("MESH_")}
     dockerfile = (COMPOSE / "Dockerfile").read_text("utf-8")
     names |= {found[0] for found in pattern.finditer(dockerfile)}
     assert names
@@ -134,12 +135,28 @@ def test_no_service_has_the_keys_of_another() -> None:
         assert services()[name]["volumes"] == ["spark-keys:/run/mesh:ro"]
         assert services()[name]["profiles"] == ["spark"]
     made = {v.split(":")[0] for v in services()["init"]["volumes"]}
-    assert {f"{kind}-keys" for kind in (*kinds.values(), "store", "metrics")} <= made
+    assert {f"{kind}-keys" for kind in (*kinds.values(), "store", "metrics", "idp")} <= made
+
+
+def test_images_are_built_here_or_for_several_kinds_of_cpu() -> None:
+    def commands(*variables: str) -> str:
+        return subprocess.run(
+            ["make", "-n", "images", *variables],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+
+    assert "docker build --network default" in commands()
+    assert "for target in nats manager worker ;" in commands()
+    assert "for target in nats manager worker idp;" in commands("PROFILES=store,idp")
+    platforms = "linux/amd64,linux/arm64"
+    said = commands(f"PLATFORMS={platforms}", "REGISTRY=registry.example/")
+    assert f"docker buildx build --push --platform {platforms} " in said
+    assert "-t registry.example/mesh-$target:dev" in said
 
 
 def test_images_have_labels() -> None:
     text = (COMPOSE / "Dockerfile").read_text("utf-8")
-    for target in ("nats", "manager", "worker"):
+    for target in ("nats", "manager", "worker", "idp"):
         stage = text.split(f"FROM ${{BASE}} AS {target}\n")[1].split("\nFROM ")[0]
         for label in ("title", "description", "version", "revision", "licenses"):
             assert f"org.opencontainers.image.{label}=" in stage
@@ -168,6 +185,8 @@ def test_the_first_step_makes_a_nats_with_tls_that_its_context_reaches(
     assert _files(volume) == made
     assert {"api.crt", "api.key", "users", "manager.nk"} <= made["manager"].keys()
     assert made["worker"].keys() == {"nats.crt", "spark.conf", "worker.nk", "worker.yaml"}
+    assert made["idp"].keys() == {"idp.crt", "idp.key", "settings.yaml", "users.yaml"}
+    assert b"oidc:" not in made["manager"]["manager.yaml"]
     # Executors have no key of NATS; the worker may send its login to them.
     assert made["spark"].keys() == {"nats.crt", "spark.conf"}
     conf = str(volume / "spark" / "spark.conf")

@@ -7,16 +7,15 @@ images is the variable `MESH_IMAGE_BASE`, as for `make images`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import ssl
 import subprocess
 import sys
 import time
-import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ import nats
 import pytest
 from nats.errors import Error as NatsError
 
-from mesh.jetstream.server import free_port, free_ports
+from mesh.jetstream.server import free_ports
 from mesh.model import names
 from tests.support.paths import ROOT
 
@@ -36,6 +35,8 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
 
 DEFAULT_BASE = "python:3.12-slim-bookworm"
 TARGETS = ("manager", "worker", "nats")
+#: What `make up` and the commands of docs/compose.md use of a checkout.
+CHECKOUT = ("Makefile", "compose", "conf", "examples", "pyproject.toml")
 #: Time for all to be healthy and for all output, seconds; a busy machine needs long.
 UP_S = 600
 OUT_S = 240
@@ -55,13 +56,13 @@ def docker(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def reason_to_skip() -> str | None:
-    """The reason why no stack can be started here."""
+def reason_to_skip(*targets: str) -> str | None:
+    """The reason why no stack of the images can be started here."""
     if shutil.which("docker") is None or docker("info").returncode:
         return "there is no Docker engine"
-    for target in TARGETS:
+    for target in targets or TARGETS:
         if docker("image", "inspect", f"mesh-{target}:dev").returncode:
-            return f"image mesh-{target}:dev is not there: make images"
+            return f"image mesh-{target}:dev is not there: make images PROFILES=idp"
     return None
 
 
@@ -88,26 +89,55 @@ class Stack:
             "NATS_PORT_2",
             "NATS_PORT_3",
             "RECEIVER_PORT",
+            "IDP_PORT",
         )
         # docker-compose 1.29 is a Python program itself.
         left_out = ("MESH_", "PYTHON")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
         found = zip(ports, free_ports(len(ports)), strict=True)
         self.environment = kept | {f"MESH_{name}": str(port) for name, port in found}
+        for name in CHECKOUT:
+            (self.folder / name).symlink_to(ROOT / name)
         self.environment |= {
             "PWD": str(self.folder),
+            "STACK_NAME": self.project,
             "MESH_HOST_UID": str(os.getuid()),
             "MESH_HOST_GID": str(os.getgid()),
             "XDG_CONFIG_HOME": str(self.folder / "config"),
         }
+        # The paths of this checkout are for our program only: docker-compose 1.29 is in Python too.
+        program = self.folder / "bin" / "mesh"
+        program.parent.mkdir()
+        paths = shlex.quote(os.pathsep.join(sys.path))
+        program.write_text(
+            f'#!/bin/sh\nPYTHONPATH={paths} exec {shlex.quote(sys.executable)} -m mesh.cli "$@"\n'
+        )
+        program.chmod(0o755)
+        self.environment["PATH"] = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
 
-    def compose(self, *arguments: str, limit_s: float = UP_S) -> str:
+    def shell(self, script: str, limit_s: float = UP_S) -> str:
+        """The output of commands of a page, in a folder that is like a checkout."""
+        said = subprocess.run(
+            ["bash", "-euc", script], cwd=self.folder, env=self.environment,
+            capture_output=True, text=True, timeout=limit_s, check=False,
+        )  # fmt: skip
+        assert said.returncode == 0, said.stderr + said.stdout
+        return said.stdout
+
+    def with_ports(self, script: str) -> str:
+        """Commands of a page, which has the port of the API that is the default."""
+        return script.replace("localhost:9543", f"localhost:{self.environment['MESH_API_PORT']}")
+
+    def mesh(self, *arguments: str) -> str:
+        return self.shell(shlex.join(["mesh", *arguments]), OUT_S)
+
+    def compose(self, *arguments: str) -> str:
         v2 = docker("compose", "version").returncode == 0
         program = ["docker", "compose"] if v2 else ["docker-compose"]
         said = subprocess.run(
             [*program, "-p", self.project, "-f", str(ROOT / "compose" / "dev.yaml"), *arguments],
             cwd=self.folder, env=self.environment, capture_output=True, text=True,
-            timeout=limit_s, check=False,
+            timeout=UP_S, check=False,
         )  # fmt: skip
         assert said.returncode == 0, said.stderr + said.stdout
         return said.stdout
@@ -119,16 +149,6 @@ class Stack:
         name = self.container(service)
         assert docker("kill", name).returncode == 0
         return name
-
-    def mesh(self, *arguments: str, limit_s: float = OUT_S) -> str:
-        path = {"PYTHONPATH": os.pathsep.join(sys.path)}
-        said = subprocess.run(
-            [sys.executable, "-m", "mesh.cli", *arguments], cwd=self.folder,
-            env=self.environment | path, capture_output=True, text=True, timeout=limit_s,
-            check=False,
-        )  # fmt: skip
-        assert said.returncode == 0, said.stderr + said.stdout
-        return said.stdout
 
     def values(self, *arguments: str) -> Any:
         return json.loads(self.mesh(*arguments, "-o", "json"))
@@ -158,7 +178,7 @@ class Stack:
 def stack(tmp_path: Path) -> Iterator[Stack]:
     found = Stack(tmp_path, f"meshtest{os.getpid()}")
     try:
-        found.compose("up", "-d")
+        found.shell("make up")
         yield found
     finally:
         found.compose("down", "-v", "--timeout", "5")
@@ -202,25 +222,25 @@ def assert_exact(stack: Stack, count: int) -> None:
     assert sums[-1]["total"] == count * (count - 1) // 2
 
 
+def commands_of(section: str) -> list[str]:
+    """The commands in a section of docs/compose.md, a line that goes on as one."""
+    page = (ROOT / "docs" / "compose.md").read_text("utf-8")
+    part = re.split(r"\n##+ ", page.partition(f"# {section}\n")[2])[0].replace("\\\n", "")
+    return [line[4:] for line in part.splitlines() if line.startswith("    ")]
+
+
 def follow_the_page(stack: Stack) -> None:
-    """Run the commands of the example of docs/compose.md, word for word, that use the stack."""
-    page = (ROOT / "docs" / "compose.md").read_text("utf-8").split("## Services")[0]
-    lines = [line[4:] for line in page.splitlines() if line.startswith("    ")]
-    wanted = ("mesh ", "echo ", "set -a", "curl ")
-    script = "\n".join(line for line in lines if line.startswith(wanted))
-    assert len(script.splitlines()) >= 6
-    # The page has the port that is the default.
-    script = script.replace("localhost:9543", f"localhost:{stack.environment['MESH_API_PORT']}")
-    (stack.folder / "examples").symlink_to(ROOT / "examples")
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    path = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": programs}
-    said = subprocess.run(
-        ["bash", "-euc", script], cwd=stack.folder, env=stack.environment | path,
-        capture_output=True, text=True, timeout=OUT_S, check=False,
-    )  # fmt: skip
-    assert said.returncode == 0, said.stderr + said.stdout
-    assert '{"customer":"ada","amount":120.0,"tier":"silver"}' in said.stdout
-    assert '["Enrichment"]' in said.stdout
+    """Run the commands of the example of docs/compose.md, word for word, but the build."""
+    lines = commands_of("Example")
+    left_out = ["make images", "make down", "MESH_HOST_UID"]
+    # The one program that neither the images nor the package bring.
+    if shutil.which("nats") is None:
+        left_out.append("nats pub")
+    done = [line for line in lines if not line.startswith(tuple(left_out))]
+    assert len(done) == len(lines) - len(left_out) >= 7
+    said = stack.shell(stack.with_ports("\n".join(done)))
+    assert '{"customer":"ada","amount":120.0,"tier":"silver"}' in said
+    assert '["Enrichment"]' in said
 
 
 def test_it_is_used_from_the_host_and_exact_over_kills_and_over_down_and_up(stack: Stack) -> None:
@@ -242,95 +262,20 @@ def test_it_is_used_from_the_host_and_exact_over_kills_and_over_down_and_up(stac
     # They are started again, and all ends and begins with the volumes of before.
     for name in killed:
         assert docker("start", name).returncode == 0
-    stack.compose("down", "--timeout", "30")
-    stack.compose("up", "-d")
+    stack.shell("make down")
+    stack.shell("make up")
     asyncio.run(publish(stack, 2000, 500, {}))
     assert_exact(stack, 2500)
 
 
-#: The images of the profiles, from Debian's packages, where no registry has them.
-LOCAL = {
-    "PROMETHEUS": """FROM {base}
-RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus
-RUN install -d -o 65534 /prometheus
-WORKDIR /prometheus
-USER 65534
-ENTRYPOINT ["prometheus", "--storage.tsdb.path=/prometheus"]
-CMD ["--config.file=/etc/prometheus/prometheus.yml"]
-""",
-    "POSTGRES": """FROM {base}
-RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql-15
-ENV PATH=/usr/lib/postgresql/15/bin:$PATH
-RUN install -d -o postgres /var/lib/postgresql/data
-USER postgres
-CMD ["sh", "-c", "cd /var/lib/postgresql/data && (test -s PG_VERSION || initdb -D . \
- -U $POSTGRES_USER --pwfile=$POSTGRES_PASSWORD_FILE --auth-host=scram-sha-256 \
- --auth-local=trust && echo host all all all scram-sha-256 >> pg_hba.conf) \
- && exec postgres -D . -c listen_addresses=*"]
-""",
-}
-OFFICIAL = {"PROMETHEUS": "prom/prometheus:v2.53.0", "POSTGRES": "postgres:15"}
-
-
-def local_image(name: str) -> str:
-    """An image of a profile: the official one if the engine has it, else one of Debian's."""
-    if not docker("image", "inspect", OFFICIAL[name]).returncode:
-        return OFFICIAL[name]
-    base = os.environ.get("MESH_IMAGE_BASE", DEFAULT_BASE)
-    tag = f"mesh-test-{name.lower()}"
-    said = subprocess.run(
-        ["docker", "build", "--network", "host", "-t", tag, "-"],
-        input=LOCAL[name].format(base=base), capture_output=True, text=True, timeout=600,
-        check=False,
-    )  # fmt: skip
-    if said.returncode:
-        pytest.skip(f"neither {OFFICIAL[name]} nor packages of Debian: {said.stderr[-200:]}")
-    return tag
-
-
-def test_the_profiles_have_a_database_and_metrics_of_the_whole_cluster(tmp_path: Path) -> None:
-    stack = Stack(tmp_path, f"meshtest{os.getpid()}p")
-    port = free_port()
-    stack.environment |= {f"MESH_{name}_IMAGE": local_image(name) for name in LOCAL}
-    stack.environment |= {"COMPOSE_PROFILES": "store,metrics", "MESH_PROMETHEUS_PORT": str(port)}
-
-    def asked(query: str) -> list[Any]:
-        url = f"http://127.0.0.1:{port}/api/v1/{query}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            data = json.load(answer)["data"]
-        return list(data.get("result") or data.get("groups") or ())
-
-    try:
-        # With what they depend on: the servers and one manager.
-        stack.compose("up", "-d", "prometheus", "postgres")
-        deadline_s = time.monotonic() + OUT_S
-        # A scrape is every 5 s.
-        while True:
-            with contextlib.suppress(OSError):
-                if [one["metric"]["node"] for one in asked("query?query=mesh_node_up==1")]:
-                    break
-            assert time.monotonic() < deadline_s, "Prometheus has no nodes"
-            time.sleep(0.5)
-        assert [node["id"] for node in stack.values("nodes")] == ["m1"]
-        (rules,) = asked("rules")
-        assert len(rules["rules"]) >= 6
-        sql = "select current_user, 6 * 7"
-        shell = (
-            f'PGPASSWORD="$(cat $POSTGRES_PASSWORD_FILE)" '
-            f'psql -h "$(hostname)" -U mesh -d postgres -Atc "{sql}"'
-        )
-        said = docker("exec", stack.container("postgres"), "sh", "-c", shell)
-        assert said.stdout == "mesh|42\n", said.stderr
-    finally:
-        stack.compose("down", "-v", "--timeout", "5")
-
-
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [*TARGETS, "idp"])
 def test_an_image_adds_at_most_what_the_page_says(target: str) -> None:
     page = (ROOT / "docs" / "compose.md").read_text("utf-8")
     row = re.search(rf"\| `mesh-{target}` \| ([\d,]+) MB \|", page)
     assert row is not None
     base = os.environ.get("MESH_IMAGE_BASE", DEFAULT_BASE)
+    if (reason := reason_to_skip(target)) is not None:
+        pytest.skip(reason)
     if docker("image", "inspect", base).returncode:
         pytest.skip(f"base {base} is not there; MESH_IMAGE_BASE names it")
     sizes = [

@@ -47,12 +47,14 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         found.compose("down", "-v", "--timeout", "5")
 
 
-def test_an_http_source_is_reached_from_the_host(stack: Stack) -> None:
+def test_an_http_source_is_reached_from_the_host_and_exact_over_a_kill(stack: Stack) -> None:
     path = stack.folder / "door.siddhi"
     path.write_text(DOOR)
     assert stack.values("deploy", str(path), "--timeout", "120")["running"]
     url = f"http://127.0.0.1:{stack.environment['MESH_RECEIVER_PORT']}/numbers"
-    for n in range(20):
+    for n in range(40):
+        if n == 20:
+            assert docker("start", stack.kill("r1")).returncode == 0
         body = json.dumps({"event": {"n": n}}).encode()
         deadline_s = time.monotonic() + OUT_S
         while True:
@@ -62,13 +64,14 @@ def test_an_http_source_is_reached_from_the_host(stack: Stack) -> None:
                 with urllib.request.urlopen(asked, timeout=10) as answer:
                     assert answer.status == 200
                 break
-            # The source listens some moments after the app runs.
+            # The source listens some moments after the app runs, and again after the kill.  The key
+            # of a request makes a repetition the same event.
             except OSError:
                 if time.monotonic() > deadline_s:
                     raise
-    wanted = ("tap", "Door", "Tenfold", "--from-start", "--count", "20")
+    wanted = ("tap", "Door", "Tenfold", "--from-start", "--count", "40")
     rows = [json.loads(line) for line in stack.mesh(*wanted).splitlines()]
-    assert sorted(row["tenfold"] for row in rows) == [n * 10 for n in range(20)]
+    assert sorted(row["tenfold"] for row in rows) == [n * 10 for n in range(40)]
 
 
 EIGHT = """@App:name('Counted')
