@@ -76,6 +76,12 @@ def test_thirty_and_forty_are_seventy(
             "select avgPrice"
         )
         assert averages == [[250.0]]
+        # The tables by name have the rows of both.
+        for table in ("HOURS", "YEARS"):
+            found = meshes[number].ask(
+                f"from TradeAggregation_{table} select symbol, AGG_SUM_quantity order by symbol"
+            )
+            assert found == [["IBM", 70], ["WSO2", 5]], table
     quote = "`" if store.database.backend is Backend.MYSQL else '"'
     text = "select distinct 'SHARD_ID' from 'TradeAggregation_HOURS' order by 1"
     assert store.rows(text.replace("'", quote)) == [("n1",), ("n2",)]

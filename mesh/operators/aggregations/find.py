@@ -24,6 +24,7 @@ from mesh.operators.aggregations.dictionary import KeyNumbers
 from mesh.operators.aggregations.layout import AGGREGATES, KEYS, LATEST
 from mesh.operators.aggregations.times import duration_named, span_between
 from mesh.operators.aggregations.values import BaseKind
+from mesh.operators.base import BEFORE_ALL, NEVER
 from mesh.operators.expressions import compile_expression, conjuncts
 from mesh.operators.frame import Frame
 from mesh.plan.bound import BinaryExpression, Column, Constant
@@ -191,6 +192,15 @@ def _merged(
         merged.add(cells, "")
     order = np.lexsort((merged.groups, merged.buckets))
     merged.keep(order, "")
+    return merged
+
+
+def written_cells(aggregation: Aggregation, duration: TimeUnit) -> CellStore:
+    """The cells of the table of ``duration`` in a database, by bucket and group."""
+    merged = CellStore(aggregation.layout.base)
+    if aggregation.find_rows is not None and aggregation.tables is not None:
+        rows = aggregation.find_rows(duration, BEFORE_ALL, NEVER)
+        merged.add(aggregation.tables.cells(duration, rows, aggregation.groups), "")
     return merged
 
 
