@@ -9,8 +9,7 @@ import pytest
 from mesh.model.stored import Backend
 from mesh.spark import partition_task
 from mesh.store.sources import SHARD_VARIABLE
-from tests.support.databases import PASSWORD, USER
-from tests.support.trades import APP, TEN_MS, Node
+from tests.support.trades import APP, TEN_MS, Node, as_the_seed_has_it
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,16 +26,6 @@ def ended() -> Iterator[None]:
     for _, partition in partition_task._LIVE.values():
         partition.close()
     partition_task._LIVE.clear()
-
-
-def as_the_seed_has_it(store: TestDatabase) -> str:
-    """The driver's class has no name there."""
-    if store.database.backend is Backend.SQLITE:
-        return store.store()
-    return (
-        f'@store(type=\'rdbms\', jdbc.url="{store.url}", username="{USER}", '
-        f'password="{PASSWORD}", "com.mysql.jdbc.Driver")'
-    )
 
 
 class Meshes:
