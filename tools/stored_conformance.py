@@ -38,7 +38,7 @@ def _goes_back(case: Mapping[str, Any]) -> bool:
 
 
 class Outcome(StrEnum):
-    """How the answer of an app with a store compares."""
+    """Comparison of the answer of an app with a store."""
 
     SAME = "as the engine"
     #: Nulls in keys, and the time of purges.
@@ -77,7 +77,7 @@ def outcome(case: Recorded, options: str, directory: Path, *, is_engines: bool) 
 
 
 def _likeness(asked: Mapping[str, Any], wanted: Mapping[str, Any], file: Path) -> Likeness:
-    """How both compare; the order is the database's where it has one of its own."""
+    """Likeness of both answers; rows may be in the order of the database."""
     like = likeness(compact(answer(in_store(asked, file))), wanted)
     return Likeness.SAME if like is Likeness.ORDER and has_own_order(asked) else like
 

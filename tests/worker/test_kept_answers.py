@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.model.question import AnswerTask
+from mesh.operators.stored import stores_of
 from mesh.worker import answering
 from tests.support.stored_states import STREAM, StoredShop
 
@@ -20,7 +21,6 @@ PARTS = 6
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A member for each state that is loaded."""
     found: list[str] = []
-    stores_of = answering.stores_of
 
     def counted(*given: Any) -> Any:
         found.append("loaded")
