@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
-from bench.ask import reads
+from bench.ask import reads, through_nats
 from bench.connector import report
 from bench.connector.harness import Figure
 from bench.operators.__main__ import measure_one
@@ -49,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures: list[Figure] = []
     if given.only != "rates":
         figures += reads.measure()
+        figures += through_nats.measure()
     if given.only != "reads":
         figures += _rates(given)
     Console(width=None if sys.stdout.isatty() else 120).print(report.shown(figures, "ask"))

@@ -162,13 +162,19 @@ class Queries:
             if plan.is_anywhere:
                 placed = self._placed(record)
                 parts = [part for part in parts if part[0] in placed][:1] or parts[:1]
+            is_divided = len(parts) > 1
+            number = None if at_least else plan.part_of(group)
+            if number is not None:
+                parts = [part for part in parts if part[1] == number]
             if plan.changes:
                 return await self._change(record, group, query, id_ or uuid4().hex, deadline_s)
-            found, missing = await self._gather(record, parts, query, at_least or {}, deadline_s)
+            found, missing = await self._gather(
+                record, parts, query, at_least or {}, deadline_s, is_divided=is_divided
+            )
             if missing and not partial:
                 raise _missing(missing)
             data = [rows for _, rows in found]
-            if len(parts) == 1:
+            if not is_divided:
                 records: bytes = await self._compute(deadline_s, "records_of", data)
             else:
                 rows_max = self._limits.rows_max
@@ -204,17 +210,18 @@ class Queries:
         query: str,
         at_least: Mapping[str, int],
         deadline_s: float,
+        *,
+        is_divided: bool,
     ) -> tuple[list[tuple[Mapping[str, int], bytes]], dict[str, MeshError]]:
         """Positions and rows of each part, and why others are missing, by instance.
 
-        ``parts``: instances and their virtual partitions.
+        ``parts``: instances and their virtual partitions.  ``is_divided``: whether there are more
+        parts, so that answers are merged.
         """
         placed = self._placed(record)
         answers = await asyncio.gather(
             *(
-                self._part(
-                    placed.get(instance), number, query, at_least, deadline_s, len(parts) > 1
-                )
+                self._part(placed.get(instance), number, query, at_least, deadline_s, is_divided)
                 for instance, number in parts
             ),
             return_exceptions=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import orjson
@@ -14,18 +14,26 @@ import pyarrow.ipc
 from mesh.errors import MeshError, not_supported
 from mesh.functions.objects import from_binary, python_value
 from mesh.language.parser import parse, parse_on_demand_query
+from mesh.model.app import Strategy
+from mesh.model.partition import partitions
 from mesh.model.question import too_many_rows
 from mesh.model.types import AttributeType
+from mesh.operators.aggregations.find import keys_asked
+from mesh.operators.aggregations.layout import Layout
 from mesh.operators.divided import divide
 from mesh.operators.merged import merge
 from mesh.plan.bind import bind, bind_on_demand
-from mesh.plan.bound import Answer
+from mesh.plan.bound import Answer, SourceKind
 from mesh.plan.stores import is_looked_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from mesh.plan.bound import BoundApp
+    from mesh.model.app import GroupSpec
+    from mesh.plan.bound import BoundApp, BoundOnDemandQuery
+
+#: The text of a group-by value that is null.
+_NULL: Final = "null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,19 @@ class QueryPlan:
     changes: bool = False
     #: Whether any part has the whole answer: the table is read from its database.
     is_anywhere: bool = False
+    #: Of a query for one group of an aggregation: the stream, and by attribute the group's values.
+    one_group: tuple[str, Mapping[str, Any]] | None = None
+
+    def part_of(self, group: GroupSpec) -> int | None:
+        """The virtual partition that has the only group that is asked for; None: there are more."""
+        stream, values = self.one_group or ("", {})
+        for one in group.inputs:
+            channel = one.channel
+            is_by_key = one.strategy is Strategy.BY_KEY and bool(channel.key)
+            if is_by_key and channel.stream.name == stream and values.keys() >= set(channel.key):
+                columns = [pa.array([values[name]]) for name in channel.key]
+                return int(partitions(columns, channel.partitions)[0])
+        return None
 
 
 @lru_cache(maxsize=64)
@@ -81,7 +102,27 @@ def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -
         (o.name, (o.expression.type or AttributeType.OBJECT).value) for o in asked.outputs
     )
     is_anywhere = any(t.schema.name == own and is_looked_up(t) for t in _bound(app_text).tables)
-    return QueryPlan(home, columns, changes, is_anywhere)
+    return QueryPlan(home, columns, changes, is_anywhere, _one_group(asked, _bound(app_text)))
+
+
+def _one_group(query: BoundOnDemandQuery, app: BoundApp) -> tuple[str, Mapping[str, Any]] | None:
+    """The only group of an aggregation that a query asks for; None if there may be others."""
+    store = query.store
+    if store is None or store.kind is not SourceKind.AGGREGATION or store.on is None:
+        return None
+    found = next((a for a in app.aggregations if a.schema.name == store.schema.name), None)
+    if found is None:
+        return None
+    layout = Layout.of(found)
+    keys = keys_asked(store.on, store.schema.names, layout)
+    if keys is None:
+        return None
+    values = [key.to_arrow(1)[0].as_py() for key in keys]
+    if _NULL in values:
+        # The group of events without a value as well, which another partition has.
+        return None
+    names = [key.name for key in layout.keys]
+    return found.input.schema.name, dict(zip(names, values, strict=True))
 
 
 def _home(name: str, groups: tuple[tuple[str, str], ...]) -> str | None:

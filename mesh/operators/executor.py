@@ -238,6 +238,10 @@ class Executor:
                 made += self._number(self._written(now_ms))
         return made
 
+    def take_written(self) -> list[OutputRun]:
+        """The rows for databases of changes that ``ask`` has made since the last run."""
+        return self._number(self._written(self._now_ms))
+
     def take_reads(self, *, continues: bool) -> ReadRun | None:
         """The reads of the last run in databases; None for none.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -47,13 +47,24 @@ if TYPE_CHECKING:
     from mesh.operators.environment import Environment
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
 
-#: Stores that are kept for further questions; each may be large.
-KEPT_MAX: Final = 4
+#: Bytes of the states whose stores are kept for further questions; they need more in memory.
+KEPT_BYTES: Final = 300_000_000
 #: Rows of a table in a database that one question may read there.
 READ_MAX: Final = 200_000
 #: Most attempts to read a state: it may be dropped meanwhile.
 _ATTEMPTS: Final = 5
-_kept: OrderedDict[object, Environment] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Stores of one part, of a version of its state; ``size``: bytes of its pieces."""
+
+    version: object
+    stores: Environment
+    size: int
+
+
+_kept: OrderedDict[object, _Kept] = OrderedDict()
 
 
 def answer_task(task: AnswerTask) -> Answer | None:
@@ -177,16 +188,18 @@ def _stores(
         return _with_tables(stores_of(app, State(), places, names, shard()), task, State())
     pieces = tuple(pieces_of(manifest.pieces, places, names))
     # Names of pieces are those of their contents, as long as the state grows from one origin.
-    key = (str(local.directory), task.app_text, names, pieces, is_node and manifest.position)
-    found = _kept.get(key)
-    if found is None:
+    version = pieces, is_node and manifest.position
+    place = str(local.directory), task.app_text, names
+    kept = _kept.get(place)
+    if kept is None or kept.version != version:
         state = local.load(replace(manifest, pieces=pieces))
         found = _with_tables(stores_of(app, state, places, names, shard()), task, state)
-        _kept[key] = found
-    _kept.move_to_end(key)
-    while len(_kept) > KEPT_MAX:
+        size = sum(piece.nbytes for piece in state.pieces.values())
+        kept = _kept[place] = _Kept(version, found, size)
+    _kept.move_to_end(place)
+    while len(_kept) > 1 and sum(one.size for one in _kept.values()) > KEPT_BYTES:
         _kept.popitem(last=False)
-    return found
+    return kept.stores
 
 
 def _with_tables(stores: Environment, task: AnswerTask, state: State) -> Environment:

@@ -9,8 +9,7 @@ import pytest
 from mesh.model.stored import Backend
 from mesh.spark import partition_task
 from mesh.store.sources import SHARD_VARIABLE
-from tests.support.databases import PASSWORD, USER
-from tests.support.trades import APP, TEN_MS, Node
+from tests.support.trades import APP, TEN_MS, Node, as_the_seed_has_it
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,16 +26,6 @@ def ended() -> Iterator[None]:
     for _, partition in partition_task._LIVE.values():
         partition.close()
     partition_task._LIVE.clear()
-
-
-def as_the_seed_has_it(store: TestDatabase) -> str:
-    """The driver's class has no name there."""
-    if store.database.backend is Backend.SQLITE:
-        return store.store()
-    return (
-        f'@store(type=\'rdbms\', jdbc.url="{store.url}", username="{USER}", '
-        f'password="{PASSWORD}", "com.mysql.jdbc.Driver")'
-    )
 
 
 class Meshes:
@@ -76,6 +65,12 @@ def test_thirty_and_forty_are_seventy(
             "select avgPrice"
         )
         assert averages == [[250.0]]
+        # The tables by name have the rows of both.
+        for table in ("HOURS", "YEARS"):
+            found = meshes[number].ask(
+                f"from TradeAggregation_{table} select symbol, AGG_SUM_quantity order by symbol"
+            )
+            assert found == [["IBM", 70], ["WSO2", 5]], table
     quote = "`" if store.database.backend is Backend.MYSQL else '"'
     text = "select distinct 'SHARD_ID' from 'TradeAggregation_HOURS' order by 1"
     assert store.rows(text.replace("'", quote)) == [("n1",), ("n2",)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.ipc
 
 from mesh.model.cluster import Assignment
 from mesh.model.question import AnswerTask
+from mesh.model.stored import Backend
 from mesh.plan.build import plan
 from mesh.spark import partition_task
 from mesh.spark.instance_io import InstanceIO
@@ -19,6 +20,10 @@ from mesh.spark.local_state import LocalState, Position
 from mesh.testing.conformance.script import Sent
 from mesh.testing.conformance.spark_rows import marked_rows
 from mesh.worker.answering import answer_task
+from tests.support.databases import PASSWORD, USER
+
+if TYPE_CHECKING:
+    from tests.support.databases import TestDatabase
 
 APP = """@App:name('TradeApp')
 define stream TradeStream (symbol string, price double, quantity long, timestamp long);
@@ -32,6 +37,16 @@ aggregate by timestamp every sec ... year;
 #: 2026-11-23 10:00:00, in milliseconds.
 TEN_MS = 1_795_428_000_000
 Trade = tuple[str, float, int, int]
+
+
+def as_the_seed_has_it(store: TestDatabase) -> str:
+    """The annotation of a database; the driver's class has no name there."""
+    if store.database.backend is Backend.SQLITE:
+        return store.store()
+    return (
+        f'@store(type=\'rdbms\', jdbc.url="{store.url}", username="{USER}", '
+        f'password="{PASSWORD}", "com.mysql.jdbc.Driver")'
+    )
 
 
 @dataclass

@@ -19,6 +19,9 @@ STORE: Final = "store"
 NOT_KEPT: Final = ", kept='false'"
 OPTIONS: Final = ("", NOT_KEPT, ", @cache(size='2', cache.policy='LRU')")
 
+_NO_PURGE: Final = "@purge(enable='false')"
+_PURGE: Final = re.compile(r"@purge\((?:[^()]|\([^()]*\))*\)")
+
 
 def in_store(case: Mapping[str, Any], file: Path) -> Mapping[str, Any]:
     """The case as our side plays it; ``file``: of SQLite, which is not there yet."""
@@ -28,6 +31,28 @@ def in_store(case: Mapping[str, Any], file: Path) -> Mapping[str, Any]:
     store = f"@store(type='rdbms', jdbc.url='jdbc:sqlite:{file}'{options})"
     app = re.sub(r"\bdefine (table|aggregation)\b", rf"{store} define \1", case["app"])
     return {**case, "app": app}
+
+
+def comparable(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The case without what a store does otherwise on purpose; itself if there is nothing.
+
+    A store refuses a key without a value, and deletes old rows of an aggregation with its next
+    write.
+    """
+    app, count = _PURGE.subn(_NO_PURGE, case["app"])
+    if not count:
+        app = re.sub(r"\bdefine aggregation\b", rf"{_NO_PURGE} \g<0>", app)
+    inputs = [_without_nulls(step) for step in case["inputs"]]
+    changed = {**case, "app": app, "inputs": [step for step in inputs if step is not None]}
+    return case if changed == case else changed
+
+
+def _without_nulls(step: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """A step without events that have a null; None without any event."""
+    if "events" in step:
+        kept = [event for event in step["events"] if None not in event[1]]
+        return {**step, "events": kept} if kept else None
+    return None if None in step.get("data", ()) else step
 
 
 def has_own_order(case: Mapping[str, Any]) -> bool:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 _KEYS = ("arrival", "bucket", "group")
 _LAST = "last"
+#: Room, in cells, that a store keeps when all of them have left.
+_ROOM_MAX = 65_536
 
 
 class Order(Enum):
@@ -292,25 +294,38 @@ class CellStore:
         if count < self.count:
             self.keep(np.arange(count, self.count), version)
             return taken
+        self._clear(version)
+        return taken
+
+    def _clear(self, version: str) -> None:
+        """Drop all cells, and keep the room for them: the next bucket needs about as much."""
+        count, self.count = self.count, 0
         nothing = np.empty(0, dtype=np.int64)
-        for column in self._columns.values():
-            column.keep(nothing)
         for pairs in self._sets.values():
             pairs.replace(nothing, nothing)
-        self._last, self._has_last = self._last[:0], self._has_last[:0]
-        self._keys, self.count = self._keys[:0], 0
         self._touch_from(0, version)
-        self._build(0)
-        return taken
+        if len(self._keys) > _ROOM_MAX:
+            for column in self._columns.values():
+                column.keep(nothing)
+            self._last, self._has_last = self._last[:0], self._has_last[:0]
+            self._keys = self._keys[:0]
+            self._build(0)
+            return
+        for column in self._columns.values():
+            column.clear(count)
+        self._has_last[:count] = False
+        self._last_of, self._chained = self._last_of[:0], 0
+        self._state[S_MARK] += 1
+        self._slots[:] = 0
 
     def take(self, cells: Longs | slice) -> Cells:
         """Some cells, which are different; a copy."""
         keys = self._keys[cells]
         numbers = np.arange(cells.stop) if isinstance(cells, slice) else cells
         return Cells(
-            np.ascontiguousarray(keys[:, ARRIVAL]),
-            np.ascontiguousarray(keys[:, BUCKET]),
-            np.ascontiguousarray(keys[:, GROUP]),
+            keys[:, ARRIVAL].copy(),
+            keys[:, BUCKET].copy(),
+            keys[:, GROUP].copy(),
             self._last[cells].copy() if self._latest else numbers[:0],
             {number: column.take(cells) for number, column in self._columns.items()},
             {number: pairs.of(numbers, self.count) for number, pairs in self._sets.items()},

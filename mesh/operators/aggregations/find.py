@@ -24,6 +24,7 @@ from mesh.operators.aggregations.dictionary import KeyNumbers
 from mesh.operators.aggregations.layout import AGGREGATES, KEYS, LATEST
 from mesh.operators.aggregations.times import duration_named, span_between
 from mesh.operators.aggregations.values import BaseKind
+from mesh.operators.base import BEFORE_ALL, NEVER
 from mesh.operators.expressions import compile_expression, conjuncts
 from mesh.operators.frame import Frame
 from mesh.plan.bound import BinaryExpression, Column, Constant
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Mask
     from mesh.language.syntax import TimeUnit
-    from mesh.operators.aggregations.layout import FoundAggregate
+    from mesh.operators.aggregations.layout import FoundAggregate, Layout
     from mesh.operators.aggregations.rollup import Aggregation
     from mesh.operators.base import Longs
     from mesh.plan.bound import BoundExpression, BoundWithin
@@ -130,6 +131,18 @@ def find_asked(
 
 def _groups_allowed(aggregation: Aggregation, on: BoundExpression) -> Longs | None:
     """The groups that a condition with ``==`` on all group-by columns allows; None for any."""
+    keys = keys_asked(on, aggregation.schema.names, aggregation.layout)
+    if keys is None:
+        return None
+    number = aggregation.groups.find(keys)
+    return np.array([number] if number >= 0 else [], dtype=np.int64)
+
+
+def keys_asked(on: BoundExpression, names: Sequence[str], layout: Layout) -> list[Vector] | None:
+    """The group of a condition with ``==`` on all group-by columns: its values; None for any.
+
+    ``names``: the columns that are found in an aggregation of this layout.
+    """
     keys: dict[int, Vector] = {}
     for part in conjuncts(on):
         if not isinstance(part, BinaryExpression) or part.operator is not BinaryOperator.EQUAL:
@@ -137,13 +150,12 @@ def _groups_allowed(aggregation: Aggregation, on: BoundExpression) -> Longs | No
         for own, other in ((part.left, part.right), (part.right, part.left)):
             if not isinstance(own, Column) or not isinstance(other, Constant):
                 continue
-            place = key_place(own.name, aggregation)
+            place = key_place(own.name, names, layout)
             if place is not None and other.value is not None and _is_same(own, other):
                 keys[place] = constant(other.value, own.type)
-    if not keys or len(keys) < len(aggregation.groups.types):
+    if not keys or len(keys) < len(layout.keys):
         return None
-    number = aggregation.groups.find([keys[place] for place in range(len(keys))])
-    return np.array([number] if number >= 0 else [], dtype=np.int64)
+    return [keys[place] for place in range(len(keys))]
 
 
 def _is_same(own: Column, other: Constant) -> bool:
@@ -155,16 +167,18 @@ def _is_same(own: Column, other: Constant) -> bool:
     return own.type is AttributeType.STRING and other.type is AttributeType.STRING
 
 
-def key_place(name: str, aggregation: Aggregation) -> int | None:
-    """The number of the group-by column that is selected under ``name``; None for no such."""
-    place = aggregation.schema.names.index(name) - 1
+def key_place(name: str, names: Sequence[str], layout: Layout) -> int | None:
+    """The number of the group-by column that is selected under ``name``; None for no such.
+
+    ``names``: see ``keys_asked``.
+    """
+    place = list(names).index(name) - 1
     if place < 0:
         return None
-    output = aggregation.layout.outputs[place]
+    output = layout.outputs[place]
     if not isinstance(output, Column) or output.step != KEYS:
         return None
-    keys = aggregation.layout.keys
-    return next((n for n, key in enumerate(keys) if key.name == output.name), None)
+    return next((n for n, key in enumerate(layout.keys) if key.name == output.name), None)
 
 
 def groups_with(aggregation: Aggregation, column: int, values: Sequence[Any]) -> Longs:
@@ -191,6 +205,15 @@ def _merged(
         merged.add(cells, "")
     order = np.lexsort((merged.groups, merged.buckets))
     merged.keep(order, "")
+    return merged
+
+
+def written_cells(aggregation: Aggregation, duration: TimeUnit) -> CellStore:
+    """The cells of the table of ``duration`` in a database, by bucket and group."""
+    merged = CellStore(aggregation.layout.base)
+    if aggregation.find_rows is not None and aggregation.tables is not None:
+        rows = aggregation.find_rows(duration, BEFORE_ALL, NEVER)
+        merged.add(aggregation.tables.cells(duration, rows, aggregation.groups), "")
     return merged
 
 

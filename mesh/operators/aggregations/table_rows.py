@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.functions.objects import ValueSet, object_array, to_binary
+from mesh.operators.aggregations.find import written_cells
 from mesh.operators.aggregations.layout import LATEST
 from mesh.operators.aggregations.values import BaseKind
 from mesh.plan.aggregation_tables import (
@@ -31,14 +32,19 @@ def table_rows(
 ) -> pa.RecordBatch:
     """The rows of the table of ``duration``: one for each bucket that is over, and group.
 
+    Of an aggregation in a store they are what its database has.
+
     Args:
         aggregation: with its present state; what is over at ``now_ms`` is closed.
         duration: one of its durations.
         schema: of the table.
         now_ms: the clock.
     """
-    aggregation.advance(now_ms)
-    store = aggregation.closed[duration]
+    if aggregation.tables is None:
+        aggregation.advance(now_ms)
+        store = aggregation.closed[duration]
+    else:
+        store = written_cells(aggregation, duration)
     order = np.lexsort((store.groups, store.buckets))
     cells = store.take(order)
     columns: dict[str, Any] = {

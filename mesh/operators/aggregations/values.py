@@ -68,6 +68,10 @@ class BaseColumn(Protocol):
         """Drop all but ``cells``, which are numbered from 0 then."""
         ...
 
+    def clear(self, count: int) -> None:
+        """Drop the first ``count`` cells, which are all; the room for them stays."""
+        ...
+
 
 def base_column(value: BaseValue) -> BaseColumn:
     """An empty column of base values."""
@@ -125,6 +129,10 @@ class NumberColumn:
         """See ``BaseColumn``."""
         self._values, self._seen = self._values[cells], self._seen[cells]
 
+    def clear(self, count: int) -> None:
+        """See ``BaseColumn``."""
+        self._values[:count], self._seen[:count] = 0, False
+
 
 class CountColumn:
     """A number of events; it is never null."""
@@ -153,6 +161,10 @@ class CountColumn:
     def keep(self, cells: Longs) -> None:
         """See ``BaseColumn``."""
         self._counts, self._seen = self._counts[cells], self._seen[cells]
+
+    def clear(self, count: int) -> None:
+        """See ``BaseColumn``."""
+        self._counts[:count], self._seen[:count] = 0, False
 
 
 class LatestColumn:
@@ -190,3 +202,8 @@ class LatestColumn:
     def keep(self, cells: Longs) -> None:
         """See ``BaseColumn``."""
         self._values, self._nulls = self._values[cells], self._nulls[cells]
+
+    def clear(self, count: int) -> None:
+        """See ``BaseColumn``."""
+        self._values[:count] = None if self._type in _PYTHON else 0
+        self._nulls[:count] = False

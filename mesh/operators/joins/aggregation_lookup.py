@@ -278,7 +278,7 @@ def _equalities(on: BoundExpression, step: int, cells: Aggregation) -> Iterator[
                 and all(column.step != step for column in columns_of(other))
                 and _is_same_kind(own, other)
             ):
-                key = key_place(own.name, cells)
+                key = key_place(own.name, cells.schema.names, cells.layout)
                 found.append(_KeyEquality(own.name, key, compile_expression(other)))
     return iter(sorted(found, key=lambda one: one.key is None))
 
@@ -304,7 +304,7 @@ def _of_table(part: BoundExpression, step: int, cells: Aggregation) -> BoundExpr
     """A comparison of group-by columns, or several with ``and`` and ``or``; None for others."""
     match part:
         case Column() if part.step == step:
-            place = key_place(part.name, cells)
+            place = key_place(part.name, cells.schema.names, cells.layout)
             if place is None:
                 return None
             return replace(part, name=cells.layout.keys[place].name, step=TABLE_STEP)

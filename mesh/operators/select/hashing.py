@@ -152,7 +152,9 @@ def more_rows(array: Any, length: int, fill: int = 0) -> Any:
     """``array`` with room for ``length`` rows, ``fill`` after its content."""
     if len(array) >= length:
         return array
-    longer = np.full((max(length, 2 * len(array)), *array.shape[1:]), fill, dtype=array.dtype)
+    shape = (max(length, 2 * len(array)), *array.shape[1:])
+    # Zeros cost nothing until they are used.
+    longer = np.full(shape, fill, array.dtype) if fill else np.zeros(shape, array.dtype)
     longer[: len(array)] = array
     return longer
 

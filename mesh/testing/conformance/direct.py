@@ -24,11 +24,12 @@ from mesh.plan.supported import check_supported
 from mesh.spark.store_output import StoreOutput
 from mesh.testing.conformance import answers
 from mesh.testing.conformance.cases import Case, CaseError, Clock, Mode, batch, case, sent
+from mesh.testing.conformance.stored_answers import answer_with_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mesh.plan.bound import BoundApp, BoundOutput
+    from mesh.plan.bound import BoundApp, BoundOnDemandQuery, BoundOutput
 
 
 def answer(line: Mapping[str, Any], *, unchecked: bool = False) -> dict[str, Any]:
@@ -173,12 +174,22 @@ class Run:
             query = bind_on_demand(parse_on_demand_query(text), self.app)
             if self._output is not None:
                 self._output.prepare()
-            rows = self._executor.ask(query, self._event_now())
+            rows = self._rows_of(query)
         except MeshError as error:
             asked["error"] = {"type": error.code, "message": str(error)}
             return
+        if self._output is not None:
+            # A change is written before the next query reads the database.
+            self._output.take(self._executor.take_written())
+            self._output.commit()
         attributes = tuple(Attribute(o.name, _type(o)) for o in query.outputs)
         asked["result"] = [answers.event(-1, row, attributes) for row in _rows(rows)]
+
+    def _rows_of(self, query: BoundOnDemandQuery) -> pa.RecordBatch:
+        is_stored = any(cells.schema.name in query.reads for cells in self.app.aggregations)
+        if self._output is not None and is_stored:
+            return answer_with_rows(self.app, self._executor, query, self._event_now())
+        return self._executor.ask(query, self._event_now())
 
     def _send(self, stream: str, step: Mapping[str, Any], clock: Clock) -> None:
         schema = next((s for s in self.app.streams if s.name == stream), None)

@@ -1,0 +1,69 @@
+"""Plans of on-demand queries: the partition that has the only group that a query asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from mesh.manager.query_parts import plan_query
+from mesh.model.partition import partitions
+from mesh.plan.build import plan
+
+COUNT = 16
+SPEC = plan(
+    "@App:name('Shop') define stream S (k string, n int, l long, p double);\n"
+    f"@dist(execGroup='by-text', partitions='{COUNT}') define aggregation A from S "
+    "select k as name, sum(p) as total group by k aggregate every sec...year;\n"
+    f"@dist(execGroup='by-two', partitions='{COUNT}') define aggregation B from S "
+    "select n, l, sum(p) as total group by n, l aggregate every sec...year;\n"
+    "@dist(execGroup='whole') define aggregation C from S "
+    "select sum(p) as total aggregate every sec...year;"
+).spec
+GROUPS = tuple((group.name, group.text) for group in SPEC.groups)
+
+
+def part_of(query: str) -> int | None:
+    found = plan_query(SPEC.text, GROUPS, query)
+    assert found.group is not None
+    group = SPEC.group(found.group)
+    assert group is not None
+    return found.part_of(group)
+
+
+def asked(name: str, on: str) -> int | None:
+    return part_of(f"from {name} on {on} within 0L, 4000000000000L per 'hours' select total")
+
+
+@pytest.mark.parametrize("key", ["a", "some name", "", "ümlaut", "42"])
+def test_a_group_is_in_the_partition_of_its_events(key: str) -> None:
+    columns: list[Any] = [pa.array([key])]
+    assert asked("A", f"name == '{key}'") == partitions(columns, COUNT)[0]
+    assert asked("A", f"total > 1.0 and '{key}' == A.name") == partitions(columns, COUNT)[0]
+
+
+def test_a_group_of_several_attributes_is_found_by_all_of_them() -> None:
+    columns: list[Any] = [pa.array([7], pa.int32()), pa.array([-9], pa.int64())]
+    assert asked("B", "l == -9L and n == 7") == partitions(columns, COUNT)[0]
+    assert asked("B", "n == 7") is None
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        # The group of events without a value as well.
+        "name == 'null'",
+        "name == 'a' or name == 'b'",
+        "not (name == 'a')",
+        "name != 'a'",
+        "total > 1.0",
+    ],
+)
+def test_a_query_that_may_find_other_groups_asks_all_partitions(on: str) -> None:
+    assert asked("A", on) is None
+
+
+def test_an_aggregation_that_is_not_divided_has_no_partition() -> None:
+    assert asked("C", "total > 1.0") is None
+    assert part_of("from A_SECONDS on k == 'a' select k") is None
