@@ -2,8 +2,7 @@
 
     client ──▶ manager ──plan──▶ mesh._ask.{worker} ──▶ stored state ──▶ rows ──▶ JSON
 
-A part that can't answer makes the answer an error, or with ``partial`` an answer that names the
-part: there is never a smaller answer without that.
+A part that can't answer makes the answer an error, or with ``partial`` one that names the part.
 """
 
 from __future__ import annotations

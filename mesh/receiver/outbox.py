@@ -1,8 +1,7 @@
 """Outbox: sends the events of a channel to one destination, and keeps its own position.
 
-It reads the channel by sequence, maps the events, and writes them.  While the destination is away
-it waits and tries again with a growing delay; nothing else waits for it.  Events that it refuses go
-to the stream's fault stream, or to the app's error stream if nothing reads that.
+It reads the channel by sequence, maps the events, and writes them.  While its destination is away,
+it alone waits.  Refused events go to the stream's fault stream, or else to the app's error stream.
 """
 
 from __future__ import annotations

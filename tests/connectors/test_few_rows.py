@@ -13,6 +13,7 @@ import pytest
 from mesh.spark import partition_task
 from pyspark_nats.encode import payloads
 from pyspark_nats.protocol import frames, publish_frames
+from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.sink import messages_out
 from pyspark_nats.source import messages, subjects
 
@@ -91,7 +92,7 @@ def test_frames_that_were_received(monkeypatch: pytest.MonkeyPatch) -> None:
             split.is_status.tolist(),
             split.reply.to_pylist(),
             *(
-                frames.header_values(split.header, name, is_servers=last).to_pylist()
+                header_values(split.header, name, is_servers=last).to_pylist()
                 for name in ("A", "B", "Nats-Sequence", "Absent")
                 for last in (False, True)
             ),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pyspark_nats.protocol import frames
+from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.sink import messages_out, publish
 from pyspark_nats.sink.sink_options import sink_options
 from pyspark_nats.source import batches, fetch, messages, rows
@@ -100,7 +101,7 @@ def test_octets_that_are_no_text_stop_no_read(broker: Any, name: bytes, layout: 
     found = rows.raw(read(broker, Blocks(), 3))
     text = name.decode()
     assert found.column("headers").to_pylist() == [[], [(text, ["a�b"])], []]
-    values = frames.header_values(read(broker, Blocks(), 3).header, text)
+    values = header_values(read(broker, Blocks(), 3).header, text)
     assert values.to_pylist() == [None, "a�b", None]
 
 

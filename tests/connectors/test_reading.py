@@ -19,6 +19,7 @@ from mesh.jetstream import server
 from pyspark_nats.errors import DataLossError, RefusedError
 from pyspark_nats.protocol import connection_options, frames, jetstream
 from pyspark_nats.protocol.connection import Connection, shared
+from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.source import (
     batches,
     fetch,
@@ -112,7 +113,7 @@ def test_frames_are_split_wherever_the_bytes_are_cut() -> None:
         rest = frames.split(whole[found.consumed :])
         both = [*found.data.to_pylist(), *rest.data.to_pylist()]
         assert both == [b"data0", b"data1", b"data2", b"data3", b"MSG x 1 3\r\nabc\r\n"]
-    values = frames.header_values(frames.split(whole).header, "Mesh-Timestamp").to_pylist()
+    values = header_values(frames.split(whole).header, "Mesh-Timestamp").to_pylist()
     assert values == ["5"] * 4 + [None]
 
 

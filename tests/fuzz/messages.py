@@ -28,6 +28,7 @@ from pyspark_nats.arrow import arrow, kernels
 from pyspark_nats.decode import rules
 from pyspark_nats.decode.limits import ERRORS_MAX, REASON_MAX
 from pyspark_nats.protocol import frames
+from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.source import messages, rows
 from pyspark_nats.source.typed_rows import METADATA_DDL, Typed
 
@@ -223,7 +224,7 @@ def check(batch: Sequence[Message]) -> None:
     assert received.data.to_pylist() == [one.payload for one in batch]
     rows.raw(received).validate(full=True)
     rows.marked(received, "Mesh-Timestamp").validate(full=True)
-    types = frames.header_values(received.header, "Content-Type")
+    types = header_values(received.header, "Content-Type")
     _check_decoded(batch, received, types)
     _check_rows(batch, received)
 

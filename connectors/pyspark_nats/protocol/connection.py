@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark_nats.errors import RefusedError, UnavailableError
 from pyspark_nats.gc_freeze import freeze_imported
 from pyspark_nats.protocol import frames
+from pyspark_nats.protocol.expected_answers import ExpectedAnswers
 from pyspark_nats.protocol.link import Link
 from pyspark_nats.protocol.servers import Pool
 from pyspark_nats.protocol.transport import DisconnectedError as DisconnectedError
@@ -88,9 +89,8 @@ class Connection:
         self._missed = 0
         #: Number of times it was opened: subscriptions end with each.
         self.made = 0
-        #: Answers that are expected while other steps use the connection, by subject, as (header,
-        #: data); None until they come.
-        self._expected: dict[str, tuple[bytes, bytes] | None] = {}
+        #: Answers that are outstanding while other steps use the connection, until it is closed.
+        self.expected = ExpectedAnswers()
 
     def __repr__(self) -> str:
         return f"Connection({self._pool.current}, {'open' if self._open else 'closed'})"
@@ -122,7 +122,7 @@ class Connection:
         pause_s = 0.02
         while True:
             try:
-                if self._open is None or not (is_under_way or self._expected):
+                if self._open is None or not (is_under_way or self.expected):
                     self._ensure()
                 return step()
             except (DisconnectedError, OSError) as error:
@@ -144,7 +144,7 @@ class Connection:
         if self._open is not None:
             self._open.close()
         self._open = None
-        self._expected.clear()
+        self.expected.clear()
 
     def _leave(self) -> None:
         self.close()
@@ -337,40 +337,13 @@ class Connection:
                 continue
             _, subject, header, data = frame
             if subject not in wanted:
-                self._keep(subject, header, data)
+                self.expected.keep(subject, header, data)
                 continue
             said = frames.status(header) if header else None
             if said is not None and said[0] == 503:
                 raise DisconnectedError("no responders: JetStream is not there")
             answers[wanted[subject]] = Reply(header, data)
         return [answers[at] for at in range(len(subjects))]
-
-    def expect(self, subject: str) -> None:
-        """Keep the answer on ``subject`` for ``answer``, also if another step receives it.
-
-        It lasts until the connection is closed, ``answer`` has returned it, or ``forget``.
-        """
-        self._expected[subject] = None
-
-    def answer(self, subject: str) -> tuple[bytes, bytes] | None:
-        """The expected answer on ``subject`` as (header, data), once; None if it has not come."""
-        found = self._expected.get(subject)
-        if found is not None:
-            del self._expected[subject]
-        return found
-
-    def forget(self, subject: str) -> None:
-        """Expect no answer on ``subject``."""
-        self._expected.pop(subject, None)
-
-    def keep_answers(self) -> None:
-        """Process the received messages: expected answers are kept, others are dropped."""
-        while (frame := self._link.next_frame()) is not None:
-            self._keep(*frame[1:])
-
-    def _keep(self, subject: str, header: bytes, data: bytes) -> None:
-        if subject in self._expected:
-            self._expected[subject] = header, data
 
     def requests(self, calls: list[tuple[str, bytes]]) -> list[Reply]:
         """Send all ``calls`` (subject, payload), and wait for all answers."""

@@ -318,58 +318,6 @@ _NONE = np.zeros(0, np.int64)
 _EMPTY = _Layout(_NONE, _NONE, _NONE, _NONE, np.zeros(0, bool))
 
 
-def header_values(headers: Array, name: str, *, is_servers: bool = False) -> Array:
-    """The first value of header ``name`` in each header block.
-
-    Args:
-        headers: length n, binary; null or empty where a message has no headers.
-        name: in its spelling on the wire.
-        is_servers: take the last value instead.  The server appends its own headers to those of the
-            publisher, who may have written the same names.
-
-    Returns:
-        Length n, string, without surrounding spaces; null where the header is absent.
-    """
-    if headers.null_count == len(headers):
-        return pa.nulls(len(headers), pa.string())
-    key = f"\r\n{name}:".encode()
-    if len(headers) <= FEW:
-        return _header_values_of_few(headers.to_pylist(), key, is_servers)
-    has = kernels.fill_null(kernels.match_substring(headers, key.decode()), False)
-    at = np.flatnonzero(np.asarray(has.to_numpy(zero_copy_only=False), bool))
-    texts = pa.nulls(len(headers), pa.string())
-    if len(at) == 0:
-        return texts
-    halves = kernels.split_pattern(
-        headers.take(pa.array(at)), key, max_splits=1, reverse=is_servers
-    )
-    behind = halves.values.take(pa.array(halves.offsets.to_numpy()[:-1] + 1))
-    cut = kernels.split_pattern(behind, _CRLF, max_splits=1)
-    found = cut.values.take(cut.offsets[:-1])
-    trimmed = kernels.utf8_trim_whitespace(as_text(found))
-    if len(at) == len(headers):
-        return trimmed
-    place = np.zeros(len(headers), np.int64)
-    place[at] = np.arange(len(at))
-    absent = np.ones(len(headers), bool)
-    absent[at] = False
-    return trimmed.take(pa.array(place, mask=absent))
-
-
-def _header_values_of_few(headers: list[bytes | None], key: bytes, is_servers: bool) -> Array:
-    values: list[str | None] = []
-    for header in headers:
-        at = -1
-        if header:
-            at = header.rfind(key) if is_servers else header.find(key)
-        if header is None or at < 0:
-            values.append(None)
-            continue
-        value = header[at + len(key) :].split(_CRLF, 1)[0]
-        values.append(value.decode(errors="replace").strip())
-    return pa.array(values, pa.string())
-
-
 def as_text(octets: Array) -> Array:
     """Binary as string; octets that are no UTF-8, which a publisher may write, are replaced."""
     try:

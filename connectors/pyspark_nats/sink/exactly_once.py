@@ -10,6 +10,8 @@ expects the sequence from the ack.  So the server never waits for the client, an
 guessed.
 
 After ``flush`` other publishers may use the connection: it keeps the acks for ``finish``.
+
+The file is longer than others: its steps share the pending batches.
 """
 
 from __future__ import annotations
@@ -281,7 +283,7 @@ class ExactlyOncePublisher:
         stream, producer = batch.state.pair
         assert batch.marker is not None
         batch.reply = self._connection.reply_subjects(1)[0]
-        self._connection.expect(batch.reply)
+        self._connection.expected.expect(batch.reply)
         yield frames.publish(
             markers.subject(self._options.marker_prefix, stream, producer),
             markers.payload(batch.marker),
@@ -292,7 +294,7 @@ class ExactlyOncePublisher:
     def _requeue(self, batch: PendingBatch) -> None:
         """Schedule a batch to be sent again, after the position of its marker."""
         if batch.batch_id:
-            self._connection.forget(batch.reply)
+            self._connection.expected.forget(batch.reply)
             batch.batch_id = batch.reply = ""
             self._forget(batch.state)
 
@@ -306,11 +308,12 @@ class ExactlyOncePublisher:
         if not wait and self._connection.is_readable():
             self._connection.receive(deadline_s)
         while True:
-            self._connection.keep_answers()
+            while (frame := self._connection.next_frame()) is not None:
+                self._connection.expected.keep(*frame[1:])
             answered = False
             for batch in list(self._pending):
                 # An answer to an earlier one may have taken this one's back.
-                found = self._connection.answer(batch.reply) if batch.reply else None
+                found = self._connection.expected.take(batch.reply) if batch.reply else None
                 if found is not None:
                     answered = True
                     self._answered(batch, *found)

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_nats.arrow import FEW, int64s, kernels, rows_at
-from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.connection import DisconnectedError
+from pyspark_nats.protocol.header_columns import header_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pyspark_nats.arrow import Array
+    from pyspark_nats.protocol import frames
 
     Bools = npt.NDArray[np.bool_]
     Ints = npt.NDArray[np.int64]
@@ -136,7 +137,7 @@ def of_direct_get(stream: str, found: frames.Frames) -> Messages:
     """Messages from Direct Get, which carries their positions in headers."""
 
     def value(name: str) -> Array:
-        return frames.header_values(found.header, name, is_servers=True)
+        return header_values(found.header, name, is_servers=True)
 
     def time_ns() -> Ints:
         texts = value("Nats-Time-Stamp")

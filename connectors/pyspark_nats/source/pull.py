@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol import frames, jetstream
 from pyspark_nats.protocol.connection import DisconnectedError
+from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.source import messages
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Pull:
         said = frames.status(header)
         assert said is not None
         code, text = said
-        left = frames.header_values(pa.array([header]), "Nats-Pending-Messages")[0].as_py()
+        left = header_values(pa.array([header]), "Nats-Pending-Messages")[0].as_py()
         # Messages that are not known to be in flight are requested again; some may then be surplus.
         self._asked = max(0, self._asked - int(left)) if left else 0
         if code == 409 and text.startswith("Message Size") and not has_data:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pyspark_nats.arrow import arrow, kernels, rows_at
 from pyspark_nats.protocol import frames
+from pyspark_nats.protocol.header_columns import header_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +102,7 @@ def event_times(messages: Messages, header: str) -> Array:
     """
     if not header:
         return pa.nulls(len(messages), pa.int64())
-    texts = frames.header_values(messages.header, header)
+    texts = header_values(messages.header, header)
     if texts.null_count == len(texts):
         return pa.nulls(len(messages), pa.int64())
     # A foreign publisher may write any text; 18 digits always fit.
@@ -148,7 +149,7 @@ def marked(
             pa.array(messages.time_ns // 1_000_000),
             event_times(messages, event_time_header),
             messages.subject,
-            frames.header_values(messages.header, "Content-Type"),
+            header_values(messages.header, "Content-Type"),
             messages.data,
             *more,
         ],

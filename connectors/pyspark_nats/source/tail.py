@@ -22,6 +22,7 @@ from pyspark_nats.arrow import FEW
 from pyspark_nats.errors import ConnectorError
 from pyspark_nats.protocol import frames, jetstream
 from pyspark_nats.protocol.connection import DisconnectedError
+from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.source import messages
 
 if TYPE_CHECKING:
@@ -312,7 +313,7 @@ class Tails(Generic[K]):
         if code == 409 and text.startswith("Message Size") and not has_data:
             # One message may be larger than the requested size.
             tail.bytes_max = min(4 * tail.bytes_max, 8 * _BYTES_MAX)
-        left = frames.header_values(pa.array([header]), "Nats-Pending-Messages")[0].as_py()
+        left = header_values(pa.array([header]), "Nats-Pending-Messages")[0].as_py()
         tail.asked = max(0, tail.asked - int(left)) if left else 0
         if not tail.waiting and tail.asked <= tail.messages_max // 2:
             self._ask(tail)

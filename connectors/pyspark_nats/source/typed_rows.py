@@ -15,7 +15,7 @@ from pyspark_nats.arrow import kernels, rows_at
 from pyspark_nats.decode import values
 from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.errors import CorruptError, SchemaError
-from pyspark_nats.protocol import frames
+from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.source import rows
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Typed:
         if self.content_type:
             content_type: Array = rows.constant(self.content_type, len(messages))
         else:
-            content_type = frames.header_values(messages.header, "Content-Type")
+            content_type = header_values(messages.header, "Content-Type")
         decoded = decode.decode_messages(
             messages.data, content_type, self.schema, missing=self.missing, limits=self.limits
         )

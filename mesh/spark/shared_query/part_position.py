@@ -9,7 +9,7 @@ from mesh.spark.shared_query import pacing
 from pyspark_nats.source import offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mesh.spark.shared_query.members import InputPartition, Member, Offsets
     from pyspark_nats.protocol.connection import Connection
@@ -58,3 +58,12 @@ class PartPosition:
         """The observer of its streams."""
         assert self._watch is not None
         return self._watch
+
+
+def even_ends(until: Mapping[str, int], places: Iterable[PartPosition]) -> dict[str, int]:
+    """``until``, or further: all partitions that read a stream halt at the same position in it."""
+    found = dict(until)
+    for place in places:
+        for stream, at in place.at.items():
+            found[stream] = max(found.get(stream, 0), at["sequence"])
+    return found

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from mesh.spark.shared_query import pacing
-from mesh.spark.shared_query.part_position import PartPosition
+from mesh.spark.shared_query.part_position import PartPosition, even_ends
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, WorkItem
 from pyspark_nats.errors import ConnectorError, RefusedError, UnavailableError
 from pyspark_nats.protocol.connection import Connection
@@ -28,7 +28,7 @@ from pyspark_nats.source.subjects import matching
 from pyspark_nats.source.tail import Tails
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator
 
     from mesh.spark.shared_query.members import Member
     from pyspark_nats.protocol.connection_options import ConnectionOptions
@@ -153,7 +153,7 @@ class RoundPlanner:
             yield WorkItem(FAILED, member, failure=_error_text(error))
             return
         if member.until is not None:
-            until = _even(member.until, places)
+            until = even_ends(member.until, places)
             for place in places:
                 place.until = until
         self._places[member.file_name] = places
@@ -388,15 +388,6 @@ class RoundPlanner:
         if place.due_s is None or not place.follows:
             return place.due_s
         return max(place.due_s, self._tails.expects_until_s(place))
-
-
-def _even(until: Mapping[str, int], places: Iterable[PartPosition]) -> dict[str, int]:
-    """``until``, or further: all partitions that read a stream halt at the same position in it."""
-    found = dict(until)
-    for place in places:
-        for stream, at in place.at.items():
-            found[stream] = max(found.get(stream, 0), at["sequence"])
-    return found
 
 
 def _error_text(error: Exception) -> str:

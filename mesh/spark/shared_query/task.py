@@ -21,6 +21,7 @@ from mesh.spark.stateless_task import StatelessTask
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.connection import Connection, shared
+from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.sink import messages_out
 from pyspark_nats.sink.origin import Origin
 from pyspark_nats.sink.publish import Publisher
@@ -215,7 +216,7 @@ class _Watched:
 
     def __call__(self, part: Messages) -> Iterable[pa.RecordBatch]:
         """The rows of some messages."""
-        self.trace.look(frames.header_values(part.header, traces.HEADER).to_pylist())
+        self.trace.look(header_values(part.header, traces.HEADER).to_pylist())
         return self.to_batches(part)
 
 
