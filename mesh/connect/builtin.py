@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from mesh.connect.files import MODES
-from mesh.connect.parts import SINK, SOURCE
+from mesh.connect.parts import SINK, SOURCE, TLS
+from mesh.connect.parts import file as _file
 from mesh.connect.parts import ignored as _ignored
 from mesh.connect.parts import secret as _secret
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
@@ -15,40 +16,6 @@ _COMMON: Final = SOURCE
 _SINK: Final = SINK
 
 
-def _file(name: str, doc: str) -> Option:
-    return Option(name, is_file=True, doc=doc)
-
-
-_TLS: Final = (
-    _file("tls.ca", "PEM file of the authority."),
-    _file("tls.cert", "PEM file of the own certificate."),
-    _file("tls.key", "PEM file of its key."),
-    Option(
-        "tls.store",
-        is_file=True,
-        aliases=("keystore.file", "https.keystore.file"),
-        doc="PKCS#12 file with certificate, key and authorities.",
-    ),
-    Option(
-        "tls.store.password",
-        is_secret=True,
-        aliases=("keystore.password", "https.keystore.password"),
-        doc="Password of tls.store.",
-    ),
-    Option(
-        "tls.truststore",
-        is_file=True,
-        aliases=("truststore.file", "https.truststore.file"),
-        doc="PKCS#12 file with authorities.",
-    ),
-    Option(
-        "tls.truststore.password",
-        is_secret=True,
-        aliases=("truststore.password", "https.truststore.password"),
-        doc="Password of tls.truststore.",
-    ),
-    *_ignored("tls.store.type", "client.verify"),
-)
 _NATS_LOGIN: Final = (
     Option("auth.type", choices=("user", "token", "tls"), doc="Kind of login."),
     _secret("username", "User name."),
@@ -56,7 +23,7 @@ _NATS_LOGIN: Final = (
     _secret("token", "Token."),
     _file("creds", "Credentials file."),
     _file("nkey", "File with the seed of an NKey."),
-    *_TLS,
+    *TLS,
 )
 
 
@@ -79,7 +46,11 @@ _HTTP_SOURCE: Final = Spec(
             choices=("require", "optional"),
             doc="With https: clients show a certificate of tls.ca.",
         ),
-        *_TLS,
+        *TLS,
+        Option(
+            "allow.origin",
+            doc="Origins whose pages may post, comma-separated, * for all; none by default.",
+        ),
         Option(
             "max.body", Kind.SIZE, "1 MB", doc="Largest body, unpacked; larger ones: 413."
         ),
@@ -137,8 +108,9 @@ _HTTP_SINK: Final = Spec(
             doc="Requests at a time; more than 1 gives up the order of events.",
         ),
         Option("ssl.verification.disabled", Kind.SWITCH, "false", doc="Accept any certificate."),
-        Option("hostname.verification.enabled", Kind.SWITCH, "true", is_ignored=True),
-        *_TLS,
+        Option("hostname.verification.enabled", Kind.SWITCH, "true",
+               doc="False accepts a certificate of another host."),
+        *TLS,
         *_ignored(
             "chunk.disabled", "ssl.protocol", "ssl.configuration", "ssl.configurations",
             "client.bootstrap.configuration", "client.bootstrap.configurations",
@@ -284,9 +256,16 @@ _HTTP_CALL: Final = replace(
     _HTTP_SINK,
     name="http-call",
     doc="Sends each payload in a request; the source http-call-response gets the answer.",
-    options=(_SINK_ID, *_HTTP_SINK.options, *_ignored("blocking.io")),
+    options=(
+        _SINK_ID,
+        Option("downloading.enabled", Kind.SWITCH, "false",
+               doc="Write the body of an answer 2xx to a file; the payload is then its path."),
+        Option("download.path", is_dynamic=True, doc="Path of that file."),
+        *_HTTP_SINK.options,
+        *_ignored("blocking.io"),
+    ),
     implementation="mesh.receiver.types.http_call:HttpCall",
-)
+)  # fmt: skip
 _HTTP_CALL_RESPONSE: Final = Spec(
     "http-call-response",
     Role.SOURCE,

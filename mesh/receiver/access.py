@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from mesh.settings import ReceiverSettings
 
 
+def words(text: str | None) -> list[str]:
+    """Words of a comma-separated list."""
+    return list(split_list(text or ""))
+
+
 def access_of(settings: ReceiverSettings) -> Access:
     """The permissions of the settings."""
     roots = (os.path.realpath(one) for one in split_list(settings.file_roots))

@@ -112,6 +112,27 @@ def test_logins_and_back_pressure(nats_server: NatsServer) -> None:
     asyncio.run(scene())
 
 
+def test_pages_of_an_allowed_origin_post(nats_server: NatsServer) -> None:
+    text = APP.format(HTTP.format(", allow.origin='http://page'"), "")
+
+    async def scene() -> None:
+        async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+            _, url = await posting(stage)
+            asks = {"Access-Control-Request-Method": "POST"}
+            for origin, is_allowed in (("http://page", True), ("http://other", False)):
+                own = {"Origin": origin}
+                answers = [
+                    await client.options(url, headers={**own, **asks}),
+                    await client.post(url, content=b"no JSON", headers=own),
+                ]
+                assert [a.status_code for a in answers] == [204, 400]
+                found = [a.headers.get("access-control-allow-origin") for a in answers]
+                assert found == [origin if is_allowed else None] * 2
+            assert "idempotency-key" in answers[0].headers["access-control-allow-headers"]
+
+    asyncio.run(scene())
+
+
 def test_a_stopped_source_refuses_and_its_address_is_free(nats_server: NatsServer) -> None:
     async def scene() -> None:
         text = APP.format(HTTP.format(""), "")

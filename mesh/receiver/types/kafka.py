@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.receiver.access import check_url, path_of
+from mesh.receiver.access import check_url, path_of, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -56,11 +56,6 @@ def reason_of(error: Exception) -> str:
     """The text of a client's error, without its numbers."""
     first = error.args[0] if error.args else error
     return str(first.str()) if hasattr(first, "str") else str(error)
-
-
-def words(text: str | None) -> list[str]:
-    """Words of a comma-separated list."""
-    return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
 def first_offsets(text: str | None) -> dict[str, int]:
