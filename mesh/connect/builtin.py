@@ -163,15 +163,22 @@ _FILE_SINK: Final = Spec(
     Role.SINK,
     "Appends each payload to a file.",
     (
-        Option("file.uri", is_required=True, doc="Path of the file."),
-        Option("append", Kind.SWITCH, "true", doc="False empties the file at the first start."),
+        Option(
+            "file.uri", is_required=True, is_dynamic=True,
+            doc="Path of the file. One with {{attribute}} has a journal beside it, .mesh-*.",
+        ),
+        Option("append", Kind.SWITCH, "true",
+               doc="False empties the file at the first start; with {{attribute}}, each payload "
+               "replaces it."),
+        Option("roll.size", Kind.SIZE, doc="A file of this size is renamed: out-000001.txt."),
+        Option("roll.interval", Kind.DURATION, doc="So is one whose first payload is as old."),
         Option("add.line.separator", Kind.SWITCH, "true", doc="End each payload with a newline."),
         *_SINK,
     ),
     "mesh.receiver.types.file_sink:FileSink",
     Guarantee.EXACTLY_ONCE,
     "Nothing else writes the file.",
-)
+)  # fmt: skip
 _NATS_SINK: Final = Spec(
     "nats",
     Role.SINK,

@@ -49,3 +49,14 @@ def objection(options: Mapping[str, Any]) -> str | None:
     if mode == "regex" and not (options.get("begin.regex") or options.get("end.regex")):
         return "the mode regex needs begin.regex or end.regex"
     return None
+
+
+def sink_objection(options: Mapping[str, Any]) -> str | None:
+    """The reason against options of a sink; None if they are valid."""
+    uri = str(options.get("file.uri") or "")
+    scheme = _SCHEME.match(uri)
+    if scheme is not None and scheme[1].lower() != "file":
+        return f'"file.uri" is a path of the worker; {scheme[1]} is not supported'
+    if "{{" in uri and (options.get("roll.size") or options.get("roll.interval")):
+        return "roll.size and roll.interval need the same path for all events"
+    return None

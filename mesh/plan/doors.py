@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from mesh.connect import registry
-from mesh.connect.files import objection
+from mesh.connect.files import objection, sink_objection
 from mesh.connect.spec import Role, Spec
 from mesh.errors import MeshError, not_supported
 from mesh.functions.patterns import compiled
@@ -199,7 +199,9 @@ def check_door(door: Door, stream: StreamSchema) -> None:
             _check_either(spec, door.options, ("stream", "destination"), door.position, most=2)
     if spec.name == "file" and spec.role is Role.SOURCE and not door.ref:
         _check_either(spec, door.options, ("file.uri", "dir.uri"), door.position)
-        _check_file(door.options, door.position)
+        _check_file(spec, door.options, door.position)
+    if spec.name == "file" and spec.role is Role.SINK:
+        _refuse(spec, sink_objection(door.options), door.position)
 
 
 def make_mapper(door: Door, stream: StreamSchema) -> Any:
@@ -287,15 +289,19 @@ def _against_attributes(
     return f'names attribute "{unknown[0]}", which the stream does not have' if unknown else None
 
 
-def _check_file(given: Mapping[str, str], position: Position) -> None:
+def _check_file(spec: Spec, given: Mapping[str, str], position: Position) -> None:
     reason = objection(given)
     try:
         for name in ("begin.regex", "end.regex"):
             compiled(given.get(name) or "")
     except ValueError as error:
         reason = str(error)
+    _refuse(spec, reason, position)
+
+
+def _refuse(spec: Spec, reason: str | None, position: Position) -> None:
     if reason:
-        raise MeshError("MESH-P231", f'source "file": {reason}', position=position)
+        raise MeshError("MESH-P231", f'{spec.role} "{spec.name}": {reason}', position=position)
 
 
 def _check_either(

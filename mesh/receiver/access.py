@@ -53,6 +53,11 @@ def path_of(access: Access, uri: str) -> str:
     )
 
 
+def first_root(access: Access) -> str:
+    """The first of ``receiver.file_roots``; a path that is refused if there is none."""
+    return access.file_roots[0] if access.file_roots else "/"
+
+
 def check_listen(access: Access, host: str, port: int) -> None:
     """Refuse an address that no connector may bind; MESH-C132."""
     if is_among(access.listen, host, port):
