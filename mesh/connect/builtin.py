@@ -130,8 +130,8 @@ _FILE_SOURCE: Final = Spec(
     Role.SOURCE,
     "Reads files by line, match or as a whole, and follows them.",
     (
-        Option("file.uri", doc="Path of a file; this or dir.uri."),
-        Option("dir.uri", doc="Path of a directory; its files are read by name."),
+        Option("file.uri", doc="Path of a file, or ftp://host/path; this or dir.uri."),
+        Option("dir.uri", doc="The same of a directory; its files are read by name."),
         Option("file.name.pattern", doc="Regular expression of the names in dir.uri."),
         Option("mode", default="line", choices=MODES,
                doc="Payloads: lines, matches, whole files, or parts of buffer.size bytes."),
@@ -148,8 +148,13 @@ _FILE_SOURCE: Final = Spec(
         Option("header.line.count", Kind.NUMBER, "1", doc="Number of those lines."),
         Option("file.polling.interval", Kind.DURATION, "1000", doc="Interval of a look.",
                aliases=("dir.polling.interval",)),
+        Option("cron.expression", doc="Times of looks instead, in UTC, with tailing='false'."),
+        Option("username", doc="Login of an FTP server; anonymous by default."),
+        _secret("password", "Its password; also in the URI."),
+        *TLS,
         *_ignored(
-            "timeout", "file.read.wait.timeout", "action.after.failure", "move.after.failure"
+            "timeout", "file.read.wait.timeout", "action.after.failure", "move.after.failure",
+            "file.system.options",
         ),
         *_COMMON,
     ),
