@@ -56,8 +56,8 @@ _MQTT: Final = (
     Option("client.id", doc="Name of the client; by default one of the app and the stream."),
     Option("username", doc="User name."),
     secret("password", "Password."),
-    Option("keep.alive", Kind.DURATION, "60 sec", doc="Interval of signs of life."),
-    Option("connection.timeout", Kind.DURATION, "30 sec", doc="Time limit of calls."),
+    Option("keep.alive", Kind.SECONDS, "60 sec", doc="Interval of signs of life."),
+    Option("connection.timeout", Kind.SECONDS, "30 sec", doc="Time limit of calls."),
     *TLS,
 )
 

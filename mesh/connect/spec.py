@@ -41,6 +41,8 @@ class Kind(StrEnum):
     SWITCH = "true or false"
     #: Milliseconds, or a number with a unit: ``10 sec``.
     DURATION = "duration"
+    #: Seconds, or a number with a unit.
+    SECONDS = "duration in seconds"
     #: Bytes, or a number with a unit: ``1 MB``.
     SIZE = "size"
     URL = "URL"
@@ -119,6 +121,9 @@ def value_of(kind: Kind, text: str) -> Any:
             return text.strip().lower() == "true"
         case Kind.DURATION:
             return _quantity(text, _UNITS_MS, "is a time such as 500, '10 sec' or '2 min'")
+        case Kind.SECONDS:
+            units = {**_UNITS_MS, "": 1000}
+            return _quantity(text, units, "is a time such as 5, '500 ms' or '2 min'")
         case Kind.SIZE:
             return _quantity(text, _UNITS_BYTES, "is a size such as 65536, '64 KB' or '1 MB'")
         case Kind.URL:

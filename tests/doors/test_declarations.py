@@ -125,6 +125,8 @@ def test_a_secret_is_not_in_a_message() -> None:
     [
         (Kind.DURATION, "10 sec", 10_000),
         (Kind.DURATION, "250", 250),
+        (Kind.SECONDS, "5", 5000),
+        (Kind.SECONDS, "5 ms", 5),
         (Kind.SIZE, "1 MB", 1 << 20),
         (Kind.SWITCH, "TRUE", True),
         (Kind.PAIRS, "'a:b','c:d:e'", [("a", "b"), ("c", "d:e")]),
