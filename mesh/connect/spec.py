@@ -50,6 +50,8 @@ class Kind(StrEnum):
     PAIRS = "pairs"
 
 
+#: Begins the path of an attribute that is a transport property.
+PROPERTY: Final = "trp:"
 #: Milliseconds by the first letters of a unit of time, bytes by a unit of size.
 _UNITS_MS: Final = {
     "": 1, "ms": 1, "millisec": 1, "milliseconds": 1, "s": 1000, "sec": 1000, "second": 1000,

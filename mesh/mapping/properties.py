@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from mesh.connect.spec import PROPERTY
 from mesh.mapping.texts import typed
 from pyspark_nats.decode.result import DecodeResult, bounded
 
@@ -15,13 +16,11 @@ if TYPE_CHECKING:
 
     from mesh.mapping.contract import SourceMapper
 
-_PREFIX: Final = "trp:"
-
 
 def split(paths: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Paths in payloads by attribute, and names of transport properties by attribute."""
-    own = {name: text for name, text in paths.items() if not text.startswith(_PREFIX)}
-    keys = {n: text[len(_PREFIX) :].lower() for n, text in paths.items() if n not in own}
+    own = {name: text for name, text in paths.items() if not text.startswith(PROPERTY)}
+    keys = {n: text[len(PROPERTY) :].lower() for n, text in paths.items() if n not in own}
     return own, keys
 
 

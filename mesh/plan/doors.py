@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from mesh.connect import registry
 from mesh.connect.files import objection, sink_objection
-from mesh.connect.spec import Role, Spec
+from mesh.connect.spec import PROPERTY, Role, Spec
 from mesh.errors import MeshError, not_supported
 from mesh.functions.patterns import compiled
 from mesh.language.syntax import find
@@ -192,6 +192,7 @@ def check_door(door: Door, stream: StreamSchema) -> None:
             f'@map of {door.role} "{door.type}" is invalid: {error}',
             position=door.position,
         ) from error
+    _check_properties(spec, door)
     if spec.name == NATS and spec.role is Role.SOURCE:
         check_names(door.options, door.position)
         if not door.ref:
@@ -287,6 +288,23 @@ def _against_attributes(
         return "is the same for all events and holds no {{attribute}}"
     unknown = [name for name in named if name not in known]
     return f'names attribute "{unknown[0]}", which the stream does not have' if unknown else None
+
+
+def _check_properties(spec: Spec, door: Door) -> None:
+    """Refuse names of transport properties that the source does not give."""
+    if door.role is not Role.SOURCE or "*" in spec.properties:
+        return
+    known = {name.lower() for name in spec.properties}
+    for _, text in door.map.attributes:
+        name = text.removeprefix(PROPERTY)
+        if text.startswith(PROPERTY) and name.lower() not in known:
+            hint = f"It has {', '.join(spec.properties)}." if known else "It has none."
+            raise MeshError(
+                "MESH-P232",
+                f'{spec.role} "{spec.name}" has no property "{name}" for {text}',
+                hint=nearest(name, spec.properties) or hint,
+                position=door.position,
+            )
 
 
 def _check_file(spec: Spec, given: Mapping[str, str], position: Position) -> None:

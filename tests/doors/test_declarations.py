@@ -121,6 +121,30 @@ def test_a_secret_is_not_in_a_message() -> None:
 
 
 @pytest.mark.parametrize(
+    ("door", "path", "why"),
+    [
+        ("type='kafka', bootstrap.servers='h', topic.list='t', group.id='g'", "trp:offSet", ""),
+        ("type='kafka', bootstrap.servers='h', topic.list='t', group.id='g'", "trp:check.sum",
+         'source "kafka" has no property "check.sum"'),
+        ("type='inMemory', topic='t'", "trp:anything", ""),
+        ("type='mqtt', url='tcp://h', topic='t'", "trp:topics", 'Did you mean "topic"'),
+    ],
+)  # fmt: skip
+def test_properties_that_a_source_does_not_give_are_refused(door: str, path: str, why: str) -> None:
+    text = f"""@App:name('P')
+    @source({door}, @map(type='json', @attributes(k='{path}', n='$.n')))
+    define stream S (k string, n int);
+    define stream T (n int);
+    from S select n insert into T;"""
+    if not why:
+        plan(text)
+        return
+    with pytest.raises(MeshError) as raised:
+        plan(text)
+    assert why in f"{raised.value} {raised.value.hint}"
+
+
+@pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
         (Kind.DURATION, "10 sec", 10_000),

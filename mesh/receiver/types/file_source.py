@@ -243,9 +243,12 @@ class FileSource:
         self._put(path, [inode, offset + whole, lines + len(payloads)])
         kept = [one.removesuffix(b"\r") for one in payloads[header:]]
         kept = [one for one in kept if one]
-        properties = {"file.path": path, "file.name": os.path.basename(path)}
+        own = {"file.path": path, "file.name": os.path.basename(path), "eof": "false"}
+        properties = [own] * len(kept)
+        if kept and is_end and not self._is_tailing:
+            properties[-1] = {**own, "eof": "true"}
         names = _Names(inode, offset, payloads, header)
-        return Batch(kept, self._position(), [properties] * len(kept), names)
+        return Batch(kept, self._position(), properties, names)
 
     def _read_parts(self, path: str) -> Batch | None:
         (inode, offset, number, *known), data, is_end = self._piece(path, _BYTES)
