@@ -50,7 +50,8 @@ SPECS: Final = (
         "Values in the order of the attributes, one event a line.",
         _DELIMITER,
         Option("header", Kind.SWITCH, "false", aliases=("header.present",),
-               doc="Skip the first line of each payload."),
+               doc="The first line of each payload has names; without @attributes values go by "
+               "them if each attribute is one of them, else by place."),
         Option("fail.on.unknown.attribute", Kind.SWITCH, "true", is_ignored=True),
         _GROUPING,
     ),
@@ -71,6 +72,10 @@ SPECS: Final = (
         "Elements by attribute name in <events><event>.",
         Option("enclosing.element", doc="Path of the element whose children are events."),
         Option("namespaces", doc="prefix=uri, comma-separated."),
+        Option("enclosing.element.as.event", Kind.SWITCH, "false",
+               doc="Each enclosing element is an event itself."),
+        Option("extract.leaf.node.data", Kind.SWITCH, "false",
+               doc="Without @attributes: also elements inside of an event's elements."),
         Option("enable.streaming.xml.content", Kind.SWITCH, "false", is_ignored=True),
     ),
     _source("msgpack", "MessagePack maps by attribute name, alone or in an array."),
@@ -103,6 +108,7 @@ SPECS: Final = (
         _GROUPING,
     ),
     _sink("text", 'Lines such as a:"x",', _LINE, _GROUPING,
+          Option("delimiter", is_ignored=True, doc="Each payload has one event."),
           Option("mustache.enabled", Kind.SWITCH, "false", is_ignored=True)),
     _sink("keyvalue", "A map by attribute name, as JSON."),
     _sink(

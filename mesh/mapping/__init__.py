@@ -105,7 +105,11 @@ def _payload_mapper(
             pairs = (one.partition("=") for one in (options.get("namespaces") or "").split(","))
             spaces = {name.strip(): uri.strip() for name, equals, uri in pairs if equals}
             enclosing = options.get("enclosing.element") or ""
-            return XmlSource(schema, missing, paths=paths, enclosing=enclosing, namespaces=spaces)
+            return XmlSource(
+                schema, missing, paths=paths, enclosing=enclosing, namespaces=spaces,
+                is_event=bool(options.get("enclosing.element.as.event")),
+                takes_leaves=bool(options.get("extract.leaf.node.data")),
+            )  # fmt: skip
         case "avro":
             return AvroSource(
                 schema, missing, options.get("schema.def"), paths,

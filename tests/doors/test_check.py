@@ -11,6 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mesh.cli.commands import app
+from mesh.jetstream.server import free_port
+from mesh.manager.door_checks import addresses_of
 from tests.support.agents import look
 from tests.support.api import OPEN, FakeService, served
 
@@ -72,6 +74,12 @@ define stream S (k string, n int);
 define stream T (k string, n int);
 from S select k, n insert into T;
 """
+HTTP_RUNNING = """@App:name('Served')
+@source(type='http', receiver.url='http://127.0.0.1:{port}/in', @map(type='json'))
+define stream S (k string, n int);
+define stream T (k string, n int);
+from S select k, n insert into T;
+"""
 
 
 @pytest.mark.extended
@@ -98,6 +106,16 @@ def test_workers_open_what_they_would_run(cluster: Cluster, tmp_path: Path) -> N
         assert not found[1]["problem"]
         assert "is not open to connectors" in found[2]["problem"]
         assert (tmp_path / "out.csv").read_text() == "kept\n"
+        # The address of a source that runs is not a problem of the app that has it.
+        http = HTTP_RUNNING.format(port=free_port())
+        await eye.service.deploy(http, by="test")
+
+        await eye.until(
+            "the source is open", lambda: addresses_of("Served", eye.view.snapshot()), 40
+        )
+        assert [one["problem"] for one in await eye.service.check(http)] == [""]
+        (other,) = await eye.service.check(http.replace("Served", "Other"))
+        assert "Address already in use" in other["problem"]
         # A worker that is there no more says nothing.
         cluster.signal("w1", signal.SIGKILL)
         cluster.processes["w1"].wait()

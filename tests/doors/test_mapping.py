@@ -119,6 +119,20 @@ def test_values_in_a_template_are_escaped() -> None:
         ),
         ("csv", {}, (("s", "3"), ("n", "2"), ("d", "1"), ("b", "0")), b"true,1.5,1,x"),
         ("csv", {"header": True}, (), b"s,n,d,b\nx,1,1.5,true"),
+        ("csv", {"header": True}, (), b"b,other,d,n,s\ntrue,0,1.5,1,x"),
+        ("csv", {"header": True}, (), b"any,four,words,here\nx,1,1.5,true"),
+        (
+            "xml",
+            {"enclosing.element": "//e", "enclosing.element.as.event": True},
+            (),
+            b"<r><e><s>x</s><n>1</n><d>1.5</d><b>true</b></e></r>",
+        ),
+        (
+            "xml",
+            {"extract.leaf.node.data": True},
+            (),
+            b"<events><event><p><s>x</s><q><n>1</n></q></p><d>1.5</d><b>true</b></event></events>",
+        ),
         ("keyvalue", {}, (), b"s=x&n=1&d=1.5&b=true"),
         (
             "xml",
