@@ -46,6 +46,12 @@ class MapSpec:
     #: (key or None, template) pairs; empty for the default mapping.
     payload: tuple[tuple[str | None, str], ...] = ()
 
+    @property
+    def properties(self) -> tuple[str, ...]:
+        """Names of the transport properties that attributes are made of, in small letters."""
+        paths = (text for _, text in self.attributes)
+        return tuple(t[len(PROPERTY) :].lower() for t in paths if t.startswith(PROPERTY))
+
 
 @dataclass(frozen=True, slots=True)
 class Door:

@@ -351,3 +351,24 @@ def test_a_line_that_was_not_read_is_replayed_to_the_mapper(
             assert [e["n"] for e in await stage.events("S")] == [5, 6]
 
     asyncio.run(scene())
+
+
+def test_a_replayed_payload_has_the_properties_of_the_first(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text("x\n")
+    source = (
+        f"@source(type='file', file.uri='{tmp_path}/in.csv', file.polling.interval='10', "
+        "@map(type='csv', @attributes(k='trp:File.Name', n='0')))"
+    )
+
+    async def scene() -> None:
+        text = APP.format(source, "")
+        async with staged(nats_server, text, Access(file_roots=(str(tmp_path),))) as stage:
+            await stage.until_running(stage.start("receiver-S"))
+            (entry,) = await stage.until("the entry", stage.errors)
+            assert entry["options"] == {"file.name": "in.csv"}
+            await door_replay.send(stage.client, "Doors", {**entry, "id": 1}, b"7")
+            assert await stage.events("S") == [{"k": "in.csv", "n": 7}]
+
+    asyncio.run(scene())
