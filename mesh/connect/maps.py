@@ -14,7 +14,11 @@ _FAIL: Final = Option(
 )
 _GROUPING: Final = Option("event.grouping.enabled", Kind.SWITCH, "false", is_ignored=True)
 _DELIMITER: Final = Option("delimiter", default=",", doc="Between values; \\t is a tab.")
-_AVRO: Final = Option("schema.def", doc="Schema of the record; made of the stream by default.")
+_AVRO: Final = (
+    Option("schema.def", doc="Schema of the record; made of the stream by default."),
+    Option("schema.registry", Kind.URL, doc="Registry that has the schema instead."),
+    Option("schema.id", Kind.NUMBER, doc="Number of the schema."),
+)
 _PROTO: Final = (
     Option("proto", doc="Text of a definition; made of the stream by default: fields 1 to n."),
     Option("message", doc="Name of the message in it."),
@@ -82,7 +86,7 @@ SPECS: Final = (
     _source(
         "avro",
         "Avro records by attribute name, or by paths.",
-        _AVRO,
+        *_AVRO,
         Option("use.avro.deserializer", Kind.SWITCH, "false",
                doc="Payloads begin with byte 0 and the number of a schema."),
         extra="avro",
@@ -121,10 +125,9 @@ SPECS: Final = (
     _sink(
         "avro",
         "Avro records by attribute name, or of a JSON template.",
-        _AVRO,
+        *_AVRO,
         Option("use.avro.serializer", Kind.SWITCH, "false",
                doc="Payloads begin with byte 0 and schema.id."),
-        Option("schema.id", Kind.NUMBER, doc="Number of the schema."),
         extra="avro",
     ),
     _sink("protobuf", "Messages by attribute name, or @payload(field='attribute').", *_PROTO,

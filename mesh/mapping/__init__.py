@@ -111,9 +111,11 @@ def _payload_mapper(
                 takes_leaves=bool(options.get("extract.leaf.node.data")),
             )  # fmt: skip
         case "avro":
+            _check_registry(options)
             return AvroSource(
                 schema, missing, options.get("schema.def"), paths,
                 has_head=bool(options.get("use.avro.deserializer")),
+                number=options.get("schema.id"),
             )  # fmt: skip
         case "protobuf":
             made = class_for(options.get("proto"), options.get("message"), schema)
@@ -154,6 +156,7 @@ def sink_mapper(
         case "arrow":
             return _without(payload, sinks.arrow_sink(), kind)
         case "avro":
+            _check_registry(options)
             head = int(options.get("schema.id") or 0)
             return AvroSink(
                 stream.arrow, options.get("schema.def"), text,
@@ -164,6 +167,11 @@ def sink_mapper(
             return ProtobufSink(stream.arrow, made, keyed)
         case _:
             raise ValueError(f'there is no sink mapper "{kind}"')
+
+
+def _check_registry(options: Mapping[str, Any]) -> None:
+    if options.get("schema.registry") and options.get("schema.id") is None:
+        raise ValueError("schema.registry needs schema.id")
 
 
 def _without(pairs: Collection[object], mapper: M, kind: str) -> M:

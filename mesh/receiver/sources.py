@@ -26,7 +26,7 @@ from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
 from mesh.receiver.decoding import decoded
 from mesh.receiver.faults import write_fault
-from mesh.receiver.instance import DoorInstance, Opened
+from mesh.receiver.instance import DoorInstance
 from mesh.receiver.positions import BATCH_MAX, initial
 from mesh.receiver.publisher import Publisher
 from mesh.receiver.shards import ShardStore, fence_of, token_of
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mesh.connect.contract import Batch, Source
+    from mesh.receiver.opened import Opened
     from mesh.receiver.positions import Position, PositionStore
     from mesh.receiver.replaying import Replayed
     from pyspark_nats.decode import DecodeResult
@@ -84,7 +85,7 @@ class _SourceInstance(DoorInstance):
     _reason: str | None = None
 
     def _opened(self) -> tuple[Opened, Context]:
-        opened = Opened.of_group(self.group)
+        opened = self.opened
         values = opened.values(self.environment, secrets=self._secrets)
         self._endpoint = endpoint_of(values)
         context = Context(
@@ -105,7 +106,7 @@ class _SourceInstance(DoorInstance):
 
     async def _replay(self, replayed: Replayed) -> str | None:
         """Map a payload that could not be read, and store its events."""
-        found = _decoded(Opened.of_group(self.group), [replayed.payload], [replayed.options])
+        found = _decoded(self.opened, [replayed.payload], [replayed.options])
         if found.errors:
             _, _, reason = found.errors[0]
             return str(reason)
