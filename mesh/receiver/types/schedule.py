@@ -24,7 +24,7 @@ class Schedule:
 
     @property
     def is_due(self) -> bool:
-        """Whether a look may begin or go on."""
+        """Whether a look may begin or continue."""
         return self._due_ms is not None and self._clock.wall_ms() >= self._due_ms
 
     def end_look(self) -> None:
