@@ -143,7 +143,7 @@ SPECS: Final = (
             Option("endpoint", Kind.URL, doc="Address of another service than AWS."),
             Option("content.type", doc="By default that of the mapper."),
             Option("storage.class", default="standard", doc="Storage class."),
-            *ignored("versioning.enabled", "node.id"),
+            *ignored("versioning.enabled", "node.id", "bucket.acl", "credential.provider.class"),
             *SINK,
         ),
         "mesh.receiver.types.s3_sink:S3Sink",

@@ -22,12 +22,14 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
-from mesh.connect.contract import Access
+from mesh.connect.contract import Access, Context, UnavailableError
 from mesh.errors import MeshError
 from mesh.jetstream.server import free_port
 from mesh.receiver.access import access_of, check_egress
+from mesh.receiver.types.mqtt import MqttSink
 from mesh.settings import ReceiverSettings
 from mesh.testing.connectors import staged
+from tests.support.mosquitto import broker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +46,19 @@ from S select n insert into T;
 OUT = """@App:name('Out')
 define stream S (n int);
 @sink(type='http', publisher.url='{}', ref='door', @map(type='json')) define stream T (n int);
+from S select n insert into T;
+"""
+HEAR = """@App:name('Hear')
+@source(type='websocket', url='URL', ref='door', @map(type='json'))
+define stream S (n int);
+define stream T (n int);
+from S select n insert into T;
+"""
+MQTT = """@App:name('{app}')
+@source(type='mqtt', url='{url}', topic='t', ref='door', @map(type='json'))
+define stream S (n int);
+@sink(type='mqtt', url='{url}', topic='t', ref='door', @map(type='json', envelope='none'))
+define stream T (n int);
 from S select n insert into T;
 """
 LISTEN = """@App:name('Listen')
@@ -170,7 +185,18 @@ def test_browsers_listen_over_tls(nats_server: NatsServer, files: dict[str, str]
             "SINK", f"type='websocket-server', host='127.0.0.1', port='{port}', tls.enabled='true'"
         ).replace("Listen", "ListenTo")
         async with staged(nats_server.url, ws, references={"door": door}) as stage:
-            await stage.until_running(stage.start("sink-T"))
+            sending = await stage.until_running(stage.start("sink-T"))
+            assert sending.error is None
+            own = {"door": {"tls.ca": files["cert"]}}
+            source = HEAR.replace("URL", f"wss://127.0.0.1:{port}")
+            async with staged(nats_server.url, source, references=own) as hearing:
+                await hearing.until_running(hearing.start("receiver-S"))
+                await stage.publish("T", {"n": 7})
+
+                async def heard() -> Any:
+                    return await hearing.events("S")
+
+                assert await hearing.until("the event", heard) == [{"n": 7}]
             connected = websockets.asyncio.client.connect(
                 f"wss://127.0.0.1:{port}", ssl=known, proxy=None
             )
@@ -179,6 +205,38 @@ def test_browsers_listen_over_tls(nats_server: NatsServer, files: dict[str, str]
                 assert await other.recv() == '{"n":1}'
 
     asyncio.run(scene())
+
+
+@pytest.mark.nats
+def test_a_broker_asks_for_the_certificate_of_a_client(
+    nats_server: NatsServer, files: dict[str, str], tmp_path: Path
+) -> None:
+    doors = {
+        "Pem": {"tls.ca": files["cert"], "tls.cert": files["cert"], "tls.key": files["key"]},
+        "Store": {
+            "truststore.file": files["store"], "truststore.password": "pw",
+            "keystore.file": files["store"], "keystore.password": "pw",
+        },
+    }  # fmt: skip
+
+    async def scene(name: str, url: str) -> None:
+        text = MQTT.format(app=name, url=url)
+        async with staged(nats_server.url, text, references={"door": doors[name]}) as stage:
+            await stage.until_running(stage.start("receiver-S"))
+            stage.start("sink-T")
+            await stage.publish("T", {"n": 1})
+
+            async def arrived() -> Any:
+                return await stage.events("S")
+
+            assert await stage.until("the event", arrived) == [{"n": 1}]
+
+    with broker(tmp_path, files) as url:
+        for name in doors:
+            asyncio.run(scene(name, url))
+        bare = Context("a", "s", {"url": url, "tls.ca": files["cert"]})
+        with pytest.raises(UnavailableError):
+            asyncio.run(MqttSink().open(bare, None))
 
 
 @pytest.mark.nats
