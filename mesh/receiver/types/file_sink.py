@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from mesh.clock import SystemClock
-from mesh.connect.contract import UnavailableError
+from mesh.connect.contract import UnavailableError, payloads_of
 from mesh.connect.files import sink_objection
 from mesh.errors import MeshError
 from mesh.receiver.access import first_root, path_of
@@ -117,7 +117,7 @@ class OneFile:
         """Append and fsync; nothing stays of a write that fails.  Raises ``OSError``."""
         if self._is_full():
             self._roll()
-        data = b"".join(record.payload + self._end for record in records)
+        data = b"".join(payload + self._end for payload in payloads_of(records))
         view, at = memoryview(data), self._length
         try:
             while view:
