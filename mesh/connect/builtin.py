@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from mesh.connect import files
 from mesh.connect.files import MODES
 from mesh.connect.parts import SINK, SOURCE, TLS
 from mesh.connect.parts import file as _file
 from mesh.connect.parts import ignored as _ignored
 from mesh.connect.parts import secret as _secret
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _COMMON: Final = SOURCE
 _SINK: Final = SINK
@@ -162,6 +166,7 @@ _FILE_SOURCE: Final = Spec(
     Guarantee.EXACTLY_ONCE,
     "Files grow at their end only; those that are read as a whole are moved in.",
     ("file.path", "file.name", "eof", "sequence.number", "content.length"),
+    objection=files.objection,
 )  # fmt: skip
 _FILE_SINK: Final = Spec(
     "file",
@@ -183,7 +188,22 @@ _FILE_SINK: Final = Spec(
     "mesh.receiver.types.file_sink:FileSink",
     Guarantee.EXACTLY_ONCE,
     "Nothing else writes the file.",
+    objection=files.sink_objection,
 )  # fmt: skip
+#: Options of NATS Streaming, which is no more.
+_STREAMING: Final = (
+    "cluster.id", "streaming.cluster.id", "server.id", "durable.name", "subscription.sequence",
+    "ack.wait",
+)  # fmt: skip
+
+
+def _nats_objection(given: Mapping[str, str]) -> str | None:
+    named = next((name for name in _STREAMING if name in given), None)
+    if named is None:
+        return None
+    return f"{named} is of NATS Streaming, which has ended; a stream of JetStream keeps messages"
+
+
 _NATS_SINK: Final = Spec(
     "nats",
     Role.SINK,
@@ -205,6 +225,7 @@ _NATS_SINK: Final = Spec(
     "mesh.receiver.types.nats_sink:NatsSink",
     Guarantee.AT_LEAST_ONCE_WITH_KEY,
     "Exactly once within the duplicate window of the stream that stores the subject.",
+    objection=_nats_objection,
 )
 _NATS_SOURCE: Final = Spec(
     "nats",
@@ -232,6 +253,7 @@ _NATS_SOURCE: Final = Spec(
     Guarantee.EXACTLY_ONCE,
     "With stream; core subjects: at most once, since NATS does not keep their messages.",
     ("*",),
+    objection=_nats_objection,
 )
 
 _SINK_ID: Final = Option("sink.id", is_required=True, doc="Joins calls and their answers.")
@@ -264,6 +286,14 @@ _HTTP_SERVICE_RESPONSE: Final = Spec(
     Guarantee.AT_MOST_ONCE,
     "A late answer is recorded in the error stream.",
 )
+
+
+def _call_objection(given: Mapping[str, str]) -> str | None:
+    is_on = given.get("downloading.enabled", "").strip().lower() == "true"
+    is_missing = is_on and not given.get("download.path")
+    return "downloading.enabled needs download.path" if is_missing else None
+
+
 _HTTP_CALL: Final = replace(
     _HTTP_SINK,
     name="http-call",
@@ -277,6 +307,7 @@ _HTTP_CALL: Final = replace(
         *_ignored("blocking.io"),
     ),
     implementation="mesh.receiver.types.http_call:HttpCall",
+    objection=_call_objection,
 )  # fmt: skip
 _HTTP_CALL_RESPONSE: Final = Spec(
     "http-call-response",

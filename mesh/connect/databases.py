@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.connect.parts import SINK, SOURCE, ignored, required, secret
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _DOC: Final = "jdbc:postgresql://host/name, jdbc:mysql://host/name or jdbc:sqlite:file."
 _LOGIN: Final = (Option("username", doc="User of the login."), secret("password", "Password."))
+
+
+def _cdc_objection(given: Mapping[str, str]) -> str | None:
+    is_polling = given.get("mode", "listening").lower() == "polling"
+    if is_polling and not given.get("polling.column"):
+        return "mode='polling' needs polling.column"
+    url = given.get("url", "")
+    if not is_polling and url.startswith("jdbc:") and not url.startswith("jdbc:postgresql:"):
+        return "mode='listening' is for PostgreSQL; write mode='polling' and polling.column"
+    return None
+
 
 SPECS: Final = (
     Spec(
@@ -63,6 +77,7 @@ SPECS: Final = (
         "Polling misses deletes, and without wait.on.missed.record rows that become visible after "
         "one with a larger value.",
         ("operation",),
+        objection=_cdc_objection,
         extra="rdbms",
         library="sqlalchemy",
     ),

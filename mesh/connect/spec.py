@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 class Role(StrEnum):
@@ -182,6 +182,9 @@ class Spec:
     extra: str = ""
     #: Module of that client library; empty for none.
     library: str = ""
+    #: From options as they are written, by name in small letters, to the reason why they don't go
+    #: together; None if they do.
+    objection: Callable[[Mapping[str, str]], str | None] | None = None
 
     def is_installed(self) -> bool:
         """Whether the client library is installed here; it is not imported."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from mesh.connect import registry
-from mesh.connect.files import objection, sink_objection
 from mesh.connect.spec import PROPERTY, Role, Spec
 from mesh.errors import MeshError, not_supported
 from mesh.functions.patterns import compiled
@@ -176,6 +175,10 @@ def check_door(door: Door, stream: StreamSchema) -> None:
     """
     attributes = stream.names
     spec = _spec(door.role, door.type, door.position)
+    if spec.objection is not None and not door.ref:
+        for own in door.destinations or ({},):
+            given = {name.lower(): text for name, text in {**door.options, **own}.items()}
+            _refuse(spec, spec.objection(given), door.position)
     mapper = Role.SOURCE_MAPPER if door.role is Role.SOURCE else Role.SINK_MAPPER
     map_spec = _spec(mapper, door.map.type, door.position)
     if door.strategy:
@@ -206,9 +209,7 @@ def check_door(door: Door, stream: StreamSchema) -> None:
             _check_either(spec, door.options, ("stream", "destination"), door.position, most=2)
     if spec.name == "file" and spec.role is Role.SOURCE and not door.ref:
         _check_either(spec, door.options, ("file.uri", "dir.uri"), door.position)
-        _check_file(spec, door.options, door.position)
-    if spec.name == "file" and spec.role is Role.SINK:
-        _refuse(spec, sink_objection(door.options), door.position)
+        _check_patterns(spec, door.options, door.position)
 
 
 def make_mapper(door: Door, stream: StreamSchema) -> Any:
@@ -313,8 +314,8 @@ def _check_properties(spec: Spec, door: Door) -> None:
             )
 
 
-def _check_file(spec: Spec, given: Mapping[str, str], position: Position) -> None:
-    reason = objection(given)
+def _check_patterns(spec: Spec, given: Mapping[str, str], position: Position) -> None:
+    reason = None
     try:
         for name in ("begin.regex", "end.regex"):
             compiled(given.get(name) or "")

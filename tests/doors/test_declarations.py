@@ -121,6 +121,29 @@ def test_a_secret_is_not_in_a_message() -> None:
 
 
 @pytest.mark.parametrize(
+    ("door", "why"),
+    [
+        ("source(type='nats', destination='d', cluster.id='c'", "NATS Streaming, which has ended"),
+        ("source(type='cdc', url='jdbc:mysql://h/d', table.name='t', operation='insert'",
+         "'listening' is for PostgreSQL"),
+        ("source(type='cdc', url='jdbc:mysql://h/d', table.name='t', mode='polling'",
+         "needs polling.column"),
+        ("sink(type='http-call', sink.id='s', publisher.url='http://h', downloading.enabled='TRUE'",
+         "needs download.path"),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_go_together_are_refused(door: str, why: str) -> None:
+    text = f"""@App:name('P')
+    @{door}, @map(type='keyvalue'))
+    define stream S (n int);
+    define stream T (n int);
+    from S select n insert into T;"""
+    with pytest.raises(MeshError, match=why) as raised:
+        plan(text)
+    assert raised.value.position is not None
+
+
+@pytest.mark.parametrize(
     ("door", "path", "why"),
     [
         ("type='kafka', bootstrap.servers='h', topic.list='t', group.id='g'", "trp:offSet", ""),

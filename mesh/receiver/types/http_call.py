@@ -43,12 +43,6 @@ class HttpCall(HttpSink):
 
     async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
         """Prepare a client."""
-        if context.options.get("downloading.enabled") and not context.options.get("download.path"):
-            raise MeshError(
-                "MESH-C131",
-                "sink http-call can't be opened: downloading.enabled without download.path",
-                hint="Write the path of the file that gets the answer's body.",
-            )
         await super().open(context, state)
         self._mesh, self._app = context.client, context.app
 
