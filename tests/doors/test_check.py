@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from mesh.cli.commands import app
-from mesh.jetstream.server import free_port
-from mesh.manager.door_checks import addresses_of
+from mesh.manager import door_checks
+from mesh.model.cluster import DoorStatus, InstanceState, InstanceStatus
 from tests.support.agents import look
 from tests.support.api import OPEN, FakeService, served
 
@@ -74,12 +75,39 @@ define stream S (k string, n int);
 define stream T (k string, n int);
 from S select k, n insert into T;
 """
-HTTP_RUNNING = """@App:name('Served')
-@source(type='http', receiver.url='http://127.0.0.1:{port}/in', @map(type='json'))
+SERVED = """@App:name('Served')
+@source(type='http', receiver.url='http://127.0.0.1:8280/in', @map(type='json'))
 define stream S (k string, n int);
 define stream T (k string, n int);
 from S select k, n insert into T;
 """
+
+
+@pytest.mark.parametrize(
+    ("app_name", "state", "is_problem"),
+    [
+        ("Served", InstanceState.RUNNING, False),
+        ("Served", InstanceState.RETRYING, True),
+        ("Other", InstanceState.RUNNING, True),
+    ],
+)
+def test_an_address_that_the_app_itself_serves_is_no_problem(
+    monkeypatch: pytest.MonkeyPatch, app_name: str, state: InstanceState, is_problem: bool
+) -> None:
+    url = "http://127.0.0.1:8280/in"
+    own = DoorStatus("source http", state, url)
+    status = InstanceStatus("i", app_name, "w2", 1, InstanceState.RUNNING, 0, doors=(own,))
+    found = {"statuses": [SimpleNamespace(value=status)], "assignments": [], "nodes": []}
+    problem = "a source can't listen on 127.0.0.1:8280 [MESH-C133]: Address already in use."
+
+    async def ask(*_: Any) -> list[dict[str, Any]]:
+        return [{"worker": "w2", "number": 0, "endpoint": url, "problem": problem}]
+
+    monkeypatch.setattr(door_checks, "_ask", ask)
+    snapshot: Any = SimpleNamespace(**found)
+    client: Any = None
+    (result,) = asyncio.run(door_checks.check(client, SERVED, snapshot))
+    assert result["problem"] == (problem if is_problem else "")
 
 
 @pytest.mark.extended
@@ -106,16 +134,6 @@ def test_workers_open_what_they_would_run(cluster: Cluster, tmp_path: Path) -> N
         assert not found[1]["problem"]
         assert "is not open to connectors" in found[2]["problem"]
         assert (tmp_path / "out.csv").read_text() == "kept\n"
-        # The address of a source that runs is not a problem of the app that has it.
-        http = HTTP_RUNNING.format(port=free_port())
-        await eye.service.deploy(http, by="test")
-
-        await eye.until(
-            "the source is open", lambda: addresses_of("Served", eye.view.snapshot()), 40
-        )
-        assert [one["problem"] for one in await eye.service.check(http)] == [""]
-        (other,) = await eye.service.check(http.replace("Served", "Other"))
-        assert "Address already in use" in other["problem"]
         # A worker that is there no more says nothing.
         cluster.signal("w1", signal.SIGKILL)
         cluster.processes["w1"].wait()
