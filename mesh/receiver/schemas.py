@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import httpx
-
 from mesh.connect.contract import UnavailableError
 from mesh.plan.doors import make_mapper
 from mesh.receiver.access import check_url
@@ -39,6 +37,9 @@ async def with_schema(opened: Opened, access: Access) -> Opened:
 
 
 async def _schema(url: str) -> str:
+    # Few hosts need it for this.
+    import httpx
+
     try:
         # The environment of the worker is not the app's.
         async with httpx.AsyncClient(timeout=_CALL_S, trust_env=False) as client:
