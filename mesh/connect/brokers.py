@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.connect.parts import SINK, SOURCE, TLS_CA, ignored, required, secret, switch
+from mesh.connect.parts import SINK, SOURCE, TLS, ignored, required, secret, switch
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 _SERVERS: Final = required("bootstrap.servers", "host:port of brokers, comma-separated.")
@@ -16,6 +16,7 @@ _KAFKA_MORE: Final = Option(
 )
 _BINARY: Final = Option("is.binary.message", is_ignored=True, doc="The mapper decides.")
 
+_TLS_ENABLED: Final = switch("tls.enabled", "false", "TLS also for an address amqp://.")
 _URI: Final = Option(
     "uri", is_required=True, is_secret=True, doc="amqp://user:password@host:5672/virtual-host."
 )
@@ -55,9 +56,9 @@ _MQTT: Final = (
     Option("client.id", doc="Name of the client; by default one of the app and the stream."),
     Option("username", doc="User name."),
     secret("password", "Password."),
-    Option("keep.alive", Kind.DURATION, "60 sec", doc="Interval of signs of life."),
-    Option("connection.timeout", Kind.DURATION, "30 sec", doc="Time limit of calls."),
-    TLS_CA,
+    Option("keep.alive", Kind.SECONDS, "60 sec", doc="Interval of signs of life."),
+    Option("connection.timeout", Kind.SECONDS, "30 sec", doc="Time limit of calls."),
+    *TLS,
 )
 
 SPECS: Final = (
@@ -138,8 +139,9 @@ SPECS: Final = (
             switch("queue.durable.enabled", "false", "It outlives the server's restart."),
             switch("queue.exclusive.enabled", "false", "It ends with the connection."),
             switch("queue.autodelete.enabled", "false", "It ends with its last reader."),
-            TLS_CA,
-            *ignored("auto.ack", "consumer.threadpool.size"),
+            _TLS_ENABLED,
+            *TLS,
+            *ignored("auto.ack", "consumer.threadpool.size", "heartbeat"),
             *SOURCE,
         ),
         "mesh.receiver.types.rabbitmq_source:RabbitSource",
@@ -164,7 +166,13 @@ SPECS: Final = (
             Option("reply.to", doc="Queue for answers."),
             Option("expiration", Kind.DURATION, doc="Lifetime of a message."),
             Option("content.type", doc="By default that of the mapper."),
-            TLS_CA,
+            Option("content.encoding", is_dynamic=True, doc="Encoding of the content."),
+            Option("user.id", is_dynamic=True, doc="User; the server compares it with the login."),
+            Option("app.id", is_dynamic=True, doc="Name of the sending application."),
+            Option("timestamp", is_dynamic=True, doc="Milliseconds since 1970."),
+            _TLS_ENABLED,
+            *TLS,
+            *ignored("heartbeat"),
             *SINK,
         ),
         "mesh.receiver.types.rabbitmq_sink:RabbitSink",

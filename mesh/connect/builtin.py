@@ -3,52 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from mesh.connect import files
 from mesh.connect.files import MODES
-from mesh.connect.parts import SINK, SOURCE
+from mesh.connect.parts import SINK, SOURCE, TLS
+from mesh.connect.parts import file as _file
 from mesh.connect.parts import ignored as _ignored
 from mesh.connect.parts import secret as _secret
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _COMMON: Final = SOURCE
 _SINK: Final = SINK
 
 
-def _file(name: str, doc: str) -> Option:
-    return Option(name, is_file=True, doc=doc)
-
-
-_TLS: Final = (
-    _file("tls.ca", "PEM file of the authority."),
-    _file("tls.cert", "PEM file of the own certificate."),
-    _file("tls.key", "PEM file of its key."),
-    Option(
-        "tls.store",
-        is_file=True,
-        aliases=("keystore.file", "https.keystore.file"),
-        doc="PKCS#12 file with certificate, key and authorities.",
-    ),
-    Option(
-        "tls.store.password",
-        is_secret=True,
-        aliases=("keystore.password", "https.keystore.password"),
-        doc="Password of tls.store.",
-    ),
-    Option(
-        "tls.truststore",
-        is_file=True,
-        aliases=("truststore.file", "https.truststore.file"),
-        doc="PKCS#12 file with authorities.",
-    ),
-    Option(
-        "tls.truststore.password",
-        is_secret=True,
-        aliases=("truststore.password", "https.truststore.password"),
-        doc="Password of tls.truststore.",
-    ),
-    *_ignored("tls.store.type", "client.verify"),
-)
 _NATS_LOGIN: Final = (
     Option("auth.type", choices=("user", "token", "tls"), doc="Kind of login."),
     _secret("username", "User name."),
@@ -56,7 +27,7 @@ _NATS_LOGIN: Final = (
     _secret("token", "Token."),
     _file("creds", "Credentials file."),
     _file("nkey", "File with the seed of an NKey."),
-    *_TLS,
+    *TLS,
 )
 
 
@@ -79,7 +50,11 @@ _HTTP_SOURCE: Final = Spec(
             choices=("require", "optional"),
             doc="With https: clients show a certificate of tls.ca.",
         ),
-        *_TLS,
+        *TLS,
+        Option(
+            "allow.origin",
+            doc="Origins whose pages may post, comma-separated, * for all; none by default.",
+        ),
         Option(
             "max.body", Kind.SIZE, "1 MB", doc="Largest body, unpacked; larger ones: 413."
         ),
@@ -137,8 +112,9 @@ _HTTP_SINK: Final = Spec(
             doc="Requests at a time; more than 1 gives up the order of events.",
         ),
         Option("ssl.verification.disabled", Kind.SWITCH, "false", doc="Accept any certificate."),
-        Option("hostname.verification.enabled", Kind.SWITCH, "true", is_ignored=True),
-        *_TLS,
+        Option("hostname.verification.enabled", Kind.SWITCH, "true",
+               doc="False accepts a certificate of another host."),
+        *TLS,
         *_ignored(
             "chunk.disabled", "ssl.protocol", "ssl.configuration", "ssl.configurations",
             "client.bootstrap.configuration", "client.bootstrap.configurations",
@@ -158,8 +134,8 @@ _FILE_SOURCE: Final = Spec(
     Role.SOURCE,
     "Reads files by line, match or as a whole, and follows them.",
     (
-        Option("file.uri", doc="Path of a file; this or dir.uri."),
-        Option("dir.uri", doc="Path of a directory; its files are read by name."),
+        Option("file.uri", doc="Path of a file, or ftp://host/path; this or dir.uri."),
+        Option("dir.uri", doc="The same of a directory; its files are read by name."),
         Option("file.name.pattern", doc="Regular expression of the names in dir.uri."),
         Option("mode", default="line", choices=MODES,
                doc="Payloads: lines, matches, whole files, or parts of buffer.size bytes."),
@@ -176,8 +152,13 @@ _FILE_SOURCE: Final = Spec(
         Option("header.line.count", Kind.NUMBER, "1", doc="Number of those lines."),
         Option("file.polling.interval", Kind.DURATION, "1000", doc="Interval of a look.",
                aliases=("dir.polling.interval",)),
+        Option("cron.expression", doc="Times of looks instead, in UTC, with tailing='false'."),
+        Option("username", doc="Login of an FTP server; anonymous by default."),
+        _secret("password", "Its password; also in the URI."),
+        *TLS,
         *_ignored(
-            "timeout", "file.read.wait.timeout", "action.after.failure", "move.after.failure"
+            "timeout", "file.read.wait.timeout", "action.after.failure", "move.after.failure",
+            "file.system.options",
         ),
         *_COMMON,
     ),
@@ -185,21 +166,44 @@ _FILE_SOURCE: Final = Spec(
     Guarantee.EXACTLY_ONCE,
     "Files grow at their end only; those that are read as a whole are moved in.",
     ("file.path", "file.name", "eof", "sequence.number", "content.length"),
+    objection=files.objection,
 )  # fmt: skip
 _FILE_SINK: Final = Spec(
     "file",
     Role.SINK,
     "Appends each payload to a file.",
     (
-        Option("file.uri", is_required=True, doc="Path of the file."),
-        Option("append", Kind.SWITCH, "true", doc="False empties the file at the first start."),
+        Option(
+            "file.uri", is_required=True, is_dynamic=True,
+            doc="Path of the file. One with {{attribute}} has a journal beside it, .mesh-*.",
+        ),
+        Option("append", Kind.SWITCH, "true",
+               doc="False empties the file at the first start; with {{attribute}}, each payload "
+               "replaces it."),
+        Option("roll.size", Kind.SIZE, doc="A file of this size is renamed: out-000001.txt."),
+        Option("roll.interval", Kind.DURATION, doc="So is one whose first payload is as old."),
         Option("add.line.separator", Kind.SWITCH, "true", doc="End each payload with a newline."),
         *_SINK,
     ),
     "mesh.receiver.types.file_sink:FileSink",
     Guarantee.EXACTLY_ONCE,
     "Nothing else writes the file.",
-)
+    objection=files.sink_objection,
+)  # fmt: skip
+#: Options of NATS Streaming, which is no more.
+_STREAMING: Final = (
+    "cluster.id", "streaming.cluster.id", "server.id", "durable.name", "subscription.sequence",
+    "ack.wait",
+)  # fmt: skip
+
+
+def _nats_objection(given: Mapping[str, str]) -> str | None:
+    named = next((name for name in _STREAMING if name in given), None)
+    if named is None:
+        return None
+    return f"{named} is of NATS Streaming, which has ended; a stream of JetStream keeps messages"
+
+
 _NATS_SINK: Final = Spec(
     "nats",
     Role.SINK,
@@ -221,6 +225,7 @@ _NATS_SINK: Final = Spec(
     "mesh.receiver.types.nats_sink:NatsSink",
     Guarantee.AT_LEAST_ONCE_WITH_KEY,
     "Exactly once within the duplicate window of the stream that stores the subject.",
+    objection=_nats_objection,
 )
 _NATS_SOURCE: Final = Spec(
     "nats",
@@ -248,6 +253,7 @@ _NATS_SOURCE: Final = Spec(
     Guarantee.EXACTLY_ONCE,
     "With stream; core subjects: at most once, since NATS does not keep their messages.",
     ("*",),
+    objection=_nats_objection,
 )
 
 _SINK_ID: Final = Option("sink.id", is_required=True, doc="Joins calls and their answers.")
@@ -280,13 +286,29 @@ _HTTP_SERVICE_RESPONSE: Final = Spec(
     Guarantee.AT_MOST_ONCE,
     "A late answer is recorded in the error stream.",
 )
+
+
+def _call_objection(given: Mapping[str, str]) -> str | None:
+    is_on = given.get("downloading.enabled", "").strip().lower() == "true"
+    is_missing = is_on and not given.get("download.path")
+    return "downloading.enabled needs download.path" if is_missing else None
+
+
 _HTTP_CALL: Final = replace(
     _HTTP_SINK,
     name="http-call",
     doc="Sends each payload in a request; the source http-call-response gets the answer.",
-    options=(_SINK_ID, *_HTTP_SINK.options, *_ignored("blocking.io")),
+    options=(
+        _SINK_ID,
+        Option("downloading.enabled", Kind.SWITCH, "false",
+               doc="Write the body of an answer 2xx to a file; the payload is then its path."),
+        Option("download.path", is_dynamic=True, doc="Path of that file."),
+        *_HTTP_SINK.options,
+        *_ignored("blocking.io"),
+    ),
     implementation="mesh.receiver.types.http_call:HttpCall",
-)
+    objection=_call_objection,
+)  # fmt: skip
 _HTTP_CALL_RESPONSE: Final = Spec(
     "http-call-response",
     Role.SOURCE,

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.connect.parts import SINK, SOURCE, ignored, required, secret
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _DOC: Final = "jdbc:postgresql://host/name, jdbc:mysql://host/name or jdbc:sqlite:file."
 _LOGIN: Final = (Option("username", doc="User of the login."), secret("password", "Password."))
+
+
+def _cdc_objection(given: Mapping[str, str]) -> str | None:
+    is_polling = given.get("mode", "listening").lower() == "polling"
+    if is_polling and not given.get("polling.column"):
+        return "mode='polling' needs polling.column"
+    url = given.get("url", "")
+    if not is_polling and url.startswith("jdbc:") and not url.startswith("jdbc:postgresql:"):
+        return "mode='listening' is for PostgreSQL; write mode='polling' and polling.column"
+    return None
+
 
 SPECS: Final = (
     Spec(
@@ -45,17 +59,25 @@ SPECS: Final = (
                 doc="listening: PostgreSQL's logical replication. polling: any database.",
             ),
             Option("polling.column", doc="Column whose values grow, for polling."),
-            Option("polling.interval", Kind.DURATION, "1 sec", doc="Interval of a look."),
+            Option("polling.interval", Kind.SECONDS, "1", doc="Interval of a look."),
+            Option("cron.expression", doc="Times of looks instead, in UTC, for polling."),
+            Option("wait.on.missed.record", Kind.SWITCH, "false",
+                   doc="Whole numbers of polling.column have no gaps: wait for those that are "
+                   "missing."),
+            Option("missed.record.waiting.timeout", Kind.NUMBER, "-1",
+                   doc="Seconds of the longest wait for one; -1: without an end."),
             *ignored(
-                "jdbc.driver.name", "pool.properties", "connector.properties",
+                "jdbc.driver.name", "datasource.name", "pool.properties", "connector.properties",
                 "database.server.id", "database.server.name", "plugin.name",
             ),
             *SOURCE,
         ),
         "mesh.receiver.types.cdc_source:CdcSource",
         Guarantee.EXACTLY_ONCE,
-        "Polling misses rows that become visible after one with a larger value, and deletes.",
+        "Polling misses deletes, and without wait.on.missed.record rows that become visible after "
+        "one with a larger value.",
         ("operation",),
+        objection=_cdc_objection,
         extra="rdbms",
         library="sqlalchemy",
     ),

@@ -14,7 +14,11 @@ _FAIL: Final = Option(
 )
 _GROUPING: Final = Option("event.grouping.enabled", Kind.SWITCH, "false", is_ignored=True)
 _DELIMITER: Final = Option("delimiter", default=",", doc="Between values; \\t is a tab.")
-_AVRO: Final = Option("schema.def", doc="Schema of the record; made of the stream by default.")
+_AVRO: Final = (
+    Option("schema.def", doc="Schema of the record; made of the stream by default."),
+    Option("schema.registry", Kind.URL, doc="Registry that has the schema instead."),
+    Option("schema.id", Kind.NUMBER, doc="Number of the schema."),
+)
 _PROTO: Final = (
     Option("proto", doc="Text of a definition; made of the stream by default: fields 1 to n."),
     Option("message", doc="Name of the message in it."),
@@ -50,7 +54,8 @@ SPECS: Final = (
         "Values in the order of the attributes, one event a line.",
         _DELIMITER,
         Option("header", Kind.SWITCH, "false", aliases=("header.present",),
-               doc="Skip the first line of each payload."),
+               doc="The first line of each payload has names; without @attributes values go by "
+               "them if each attribute is one of them, else by place."),
         Option("fail.on.unknown.attribute", Kind.SWITCH, "true", is_ignored=True),
         _GROUPING,
     ),
@@ -71,13 +76,17 @@ SPECS: Final = (
         "Elements by attribute name in <events><event>.",
         Option("enclosing.element", doc="Path of the element whose children are events."),
         Option("namespaces", doc="prefix=uri, comma-separated."),
+        Option("enclosing.element.as.event", Kind.SWITCH, "false",
+               doc="Each enclosing element is an event itself."),
+        Option("extract.leaf.node.data", Kind.SWITCH, "false",
+               doc="Without @attributes: also elements inside of an event's elements."),
         Option("enable.streaming.xml.content", Kind.SWITCH, "false", is_ignored=True),
     ),
     _source("msgpack", "MessagePack maps by attribute name, alone or in an array."),
     _source(
         "avro",
         "Avro records by attribute name, or by paths.",
-        _AVRO,
+        *_AVRO,
         Option("use.avro.deserializer", Kind.SWITCH, "false",
                doc="Payloads begin with byte 0 and the number of a schema."),
         extra="avro",
@@ -103,6 +112,7 @@ SPECS: Final = (
         _GROUPING,
     ),
     _sink("text", 'Lines such as a:"x",', _LINE, _GROUPING,
+          Option("delimiter", is_ignored=True, doc="Each payload has one event."),
           Option("mustache.enabled", Kind.SWITCH, "false", is_ignored=True)),
     _sink("keyvalue", "A map by attribute name, as JSON."),
     _sink(
@@ -115,10 +125,9 @@ SPECS: Final = (
     _sink(
         "avro",
         "Avro records by attribute name, or of a JSON template.",
-        _AVRO,
+        *_AVRO,
         Option("use.avro.serializer", Kind.SWITCH, "false",
                doc="Payloads begin with byte 0 and schema.id."),
-        Option("schema.id", Kind.NUMBER, doc="Number of the schema."),
         extra="avro",
     ),
     _sink("protobuf", "Messages by attribute name, or @payload(field='attribute').", *_PROTO,

@@ -25,7 +25,6 @@ ON_UNREADABLE: Final = Option(
 REF: Final = Option("ref", doc="Options from the node's own file; written ones take precedence.")
 SOURCE: Final = (ON_UNREADABLE, REF)
 SINK: Final = (ON_ERROR, REF)
-TLS_CA: Final = Option("tls.ca", is_file=True, doc="Path of the authority's PEM file.")
 
 
 def ignored(*names: str) -> tuple[Option, ...]:
@@ -46,3 +45,47 @@ def required(name: str, doc: str) -> Option:
 def switch(name: str, default: str, doc: str) -> Option:
     """True or false."""
     return Option(name, Kind.SWITCH, default, doc=doc)
+
+
+def file(name: str, doc: str) -> Option:
+    """A path of the node."""
+    return Option(name, is_file=True, doc=doc)
+
+
+#: Of every connector that may use TLS, with the names of the original's.
+TLS: Final = (
+    file("tls.ca", "PEM file of the authority."),
+    file("tls.cert", "PEM file of the own certificate."),
+    file("tls.key", "PEM file of its key."),
+    Option(
+        "tls.store",
+        is_file=True,
+        aliases=("keystore.file", "https.keystore.file", "keystore.path", "tls.keystore.path"),
+        doc="PKCS#12 file with certificate, key and authorities.",
+    ),
+    Option(
+        "tls.store.password",
+        is_secret=True,
+        aliases=("keystore.password", "https.keystore.password", "tls.keystore.password"),
+        doc="Password of tls.store.",
+    ),
+    Option(
+        "tls.truststore",
+        is_file=True,
+        aliases=(
+            "truststore.file", "https.truststore.file", "truststore.path", "tls.truststore.path",
+        ),
+        doc="PKCS#12 file with authorities.",
+    ),
+    Option(
+        "tls.truststore.password",
+        is_secret=True,
+        aliases=("truststore.password", "https.truststore.password"),
+        doc="Password of tls.truststore.",
+    ),
+    *ignored(
+        "tls.store.type", "client.verify", "keystore.algorithm", "truststore.algorithm",
+        "tls.keystore.type", "tls.keystore.algorithm", "tls.truststore.type",
+        "tls.truststore.algorithm", "tls.version",
+    ),
+)  # fmt: skip

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 class Role(StrEnum):
@@ -41,6 +41,8 @@ class Kind(StrEnum):
     SWITCH = "true or false"
     #: Milliseconds, or a number with a unit: ``10 sec``.
     DURATION = "duration"
+    #: Seconds, or a number with a unit.
+    SECONDS = "duration in seconds"
     #: Bytes, or a number with a unit: ``1 MB``.
     SIZE = "size"
     URL = "URL"
@@ -48,6 +50,8 @@ class Kind(StrEnum):
     PAIRS = "pairs"
 
 
+#: Begins the path of an attribute that is a transport property.
+PROPERTY: Final = "trp:"
 #: Milliseconds by the first letters of a unit of time, bytes by a unit of size.
 _UNITS_MS: Final = {
     "": 1, "ms": 1, "millisec": 1, "milliseconds": 1, "s": 1000, "sec": 1000, "second": 1000,
@@ -119,6 +123,9 @@ def value_of(kind: Kind, text: str) -> Any:
             return text.strip().lower() == "true"
         case Kind.DURATION:
             return _quantity(text, _UNITS_MS, "is a time such as 500, '10 sec' or '2 min'")
+        case Kind.SECONDS:
+            units = {**_UNITS_MS, "": 1000}
+            return _quantity(text, units, "is a time such as 5, '500 ms' or '2 min'")
         case Kind.SIZE:
             return _quantity(text, _UNITS_BYTES, "is a size such as 65536, '64 KB' or '1 MB'")
         case Kind.URL:
@@ -175,6 +182,9 @@ class Spec:
     extra: str = ""
     #: Module of that client library; empty for none.
     library: str = ""
+    #: From options as they are written, by name in small letters, to the reason why they don't go
+    #: together; None if they do.
+    objection: Callable[[Mapping[str, str]], str | None] | None = None
 
     def is_installed(self) -> bool:
         """Whether the client library is installed here; it is not imported."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.connect.parts import SINK, SOURCE, TLS_CA, ignored, required, secret, switch
+from mesh.connect.parts import SINK, SOURCE, TLS, ignored, required, secret, switch
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 _ORIGIN: Final = Option(
@@ -22,9 +22,10 @@ SPECS: Final = (
                 "server.url",
                 Kind.URL,
                 "http://0.0.0.0:8280/{app}/{stream}",
-                doc="Address; another app can't have the same one.",
+                doc="Address, http or https; another app can't have the same one.",
             ),
             _ORIGIN,
+            *TLS,
             Option("kept.events", Kind.NUMBER, "1000",
                    doc="Events for listeners that come back with a Last-Event-ID."),
             *ignored("worker.count", "socket.idle.timeout", "trace.log.enabled"),
@@ -44,7 +45,9 @@ SPECS: Final = (
             Option("port", Kind.NUMBER, is_required=True, doc="Port to bind."),
             Option("sub.protocol", doc="Subprotocols, comma-separated."),
             _ORIGIN,
-            *ignored("idle.timeout", "tls.enabled"),
+            switch("tls.enabled", "false", "Serve wss with tls.cert or tls.store."),
+            *TLS,
+            *ignored("idle.timeout"),
             *SINK,
         ),
         "mesh.receiver.types.listeners:WebSocketServerSink",
@@ -60,7 +63,7 @@ SPECS: Final = (
             Option("url", Kind.URL, is_required=True, doc="ws://host/path or wss://host/path."),
             Option("sub.protocol", doc="Subprotocols, comma-separated."),
             Option("headers", Kind.PAIRS, is_secret=True, doc="Headers: 'name:value'."),
-            TLS_CA,
+            *TLS,
             *ignored("idle.timeout"),
             *SOURCE,
         ),
@@ -116,7 +119,7 @@ SPECS: Final = (
             Option("attachments", is_dynamic=True, doc="Files, comma-separated."),
             Option("content.type", default="text/plain", is_dynamic=True,
                    choices=("text/plain", "text/html"), doc="Kind of the text."),
-            TLS_CA,
+            *TLS,
             *ignored("connection.pool.size"),
             *SINK,
         ),
@@ -140,7 +143,8 @@ SPECS: Final = (
             Option("endpoint", Kind.URL, doc="Address of another service than AWS."),
             Option("content.type", doc="By default that of the mapper."),
             Option("storage.class", default="standard", doc="Storage class."),
-            *ignored("versioning.enabled", "node.id"),
+            *ignored("versioning.enabled", "node.id", "bucket.acl", "credential.provider",
+                     "credential.provider.class"),
             *SINK,
         ),
         "mesh.receiver.types.s3_sink:S3Sink",

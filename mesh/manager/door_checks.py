@@ -13,6 +13,7 @@ from nats.errors import Error as NatsError
 from mesh.connect.spec import Role
 from mesh.language.parser import parse
 from mesh.model import names
+from mesh.model.cluster import InstanceState
 from mesh.model.cluster import Role as NodeRole
 from mesh.plan.bind import bind
 from mesh.plan.build import plan
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from mesh.model.cluster import NodeRecord
     from mesh.plan.doors import Door
 
+#: In the problem of an address that can't be bound.
+_IN_USE: Final = "[MESH-C133]"
 #: Time for an answer: several checks may wait on one worker.
 _ANSWER_S: Final = 200.0
 
@@ -103,7 +106,23 @@ async def check(client: Client, text: str, snapshot: ClusterSnapshot) -> list[di
         *(_ask(client, worker, text, some) for worker, some in by_worker.items())
     )
     found = [one for some in answers for one in some]
+    served = addresses_of(bind(parse(text)).name, snapshot)
+    for result in found:
+        # Its own address is taken because it is open already.
+        if _IN_USE in result["problem"] and (result["worker"], result["endpoint"]) in served:
+            result["problem"] = ""
     return sorted(found, key=lambda one: int(one["number"]))
+
+
+def addresses_of(app: str, snapshot: ClusterSnapshot) -> set[tuple[str, str]]:
+    """Worker and address of each source and sink of an app that is open."""
+    own = (found.value for found in snapshot.statuses if found.value.app == app)
+    return {
+        (status.worker, door.endpoint)
+        for status in own
+        for door in status.doors
+        if door.state is InstanceState.RUNNING and door.endpoint
+    }
 
 
 async def _ask(client: Client, worker: str, text: str, some: list[Wanted]) -> list[dict[str, Any]]:

@@ -5,23 +5,26 @@ A payload that can't be read gives an error by its number and the event's index,
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mesh.mapping import sinks
 from mesh.mapping.avro import AvroSink, AvroSource
 from mesh.mapping.json_source import JsonPathSource, JsonSource, PlainSource
+from mesh.mapping.properties import PropertySource, split
 from mesh.mapping.protobuf import ProtobufSink, ProtobufSource, class_for
 from mesh.mapping.text_sources import CsvSource, KeyValueSource, TextSource
 from mesh.mapping.xml_source import XmlSource
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from mesh.mapping.contract import SinkMapper, SourceMapper
     from mesh.model.types import StreamSchema
 
-_BINARY: Final = {
+_PLAIN: Final = {
+    "passThrough": "application/json",
     "msgpack": "application/msgpack",
     "arrow": "application/vnd.apache.arrow.stream",
 }
@@ -47,19 +50,34 @@ def source_mapper(
         ValueError: the mapping is invalid, with the reason.
     """
     _refuse_objects(stream)
-    schema = stream.arrow
     missing = "error" if options.get("fail.on.missing.attribute", True) else "null"
     by_place = [name is None for name, _ in attributes]
     named = zip(stream.names, (text for _, text in attributes), strict=False)
     paths = dict(named) if any(by_place) else {n: text for n, text in attributes if n is not None}
     if attributes and set(paths) != set(stream.names):
         raise ValueError("@attributes does not name each attribute of the stream")
+    own, keys = split(paths)
+    if not keys:
+        return _payload_mapper(kind, options, own, stream, missing)
+    rest = replace(stream, attributes=tuple(a for a in stream.attributes if a.name in own))
+    inner = _payload_mapper(kind, options, own, rest, missing) if own else None
+    return PropertySource(stream.arrow, missing, keys, inner)
+
+
+def _payload_mapper(
+    kind: str,
+    options: Mapping[str, Any],
+    paths: Mapping[str, str],
+    stream: StreamSchema,
+    missing: str,
+) -> SourceMapper:
+    """The mapper of the attributes that are in payloads; ``paths`` is empty for the default."""
+    schema = stream.arrow
     match kind:
-        case "passThrough":
-            return PlainSource(schema, missing, "application/json")
-        case "msgpack" | "arrow":
-            return _without(attributes, PlainSource(schema, missing, _BINARY[kind]), kind)
-        case "json" if attributes:
+        case "passThrough" | "msgpack" | "arrow":
+            renamed = [path for name, path in paths.items() if path != name]
+            return _without(renamed, PlainSource(schema, missing, _PLAIN[kind]), kind)
+        case "json" if paths:
             return JsonPathSource(schema, missing, paths, options.get("enclosing.element") or "$")
         case "json":
             if (options.get("enclosing.element") or "$") == "$":
@@ -67,7 +85,7 @@ def source_mapper(
             own = {name: f"$['{name}']" for name in stream.names}
             return JsonPathSource(schema, missing, own, options["enclosing.element"])
         case "csv":
-            places = _places(paths, stream.names) if attributes else ()
+            places = _places(paths, stream.names) if paths else ()
             return CsvSource(
                 schema,
                 delimiter=options.get("delimiter") or ",",
@@ -87,11 +105,17 @@ def source_mapper(
             pairs = (one.partition("=") for one in (options.get("namespaces") or "").split(","))
             spaces = {name.strip(): uri.strip() for name, equals, uri in pairs if equals}
             enclosing = options.get("enclosing.element") or ""
-            return XmlSource(schema, missing, paths=paths, enclosing=enclosing, namespaces=spaces)
+            return XmlSource(
+                schema, missing, paths=paths, enclosing=enclosing, namespaces=spaces,
+                is_event=bool(options.get("enclosing.element.as.event")),
+                takes_leaves=bool(options.get("extract.leaf.node.data")),
+            )  # fmt: skip
         case "avro":
+            _check_registry(options)
             return AvroSource(
                 schema, missing, options.get("schema.def"), paths,
                 has_head=bool(options.get("use.avro.deserializer")),
+                number=options.get("schema.id"),
             )  # fmt: skip
         case "protobuf":
             made = class_for(options.get("proto"), options.get("message"), schema)
@@ -132,6 +156,7 @@ def sink_mapper(
         case "arrow":
             return _without(payload, sinks.arrow_sink(), kind)
         case "avro":
+            _check_registry(options)
             head = int(options.get("schema.id") or 0)
             return AvroSink(
                 stream.arrow, options.get("schema.def"), text,
@@ -144,7 +169,12 @@ def sink_mapper(
             raise ValueError(f'there is no sink mapper "{kind}"')
 
 
-def _without(pairs: Sequence[object], mapper: M, kind: str) -> M:
+def _check_registry(options: Mapping[str, Any]) -> None:
+    if options.get("schema.registry") and options.get("schema.id") is None:
+        raise ValueError("schema.registry needs schema.id")
+
+
+def _without(pairs: Collection[object], mapper: M, kind: str) -> M:
     if pairs:
         raise ValueError(f'mapper "{kind}" has no custom mapping')
     return mapper

@@ -112,8 +112,11 @@ class AvroSource:
         paths: Mapping[str, str],
         *,
         has_head: bool,
+        number: int | None = None,
     ) -> None:
+        """The mapping; payloads with a head have the schema ``number``, if it is given."""
         self._schema, self._missing, self._has_head = schema, missing, has_head
+        self._number = number
         self._avro = schema_of(definition, schema, "event")
         self._read = library("fastavro", "avro").schemaless_reader
         self._paths = [(name, parse(rooted(text))) for name, text in paths.items()]
@@ -133,6 +136,9 @@ class AvroSource:
         if self._has_head:
             if len(payload) < _HEAD_BYTES or payload[0] != 0:
                 return ["the payload does not begin with byte 0 and the number of a schema"]
+            found = int.from_bytes(payload[1:_HEAD_BYTES], "big")
+            if self._number not in (None, found):
+                return [f"the payload has schema {found}, and schema {self._number} is read"]
             start = _HEAD_BYTES
         data = io.BytesIO(payload)
         data.seek(start)

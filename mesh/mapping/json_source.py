@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.mapping.events import of_values
-from mesh.mapping.texts import value_of
 from pyspark_nats.arrow import kernels, rows_at
 from pyspark_nats.decode import decode_messages, json_text
 from pyspark_nats.decode.result import DecodeResult, assembled, part
@@ -154,7 +153,7 @@ def _enveloped(payloads: Sequence[bytes], data: Any) -> Any:
 
 
 class JsonPathSource:
-    """The custom mapping: a JSON path or a transport property for each attribute."""
+    """The custom mapping: a JSON path for each attribute."""
 
     def __init__(
         self, schema: pa.Schema, missing: str, paths: Mapping[str, str], enclosing: str
@@ -162,14 +161,9 @@ class JsonPathSource:
         self._schema, self._missing = schema, missing
         self._enclosing = parse(rooted(enclosing))
         self._paths: list[tuple[str, Path, bool]] = []
-        self._properties: list[tuple[str, str, Any]] = []
         for field in schema:
-            text = paths[field.name]
-            if text.startswith("trp:"):
-                self._properties.append((field.name, text[4:].lower(), field.type))
-            else:
-                is_text = pa.types.is_string(field.type)
-                self._paths.append((field.name, parse(rooted(text)), is_text))
+            is_text = pa.types.is_string(field.type)
+            self._paths.append((field.name, parse(rooted(paths[field.name])), is_text))
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
@@ -177,7 +171,6 @@ class JsonPathSource:
         """See ``SourceMapper``."""
 
         def events(number: int, payload: bytes) -> Parsed:
-            given = properties[number] if properties is not None else {}
             try:
                 document = orjson.loads(payload)
             except orjson.JSONDecodeError as error:
@@ -187,15 +180,12 @@ class JsonPathSource:
             except PathNotFoundError:
                 return ["the enclosing element is missing"]
             several = found if isinstance(found, list) else [found]
-            return [self._event(one, given) for one in several]
+            return [self._event(one) for one in several]
 
         return of_values(events, payloads, self._schema, self._missing)
 
-    def _event(self, document: Any, properties: Mapping[str, str]) -> dict[str, Any]:
+    def _event(self, document: Any) -> dict[str, Any]:
         event: dict[str, Any] = {}
-        for name, key, kind in self._properties:
-            if key in properties:
-                event[name] = value_of(properties[key], kind)
         for name, path, is_text in self._paths:
             try:
                 value = path.read(document)

@@ -105,19 +105,24 @@ class CsvSource:
         if "\x00" in text:
             return ["the payload holds a NUL character"]
         rows = [row for row in csv.reader(io.StringIO(text), delimiter=self._delimiter) if row]
-        if self._has_header and rows:
-            rows = rows[1:]
-        return [self._event(row) for row in rows] or ([] if self._has_header else ["no values"])
+        if not self._has_header or not rows:
+            return [self._event(row) for row in rows] or ["no values"]
+        head, *rows = rows
+        if self._width is None or not set(self._schema.names) <= set(head):
+            return [self._event(row) for row in rows]
+        places = [head.index(name) for name in self._schema.names]
+        return [self._named(row, places) for row in rows]
+
+    def _named(self, row: list[str], places: Sequence[int]) -> dict[str, Any] | str:
+        if max(places) >= len(row):
+            return f"the line has {len(row)} values, and value {max(places)} is used"
+        names = zip(self._schema.names, places, strict=True)
+        return {name: None if row[at] == _NULL else row[at] for name, at in names}
 
     def _event(self, row: list[str]) -> dict[str, Any] | str:
         if self._width is not None and len(row) != self._width:
             return f"the line has {len(row)} values, the stream {self._width} attributes"
-        if max(self._positions) >= len(row):
-            return f"the line has {len(row)} values, and value {max(self._positions)} is used"
-        return {
-            name: None if row[place] == _NULL else row[place]
-            for name, place in zip(self._schema.names, self._positions, strict=True)
-        }
+        return self._named(row, self._positions)
 
 
 class TextSource:

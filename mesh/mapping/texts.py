@@ -58,18 +58,6 @@ def typed(texts: Array, kind: DataType) -> tuple[Array, list[int]]:
     return pa.array(values, kind), wrong
 
 
-def value_of(text: str, kind: DataType) -> str | int | float | bool:
-    """A transport property as a value of ``kind``; the text itself if it is no such value."""
-    try:
-        if pa.types.is_integer(kind):
-            return int(text)
-        if pa.types.is_floating(kind):
-            return float(text)
-    except ValueError:
-        return text
-    return text.strip().lower() == "true" if pa.types.is_boolean(kind) else text
-
-
 def text_of(column: Array) -> Array:
     """Values as texts, as ``{{attribute}}`` shows them: Java's; null is ``null``."""
     if not pa.types.is_floating(column.type):

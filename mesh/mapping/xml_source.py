@@ -75,12 +75,19 @@ class XmlSource:
         paths: Mapping[str, str] | None = None,
         enclosing: str = "",
         namespaces: Mapping[str, str] | None = None,
+        is_event: bool = False,
+        takes_leaves: bool = False,
     ) -> None:
-        """The mapping; paths are those of ElementTree: ``a/b``, ``.//c``, ``a/@b``."""
+        """The mapping; paths are those of ElementTree: ``a/b``, ``.//c``, ``a/@b``.
+
+        ``is_event``: an enclosing element is an event itself.  ``takes_leaves``: the default
+        mapping takes elements without elements, however deep they are.
+        """
         self._schema, self._missing = schema, missing
         self._paths = dict(paths or {})
         self._enclosing = enclosing
         self._namespaces = dict(namespaces or {})
+        self._is_event, self._takes_leaves = is_event, takes_leaves
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
@@ -94,7 +101,8 @@ class XmlSource:
             holders = self._holders(root)
             if not holders:
                 return ["the enclosing element is missing"]
-            events = [event for holder in holders for event in holder]
+            inner = [event for holder in holders for event in holder]
+            events = holders if self._is_event else inner
         else:
             events = list(root) if root.tag == "events" or self._is_list(root) else [root]
         return [self._event(event) for event in events]
@@ -124,7 +132,9 @@ class XmlSource:
 
     def _event(self, element: Element) -> dict[str, Any]:
         if not self._paths:
-            return {self._tail(child.tag): _value(child) for child in element}
+            leaves = (e for e in element.iter() if e is not element and not len(e))
+            own = leaves if self._takes_leaves else iter(element)
+            return {self._tail(child.tag): _value(child) for child in own}
         event: dict[str, Any] = {}
         for name, path in self._paths.items():
             place, _, attribute = path.partition("@")

@@ -60,7 +60,7 @@ class ErrorEntry(TypedDict, total=False):
     door: str
     #: Times that the sink has tried to write it.
     attempts: int
-    #: Values of the sink's dynamic options for it.
+    #: Values of the sink's dynamic options for it, or of the properties that its source maps.
     options: dict[str, str]
     #: The event as JSON, of which a sink's ``data`` is the payload.
     event: str

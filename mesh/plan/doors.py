@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from mesh.connect import registry
-from mesh.connect.files import objection
-from mesh.connect.spec import Role, Spec
+from mesh.connect.spec import PROPERTY, Role, Spec
 from mesh.errors import MeshError, not_supported
 from mesh.functions.patterns import compiled
 from mesh.language.syntax import find
@@ -45,6 +44,12 @@ class MapSpec:
     attributes: tuple[tuple[str | None, str], ...] = ()
     #: (key or None, template) pairs; empty for the default mapping.
     payload: tuple[tuple[str | None, str], ...] = ()
+
+    @property
+    def properties(self) -> tuple[str, ...]:
+        """Names of the transport properties that attributes are made of, in small letters."""
+        paths = (text for _, text in self.attributes)
+        return tuple(t[len(PROPERTY) :].lower() for t in paths if t.startswith(PROPERTY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +175,10 @@ def check_door(door: Door, stream: StreamSchema) -> None:
     """
     attributes = stream.names
     spec = _spec(door.role, door.type, door.position)
+    if spec.objection is not None and not door.ref:
+        for own in door.destinations or ({},):
+            given = {name.lower(): text for name, text in {**door.options, **own}.items()}
+            _refuse(spec, spec.objection(given), door.position)
     mapper = Role.SOURCE_MAPPER if door.role is Role.SOURCE else Role.SINK_MAPPER
     map_spec = _spec(mapper, door.map.type, door.position)
     if door.strategy:
@@ -192,6 +201,7 @@ def check_door(door: Door, stream: StreamSchema) -> None:
             f'@map of {door.role} "{door.type}" is invalid: {error}',
             position=door.position,
         ) from error
+    _check_properties(spec, door)
     if spec.name == NATS and spec.role is Role.SOURCE:
         check_names(door.options, door.position)
         if not door.ref:
@@ -199,7 +209,7 @@ def check_door(door: Door, stream: StreamSchema) -> None:
             _check_either(spec, door.options, ("stream", "destination"), door.position, most=2)
     if spec.name == "file" and spec.role is Role.SOURCE and not door.ref:
         _check_either(spec, door.options, ("file.uri", "dir.uri"), door.position)
-        _check_file(door.options, door.position)
+        _check_patterns(spec, door.options, door.position)
 
 
 def make_mapper(door: Door, stream: StreamSchema) -> Any:
@@ -287,15 +297,36 @@ def _against_attributes(
     return f'names attribute "{unknown[0]}", which the stream does not have' if unknown else None
 
 
-def _check_file(given: Mapping[str, str], position: Position) -> None:
-    reason = objection(given)
+def _check_properties(spec: Spec, door: Door) -> None:
+    """Refuse names of transport properties that the source does not give."""
+    if door.role is not Role.SOURCE or "*" in spec.properties:
+        return
+    known = {name.lower() for name in spec.properties}
+    for _, text in door.map.attributes:
+        name = text.removeprefix(PROPERTY)
+        if text.startswith(PROPERTY) and name.lower() not in known:
+            hint = f"It has {', '.join(spec.properties)}." if known else "It has none."
+            raise MeshError(
+                "MESH-P232",
+                f'{spec.role} "{spec.name}" has no property "{name}" for {text}',
+                hint=nearest(name, spec.properties) or hint,
+                position=door.position,
+            )
+
+
+def _check_patterns(spec: Spec, given: Mapping[str, str], position: Position) -> None:
+    reason = None
     try:
         for name in ("begin.regex", "end.regex"):
             compiled(given.get(name) or "")
     except ValueError as error:
         reason = str(error)
+    _refuse(spec, reason, position)
+
+
+def _refuse(spec: Spec, reason: str | None, position: Position) -> None:
     if reason:
-        raise MeshError("MESH-P231", f'source "file": {reason}', position=position)
+        raise MeshError("MESH-P231", f'{spec.role} "{spec.name}": {reason}', position=position)
 
 
 def _check_either(

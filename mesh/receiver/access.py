@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from mesh.settings import ReceiverSettings
 
 
+def words(text: str | None) -> list[str]:
+    """Words of a comma-separated list."""
+    return list(split_list(text or ""))
+
+
 def access_of(settings: ReceiverSettings) -> Access:
     """The permissions of the settings."""
     roots = (os.path.realpath(one) for one in split_list(settings.file_roots))
@@ -46,6 +51,11 @@ def path_of(access: Access, uri: str) -> str:
         detail=f"Open are: {', '.join(access.file_roots) or 'none'}.",
         hint="Add its directory to the setting receiver.file_roots.",
     )
+
+
+def first_root(access: Access) -> str:
+    """The first of ``receiver.file_roots``; a path that is refused if there is none."""
+    return access.file_roots[0] if access.file_roots else "/"
 
 
 def check_listen(access: Access, host: str, port: int) -> None:

@@ -18,7 +18,8 @@ from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.plan.bind import bind
 from mesh.plan.doors import check_door, door_of, make_mapper
-from mesh.receiver.instance import Opened
+from mesh.receiver.opened import Opened
+from mesh.receiver.schemas import with_schema
 from mesh.receiver.sinks import endpoint_of
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ async def _checked(
             app, stream, values, environment.access, kind, _INSTANCE, environment.client
         )
         async with asyncio.timeout(_OPEN_S):
+            opened = await with_schema(opened, environment.access)
             batch = await _opened(environment.make(opened.spec), opened, context)
     # A connector is code of others.
     except Exception as error:

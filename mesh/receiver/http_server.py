@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import zlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -208,6 +208,17 @@ async def _send_stream(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await stream.aclose()
+
+
+def allowed(request: Request, origins: Sequence[str]) -> tuple[tuple[bytes, bytes], ...]:
+    """Headers that let a page read the answer, if its origin is one of ``origins``."""
+    origin = request.headers.get("origin", "")
+    if not origin or not {origin, "*"} & set(origins):
+        return ()
+    return (
+        (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
+        (b"vary", b"origin"),
+    )
 
 
 def unpacked(body: bytes, limit: int) -> bytes | None:

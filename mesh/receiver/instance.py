@@ -6,22 +6,19 @@ import asyncio
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from nats.errors import Error as NatsError
 
-from mesh.connect import registry
 from mesh.connect.contract import UnavailableError
 from mesh.errors import MeshError
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.model.secrets import filled, masked, names_in
-from mesh.plan.build import bind_group
-from mesh.plan.doors import door_of, make_mapper
-from mesh.receiver.access import path_of
+from mesh.model.secrets import masked
+from mesh.receiver.opened import Opened
 from mesh.receiver.positions import PositionStore, TakenOverError
 from mesh.receiver.replaying import listen
+from mesh.receiver.schemas import with_schema
 from mesh.signals import end
 
 if TYPE_CHECKING:
@@ -29,11 +26,8 @@ if TYPE_CHECKING:
 
     from nats.aio.subscription import Subscription
 
-    from mesh.connect.spec import Spec
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import Assignment, DoorStatus
-    from mesh.model.types import StreamSchema
-    from mesh.plan.doors import Door
     from mesh.receiver.environment import Environment
     from mesh.receiver.replaying import Replayed
 
@@ -44,96 +38,6 @@ _REPORT_S: Final = 1.0
 _STOP_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A door of a group, with its declaration and mapper."""
-
-    door: Door
-    spec: Spec
-    stream: StreamSchema
-    mapper: Any
-
-    @staticmethod
-    def of_group(group: GroupSpec) -> Opened:
-        """The only door of a group.
-
-        Raises:
-            MeshError: MESH-C130 for a connector that is not installed here.
-        """
-        bound = bind_group(group)
-        ((name, annotation),) = [
-            (stream, a)
-            for stream, a in bound.stream_annotations
-            if a.name.lower() in ("source", "sink")
-        ]
-        door = door_of(annotation)
-        spec = registry.find(door.role, door.type)
-        if spec is None or not spec.implementation:
-            raise MeshError(
-                "MESH-C130",
-                f'connector "{door.connector}" is not installed on this worker',
-                hint="Install its package there; 'mesh connectors' lists the installed ones.",
-            )
-        stream = bound.stream(name)
-        return Opened(door, spec, stream, make_mapper(door, stream))
-
-    def secrets(self, environment: Environment) -> frozenset[str]:
-        """Names of the secrets that its options refer to."""
-        given = [*self.door.options.values()]
-        given += [text for options in self.door.destinations for text in options.values()]
-        if self.door.ref:
-            given += environment.references().get(self.door.ref, {}).values()
-        return names_in(str(one) for one in given)
-
-    def values(
-        self,
-        environment: Environment,
-        own: Mapping[str, str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-    ) -> dict[str, Any]:
-        """Values of the options: of the reference, then of the annotation, then ``own``.
-
-        ``secrets`` has a value for each name of ``self.secrets``.
-
-        Raises:
-            MeshError: MESH-C131 for a reference that the node does not have, or invalid options;
-                MESH-C132 for a file that an app may not name.
-        """
-        given: dict[str, str] = {}
-        if self.door.ref:
-            references = environment.references()
-            if self.door.ref not in references:
-                raise MeshError(
-                    "MESH-C131",
-                    f'reference "{self.door.ref}" of {self.door.connector} is not on this worker',
-                    hint="Add it to the file of the setting receiver.refs_file.",
-                )
-            given |= references[self.door.ref]
-        written = {
-            name: filled(str(text), secrets or {})
-            for name, text in {**self.door.options, **(own or {})}.items()
-        }
-        for name, text in written.items():
-            option = self.spec.option(name)
-            if option is not None and option.is_file:
-                path_of(environment.access, text)
-        given = {name: filled(str(text), secrets or {}) for name, text in given.items()} | written
-        try:
-            values = self.spec.values(given)
-        except ValueError as error:
-            raise MeshError(
-                "MESH-C131", f"{self.door.connector} can't be opened", detail=f"{error}."
-            ) from error
-        missing = [o.name for o in self.spec.options if o.is_required and not values[o.name]]
-        if missing:
-            raise MeshError(
-                "MESH-C131",
-                f'{self.door.connector} can\'t be opened: option "{missing[0]}" is missing',
-                hint="Write it in the annotation or in the reference.",
-            )
-        return values
-
-
 class DoorInstance(ABC):
     """A task that runs one source or sink until it is stopped."""
 
@@ -141,6 +45,8 @@ class DoorInstance(ABC):
         self.environment = environment
         self.group = group
         self.assignment = assignment
+        #: Set before each ``_run``.
+        self.opened: Opened
         self._state = InstanceState.STARTING
         self._error: str | None = None
         self._secrets: Mapping[str, str] = {}
@@ -213,7 +119,9 @@ class DoorInstance(ABC):
                 try:
                     client = self.environment.client
                     replays = replays or await listen(client, own.app, own.group, self._replay)
-                    wanted = Opened.of_group(self.group).secrets(self.environment)
+                    opened = Opened.of_group(self.group)
+                    self.opened = await with_schema(opened, self.environment.access)
+                    wanted = opened.secrets(self.environment)
                     self._secrets = await self.environment.secrets(wanted) if wanted else {}
                     await self._run()
                 except TakenOverError as error:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.connect.contract import Context, UnavailableError
 from mesh.mapping.sinks import dynamic
 from mesh.receiver.distributing import RoundRobin, partitioned
-from mesh.receiver.instance import DoorInstance, Opened
+from mesh.receiver.instance import DoorInstance
 from mesh.receiver.outbox import Outbox
 from mesh.receiver.outbox_items import Destination
 from mesh.receiver.positions import TakenOverError
 
 if TYPE_CHECKING:
     from mesh.model.cluster import DoorStatus
+    from mesh.receiver.opened import Opened
     from mesh.receiver.replaying import Replayed
 
 #: Options that are addresses; an instance shows the first that it has.
@@ -49,7 +50,7 @@ class SinkInstance(DoorInstance):
     _outboxes: tuple[Outbox, ...] = ()
 
     async def _run(self) -> None:
-        opened = Opened.of_group(self.group)
+        opened = self.opened
         self._outboxes = self._made(opened)
         self._running()
         try:

@@ -26,7 +26,7 @@ from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
 from mesh.receiver.decoding import decoded
 from mesh.receiver.faults import write_fault
-from mesh.receiver.instance import DoorInstance, Opened
+from mesh.receiver.instance import DoorInstance
 from mesh.receiver.positions import BATCH_MAX, initial
 from mesh.receiver.publisher import Publisher
 from mesh.receiver.shards import ShardStore, fence_of, token_of
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mesh.connect.contract import Batch, Source
+    from mesh.receiver.opened import Opened
     from mesh.receiver.positions import Position, PositionStore
     from mesh.receiver.replaying import Replayed
     from pyspark_nats.decode import DecodeResult
@@ -84,7 +85,7 @@ class _SourceInstance(DoorInstance):
     _reason: str | None = None
 
     def _opened(self) -> tuple[Opened, Context]:
-        opened = Opened.of_group(self.group)
+        opened = self.opened
         values = opened.values(self.environment, secrets=self._secrets)
         self._endpoint = endpoint_of(values)
         context = Context(
@@ -105,7 +106,7 @@ class _SourceInstance(DoorInstance):
 
     async def _replay(self, replayed: Replayed) -> str | None:
         """Map a payload that could not be read, and store its events."""
-        found = _decoded(Opened.of_group(self.group), [replayed.payload], [{}])
+        found = _decoded(self.opened, [replayed.payload], [replayed.options])
         if found.errors:
             _, _, reason = found.errors[0]
             return str(reason)
@@ -137,6 +138,7 @@ class PullInstance(_SourceInstance):
     async def _run(self) -> None:
         opened, context = self._opened()
         channel = self.group.outputs[0]
+        self._used = opened.door.map.properties
         self._on_error = str(context.options.get("on.error") or "STORE").upper()
         source: Source = self.environment.make(opened.spec)
         clock = self.environment.clock
@@ -189,7 +191,10 @@ class PullInstance(_SourceInstance):
         number = at.number + 1
         for message, index, reason in found.errors:
             name = batch.names[message] if batch.names is not None else f"{number}.{message}"
-            await self._record(name, index, reason, batch.payloads[message])
+            given = batch.properties[message] if batch.properties is not None else {}
+            # Others may be secrets.
+            used = {key: str(given[key]) for key in self._used if key in given}
+            await self._record(name, index, reason, batch.payloads[message], used)
         payloads = list(lines_of(found.rows, min(_MESSAGE_BYTES, self._room)))
         if max(map(len, payloads), default=0) > self._room:
             raise UnavailableError(
@@ -203,7 +208,9 @@ class PullInstance(_SourceInstance):
         self._events += found.rows.num_rows
         return after
 
-    async def _record(self, name: str, index: int, reason: str, payload: bytes) -> None:
+    async def _record(
+        self, name: str, index: int, reason: str, payload: bytes, used: Mapping[str, str]
+    ) -> None:
         self._bad += 1
         own = self.assignment
         key = f"{own.app}/{own.app_incarnation}/{self.group.name}/{name}.{index}"
@@ -217,7 +224,7 @@ class PullInstance(_SourceInstance):
             return
         entry = error_entry.of_unreadable(
             channel.stream.name, 0, index, self.environment.clock.wall_ms(), None,
-            self.group.name, reason, payload, door=self.group.connectors[0],
+            self.group.name, reason, payload, door=self.group.connectors[0], options=used,
         )  # fmt: skip
         await client.jetstream().publish(
             names.error_subject(own.app), entry, headers={"Nats-Msg-Id": key}

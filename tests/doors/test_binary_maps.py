@@ -9,6 +9,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import fastavro
+import httpx
+import orjson
 import pyarrow as pa
 import pytest
 
@@ -16,6 +18,7 @@ from mesh.mapping import sink_mapper, source_mapper
 from mesh.mapping.contract import Refusal
 from mesh.mapping.proto_text import message_class
 from mesh.model.types import Attribute, AttributeType, StreamSchema
+from mesh.receiver.http_server import HttpServers, Request, Response
 from tests.support.doors import staged
 
 if TYPE_CHECKING:
@@ -189,3 +192,70 @@ from S select n insert into T;
             await stage.until("the others", lambda: instance._counts()["rows_out"] == 2)
 
     asyncio.run(scene())
+
+
+REGISTRY = """@App:name('Reg')
+@source(type='http', receiver.url='http://127.0.0.1:0/in', @map(type='avro', schema.id='5',
+        schema.registry='{}', use.avro.deserializer='true'))
+define stream S (id long, name string);
+@sink(type='http', publisher.url='{}', @map(type='avro', schema.registry='{}', schema.id='5',
+      use.avro.serializer='true'))
+define stream T (id long, name string);
+from S select id, name insert into T;
+"""
+
+
+@pytest.mark.nats
+def test_schemas_of_a_registry(nats_server: NatsServer) -> None:
+    # The field's name differs in case, and there is one that the stream does not have.
+    fields = [
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "id", "type": "long"},
+        {"name": "more", "type": "int", "default": 3},
+    ]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    statuses = [503]
+    taken: list[bytes] = []
+
+    async def answer(request: Request) -> Response:
+        if statuses:
+            return Response(statuses.pop())
+        return Response(200, orjson.dumps({"schema": orjson.dumps(schema).decode()}))
+
+    async def take(request: Request) -> Response:
+        taken.append(await request.body(1000) or b"")
+        return Response(200)
+
+    async def scene() -> None:
+        servers = HttpServers()
+        port = await servers.open("127.0.0.1", 0, "/sub/schemas/ids/5", answer)
+        await servers.open("127.0.0.1", port, "/take", take)
+        root = f"http://127.0.0.1:{port}"
+        try:
+            text = REGISTRY.format(f"{root}/sub/", f"{root}/take", f"{root}/sub")
+            async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+                status = await stage.until_running(stage.start("receiver-S"))
+                reasons = [report.error for report in stage.reports if report.error]
+                assert "the schema registry answered 503" in reasons
+                out = io.BytesIO(b"\0\0\0\0\5")
+                out.seek(5)
+                event = {"name": "x", "id": 7, "more": 1}
+                fastavro.schemaless_writer(out, fastavro.parse_schema(schema), event)
+                url = status.doors[0].endpoint
+                assert (await client.post(url, content=out.getvalue())).status_code == 200
+                other = b"\0\0\0\0\6" + out.getvalue()[5:]
+                refused = await client.post(url, content=other)
+                assert "schema 6, and schema 5 is read" in refused.json()["reason"]
+                assert await stage.events("S") == [{"id": 7, "name": "x"}]
+                stage.start("sink-T")
+                await stage.publish("T", {"id": 7, "name": "x"})
+                await stage.until("a request", lambda: taken)
+        finally:
+            for path in ("/sub/schemas/ids/5", "/take"):
+                await servers.close("127.0.0.1", port, path)
+
+    asyncio.run(scene())
+    (payload,) = taken
+    assert payload[:5] == b"\0\0\0\0\5"
+    read: Any = fastavro.schemaless_reader(io.BytesIO(payload[5:]), fastavro.parse_schema(schema))
+    assert read == {"name": "x", "id": 7, "more": 3}

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from mesh.connect.contract import Access
 from mesh.receiver.http_server import HttpServers, Request, Response
 from mesh.testing.connectors import staged
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mesh.jetstream.server import NatsServer
 
 pytestmark = pytest.mark.nats
@@ -37,6 +40,15 @@ define stream S (k string, n string, got int);
 define stream Missing (what string);
 from S select k, n insert into U;
 from Missing select what insert into V;
+"""
+DOWNLOAD = """@App:name('Load')
+@sink(type='http-call', sink.id='files', publisher.url='{}', downloading.enabled='true',
+      download.path='{}/{{{{name}}}}', @map(type='json'))
+define stream T (name string);
+@source(type='http-call-response', sink.id='files', http.status.code='2[0-9]+',
+        @map(type='text', regex.A='(.*)', @attributes(name='trp:name', path='A[1]')))
+define stream S (name string, path string);
+from S select name insert into T;
 """
 
 
@@ -130,6 +142,42 @@ def test_answers_become_events_with_the_attributes_of_their_requests(
                 assert await stage.events("Missing") == [{"what": "nothing"}]
                 (entry,) = await stage.errors()
                 assert entry["reason"] == "answered 422: no"
+        finally:
+            await servers.close("127.0.0.1", port, "/")
+
+    asyncio.run(scene())
+
+
+def test_an_answer_is_written_to_the_file_of_its_event(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        servers = HttpServers()
+        body = bytes(range(256)) * 100
+
+        async def answer(request: Request) -> Response:
+            return Response(200, body)
+
+        port = await servers.open("127.0.0.1", 0, "/", answer)
+        try:
+            text = DOWNLOAD.format(f"http://127.0.0.1:{port}/", tmp_path / "in")
+            access = Access((str(tmp_path / "in"),))
+            async with staged(nats_server.url, text, access) as stage:
+                await stage.until_running(stage.start("receiver-S"))
+                await stage.publish("T", {"name": "a/b.bin"}, {"name": "../out"})
+                stage.start("sink-T")
+
+                async def recorded() -> Any:
+                    return await stage.events("S") and await stage.errors()
+
+                await stage.until("a file and a refusal", recorded)
+                path = tmp_path / "in" / "a" / "b.bin"
+                assert await stage.events("S") == [{"name": "a/b.bin", "path": str(path)}]
+                assert path.read_bytes() == body
+                assert [one.name for one in path.parent.iterdir()] == ["b.bin"]
+                (entry,) = await stage.errors()
+                assert "is not open to connectors" in entry["reason"]
+                assert not (tmp_path / "out").exists()
         finally:
             await servers.close("127.0.0.1", port, "/")
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from mesh.cli.commands import app
+from mesh.manager import door_checks
+from mesh.model.cluster import DoorStatus, InstanceState, InstanceStatus
 from tests.support.agents import look
 from tests.support.api import OPEN, FakeService, served
 
@@ -72,6 +75,39 @@ define stream S (k string, n int);
 define stream T (k string, n int);
 from S select k, n insert into T;
 """
+SERVED = """@App:name('Served')
+@source(type='http', receiver.url='http://127.0.0.1:8280/in', @map(type='json'))
+define stream S (k string, n int);
+define stream T (k string, n int);
+from S select k, n insert into T;
+"""
+
+
+@pytest.mark.parametrize(
+    ("app_name", "state", "is_problem"),
+    [
+        ("Served", InstanceState.RUNNING, False),
+        ("Served", InstanceState.RETRYING, True),
+        ("Other", InstanceState.RUNNING, True),
+    ],
+)
+def test_an_address_that_the_app_itself_serves_is_no_problem(
+    monkeypatch: pytest.MonkeyPatch, app_name: str, state: InstanceState, is_problem: bool
+) -> None:
+    url = "http://127.0.0.1:8280/in"
+    own = DoorStatus("source http", state, url)
+    status = InstanceStatus("i", app_name, "w2", 1, InstanceState.RUNNING, 0, doors=(own,))
+    found = {"statuses": [SimpleNamespace(value=status)], "assignments": [], "nodes": []}
+    problem = "a source can't listen on 127.0.0.1:8280 [MESH-C133]: Address already in use."
+
+    async def ask(*_: Any) -> list[dict[str, Any]]:
+        return [{"worker": "w2", "number": 0, "endpoint": url, "problem": problem}]
+
+    monkeypatch.setattr(door_checks, "_ask", ask)
+    snapshot: Any = SimpleNamespace(**found)
+    client: Any = None
+    (result,) = asyncio.run(door_checks.check(client, SERVED, snapshot))
+    assert result["problem"] == (problem if is_problem else "")
 
 
 @pytest.mark.extended

@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import decimal
 import itertools
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +17,7 @@ from mesh.connect.contract import Access, Context, Record, UnavailableError
 from mesh.errors import MeshError
 from mesh.model import names
 from mesh.model.stored import Backend
-from mesh.receiver.types.cdc_source import CdcSource, loaded, stored
+from mesh.receiver.types.cdc_source import CdcSource, Polling, loaded, stored
 from mesh.receiver.types.pg_changes import lsn_of
 from mesh.receiver.types.rdbms_sink import RdbmsSink, lengths_of
 from mesh.store.engine import engine_of
@@ -62,7 +63,9 @@ def sink(database: TestDatabase, table: str = "Rows") -> str:
 
 
 def source(database: TestDatabase, table: str, more: str) -> str:
-    given = f"url='{database.url}', table.name='{table}', polling.interval='20'" + login(database)
+    given = f"url='{database.url}', table.name='{table}', polling.interval='20 ms'" + login(
+        database
+    )
     return f"@source(type='cdc', {given}, {more}, @map(type='keyvalue'))"
 
 
@@ -204,6 +207,39 @@ def test_rows_of_a_table_are_polled_exactly_once(nats_server: NatsServer, tmp_pa
     )  # fmt: skip
     moments = asyncio.run(conform(nats_server.url, use, tmp_path))
     assert {"after read", "after store a position", "after committed"} <= set(moments)
+
+
+@pytest.mark.parametrize("limit_s", [-1, 0])
+def test_rows_that_are_missing_are_waited_for(tmp_path: Path, limit_s: int) -> None:
+    database = databases.new_database(None, tmp_path, "gaps")
+    execute(database, 'create table "Rows" (id integer, k text)')
+
+    def insert(*ids: int) -> None:
+        execute(database, f'insert into "Rows" values {", ".join(f"({n}, 0)" for n in ids)}')
+
+    options = {"table.name": "Rows", "polling.column": "id", "wait.on.missed.record": True}
+    insert(7)
+    engine = engine_of(database.database)
+    with engine.connect() as connection:
+        own = {**options, "missed.record.waiting.timeout": limit_s}
+        polling = Polling(sa, connection, own)
+        assert polling.begin({}) == {"last": 7}
+
+        def read() -> list[int]:
+            found = []
+            while (batch := polling.read()) is not None:
+                found += [json.loads(payload)["id"] for payload in batch.payloads]
+            return found
+
+        insert(8, 8, 10, 11, 13)
+        if limit_s == 0:
+            assert read() == [8, 8, 10, 11, 13]
+            return
+        assert read() == [8, 8]
+        insert(12, 9)
+        assert read() == [9, 10, 11, 12, 13]
+        with pytest.raises(ValueError, match="whole numbers"):
+            Polling(sa, connection, {**options, "polling.column": "k"})
 
 
 def test_more_rows_than_a_read_has_with_equal_times(

@@ -121,10 +121,59 @@ def test_a_secret_is_not_in_a_message() -> None:
 
 
 @pytest.mark.parametrize(
+    ("door", "why"),
+    [
+        ("source(type='nats', destination='d', cluster.id='c'", "NATS Streaming, which has ended"),
+        ("source(type='cdc', url='jdbc:mysql://h/d', table.name='t', operation='insert'",
+         "'listening' is for PostgreSQL"),
+        ("source(type='cdc', url='jdbc:mysql://h/d', table.name='t', mode='polling'",
+         "needs polling.column"),
+        ("sink(type='http-call', sink.id='s', publisher.url='http://h', downloading.enabled='TRUE'",
+         "needs download.path"),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_go_together_are_refused(door: str, why: str) -> None:
+    text = f"""@App:name('P')
+    @{door}, @map(type='keyvalue'))
+    define stream S (n int);
+    define stream T (n int);
+    from S select n insert into T;"""
+    with pytest.raises(MeshError, match=why) as raised:
+        plan(text)
+    assert raised.value.position is not None
+
+
+@pytest.mark.parametrize(
+    ("door", "path", "why"),
+    [
+        ("type='kafka', bootstrap.servers='h', topic.list='t', group.id='g'", "trp:offSet", ""),
+        ("type='kafka', bootstrap.servers='h', topic.list='t', group.id='g'", "trp:check.sum",
+         'source "kafka" has no property "check.sum"'),
+        ("type='inMemory', topic='t'", "trp:anything", ""),
+        ("type='mqtt', url='tcp://h', topic='t'", "trp:topics", 'Did you mean "topic"'),
+    ],
+)  # fmt: skip
+def test_properties_that_a_source_does_not_give_are_refused(door: str, path: str, why: str) -> None:
+    text = f"""@App:name('P')
+    @source({door}, @map(type='json', @attributes(k='{path}', n='$.n')))
+    define stream S (k string, n int);
+    define stream T (n int);
+    from S select n insert into T;"""
+    if not why:
+        plan(text)
+        return
+    with pytest.raises(MeshError) as raised:
+        plan(text)
+    assert why in f"{raised.value} {raised.value.hint}"
+
+
+@pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
         (Kind.DURATION, "10 sec", 10_000),
         (Kind.DURATION, "250", 250),
+        (Kind.SECONDS, "5", 5000),
+        (Kind.SECONDS, "5 ms", 5),
         (Kind.SIZE, "1 MB", 1 << 20),
         (Kind.SWITCH, "TRUE", True),
         (Kind.PAIRS, "'a:b','c:d:e'", [("a", "b"), ("c", "d:e")]),

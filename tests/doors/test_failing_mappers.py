@@ -10,7 +10,7 @@ import pytest
 
 from mesh.connect.contract import Access
 from mesh.plan import doors
-from mesh.receiver import instance
+from mesh.receiver import opened
 from tests.support.doors import staged
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Failing:
 @pytest.fixture(autouse=True)
 def failing(monkeypatch: pytest.MonkeyPatch) -> None:
     """All mappers of the host fail at the word."""
-    monkeypatch.setattr(instance, "make_mapper", lambda *given: Failing(doors.make_mapper(*given)))
+    monkeypatch.setattr(opened, "make_mapper", lambda *given: Failing(doors.make_mapper(*given)))
 
 
 def test_a_request_at_which_a_mapper_fails_is_refused_alone(

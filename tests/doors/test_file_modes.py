@@ -191,6 +191,75 @@ def test_a_file_without_a_match_is_done_with_and_a_check_leaves_it(
     assert os.listdir(inbox) == []
 
 
+@pytest.mark.parametrize("uri", ["dir.uri", "file.uri"])
+def test_logs_that_are_rotated_are_read_once_each(tmp_path: Path, inbox: Path, uri: str) -> None:
+    log = inbox / "app.log"
+
+    def opened(position: Mapping[str, Any] | None) -> FileSource:
+        # Without the pattern's suffix: names after a rotation need not match.
+        options = {"dir_uri": str(inbox), "file_name_pattern": ".*log"}
+        return source_of(
+            tmp_path, position, **(options if uri == "dir.uri" else {"file_uri": str(log)})
+        )
+
+    def lines_of(position: Mapping[str, Any] | None) -> tuple[list[str], Mapping[str, Any] | None]:
+        source, found = opened(position), []
+        while (batch := read(source)) is not None:
+            found += [payload.decode() for payload in batch.payloads]
+            position = batch.position
+        return found, position
+
+    log.write_text("1\n2\n")
+    found, position = lines_of(None)
+    assert found == ["1", "2"]
+    # Twice, with lines that were written before the first rotation and after it.
+    with log.open("a") as file:
+        file.write("3\n")
+        os.rename(log, inbox / "app.log.1")
+        log.write_text("5\n")
+        file.write("4\n")
+    found, position = lines_of(position)
+    assert sorted(found) == ["3", "4", "5"]
+    with (inbox / "app.log.1").open("a") as file:
+        file.write("6\n")
+    os.rename(inbox / "app.log.1", inbox / "app.log.2")
+    os.rename(log, inbox / "app.log.1")
+    log.write_text("7\n")
+    found, position = lines_of(position)
+    assert sorted(found) == ["6", "7"]
+    # Another file with the inode of one that is gone.
+    assert position is not None
+    os.unlink(log)
+    log.write_text("8, which is longer\n")
+    places = dict(position["files"])
+    places[str(log)] = [log.stat().st_ino, *places[str(log)][1:]]
+    found, _ = lines_of({**position, "files": places})
+    assert found == ["8, which is longer"]
+    assert lines_of(position)[1] is not None
+
+
+def test_files_are_read_when_cron_says_so(
+    tmp_path: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = 1_000_000_000_000  # 01:46:40 UTC
+    monkeypatch.setattr("mesh.receiver.types.schedule._WAIT_S", 0.0)
+    monkeypatch.setattr("mesh.clock.SystemClock.wall_ms", lambda _: now_ms)
+    (inbox / "a.csv").write_text("1\n")
+    source = source_of(
+        tmp_path, None, tailing="false", action_after_process="delete",
+        cron_expression="0 0/5 * * * ?",
+    )  # fmt: skip
+    assert read(source) is None
+    now_ms += 200_000  # 01:50:00
+    assert list(stored(source).payloads) == [b"1"]
+    assert not os.listdir(inbox)
+    assert read(source) is None
+    (inbox / "b.csv").write_text("2\n")
+    assert read(source) is None, "the look has ended"
+    now_ms += 300_000
+    assert list(stored(source).payloads) == [b"2"]
+
+
 def test_a_file_is_not_moved_to_where_it_is_read(tmp_path: Path, inbox: Path) -> None:
     with pytest.raises(MeshError, match="the directory that is read"):
         source_of(

@@ -119,6 +119,20 @@ def test_values_in_a_template_are_escaped() -> None:
         ),
         ("csv", {}, (("s", "3"), ("n", "2"), ("d", "1"), ("b", "0")), b"true,1.5,1,x"),
         ("csv", {"header": True}, (), b"s,n,d,b\nx,1,1.5,true"),
+        ("csv", {"header": True}, (), b"b,other,d,n,s\ntrue,0,1.5,1,x"),
+        ("csv", {"header": True}, (), b"any,four,words,here\nx,1,1.5,true"),
+        (
+            "xml",
+            {"enclosing.element": "//e", "enclosing.element.as.event": True},
+            (),
+            b"<r><e><s>x</s><n>1</n><d>1.5</d><b>true</b></e></r>",
+        ),
+        (
+            "xml",
+            {"extract.leaf.node.data": True},
+            (),
+            b"<events><event><p><s>x</s><q><n>1</n></q></p><d>1.5</d><b>true</b></event></events>",
+        ),
         ("keyvalue", {}, (), b"s=x&n=1&d=1.5&b=true"),
         (
             "xml",
@@ -135,6 +149,50 @@ def test_payloads_of_a_source(
     properties = [{"score": 1.5}]
     found = rows(kind, [payload], options=options, attributes=attributes, properties=properties)
     assert found == ROWS[:1]
+
+
+CUSTOM = {
+    "json": (b'[{"v":1.5},{"v":2.0}]', "$.v"),
+    "csv": (b"1.5\n2.0", "0"),
+    "text": (b"v:1.5\n~~~~~~~~~~\nv:2.0", "V[1]"),
+    "keyvalue": (b'[{"v":1.5},{"v":2.0}]', "v"),
+    "xml": (b"<events><event><v>1.5</v></event><event><v>2.0</v></event></events>", "v"),
+    "passThrough": (b'[{"v":1.5},{"v":2.0}]', "v"),
+    "msgpack": (msgpack.packb([{"v": 1.5}, {"v": 2.0}]), "v"),
+}
+
+
+@pytest.mark.parametrize("kind", CUSTOM)
+def test_attributes_of_the_transport_beside_those_of_any_payload(kind: str) -> None:
+    kinds = {"topic": "STRING", "v": "DOUBLE", "n": "INT", "flag": "BOOL"}
+    stream = StreamSchema("S", tuple(Attribute(n, AttributeType[k]) for n, k in kinds.items()))
+    payload, path = CUSTOM[kind]
+    pairs = [("v", path), ("topic", "trp:Topic"), ("n", "trp:n"), ("flag", "trp:flag")]
+    options: dict[str, Any] = DEFAULTS.get(kind, {}) | (
+        {"regex.V": "v:([0-9.]+)"} if kind == "text" else {}
+    )
+    given = [
+        {"topic": "a", "n": "7", "flag": "TRUE"},
+        {"topic": "b", "n": "x", "flag": "no"},
+        {"topic": "c", "flag": "no"},
+    ]
+    found = source_mapper(kind, options, pairs, stream).decode([payload] * 3, given)
+    assert found.rows.to_pylist() == [
+        {"topic": "a", "v": v, "n": 7, "flag": True} for v in (1.5, 2.0)
+    ]
+    assert found.message.tolist() == [0, 0]
+    reasons = ['attribute "n" is no int32: "x"', 'attribute "n" is missing']
+    assert found.errors == [(n, at, why) for n, why in enumerate(reasons, 1) for at in (0, 1)]
+    lenient = source_mapper(kind, {**options, "fail.on.missing.attribute": False}, pairs, stream)
+    kept = lenient.decode([payload], [{"topic": "c"}]).rows.to_pylist()
+    assert kept[1] == {"topic": "c", "v": 2.0, "n": None, "flag": None}
+
+
+def test_a_payload_of_which_nothing_is_used_is_an_event() -> None:
+    stream = StreamSchema("S", (Attribute("path", AttributeType.STRING),))
+    mapper = source_mapper("text", DEFAULTS["text"], [("path", "trp:file.path")], stream)
+    found = mapper.decode([b"\xff", b""], [{"file.path": "a"}, {"file.path": "b"}])
+    assert found.rows.to_pylist() == [{"path": "a"}, {"path": "b"}]
 
 
 def test_errors_have_the_payload_and_the_index() -> None:

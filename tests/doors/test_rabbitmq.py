@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import aio_pika
 import pytest
 
-from mesh.connect.contract import UnavailableError
+from mesh.connect.contract import Record, UnavailableError
 from mesh.receiver.types.arrivals import Arrivals
+from mesh.receiver.types.rabbitmq_sink import RabbitSink
 from mesh.testing.connectors import Scenario, Stage, conform
 from tests.support.doors import staged
 
@@ -126,6 +127,17 @@ def test_a_priority_that_is_none_is_recorded(nats_server: NatsServer, rabbitmq: 
             await stage.until("the others", lambda: instance._counts()["rows_out"] == 2)
 
     asyncio.run(scene())
+
+
+def test_properties_of_a_message() -> None:
+    sink = RabbitSink()
+    sink._options, sink._type = {"user.id": "u", "content.encoding": "gzip"}, "text/csv"
+    record = Record("key", b"x", {"app.id": "a-1", "timestamp": "1500", "priority": "7"})
+    found = sink._message(aio_pika, record)
+    assert (found.user_id, found.content_encoding, found.app_id) == ("u", "gzip", "a-1")
+    assert found.timestamp.timestamp() == 1.5
+    assert (found.priority, found.message_id, found.content_type) == (7, "key", "text/csv")
+    assert "invalid literal" in sink._message(aio_pika, Record("k", b"x", {"timestamp": "now"}))
 
 
 def test_arrivals_are_acknowledged_up_to_the_stored_batch_and_a_loss_ends_the_wait() -> None:

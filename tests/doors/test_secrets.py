@@ -23,7 +23,7 @@ from mesh.logs import JsonFormatter, TextFormatter, fields
 from mesh.model import codec, secrets
 from mesh.plan.build import plan
 from mesh.receiver.environment import no_secrets
-from mesh.receiver.instance import Opened
+from mesh.receiver.opened import Opened
 from mesh.settings import NatsSettings
 from tests.support.api import FakeService
 

@@ -112,6 +112,27 @@ def test_logins_and_back_pressure(nats_server: NatsServer) -> None:
     asyncio.run(scene())
 
 
+def test_pages_of_an_allowed_origin_post(nats_server: NatsServer) -> None:
+    text = APP.format(HTTP.format(", allow.origin='http://page'"), "")
+
+    async def scene() -> None:
+        async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+            _, url = await posting(stage)
+            asks = {"Access-Control-Request-Method": "POST"}
+            for origin, is_allowed in (("http://page", True), ("http://other", False)):
+                own = {"Origin": origin}
+                answers = [
+                    await client.options(url, headers={**own, **asks}),
+                    await client.post(url, content=b"no JSON", headers=own),
+                ]
+                assert [a.status_code for a in answers] == [204, 400]
+                found = [a.headers.get("access-control-allow-origin") for a in answers]
+                assert found == [origin if is_allowed else None] * 2
+            assert "idempotency-key" in answers[0].headers["access-control-allow-headers"]
+
+    asyncio.run(scene())
+
+
 def test_a_stopped_source_refuses_and_its_address_is_free(nats_server: NatsServer) -> None:
     async def scene() -> None:
         text = APP.format(HTTP.format(""), "")
@@ -328,5 +349,26 @@ def test_a_line_that_was_not_read_is_replayed_to_the_mapper(
             for _ in range(2):
                 await door_replay.send(stage.client, "Doors", entry, b"a,5\nb,6")
             assert [e["n"] for e in await stage.events("S")] == [5, 6]
+
+    asyncio.run(scene())
+
+
+def test_a_replayed_payload_has_the_properties_of_the_first(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text("x\n")
+    source = (
+        f"@source(type='file', file.uri='{tmp_path}/in.csv', file.polling.interval='10', "
+        "@map(type='csv', @attributes(k='trp:File.Name', n='0')))"
+    )
+
+    async def scene() -> None:
+        text = APP.format(source, "")
+        async with staged(nats_server, text, Access(file_roots=(str(tmp_path),))) as stage:
+            await stage.until_running(stage.start("receiver-S"))
+            (entry,) = await stage.until("the entry", stage.errors)
+            assert entry["options"] == {"file.name": "in.csv"}
+            await door_replay.send(stage.client, "Doors", {**entry, "id": 1}, b"7")
+            assert await stage.events("S") == [{"k": "in.csv", "n": 7}]
 
     asyncio.run(scene())

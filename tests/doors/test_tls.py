@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+import websockets.asyncio.client
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -21,16 +22,20 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
-from mesh.connect.contract import Access
+from mesh.connect.contract import Access, Context, UnavailableError
 from mesh.errors import MeshError
+from mesh.jetstream.server import free_port
 from mesh.receiver.access import access_of, check_egress
+from mesh.receiver.types.mqtt import MqttSink
 from mesh.settings import ReceiverSettings
 from mesh.testing.connectors import staged
+from tests.support.mosquitto import broker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
+    from mesh.testing.connectors import Stage
 
 APP = """@App:name('Tls')
 @source(type='http', receiver.url='https://127.0.0.1:0/in', ref='door'{}, @map(type='json'))
@@ -41,6 +46,24 @@ from S select n insert into T;
 OUT = """@App:name('Out')
 define stream S (n int);
 @sink(type='http', publisher.url='{}', ref='door', @map(type='json')) define stream T (n int);
+from S select n insert into T;
+"""
+HEAR = """@App:name('Hear')
+@source(type='websocket', url='URL', ref='door', @map(type='json'))
+define stream S (n int);
+define stream T (n int);
+from S select n insert into T;
+"""
+MQTT = """@App:name('{app}')
+@source(type='mqtt', url='{url}', topic='t', ref='door', @map(type='json'))
+define stream S (n int);
+@sink(type='mqtt', url='{url}', topic='t', ref='door', @map(type='json', envelope='none'))
+define stream T (n int);
+from S select n insert into T;
+"""
+LISTEN = """@App:name('Listen')
+define stream S (n int);
+@sink(SINK, ref='door', @map(type='json', envelope='none')) define stream T (n int);
 from S select n insert into T;
 """
 
@@ -114,6 +137,106 @@ def test_https_with_pem_and_with_a_store_in_both_directions(
     trust = {"https.truststore.file": files["store"], "https.truststore.password": "pw"}
     keys = {"https.keystore.file": files["store"], "https.keystore.password": "pw"}
     asyncio.run(scene("C", pem, trust | keys))
+
+
+@pytest.mark.nats
+def test_a_certificate_of_another_host_is_accepted_only_where_the_option_says_so(
+    nats_server: NatsServer, files: dict[str, str]
+) -> None:
+    pem = {"tls.ca": files["cert"], "tls.cert": files["cert"], "tls.key": files["key"]}
+
+    async def scene() -> None:
+        url = nats_server.url
+        async with staged(url, APP.format(""), references={"door": pem}) as stage:
+            status = await stage.until_running(stage.start("receiver-S"))
+            # The certificate is for 127.0.0.1 alone.
+            endpoint = status.doors[0].endpoint.replace("127.0.0.1", "localhost")
+            for name, more in (("No", ""), ("Yes", "hostname.verification.enabled='false', ")):
+                sending = OUT.replace("'Out'", f"'{name}'").format(endpoint)
+                sending = sending.replace("ref='door'", f"{more}ref='door'")
+                async with staged(url, sending, references={"door": pem}) as out:
+                    await out.publish("T", {"n": 1})
+                    out.start("sink-T")
+
+                    async def settled(more: str = more, out: Stage = out) -> Any:
+                        waits = [d.error for r in out.reports for d in r.doors if d.error]
+                        return await stage.events("S") if more else waits
+
+                    await stage.until("an answer or a reason", settled)
+                    assert len(await stage.events("S")) == bool(more)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.nats
+def test_browsers_listen_over_tls(nats_server: NatsServer, files: dict[str, str]) -> None:
+    door = {"tls.cert": files["cert"], "tls.key": files["key"]}
+    known = ssl.create_default_context(cafile=files["cert"])
+
+    async def scene() -> None:
+        url = f"https://127.0.0.1:{free_port()}/events"
+        sse = LISTEN.replace("SINK", f"type='sse-server', server.url='{url}'")
+        async with staged(nats_server.url, sse, references={"door": door}) as stage:
+            await stage.until_running(stage.start("sink-T"))
+            async with httpx.AsyncClient(verify=known) as web, web.stream("GET", url) as answer:
+                assert await anext(answer.aiter_lines()) == ": listening"
+        port = free_port()
+        ws = LISTEN.replace(
+            "SINK", f"type='websocket-server', host='127.0.0.1', port='{port}', tls.enabled='true'"
+        ).replace("Listen", "ListenTo")
+        async with staged(nats_server.url, ws, references={"door": door}) as stage:
+            sending = await stage.until_running(stage.start("sink-T"))
+            assert sending.error is None
+            own = {"door": {"tls.ca": files["cert"]}}
+            source = HEAR.replace("URL", f"wss://127.0.0.1:{port}")
+            async with staged(nats_server.url, source, references=own) as hearing:
+                await hearing.until_running(hearing.start("receiver-S"))
+                await stage.publish("T", {"n": 7})
+
+                async def heard() -> Any:
+                    return await hearing.events("S")
+
+                assert await hearing.until("the event", heard) == [{"n": 7}]
+            connected = websockets.asyncio.client.connect(
+                f"wss://127.0.0.1:{port}", ssl=known, proxy=None
+            )
+            async with connected as other:
+                await stage.publish("T", {"n": 1})
+                assert await other.recv() == '{"n":1}'
+
+    asyncio.run(scene())
+
+
+@pytest.mark.nats
+def test_a_broker_asks_for_the_certificate_of_a_client(
+    nats_server: NatsServer, files: dict[str, str], tmp_path: Path
+) -> None:
+    doors = {
+        "Pem": {"tls.ca": files["cert"], "tls.cert": files["cert"], "tls.key": files["key"]},
+        "Store": {
+            "truststore.file": files["store"], "truststore.password": "pw",
+            "keystore.file": files["store"], "keystore.password": "pw",
+        },
+    }  # fmt: skip
+
+    async def scene(name: str, url: str) -> None:
+        text = MQTT.format(app=name, url=url)
+        async with staged(nats_server.url, text, references={"door": doors[name]}) as stage:
+            await stage.until_running(stage.start("receiver-S"))
+            stage.start("sink-T")
+            await stage.publish("T", {"n": 1})
+
+            async def arrived() -> Any:
+                return await stage.events("S")
+
+            assert await stage.until("the event", arrived) == [{"n": 1}]
+
+    with broker(tmp_path, files) as url:
+        for name in doors:
+            asyncio.run(scene(name, url))
+        bare = Context("a", "s", {"url": url, "tls.ca": files["cert"]})
+        with pytest.raises(UnavailableError):
+            asyncio.run(MqttSink().open(bare, None))
 
 
 @pytest.mark.nats

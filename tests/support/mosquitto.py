@@ -14,7 +14,7 @@ from mesh.jetstream.server import die_with_parent, free_port
 from tests.support.processes import look_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 
@@ -28,8 +28,11 @@ def listens(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def broker(directory: Path) -> Iterator[str]:
-    """The URL of a broker on a free port; anybody may do anything there."""
+def broker(directory: Path, tls: Mapping[str, str] | None = None) -> Iterator[str]:
+    """The URL of a broker on a free port; anybody may do anything there.
+
+    With ``tls``, the paths of ``cert`` and ``key``, clients need a certificate of ``cert``.
+    """
     binary = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
     if binary is None:
         pytest.skip("mosquitto is not installed")
@@ -39,6 +42,10 @@ def broker(directory: Path) -> Iterator[str]:
         f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nuser root\n"
         "max_queued_messages 0\nmax_inflight_messages 0\n"
     )
+    if tls is not None:
+        with configuration.open("a") as file:
+            file.write(f"cafile {tls['cert']}\ncertfile {tls['cert']}\nkeyfile {tls['key']}\n")
+            file.write("require_certificate true\n")
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
             [binary, "-c", str(configuration)], stdout=log, stderr=log,
@@ -46,7 +53,7 @@ def broker(directory: Path) -> Iterator[str]:
         )  # fmt: skip
     try:
         look_until(lambda: listens(port), process, "mosquitto listens", 10)
-        yield f"tcp://127.0.0.1:{port}"
+        yield f"{'tcp' if tls is None else 'ssl'}://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import datetime
 import decimal
@@ -10,15 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
+from mesh.clock import SystemClock
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.extras import library
 from mesh.model.stored import Backend
 from mesh.receiver.types.databases import check, opened, reason_of
 from mesh.receiver.types.pg_changes import Listening
+from mesh.receiver.types.schedule import Schedule
 from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import sqlalchemy
 
@@ -52,7 +53,11 @@ class CdcSource:
     async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
         """Connect, and find where to begin."""
         self._sa = library("sqlalchemy", "rdbms")
-        self._interval_s = int(context.options.get("polling.interval") or 1000) / 1000
+        is_polling = str(context.options["mode"]).lower() == "polling"
+        self._schedule = Schedule(
+            int(context.options.get("polling.interval") or 1000),
+            context.options.get("cron.expression") if is_polling else None,
+        )
         self._first: Batch | None = None
         found = await self._call(self._open, context, position)
         if position is None:
@@ -88,10 +93,13 @@ class CdcSource:
         first, self._first = self._first, None
         if first is not None:
             return first
-        batch: Batch | None = await self._call(self._reading.read)
-        if batch is None:
-            await asyncio.sleep(self._interval_s)
-        return batch
+        if self._schedule.is_due:
+            batch: Batch | None = await self._call(self._reading.read)
+            if batch is not None:
+                return batch
+            self._schedule.end_look()
+        await self._schedule.rest()
+        return None
 
     async def committed(self, position: Mapping[str, Any]) -> None:
         """Let the database forget the changes."""
@@ -120,6 +128,13 @@ class Polling:
             raise ValueError(f'the table has no column "{options["polling.column"]}"')
         self._column = self._table.columns[options["polling.column"]]
         self._last: Any = None
+        self._waits = bool(options.get("wait.on.missed.record"))
+        if self._waits and not isinstance(self._column.type, sa.Integer):
+            raise ValueError("wait.on.missed.record needs a polling.column of whole numbers")
+        self._limit_s = int(options.get("missed.record.waiting.timeout", -1))
+        self._clock = SystemClock()
+        #: When a gap after the last value was first seen.
+        self._gap_s: float | None = None
 
     def begin(self, position: Mapping[str, Any]) -> Mapping[str, Any]:
         """See ``Reading``."""
@@ -146,6 +161,8 @@ class Polling:
                 same = self._sa.select(self._table).where(self._column == last)
                 rest = self._connection.execute(same).mappings().all()
                 rows = [row for row in rows if row[self._column.name] != last] + list(rest)
+        if self._waits:
+            rows = self._without_gap(rows)
         if not rows:
             return None
         self._last = rows[-1][self._column.name]
@@ -157,6 +174,20 @@ class Polling:
         properties = [{"operation": "insert"}] * len(rows)
         names = [f"{stored(row[self._column.name])}-{at}" for at, row in enumerate(rows)]
         return Batch(payloads, {"last": stored(self._last)}, properties, names)
+
+    def _without_gap(self, rows: Sequence[Any]) -> Sequence[Any]:
+        """The rows before the first missing value, which may be of a transaction that is open."""
+        last, now_s = self._last, self._clock.monotonic_s()
+        for at, row in enumerate(rows):
+            value = row[self._column.name]
+            if last is not None and value > last + 1:
+                if at:
+                    return rows[:at]
+                self._gap_s = now_s if self._gap_s is None else self._gap_s
+                if self._limit_s < 0 or now_s < self._gap_s + self._limit_s:
+                    return []
+            self._gap_s, last = None, value
+        return rows
 
     def committed(self, position: Mapping[str, Any]) -> None:
         """See ``Reading``; the database knows nothing of it."""

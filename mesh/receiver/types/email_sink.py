@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.connect.contract import UnavailableError
 from mesh.connect.extras import library
 from mesh.errors import MeshError
-from mesh.receiver.access import check_egress, path_of
-from mesh.receiver.types.listeners import origins_of
+from mesh.receiver.access import check_egress, path_of, words
+from mesh.receiver.tls import client_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ def message_of(options: Mapping[str, Any], record: Record, access: Access) -> Em
     found["Date"] = email.utils.formatdate(usegmt=True)
     subtype = str(own.get("content.type") or "text/plain").rpartition("/")[2]
     found.set_content(record.payload.decode(), subtype=subtype)
-    for name in origins_of(own.get("attachments")):
+    for name in words(own.get("attachments")):
         path = Path(path_of(access, name))
         if path.stat().st_size > _ATTACHED_MAX:
             raise ValueError(f"{path.name} is larger than {_ATTACHED_MAX} bytes")
@@ -87,7 +87,7 @@ class EmailSink:
         if self._server is not None and self._server.is_connected:
             return self._server
         options = self._context.options
-        secure = ssl.create_default_context(cafile=options.get("tls.ca"))
+        secure = client_context(options) or ssl.create_default_context()
         is_tls = bool(options.get("ssl.enable"))
         server = smtp.SMTP(
             hostname=options["host"],
@@ -115,7 +115,7 @@ class EmailSink:
                 outcomes[at] = f"{error}"
                 continue
             own = {**options, **record.options}
-            to = [a for key in ("to", "cc", "bcc") for a in origins_of(own.get(key))]
+            to = [a for key in ("to", "cc", "bcc") for a in words(own.get(key))]
             try:
                 server = await self._connected()
                 await server.send_message(message, recipients=to)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import uuid
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from mesh.errors import MeshError
 from mesh.functions.patterns import compiled
-from mesh.receiver.access import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mesh.connect.contract import Access
+    from mesh.receiver.types.file_systems import Files
 
 
 class Matches:
@@ -62,16 +60,15 @@ class Matches:
 class After:
     """The action on a file all events of which are stored; it may be repeated."""
 
-    def __init__(self, action: str, options: Mapping[str, Any], access: Access) -> None:
+    def __init__(self, action: str, options: Mapping[str, Any], files: Files) -> None:
         self.action = action
         self._target = str(options.get("move.after.process") or "")
         self._is_kept = str(options.get("move.if.exist.mode") or "").lower() == "keep"
-        self._access = access
+        self._files = files
 
-    def check(self, source: str) -> None:
+    def check(self, directory: str) -> None:
         """Refuse to move files to the directory from which they are read."""
-        target = path_of(self._access, self._target)
-        if target == path_of(self._access, source):
+        if self.action == "move" and self._files.path(self._target) == directory:
             raise MeshError(
                 "MESH-C131",
                 "source file can't be opened: move.after.process is the directory that is read",
@@ -81,14 +78,13 @@ class After:
     def perform(self, path: str, inode: int) -> None:
         """Delete or move a file."""
         if self.action == "delete":
-            os.unlink(path)
+            self._files.delete(path)
         elif self.action == "move":
-            directory = path_of(self._access, self._target)
-            os.makedirs(directory, exist_ok=True)
-            target = os.path.join(directory, os.path.basename(path))
-            if self._is_kept and os.path.exists(target):
+            target = os.path.join(self._files.path(self._target), os.path.basename(path))
+            found = self._files.find(path)
+            if self._is_kept and found is not None and self._files.find(target) is not None:
                 # The same name at each attempt.
-                name = uuid.uuid5(uuid.NAMESPACE_URL, f"{path}/{inode}/{os.stat(path).st_mtime_ns}")
+                name = uuid.uuid5(uuid.NAMESPACE_URL, f"{path}/{inode}/{found.mtime_ns}")
                 stem, dot = os.path.splitext(target)
                 target = f"{stem}-{name}{dot}"
-            shutil.move(path, target)
+            self._files.move(path, target)

@@ -1,14 +1,21 @@
-"""Sink ``file``: appends payloads; the position has the length, and a start cuts back to it."""
+"""Sink ``file``: appends payloads; the position has the length, and a start cuts back to it.
+
+A file that has reached ``roll.size`` or ``roll.interval`` gets a number in its name, and a new one
+begins.  The position has the number of such files.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from mesh.connect.contract import UnavailableError
-from mesh.receiver.access import path_of
+from mesh.clock import SystemClock
+from mesh.connect.contract import UnavailableError, payloads_of
+from mesh.connect.files import sink_objection
+from mesh.errors import MeshError
+from mesh.receiver.access import first_root, path_of
+from mesh.receiver.types.file_many import ManyFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,65 +28,127 @@ class FileSink:
 
     def __init__(self) -> None:
         self.state: Mapping[str, Any] | None = {}
-        self._file: int | None = None
+        self._files: OneFile | ManyFiles | None = None
 
     async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
-        """Open the file, and remove what was written after the stored length."""
-        path = path_of(context.access, context.options["file.uri"])
-        self._end = b"\n" if context.options.get("add.line.separator") else b""
+        """Open the file, and remove what was written after the stored position."""
+        uri = str(context.options["file.uri"])
+        reason = sink_objection(context.options)
+        if reason:
+            raise MeshError("MESH-C131", f"sink file can't be opened: {reason}")
+        end = b"\n" if context.options.get("add.line.separator") else b""
+        kind = ManyFiles if "{{" in uri else OneFile
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-            length = os.fstat(self._file).st_size
-            if state:
-                if length < state["length"]:
-                    raise UnavailableError(
-                        f"{path} has {length} bytes, and {state['length']} were written"
-                    )
-                length = int(state["length"])
-            elif not context.options.get("append"):
-                length = 0
-            os.ftruncate(self._file, length)
+            self._files = kind(context, state, end)
         except OSError as error:
-            raise UnavailableError(f"{path}: {error.strerror}") from error
-        self._length = length
-        self.state = {"length": length}
+            raise UnavailableError(f"{error.filename or uri}: {error.strerror}") from error
+        self.state = self._files.state
 
     async def check(self, context: Context) -> None:
         """Whether the file can be written; it is not opened, since that cuts it."""
-        path = path_of(context.access, context.options["file.uri"])
+        uri = str(context.options["file.uri"]).partition("{{")[0]
+        path = path_of(context.access, uri or first_root(context.access))
         if not _is_writable(path):
             raise UnavailableError(f"{path} can't be written")
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Append and fsync; all records or none."""
-        data = b"".join(record.payload + self._end for record in records)
+        assert self._files is not None
         try:
-            await asyncio.to_thread(self._append, data)
+            outcomes = await asyncio.to_thread(self._files.write, records)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, self._length)
             raise UnavailableError(f"the file can't be written: {error.strerror}") from error
-        self._length += len(data)
-        self.state = {"length": self._length}
-        return [None] * len(records)
-
-    @property
-    def _descriptor(self) -> int:
-        assert self._file is not None
-        return self._file
-
-    def _append(self, data: bytes) -> None:
-        view, at = memoryview(data), self._length
-        while view:
-            count = os.pwrite(self._descriptor, view, at)
-            view, at = view[count:], at + count
-        os.fsync(self._descriptor)
+        self.state = self._files.state
+        return outcomes
 
     async def close(self) -> None:
         """Close the file."""
-        file, self._file = self._file, None
-        if file is not None:
-            os.close(file)
+        files, self._files = self._files, None
+        if files is not None:
+            files.close()
+
+
+class OneFile:
+    """Appends payloads to one file, which may be rolled."""
+
+    def __init__(self, context: Context, state: Mapping[str, Any] | None, end: bytes) -> None:
+        self._path, self._end = path_of(context.access, context.options["file.uri"]), end
+        self._clock = SystemClock()
+        self._size_max = int(context.options.get("roll.size") or 0)
+        self._age_ms_max = int(context.options.get("roll.interval") or 0)
+        known = dict(state or {})
+        self._rolled, self._since_ms = int(known.get("rolled") or 0), known.get("since")
+        length = known.get("length")
+        self._file = self._opened()
+        found = os.fstat(self._file).st_size
+        if length is None:
+            length = found if context.options.get("append") else 0
+            while self._size_of(self._rolled + 1) is not None:
+                self._rolled += 1
+        elif self._size_of(self._rolled + 1) == length > 0:
+            # The host ended after the file was renamed.
+            self._rolled, self._since_ms, length = self._rolled + 1, None, 0
+        elif found < length:
+            self.close()
+            raise OSError(0, f"it has {found} bytes, and {length} were written", self._path)
+        self._length = int(length)
+        os.ftruncate(self._file, self._length)
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """Length of the file; number of rolled ones, and the time of the first payload."""
+        found: dict[str, Any] = {"length": self._length}
+        if self._size_max or self._age_ms_max or self._rolled:
+            found |= {"rolled": self._rolled, "since": self._since_ms}
+        return found
+
+    def _opened(self) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+
+    def _name(self, number: int) -> str:
+        stem, suffix = os.path.splitext(self._path)
+        return f"{stem}-{number:06}{suffix}"
+
+    def _size_of(self, number: int) -> int | None:
+        path = self._name(number)
+        return os.path.getsize(path) if os.path.exists(path) else None
+
+    def write(self, records: Sequence[Record]) -> list[str | None]:
+        """Append and fsync; nothing stays of a write that fails.  Raises ``OSError``."""
+        if self._is_full():
+            self._roll()
+        data = b"".join(payload + self._end for payload in payloads_of(records))
+        view, at = memoryview(data), self._length
+        try:
+            while view:
+                count = os.pwrite(self._file, view, at)
+                view, at = view[count:], at + count
+            os.fsync(self._file)
+        except OSError:
+            os.ftruncate(self._file, self._length)
+            raise
+        self._length = at
+        if self._since_ms is None:
+            self._since_ms = self._clock.wall_ms()
+        return [None] * len(records)
+
+    def _is_full(self) -> bool:
+        if not self._length:
+            return False
+        age_ms = self._clock.wall_ms() - (self._since_ms or self._clock.wall_ms())
+        is_old = 0 < self._age_ms_max <= age_ms
+        return is_old or 0 < self._size_max <= self._length
+
+    def _roll(self) -> None:
+        """Rename the file; the position that has it is stored with the next payloads."""
+        os.rename(self._path, self._name(self._rolled + 1))
+        os.close(self._file)
+        self._file = self._opened()
+        self._rolled, self._since_ms, self._length = self._rolled + 1, None, 0
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
 
 
 def _is_writable(path: str) -> bool:

@@ -1,38 +1,41 @@
 """Source ``file``: lines, matches, or whole files; it follows files as they grow.
 
 The position has an offset and the inode for each path.  A file with another inode, or one that has
-become shorter, is a new file.  Where files are deleted or moved once they are read, another one may
-have the inode: those that are read whole have their time in the position as well, others a checksum
-of their first bytes.
+become shorter, is a new file.  Another file may have the inode of one that is gone: those that are
+read whole have their time in the position as well, others a checksum of their first bytes.  A file
+that is followed and renamed, as logs are, continues under its new name.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
-import zlib
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from zlib import crc32
 
 import numpy as np
 
 from mesh.connect.contract import Batch, UnavailableError
-from mesh.connect.files import action_of, is_followed, mode_of, objection
+from mesh.connect.files import FTP, action_of, is_followed, mode_of, objection, scheme_of
 from mesh.errors import MeshError
-from mesh.receiver.access import path_of
+from mesh.receiver.types.file_ftp import FtpFiles
 from mesh.receiver.types.file_parts import After, Matches
+from mesh.receiver.types.file_systems import LocalFiles
+from mesh.receiver.types.schedule import Schedule
+from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from mesh.connect.contract import Context
+    from mesh.receiver.types.file_systems import Files, Found
+
+T = TypeVar("T")
 
 #: Bytes that are read together; one line has at most as many.
 _BYTES: Final = 4 << 20
-#: Flags of an open file: one that has become a pipe must not hold up the host.
-_OPENED: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 #: Bytes that distinguish a file from an earlier one with its name and inode.
 _KNOWN_BY: Final = 1024
 
@@ -76,110 +79,148 @@ class FileSource:
     #: Why a file of the directory is passed over.
     problem: str | None = None
 
+    def __init__(self) -> None:
+        self._files: Files | None = None
+
     async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
         """Continue each file after its offset."""
         options = context.options
-        self._access = context.access
-        self._file, self._directory = options.get("file.uri"), options.get("dir.uri")
+        uri = str(options.get("file.uri") or options.get("dir.uri") or "")
         self._pattern = re.compile(options.get("file.name.pattern") or ".*")
         reason = objection(options)
         try:
             begin, end = options.get("begin.regex") or "", options.get("end.regex") or ""
             self._matches = Matches(begin, end)
+            files = self._files = (
+                FtpFiles(uri, options, context.access)
+                if scheme_of(uri) in FTP
+                else LocalFiles(context.access)
+            )
+            self._root = files.path(uri)
+            self._after = After(action_of(options), options, files)
+            self._after.check(os.path.dirname(self._root) if options["file.uri"] else self._root)
         except ValueError as error:
             reason = str(error)
         if reason:
             raise MeshError("MESH-C131", f"source file can't be opened: {reason}")
+        self._is_directory = not options.get("file.uri")
         self._mode, self._is_tailing = mode_of(options), is_followed(options)
-        self._after = After(action_of(options), options, context.access)
         self._chunk = min(int(options.get("buffer.size") or 65536), _BYTES)
         skipped = int(options.get("header.line.count") or 1)
         self._skipped = skipped if options.get("header.present") else 0
-        self._interval_s = int(options.get("file.polling.interval") or 1000) / 1000
+        self._schedule = Schedule(
+            int(options.get("file.polling.interval") or 1000), options.get("cron.expression")
+        )
         self._at: dict[str, list[int]] = {
             path: list(place) for path, place in ((position or {}).get("files") or {}).items()
         }
+        #: Files that were renamed while they were followed.
+        self._renamed = set((position or {}).get("renamed") or ())
         #: Places that are stored: the action on a file follows them.
         self._stored: dict[str, list[int]] = {path: list(at) for path, at in self._at.items()}
-        if self._after.action == "move":
-            self._after.check(self._directory or os.path.dirname(str(self._file)))
 
     async def read(self) -> Batch | None:
-        """Whole lines of the first file that has more; waits for the interval if none has.
+        """Payloads of the first file that has more; waits for the next look if none has.
 
         A file of a directory that can't be read is passed over, and tried again at the next look.
         """
-        problem: str | None = None
-        try:
-            for path in self._paths():
-                try:
-                    batch = self._next(path)
-                except (OSError, MeshError, UnavailableError) as error:
-                    if self._file:
-                        raise
-                    problem = problem or _reason(error)
-                    continue
-                if batch is not None:
-                    return batch
-        except OSError as error:
-            raise UnavailableError(_reason(error)) from error
-        self.problem = problem
-        await asyncio.sleep(self._interval_s)
+        if self._schedule.is_due:
+            batch = await self._call(self._next)
+            if batch is not None:
+                return batch
+            self._schedule.end_look()
+        await self._schedule.rest()
         return None
 
-    def _paths(self) -> Iterator[str]:
-        if self._file:
-            yield self._file
-            return
-        root = path_of(self._access, str(self._directory))
-        for name in sorted(os.listdir(root)):
-            if self._pattern.fullmatch(name):
-                yield os.path.join(root, name)
-
-    def _next(self, given: str) -> Batch | None:
-        """The next payloads of a file."""
-        # A link may lead out of the directory.
-        path = path_of(self._access, given)
-        # One that is deleted or moved is awaited again.
-        is_awaited = not self._file or self._after.action != "keep"
-        if is_awaited and not os.path.isfile(path):
-            return None
+    async def check(self, context: Context) -> Batch | None:
+        """The first payloads, whenever the next look is due."""
         try:
-            path.encode()
-        except UnicodeEncodeError as error:
-            # A position is JSON.
-            raise UnavailableError(f"{path!a}: its name is no UTF-8") from error
+            await self.open(context, None)
+            return await self._call(self._next)
+        finally:
+            await self.close()
+
+    async def _call(self, call: Callable[..., T], *arguments: Any) -> T:
+        try:
+            if self._own.is_remote:
+                return await in_thread(call, *arguments)
+            return call(*arguments)
+        except OSError as error:
+            raise UnavailableError(_reason(error)) from error
+
+    @property
+    def _own(self) -> Files:
+        assert self._files is not None
+        return self._files
+
+    def _next(self) -> Batch | None:
+        problem: str | None = None
+        for path in self._paths():
+            try:
+                batch = self._next_of(path)
+            except (OSError, MeshError, UnavailableError) as error:
+                self._pass_over(error)
+                problem = problem or _reason(error)
+                continue
+            if batch is not None:
+                return batch
+        self.problem = problem
+        return None
+
+    def _pass_over(self, error: Exception) -> None:
+        """Raise an error that concerns more than one file of a directory."""
+        is_own = not isinstance(error, OSError) or isinstance(error, PermissionError)
+        if not self._is_directory or (self._own.is_remote and not is_own):
+            raise error
+
+    def _next_of(self, given: str) -> Batch | None:
+        """The next payloads of a file."""
+        path = self._own.checked(given)
+        # One that is deleted or moved is awaited again.
+        is_awaited = self._is_directory or self._after.action != "keep"
+        if is_awaited and self._own.find(path) is None:
+            return None
         batch = self._read_lines(path) if self._mode == "line" else self._read_parts(path)
         if batch is None:
             # A host may have ended before it was done with the file.
             self._finish(path)
         return batch
 
+    def _paths(self) -> list[str]:
+        if self._is_directory:
+            every = self._own.paths(self._root)
+            found = [p for p in every if self._pattern.fullmatch(os.path.basename(p))]
+        else:
+            found = [self._root]
+        if self._is_tailing and not self._own.is_remote:
+            renamed = follow(self._own, self._at)
+            self._renamed = (self._renamed - renamed.keys()) | set(renamed.values())
+            self._at = {renamed.get(path, path): place for path, place in self._at.items()}
+            # What was written to a file before it was renamed may not have been read.
+            self._renamed = {p for p in self._renamed if self._own.find(p) is not None}
+            found += sorted(self._renamed.difference(found))
+        return found
+
     def _piece(self, path: str, size: int) -> tuple[list[int], bytes, bool]:
         """The place from which a file is to be read, up to ``size`` bytes, whether they are all.
 
         The place is inode, offset, number of payloads, and what the file is known by.
         """
-        descriptor = os.open(path, _OPENED)
-        try:
-            found = os.fstat(descriptor)
+        with self._own.opened(path) as (found, read):
             inode, offset, lines, *known = self._at.get(path, [0, 0, 0])
-            mark = self._mark(descriptor, found, offset)
-            is_other = bool(known) and known != mark
-            if inode != found.st_ino or found.st_size < offset or is_other:
+            is_same = inode == found.inode and found.size >= offset
+            if is_same and self._own.is_remote and found.size == offset and not self._is_full:
+                return [inode, offset, lines, *known], b"", True
+            head = b"" if self._is_full else read(_KNOWN_BY, 0)
+            if not is_same or (known and known != self._mark(found, head, offset)):
                 offset, lines = 0, 0
-            data = os.pread(descriptor, size, offset)
-            mark = self._mark(descriptor, found, offset + len(data))
-        finally:
-            os.close(descriptor)
-        return [found.st_ino, offset, lines, *mark], data, offset + len(data) >= found.st_size
+            data = read(size, offset)
+        self._head, self._found = head, found
+        mark = self._mark(found, head, offset + len(data))
+        return [found.inode, offset, lines, *mark], data, offset + len(data) >= found.size
 
-    def _mark(self, descriptor: int, found: os.stat_result, offset: int) -> list[int]:
-        if self._after.action == "keep" and not self._is_full:
-            return []
-        if self._is_full:
-            return [found.st_mtime_ns]
-        return [zlib.crc32(os.pread(descriptor, min(offset, _KNOWN_BY), 0))]
+    def _mark(self, found: Found, head: bytes, offset: int) -> list[int]:
+        return [found.mtime_ns] if self._is_full else [crc32(head[:offset])]
 
     @property
     def _is_full(self) -> bool:
@@ -202,9 +243,12 @@ class FileSource:
         self._put(path, [inode, offset + whole, lines + len(payloads)])
         kept = [one.removesuffix(b"\r") for one in payloads[header:]]
         kept = [one for one in kept if one]
-        properties = {"file.path": path, "file.name": os.path.basename(path)}
+        own = {"file.path": path, "file.name": os.path.basename(path), "eof": "false"}
+        properties = [own] * len(kept)
+        if kept and is_end and not self._is_tailing:
+            properties[-1] = {**own, "eof": "true"}
         names = _Names(inode, offset, payloads, header)
-        return Batch(kept, self._position(), [properties] * len(kept), names)
+        return Batch(kept, self._position(), properties, names)
 
     def _read_parts(self, path: str) -> Batch | None:
         (inode, offset, number, *known), data, is_end = self._piece(path, _BYTES)
@@ -248,30 +292,26 @@ class FileSource:
         return Batch(payloads, self._position(), properties, names)
 
     def _put(self, path: str, place: list[int]) -> None:
-        """Note the place up to which a file was read; of one read as a whole, with its mark."""
-        if self._is_full or self._after.action == "keep":
-            self._at[path] = place
-            return
-        descriptor = os.open(path, _OPENED)
-        try:
-            mark = self._mark(descriptor, os.fstat(descriptor), place[1])
-        finally:
-            os.close(descriptor)
-        self._at[path] = [*place[:3], *mark]
+        """Note the place up to which the last piece of a file was taken."""
+        self._at[path] = [*place[:3], *self._mark(self._found, self._head, place[1])]
 
     def _position(self) -> dict[str, Any]:
-        return {"files": {name: list(place) for name, place in self._at.items()}}
+        files = {name: list(place) for name, place in self._at.items()}
+        return {"files": files, "renamed": sorted(self._renamed)}
 
     async def committed(self, position: Mapping[str, Any]) -> None:
         """Delete or move files that have no more; others stay."""
         self._stored = dict(position.get("files") or {})
+        if self._after.action != "keep":
+            await self._call(self._finish_all)
+
+    def _finish_all(self) -> None:
         for path in self._stored:
             try:
                 self._finish(path)
             except (OSError, MeshError) as error:
                 self.problem = _reason(error)
-                if self._file:
-                    raise UnavailableError(self.problem) from error
+                self._pass_over(error)
 
     def _finish(self, path: str) -> None:
         """The action on a file that was read to its end, and is still the one that was read."""
@@ -281,7 +321,7 @@ class FileSource:
         # A check of a source stores nothing, and so nothing happens to its files.
         if place is None or self._stored.get(path) != place:
             return
-        if not os.path.exists(path):
+        if self._own.find(path) is None:
             del self._at[path]
             return
         now, data, is_end = self._piece(path, 1)
@@ -291,4 +331,33 @@ class FileSource:
         del self._at[path]
 
     async def close(self) -> None:
-        """No file is open between reads."""
+        """Close connections; no file is open between reads."""
+        files, self._files = self._files, None
+        if files is not None:
+            files.close()
+
+
+def follow(files: Files, places: Mapping[str, list[int]]) -> dict[str, str]:
+    """Present paths of files that were renamed in their directory, by the earlier ones."""
+    found: dict[str, str] = {}
+    beside: dict[str, dict[int, str]] = {}
+    for path, place in places.items():
+        now = files.find(path)
+        if now is not None and now.inode == place[0]:
+            continue
+        directory = os.path.dirname(path)
+        if directory not in beside:
+            every = ((one, files.find(one)) for one in files.paths(directory))
+            beside[directory] = {own.inode: one for one, own in every if own is not None}
+        target = beside[directory].get(place[0])
+        if target is None or (target in places and places[target][0] == place[0]):
+            continue
+        if _is_known(files, target, place):
+            found[path] = target
+    return found
+
+
+def _is_known(files: Files, path: str, place: list[int]) -> bool:
+    """Whether a file begins as the one of a place; another one may have its inode."""
+    with files.opened(path) as (_, read):
+        return place[3:] == [crc32(read(_KNOWN_BY, 0)[: place[1]])]

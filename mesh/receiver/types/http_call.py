@@ -6,9 +6,11 @@ the subject of the answer's status, and has done with a request once the source 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -16,7 +18,9 @@ from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
 from mesh.connect.contract import RefusedPayloadError, UnavailableError
+from mesh.errors import MeshError
 from mesh.model import names
+from mesh.receiver.access import path_of
 from mesh.receiver.types.http_sink import HttpSink
 
 if TYPE_CHECKING:
@@ -44,8 +48,16 @@ class HttpCall(HttpSink):
 
     async def _settled(self, record: Record, response: httpx.Response) -> str | None:
         """Hand an answer to the source of its status; without one, as the sink ``http`` does."""
+        payload = response.content
+        if self._options.get("downloading.enabled") and response.is_success:
+            try:
+                payload = await self._downloaded(record, payload)
+            except MeshError as error:
+                return str(error)
+            except OSError as error:
+                raise UnavailableError(f"{error.filename}: {error.strerror}") from error
         question = {
-            "payload": base64.b64encode(response.content).decode(),
+            "payload": base64.b64encode(payload).decode(),
             "properties": {
                 **{name.lower(): value for name, value in response.headers.items()},
                 **{name.lower(): _text(value) for name, value in (record.event or {}).items()},
@@ -64,6 +76,13 @@ class HttpCall(HttpSink):
             raise UnavailableError(f"the answer was not stored: {said['away']}")
         refused = said.get("refused")
         return f"the answer {response.status_code} can't be read: {refused}" if refused else None
+
+    async def _downloaded(self, record: Record, body: bytes) -> bytes:
+        """Write a body to the file of the options; its path.  A repeat writes the same file."""
+        wanted = record.options.get("download.path") or self._options["download.path"]
+        path = path_of(self._access, str(wanted))
+        await asyncio.to_thread(_write_whole, Path(path), body)
+        return path.encode()
 
 
 class HttpCallResponse:
@@ -107,6 +126,14 @@ class HttpCallResponse:
         for one in subscriptions:
             with contextlib.suppress(NatsError, OSError):
                 await one.unsubscribe()
+
+
+def _write_whole(path: Path, body: bytes) -> None:
+    """Write a file that others see once it is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    part.write_bytes(body)
+    part.replace(path)
 
 
 def _text(value: Any) -> str:

@@ -58,6 +58,9 @@ class HttpSink:
             verify = client_context(options) or ssl.create_default_context()
             verify.check_hostname = False
             verify.verify_mode = ssl.CERT_NONE
+        elif options.get("hostname.verification.enabled") is False:
+            verify = client_context(options) or ssl.create_default_context()
+            verify.check_hostname = False
         self._oauth = None if login else login_of(options, self._access)
         self._at_once = max(1, int(options.get("max.concurrent") or 1))
         self._type = context.content_type

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -11,8 +12,8 @@ import orjson
 
 from mesh.connect.contract import RefusedPayloadError, UnavailableError
 from mesh.errors import MeshError
-from mesh.receiver.access import check_listen
-from mesh.receiver.http_server import SERVERS, Response, unpacked
+from mesh.receiver.access import check_listen, words
+from mesh.receiver.http_server import SERVERS, Response, allowed, unpacked
 from mesh.receiver.tls import server_context
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from mesh.connect.contract import Context
     from mesh.receiver.http_server import Request
 
+#: Answer to a page that asks before it posts; it may post if its origin is allowed.
+_ASKED: Final = (
+    (b"access-control-allow-methods", b"POST"),
+    (b"access-control-allow-headers", b"authorization, content-type, idempotency-key"),
+    (b"access-control-max-age", b"600"),
+)
 _JSON: Final = (b"content-type", b"application/json")
 #: Most query parameters of a request.
 _PARAMETERS_MAX: Final = 100
@@ -65,9 +72,11 @@ class HttpSource:
             self._login = base64.b64encode(login.encode())
         path = parts.path or "/"
         limit = int(options.get("max.body") or 1 << 20)
+        origins = words(options.get("allow.origin"))
 
         async def handle(request: Request) -> Response:
-            return await self._answer(request, accept, limit)
+            answer = await self._answer(request, accept, limit)
+            return replace(answer, headers=(*answer.headers, *allowed(request, origins)))
 
         bound = await SERVERS.open(parts.hostname, port, path, handle, tls, context.access)
         self._at = parts.hostname, bound, path
@@ -85,6 +94,8 @@ class HttpSource:
         accept: Callable[[bytes, Mapping[str, str], str | None], Awaitable[int]],
         limit: int,
     ) -> Response:
+        if request.method == "OPTIONS":
+            return Response(204, b"", _ASKED)
         if request.method != "POST":
             return said(405, {"reason": "events are posted"}, (b"allow", b"POST"))
         given = request.headers.get("authorization", "").encode("latin-1", "replace")

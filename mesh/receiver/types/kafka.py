@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.receiver.access import check_url, path_of
+from mesh.receiver.access import check_url, path_of, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,6 +24,8 @@ _JAVA: Final = (
     "value.deserializer", "partitioner.class", "max.block.ms", "buffer.memory",
     "fetch.max.wait.ms",
 )  # fmt: skip
+#: Errors of the client, not of a broker.
+_AWAY: Final = ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
 
 
 def settings(context: Context, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,13 +56,10 @@ def settings(context: Context, own: Mapping[str, Any]) -> dict[str, Any]:
 
 def reason_of(error: Exception) -> str:
     """The text of a client's error, without its numbers."""
-    first = error.args[0] if error.args else error
+    first: Any = error.args[0] if error.args else error
+    if hasattr(first, "name") and first.name() in _AWAY:
+        return f"no broker answers ({first.str()})"
     return str(first.str()) if hasattr(first, "str") else str(error)
-
-
-def words(text: str | None) -> list[str]:
-    """Words of a comma-separated list."""
-    return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
 def first_offsets(text: str | None) -> dict[str, int]:

@@ -17,7 +17,8 @@ from zlib import crc32
 
 from mesh.connect.contract import Batch, ShardsChangedError, UnavailableError
 from mesh.connect.extras import library
-from mesh.receiver.types.kafka import first_offsets, reason_of, settings, without_repeats, words
+from mesh.receiver.access import words
+from mesh.receiver.types.kafka import first_offsets, reason_of, settings, without_repeats
 from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:

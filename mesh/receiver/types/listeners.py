@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from mesh.connect.extras import library
 from mesh.errors import MeshError
-from mesh.receiver.access import check_listen
-from mesh.receiver.http_server import SERVERS, Response
+from mesh.receiver.access import check_listen, words
+from mesh.receiver.http_server import SERVERS, Response, allowed
+from mesh.receiver.tls import server_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -79,11 +80,6 @@ class Audience:
             self._end(queue)
 
 
-def origins_of(text: str | None) -> list[str]:
-    """Origins of ``allow.origin``."""
-    return [one.strip() for one in (text or "").split(",") if one.strip()]
-
-
 def _name(record: Record) -> str:
     return record.key.rpartition("/")[2]
 
@@ -102,18 +98,21 @@ class SseServerSink:
         options = context.options
         url = str(options["server.url"]).replace("{app}", context.app)
         parts = urlsplit(url.replace("{stream}", context.stream))
-        if parts.scheme != "http" or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname:
             raise MeshError(
                 "MESH-C133",
                 f"server.url {url} is not served",
-                hint="Write http://host:port/path; a reverse proxy serves https.",
+                hint="Write http://host:port/path or https://host:port/path.",
             )
+        tls = server_context(options) if parts.scheme == "https" else None
         port = parts.port if parts.port is not None else 8280
         check_listen(context.access, parts.hostname, port)
         self._audience = Audience(int(options.get("kept.events") or 0))
-        self._origins = origins_of(options.get("allow.origin"))
+        self._origins = words(options.get("allow.origin"))
         path = parts.path or "/"
-        bound = await SERVERS.open(parts.hostname, port, path, self._answer, access=context.access)
+        bound = await SERVERS.open(
+            parts.hostname, port, path, self._answer, tls, access=context.access
+        )
         self._at = parts.hostname, bound, path
 
     async def _answer(self, request: Request) -> Response:
@@ -122,11 +121,12 @@ class SseServerSink:
         queue = self._audience.join(request.headers.get("last-event-id", ""))
         if queue is None:
             return Response(503, b"", ((b"retry-after", b"5"),))
-        headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
-        origin = request.headers.get("origin", "")
-        if origin and (origin in self._origins or "*" in self._origins):
-            headers.append((b"access-control-allow-origin", origin.encode("latin-1", "replace")))
-        return Response(200, b"", tuple(headers), self._stream(queue))
+        headers = (
+            (b"content-type", b"text/event-stream"),
+            (b"cache-control", b"no-store"),
+            *allowed(request, self._origins),
+        )
+        return Response(200, b"", headers, self._stream(queue))
 
     async def _stream(self, queue: Queue) -> AsyncGenerator[bytes]:
         try:
@@ -186,13 +186,15 @@ class WebSocketServerSink:
         options = context.options
         host, port = str(options["host"]), int(options["port"])
         check_listen(context.access, host, port)
-        protocols = origins_of(options.get("sub.protocol")) or None
-        origins = origins_of(options.get("allow.origin"))
+        protocols = words(options.get("sub.protocol")) or None
+        origins = words(options.get("allow.origin"))
+        tls = server_context(options) if options.get("tls.enabled") else None
         try:
             self._server = await serving.serve(
                 self._serve,
                 host,
                 port,
+                ssl=tls,
                 # None: not a browser.
                 origins=None if "*" in origins else [None, *origins],
                 subprotocols=protocols,

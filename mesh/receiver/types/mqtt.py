@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.extras import library
 from mesh.receiver.access import check_url
+from mesh.receiver.tls import client_context
 from mesh.receiver.types.arrivals import Arrivals
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def client_of(context: Context, name: str, **more: Any) -> Client:
     check_url(context.access, str(options["url"]), _PORTS[parts.scheme])
     secure = None
     if _PORTS[parts.scheme] == 8883:
-        secure = ssl.create_default_context(cafile=options.get("tls.ca"))
+        secure = client_context(options) or ssl.create_default_context()
     made: Client = mqtt.Client(
         parts.hostname,
         parts.port or _PORTS[parts.scheme],

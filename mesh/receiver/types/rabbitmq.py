@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
+import re
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mesh.connect.contract import UnavailableError
 from mesh.connect.extras import library
 from mesh.receiver.access import check_url
+from mesh.receiver.tls import client_context
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -31,14 +32,14 @@ async def connect(context: Context) -> AbstractConnection:
     pika = library("aio_pika", "rabbitmq")
     options = context.options
     uri = str(options["uri"])
+    if options.get("tls.enabled"):
+        uri = re.sub(r"\Aamqp:", "amqps:", uri)
     check_url(context.access, uri, 5671 if uri.startswith("amqps") else 5672)
-    secure = None
-    if options.get("tls.ca"):
-        secure = ssl.create_default_context(cafile=options["tls.ca"])
+    secure = client_context(options)
 
     async def call() -> AbstractConnection:
         found: AbstractConnection = await pika.connect(
-            options["uri"], timeout=CALL_S, ssl_context=secure,
+            uri, timeout=CALL_S, ssl_context=secure,
             client_properties={"connection_name": f"mesh {context.instance}"},
         )  # fmt: skip
         return found

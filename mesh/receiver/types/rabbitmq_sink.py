@@ -83,6 +83,7 @@ class RabbitSink:
             priority = int(own["priority"]) if own.get("priority") else None
             if priority is not None and not 0 <= priority <= 255:
                 raise ValueError("a priority is from 0 to 255")
+            timestamp = int(own["timestamp"]) / 1000 if own.get("timestamp") else None
         except ValueError as error:
             return str(error)
         return pika.Message(
@@ -93,6 +94,10 @@ class RabbitSink:
             priority=priority,
             message_id=own.get("message.id") or record.key,
             correlation_id=own.get("correlation.id"),
+            content_encoding=own.get("content.encoding"),
+            user_id=own.get("user.id"),
+            app_id=own.get("app.id"),
+            timestamp=timestamp,
             reply_to=own.get("reply.to"),
             expiration=int(own["expiration"]) / 1000 if own.get("expiration") else None,
         )

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.extras import library
-from mesh.receiver.access import check_url
+from mesh.receiver.access import check_url, words
+from mesh.receiver.tls import client_context
 from mesh.receiver.types.arrivals import Arrivals
-from mesh.receiver.types.listeners import origins_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ class WebSocketSource:
         check_url(context.access, url, 443 if url.startswith("wss:") else 80)
         secure = None
         if url.startswith("wss:"):
-            secure = ssl.create_default_context(cafile=options.get("tls.ca"))
+            secure = client_context(options) or ssl.create_default_context()
         self._salt, self._number = secrets.token_hex(4), 0
         self._arrived: Arrivals[bytes] = Arrivals()
         self._room = asyncio.Semaphore(_WAITING)
@@ -50,7 +50,7 @@ class WebSocketSource:
             self._connection = await connect(
                 url,
                 ssl=secure,
-                subprotocols=origins_of(options.get("sub.protocol")) or None,
+                subprotocols=words(options.get("sub.protocol")) or None,
                 additional_headers=options.get("headers") or None,
                 open_timeout=_CALL_S,
                 close_timeout=1,

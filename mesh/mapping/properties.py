@@ -1,0 +1,88 @@
+"""Attributes from transport properties, ``@attributes(a='trp:name')``, beside those of payloads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.connect.spec import PROPERTY
+from mesh.mapping.texts import typed
+from pyspark_nats.decode.result import DecodeResult, bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.mapping.contract import SourceMapper
+
+
+def split(paths: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Paths in payloads by attribute, and names of transport properties by attribute."""
+    own = {name: text for name, text in paths.items() if not text.startswith(PROPERTY)}
+    keys = {n: text[len(PROPERTY) :].lower() for n, text in paths.items() if n not in own}
+    return own, keys
+
+
+class PropertySource:
+    """Adds attributes from properties to the events of a mapper."""
+
+    def __init__(
+        self, schema: pa.Schema, missing: str, keys: Mapping[str, str], inner: SourceMapper | None
+    ) -> None:
+        """The mapping.
+
+        Args:
+            schema: of the rows.
+            missing: "error" or "null".
+            keys: names of properties in small letters, by attribute.
+            inner: mapper of the other attributes; None if there are none: each payload is an event.
+        """
+        self._schema, self._missing, self._keys, self._inner = schema, missing, keys, inner
+
+    def decode(
+        self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
+    ) -> DecodeResult:
+        """See ``SourceMapper``."""
+        found = self._inner.decode(payloads) if self._inner else _each(len(payloads))
+        given = properties if properties is not None else [{}] * len(payloads)
+        keep = np.ones(len(found.message), bool)
+        reasons: dict[int, str] = {}
+        columns: list[Any] = []
+        for field in self._schema:
+            if field.name not in self._keys:
+                columns.append(found.rows.column(field.name))
+                continue
+            key = self._keys[field.name]
+            values = (given[number].get(key) for number in found.message.tolist())
+            # Connectors of others may give numbers.
+            texts = [None if value is None else str(value) for value in values]
+            column, wrong = typed(pa.array(texts, pa.string()), field.type)
+            columns.append(column)
+            for row in wrong:
+                shown = str(texts[row])[:80]
+                reasons.setdefault(row, f'attribute "{field.name}" is no {field.type}: "{shown}"')
+            if self._missing == "error":
+                for row in (row for row, text in enumerate(texts) if text is None):
+                    reasons.setdefault(row, f'attribute "{field.name}" is missing')
+        keep[list(reasons)] = False
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        errors = [
+            (int(found.message[row]), int(found.index[row]), why) for row, why in reasons.items()
+        ]
+        kept = pa.array(keep)
+        return DecodeResult(
+            rows.filter(kept),
+            found.message[keep],
+            found.index[keep],
+            found.event_time_ms.filter(kept),
+            bounded([*found.errors, *errors]),
+            found.taken,
+        )
+
+
+def _each(count: int) -> DecodeResult:
+    """An event without attributes for each payload."""
+    numbers = np.arange(count, dtype=np.int64)
+    rows, times = pa.RecordBatch.from_arrays([], names=[]), pa.nulls(count, pa.int64())
+    return DecodeResult(rows, numbers, np.zeros_like(numbers), times, [], count)

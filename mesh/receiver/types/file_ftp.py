@@ -1,0 +1,176 @@
+"""Files of an FTP server, for the source ``file``; ``ftps`` encrypts commands and data."""
+
+from __future__ import annotations
+
+import contextlib
+import ftplib
+import posixpath
+import ssl
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from mesh.receiver.access import check_url
+from mesh.receiver.tls import client_context
+from mesh.receiver.types.file_systems import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from mesh.connect.contract import Access
+
+T = TypeVar("T")
+_CALL_S: Final = 15.0
+_BLOCK: Final = 64 << 10
+#: Reply of a server that has no such file.
+_MISSING: Final = "550"
+
+
+class FtpFiles:
+    """See ``Files``; paths are relative to the directory of the login."""
+
+    is_remote = True
+
+    def __init__(self, uri: str, options: Mapping[str, Any], access: Access) -> None:
+        parts = urlsplit(uri)
+        check_url(access, uri, 21)
+        self._host, self._port = parts.hostname or "", parts.port or 21
+        self._user = unquote(parts.username or options.get("username") or "anonymous")
+        self._password = unquote(parts.password or "") or options.get("password") or ""
+        self._secure: ssl.SSLContext | None = None
+        if parts.scheme.lower() == "ftps":
+            self._secure = client_context(options) or ssl.create_default_context()
+        self._address = (self._host, self._port)
+        self._access = access
+        self._server: ftplib.FTP | None = None
+
+    def path(self, uri: str) -> str:
+        """See ``Files``."""
+        parts = urlsplit(uri)
+        if parts.scheme and (parts.hostname, parts.port or 21) != self._address:
+            raise ValueError(f"{parts.hostname} is not the server of the other paths")
+        return unquote(parts.path).strip("/") or "."
+
+    def paths(self, directory: str) -> list[str]:
+        """See ``Files``."""
+
+        def listed(server: ftplib.FTP) -> list[str]:
+            try:
+                facts = list(server.mlsd(directory, ["type"]))
+                return [name for name, own in facts if own.get("type") == "file"]
+            except ftplib.error_perm as error:
+                if str(error)[:3] not in ("500", "501", "502", "504"):
+                    raise
+                return [posixpath.basename(name) for name in server.nlst(directory)]
+
+        names = sorted(self._call(directory, listed))
+        return [posixpath.join(directory, name) for name in names]
+
+    def checked(self, path: str) -> str:
+        """See ``Files``."""
+        return path
+
+    def find(self, path: str) -> Found | None:
+        """See ``Files``."""
+
+        def found(server: ftplib.FTP) -> Found | None:
+            try:
+                # Sizes are those of binary transfers.
+                server.voidcmd("TYPE I")
+                size = server.size(path) or 0
+                reply = server.sendcmd(f"MDTM {path}")
+            except ftplib.error_perm as error:
+                if str(error).startswith(_MISSING):
+                    return None
+                raise
+            time = datetime.strptime(reply[4:18], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+            return Found(0, size, int(time.timestamp()) * 1_000_000_000)
+
+        return self._call(path, found)
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[tuple[Found, Callable[[int, int], bytes]]]:
+        """See ``Files``."""
+        found = self.find(path)
+        if found is None:
+            raise FileNotFoundError(2, "there is no such file", path)
+        yield (
+            found,
+            lambda size, offset: self._call(path, lambda s: _read(s, path, size, offset)),
+        )
+
+    def delete(self, path: str) -> None:
+        """See ``Files``."""
+        self._call(path, lambda server: server.delete(path))
+
+    def move(self, path: str, target: str) -> None:
+        """See ``Files``."""
+
+        def moved(server: ftplib.FTP) -> None:
+            directory = ""
+            for part in posixpath.dirname(target).split("/"):
+                directory = posixpath.join(directory, part)
+                with contextlib.suppress(ftplib.error_perm):
+                    server.mkd(directory)
+            with contextlib.suppress(ftplib.error_perm):
+                # Not every server renames to a name that is taken.
+                server.delete(target)
+            server.rename(path, target)
+
+        self._call(path, moved)
+
+    def _call(self, path: str, call: Callable[[ftplib.FTP], T]) -> T:
+        try:
+            server = self._connected()
+            try:
+                return call(server)
+            except ftplib.error_perm as error:
+                raise PermissionError(13, str(error), path) from error
+        except PermissionError:
+            raise
+        except (ftplib.Error, EOFError, OSError) as error:
+            # What is left of the call is not known; the next one connects.
+            self.close()
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise OSError(0, reason, path) from error
+
+    def _connected(self) -> ftplib.FTP:
+        if self._server is None:
+            server = (
+                ftplib.FTP_TLS(context=self._secure, timeout=_CALL_S)
+                if self._secure is not None
+                else ftplib.FTP(timeout=_CALL_S)
+            )
+            self._server = server
+            server.connect(self._host, self._port)
+            server.login(self._user, self._password)
+            if isinstance(server, ftplib.FTP_TLS):
+                server.prot_p()
+        return self._server
+
+    def close(self) -> None:
+        """See ``Files``."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+
+def _read(server: ftplib.FTP, path: str, size: int, offset: int) -> bytes:
+    server.voidcmd("TYPE I")
+    parts: list[bytes] = []
+    left = size
+    with server.transfercmd(f"RETR {path}", offset or None) as data:
+        while left and (part := data.recv(min(left, _BLOCK))):
+            parts.append(part)
+            left -= len(part)
+        if isinstance(data, ssl.SSLSocket) and left:
+            with contextlib.suppress(OSError):
+                data.unwrap()
+    try:
+        server.voidresp()
+    except (ftplib.error_temp, ftplib.error_perm):
+        # The transfer was ended before its end.
+        if left:
+            raise
+    return b"".join(parts)

@@ -1,0 +1,107 @@
+"""Sink ``file`` whose path depends on the event; see ``mesh.receiver.types.file_sink``.
+
+The length of each file before a write is in a journal beside the files.  A start undoes the write
+that the stored position does not have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from mesh.errors import MeshError
+from mesh.receiver.access import first_root, path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.connect.contract import Context, Record
+
+
+class ManyFiles:
+    """Appends each payload to the file of its event, or replaces that file."""
+
+    def __init__(self, context: Context, state: Mapping[str, Any] | None, end: bytes) -> None:
+        self._access, self._end = context.access, end
+        self._replaces = not context.options.get("append")
+        self._number = int((state or {}).get("write") or 0)
+        name = hashlib.blake2b(context.producer.encode(), digest_size=8).hexdigest()
+        before = str(context.options["file.uri"]).partition("{{")[0]
+        directory = path_of(context.access, os.path.dirname(before) or first_root(context.access))
+        self._journal = Path(directory) / f".mesh-{name}"
+        self._undo()
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """Number of the last write, which the journal may be ahead of."""
+        return {"write": self._number}
+
+    def _undo(self) -> None:
+        try:
+            noted = orjson.loads(self._journal.read_bytes())
+        except FileNotFoundError:
+            return
+        if noted["write"] != self._number + 1:
+            return
+        for path, length in noted["files"].items():
+            if os.path.exists(path) and os.path.getsize(path) > length:
+                os.truncate(path, length)
+
+    def write(self, records: Sequence[Record]) -> list[str | None]:
+        """Write the records; the reason for each whose path is not open.  Raises ``OSError``."""
+        outcomes: list[str | None] = [None] * len(records)
+        by_path: dict[str, list[bytes]] = {}
+        for at, record in enumerate(records):
+            try:
+                path = path_of(self._access, record.options["file.uri"])
+                if os.path.isdir(path):
+                    outcomes[at] = f"{path} is a directory"
+                    continue
+            except (MeshError, ValueError) as error:
+                outcomes[at] = str(error)
+                continue
+            by_path.setdefault(path, []).append(record.payload + self._end)
+        if self._replaces:
+            for path, payloads in by_path.items():
+                _write_whole(Path(path), payloads[-1])
+        else:
+            self._append(by_path)
+        self._number += 1
+        return outcomes
+
+    def _append(self, by_path: Mapping[str, Sequence[bytes]]) -> None:
+        lengths = {p: os.path.getsize(p) if os.path.exists(p) else 0 for p in by_path}
+        self._journal.parent.mkdir(parents=True, exist_ok=True)
+        noted = {"write": self._number + 1, "files": lengths}
+        _write_whole(self._journal, orjson.dumps(noted))
+        try:
+            for path, payloads in by_path.items():
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "ab") as file:
+                    file.write(b"".join(payloads))
+                    file.flush()
+                    os.fsync(file.fileno())
+        except OSError:
+            self._undo()
+            raise
+
+    def close(self) -> None:
+        """No file is open between writes."""
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,138 @@
+"""Files of the source ``file``: those of the worker; ``file_ftp`` has those of FTP servers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from mesh.connect.contract import UnavailableError
+from mesh.receiver.access import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from mesh.connect.contract import Access
+
+#: Flags of an open file: one that has become a pipe must not hold up the host.
+_OPENED: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class Found(NamedTuple):
+    """State of a file."""
+
+    #: The same as long as a file exists, whatever its name; 0 where files have no number.
+    inode: int
+    size: int
+    mtime_ns: int
+
+
+class Files(Protocol):
+    """A file system; failures are ``OSError`` with the path as ``filename``."""
+
+    #: Its methods wait for a network.
+    is_remote: bool
+
+    def path(self, uri: str) -> str:
+        """The path of an option's value; MESH-C132 if it is not open to connectors."""
+        ...
+
+    def paths(self, directory: str) -> list[str]:
+        """Paths of what is in a directory, by name; not yet checked."""
+        ...
+
+    def checked(self, path: str) -> str:
+        """A path of ``paths`` that is open to connectors.
+
+        Raises:
+            MeshError: MESH-C132; UnavailableError: a position can't have it.
+        """
+        ...
+
+    def find(self, path: str) -> Found | None:
+        """State of a file; None if there is none, or something else."""
+        ...
+
+    def opened(
+        self, path: str
+    ) -> AbstractContextManager[tuple[Found, Callable[[int, int], bytes]]]:
+        """A file that exists: its state, and a function that reads a size from an offset."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Delete a file."""
+        ...
+
+    def move(self, path: str, target: str) -> None:
+        """Move a file to a path, whose directory may be missing."""
+        ...
+
+    def close(self) -> None:
+        """Release connections."""
+        ...
+
+
+class LocalFiles:
+    """Files of the worker, below ``receiver.file_roots``."""
+
+    is_remote = False
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def path(self, uri: str) -> str:
+        """See ``Files``."""
+        return path_of(self._access, uri)
+
+    def paths(self, directory: str) -> list[str]:
+        """See ``Files``."""
+        return [os.path.join(directory, name) for name in sorted(os.listdir(directory))]
+
+    def checked(self, path: str) -> str:
+        """See ``Files``."""
+        # A link may lead out of the directory.
+        found = path_of(self._access, path)
+        try:
+            found.encode()
+        except UnicodeEncodeError as error:
+            # A position is JSON.
+            raise UnavailableError(f"{found!a}: its name is no UTF-8") from error
+        return found
+
+    def find(self, path: str) -> Found | None:
+        """See ``Files``."""
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        return Found(found.st_ino, found.st_size, found.st_mtime_ns)
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[tuple[Found, Callable[[int, int], bytes]]]:
+        """See ``Files``."""
+        descriptor = os.open(path, _OPENED)
+        try:
+            found = os.fstat(descriptor)
+            yield (
+                Found(found.st_ino, found.st_size, found.st_mtime_ns),
+                lambda size, offset: os.pread(descriptor, size, offset),
+            )
+        finally:
+            os.close(descriptor)
+
+    def delete(self, path: str) -> None:
+        """See ``Files``."""
+        os.unlink(path)
+
+    def move(self, path: str, target: str) -> None:
+        """See ``Files``."""
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.move(path, target)
+
+    def close(self) -> None:
+        """See ``Files``."""
