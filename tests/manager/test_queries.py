@@ -304,7 +304,6 @@ def test_a_fault_is_an_answer(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(at: Scene) -> None:
-        # Not a function of a question: it raises TypeError.
         monkeypatch.setattr(at.questions, "_task", int)
         assert (await at.refused("from Prices")).code == "MESH-A500"
         monkeypatch.setattr(at.queries, "ask", int)
