@@ -181,7 +181,7 @@ class BoundedServer(uvicorn.Server):
         self.started = True
 
     def _accepts_no_more(self, task: asyncio.Task[None]) -> None:
-        """End, and with it the process of the API: a server without connections is not noticed."""
+        """End, and with it the process of the API, so that its service manager starts it again."""
         if not task.cancelled():
             log.error("server accepts no more connections", exc_info=task.exception())
             self.should_exit = True

@@ -373,7 +373,6 @@ class Queries:
                 raise _exceeded(f"A message has at most {self._client.max_payload} bytes.")
         except MeshError as error:
             data = orjson.dumps(error.to_dict())
-        # A client that got no answer would wait.
         except Exception:
             log.exception("query failed", extra=fields(app=app))
             data = orjson.dumps(MeshError("MESH-A500", "internal error").to_dict())

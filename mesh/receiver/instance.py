@@ -206,5 +206,5 @@ class UnloadedInstance(DoorInstance):
             "MESH-C130",
             f'connector "{self.group.connectors[0]}" can\'t be loaded on this worker',
             detail=f"{type(self._reason).__name__}: {self._reason}.",
-            hint="Correct its package, and start the worker again.",
+            hint="Correct its package, and restart the worker.",
         )

@@ -375,7 +375,6 @@ class Outbox:
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close()
-        # A connector is code of others: what it does at its end is of no matter to the events.
         with contextlib.suppress(Exception):
             await self._to.sink.close()
 

@@ -1,4 +1,4 @@
-"""Mappers that fail at a payload or an event, which none of ours should: only that one is lost."""
+"""Mappers and sinks that fail where none should: one payload, event or destination is affected."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from mesh.connect.contract import Access
 from mesh.plan import doors
 from mesh.receiver import opened
+from mesh.receiver.types.file_sink import FileSink
 from tests.support.doors import staged
 
 if TYPE_CHECKING:
@@ -110,5 +111,42 @@ def test_an_event_at_which_a_mapper_fails_is_recorded_alone(
             assert "KeyError" in entry["reason"]
             out = tmp_path / "out"
             await stage.until("the others", lambda: out.exists() and out.read_text() == "a\nb\n")
+
+    asyncio.run(scene())
+
+
+def test_a_destination_that_fails_at_its_end_ends_no_other(
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"""@App:name('Doors')
+    define stream S (k string);
+    @sink(type='file', @map(type='csv'), @distribution(strategy='broadcast',
+        @destination(file.uri='{tmp_path}/a'), @destination(file.uri='{tmp_path}/b')))
+    define stream T (k string);
+    from S select k insert into T;
+    """
+    honest, ending, failures = FileSink.open, FileSink.close, [OSError("away")] * 2
+
+    async def open_(sink: FileSink, context: Any, state: Any) -> None:
+        await honest(sink, context, state)
+        if failures:
+            raise failures.pop()
+
+    async def close(sink: FileSink) -> None:
+        await ending(sink)
+        raise KeyError("what nobody thought of")
+
+    async def scene() -> None:
+        monkeypatch.setattr(FileSink, "open", open_)
+        monkeypatch.setattr(FileSink, "close", close)
+        access = Access(file_roots=(str(tmp_path),))
+        async with staged(nats_server, text, access) as stage:
+            await stage.publish("T", {"k": "x"}, {"k": "y"})
+            stage.start("sink-T")
+            outs = [tmp_path / "a", tmp_path / "b"]
+            await stage.until(
+                "all", lambda: all(one.exists() and one.read_text() == "x\ny\n" for one in outs)
+            )
+            assert stage.reports[-1].restarts == 0
 
     asyncio.run(scene())

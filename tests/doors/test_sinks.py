@@ -13,7 +13,6 @@ from mesh.errors import MeshError
 from mesh.jetstream import door_replay
 from mesh.model.cluster import InstanceState
 from mesh.receiver.distributing import destination_of, java_hash
-from mesh.receiver.types.http_sink import HttpSink
 from tests.support.doors import Endpoint, staged
 
 if TYPE_CHECKING:
@@ -371,33 +370,6 @@ def test_events_that_cant_be_read_are_recorded_by_a_sink_alone(nats_server: Nats
             await stage.until("the other", lambda: stage.reports[-1].rows_out == 1)
 
     play(nats_server, scene, 0)
-
-
-def test_a_destination_that_fails_at_its_end_ends_no_other(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    honest, ending, failures = HttpSink.open, HttpSink.close, [OSError("away")] * 2
-
-    async def open_(sink: HttpSink, context: Any, state: Any) -> None:
-        await honest(sink, context, state)
-        if failures:
-            raise failures.pop()
-
-    async def close(sink: HttpSink) -> None:
-        await ending(sink)
-        raise KeyError("what nobody thought of")
-
-    async def scene(server: NatsServer, one: Endpoint, other: Endpoint) -> None:
-        monkeypatch.setattr(HttpSink, "open", open_)
-        monkeypatch.setattr(HttpSink, "close", close)
-        spread = SPREAD.format("broadcast", "", one.url, other.url)
-        async with staged(server, APP.format(spread)) as stage:
-            await stage.publish("T", *events(0, 3))
-            stage.start("sink-T")
-            await stage.until("all", lambda: numbers(one) == numbers(other) == [0, 1, 2])
-            assert stage.reports[-1].restarts == 0
-
-    play(nats_server, scene, 2)
 
 
 def test_a_refused_payload_is_replayed_to_its_destination_alone(nats_server: NatsServer) -> None:

@@ -301,16 +301,12 @@ def test_a_client_of_nats_asks_any_manager(nats_server: NatsServer, tmp_path: Pa
 def test_a_fault_is_an_answer(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wrong(*_: object) -> None:
-        raise KeyError("what nobody thought of")
-
     async def story(at: Scene) -> None:
-        monkeypatch.setattr(at.questions, "_task", wrong)
-        # The worker's fault, and then the manager's.
+        monkeypatch.setattr(at.questions, "_task", int)
         assert (await at.refused("from Prices")).code == "MESH-A500"
-        monkeypatch.setattr(at.queries, "ask", wrong)
+        monkeypatch.setattr(at.queries, "ask", int)
         answer = await at.client.request(names.query_subject("Shop"), b"from Prices", timeout=20)
-        assert orjson.loads(answer.data)["code"] == "MESH-A500"
+        assert b"MESH-A500" in answer.data
 
     played(story, nats_server, tmp_path)
 
