@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ExpectedAnswers:
-    """Answers by subject, kept whoever receives them."""
+    """Answers by subject, kept also if a step that does not wait for them receives them."""
 
     def __init__(self) -> None:
         #: (header, data); None until it comes.
