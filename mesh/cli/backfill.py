@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Interval of the lines of progress, seconds.
 _TELL_S: Final = 1.0
-#: How often a history is begun, and how long a manager may take to come back, seconds.
+#: Attempts to run a history, and the time that a manager has to come back, seconds.
 _TRIES: Final = 5
 _BACK_S: Final = 60.0
 

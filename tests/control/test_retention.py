@@ -78,5 +78,5 @@ def test_a_group_without_state_that_does_not_run_is_where_its_output_is() -> Non
         producers={("mesh-A-T", p): Producer("copy", (NAME,)) for p in ("x", "y")},
     )
     assert retentions(found, {}) == [Retention(NAME, 8 * DAY_S, "copy")]
-    # What it reports is more than what it has emitted.
+    # It reports more than it has emitted.
     assert retentions(replace(found, read={("copy", NAME): 9}), {}) == []

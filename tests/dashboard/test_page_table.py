@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 VIEW, MANAGE = Permission.APPS_VIEW, Permission.APPS_MANAGE
 READ, WRITE = Permission.DATA_READ, Permission.DATA_WRITE
 MONITOR, NODES, ADMIN = Permission.MONITOR, Permission.NODES_MANAGE, Permission.ADMIN
-#: What each page and form takes; None for any user, about itself.
+#: Permission of each page and form; None for any user, about itself.
 PAGES: Final[dict[str, Permission | None]] = {
     "GET /": VIEW,
     "GET /apps/{app}": VIEW,

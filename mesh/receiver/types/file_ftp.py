@@ -130,7 +130,7 @@ class FtpFiles:
         except PermissionError:
             raise
         except (ftplib.Error, EOFError, OSError) as error:
-            # What is left of the call is not known; the next one connects.
+            # The state of the call is not known; the next one connects.
             self.close()
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise OSError(0, reason, path) from error

@@ -196,7 +196,7 @@ class FileSource:
             renamed = follow(self._own, self._at)
             self._renamed = (self._renamed - renamed.keys()) | set(renamed.values())
             self._at = {renamed.get(path, path): place for path, place in self._at.items()}
-            # What was written to a file before it was renamed may not have been read.
+            # Lines that were written before the file was renamed may not have been read.
             self._renamed = {p for p in self._renamed if self._own.find(p) is not None}
             found += sorted(self._renamed.difference(found))
         return found
