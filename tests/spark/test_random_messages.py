@@ -37,7 +37,7 @@ def test_events_have_their_effect_once_whatever_is_sent_amid_them(
     check(a_stage, batches)
 
 
-@pytest.mark.extended
+@pytest.mark.thorough
 @settings(QUICK, max_examples=120)
 @given(batches=BATCHES)
 def test_many_random_messages(a_stage: Hand, batches: list[list[Sent]]) -> None:
