@@ -17,6 +17,7 @@ ACCEPTED: Final = {
     "psycopg": "LGPL: an extra, unchanged",
     "psycopg-binary": "LGPL: an extra, unchanged",
     "axe-playwright-python": "MIT in its repository; tests only",
+    "pyftpdlib": "MIT in its licence file; tests only",
 }
 _PERMISSIVE: Final = re.compile(
     r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|Zlib|CC0|0BSD|CNRI|Unlicense|HPND"
