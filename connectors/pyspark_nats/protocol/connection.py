@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark_nats.errors import RefusedError, UnavailableError
 from pyspark_nats.gc_freeze import freeze_imported
 from pyspark_nats.protocol import frames
-from pyspark_nats.protocol.expected_answers import ExpectedAnswers
 from pyspark_nats.protocol.link import Link
 from pyspark_nats.protocol.servers import Pool
 from pyspark_nats.protocol.transport import DisconnectedError as DisconnectedError
@@ -89,8 +88,6 @@ class Connection:
         self._missed = 0
         #: Number of times it was opened: subscriptions end with each.
         self.made = 0
-        #: Answers that are outstanding while other steps use the connection, until it is closed.
-        self.expected = ExpectedAnswers()
 
     def __repr__(self) -> str:
         return f"Connection({self._pool.current}, {'open' if self._open else 'closed'})"
@@ -122,7 +119,7 @@ class Connection:
         pause_s = 0.02
         while True:
             try:
-                if self._open is None or not (is_under_way or self.expected):
+                if not is_under_way or self._open is None:
                     self._ensure()
                 return step()
             except (DisconnectedError, OSError) as error:
@@ -144,7 +141,6 @@ class Connection:
         if self._open is not None:
             self._open.close()
         self._open = None
-        self.expected.clear()
 
     def _leave(self) -> None:
         self.close()
@@ -337,7 +333,6 @@ class Connection:
                 continue
             _, subject, header, data = frame
             if subject not in wanted:
-                self.expected.keep(subject, header, data)
                 continue
             said = frames.status(header) if header else None
             if said is not None and said[0] == 503:

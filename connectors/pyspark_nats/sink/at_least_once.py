@@ -72,13 +72,6 @@ class AtLeastOncePublisher:
             self._settle(self._window)
             at += count
 
-    def flush(self) -> None:
-        """Wait for all acks: no other step may take the received bytes, in which they are."""
-        self._settle(0)
-
-    def drop(self) -> None:
-        """Nothing is outstanding after ``flush``."""
-
     def finish(self) -> None:
         """Wait for all acks."""
         self._settle(0)

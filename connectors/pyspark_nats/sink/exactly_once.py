@@ -8,10 +8,6 @@ The rows of a batch are sent before the ack of the previous batch arrives, and i
 ack.  The server receives the rows while the ack is in flight, and the marker, which commits them,
 expects the sequence from the ack.  So the server never waits for the client, and no sequence is
 guessed.
-
-After ``flush`` other publishers may use the connection: it keeps the acks for ``finish``.
-
-The file is longer than others: its steps share the pending batches.
 """
 
 from __future__ import annotations
@@ -71,8 +67,6 @@ class ExactlyOncePublisher:
         self._pending: deque[PendingBatch] = deque()
         self._rows_max = _ROWS_MAX
         self._ahead = _AHEAD_MAX
-        #: Whether all rows are cut into pending batches.
-        self._is_flushed = False
 
     @property
     def _is_counted(self) -> bool:
@@ -96,23 +90,10 @@ class ExactlyOncePublisher:
             if sum(part.num_rows for part in state.waiting) >= self._rows_max + self._is_counted:
                 self._cut(state, is_last=False)
 
-    def flush(self) -> None:
-        """Send the rest; acks of some of it may be outstanding.  ``finish`` or ``drop`` is next."""
-        if not self._is_flushed:
-            self._is_flushed = True
-            for state in self._states.values():
-                self._cut(state, is_last=True)
-
-    def drop(self) -> None:
-        """Expect no acks any more; whether the pending rows are published stays unknown."""
-        for batch in self._pending:
-            self._requeue(batch)
-        self._pending.clear()
-
     def finish(self) -> None:
         """Send the rest, and wait until all of it is acknowledged."""
-        self.flush()
-        self._is_flushed = False
+        for state in self._states.values():
+            self._cut(state, is_last=True)
         self._settle(0)
         if self._origin.batch_id is not None:
             for state in self._states.values():
@@ -201,18 +182,9 @@ class ExactlyOncePublisher:
                 raise
 
         under_way = any(batch.batch_id for batch in self._pending)
-        try:
-            self._connection.retry_while_unavailable(what, doubting, is_under_way=under_way)
-        except ConnectorError:
-            for batch in self._pending:
-                self._requeue(batch)
-            raise
+        self._connection.retry_while_unavailable(what, doubting, is_under_way=under_way)
 
     def _step(self, pending_max: int) -> None:
-        for batch in self._pending:
-            # Another step met a broken connection.
-            if batch.sent_on != self._connection.made:
-                self._requeue(batch)
         self._take_answers(wait=False)
         self._send_ready()
         is_sent = all(batch.batch_id for batch in self._pending)
@@ -266,7 +238,7 @@ class ExactlyOncePublisher:
         # Short, because every message contains it.  Two open batches of a stream with the same name
         # would both be refused.
         batch.batch_id = base64.urlsafe_b64encode(os.urandom(4))[:6].decode()
-        batch.sent_s, batch.sent_on = time.monotonic(), self._connection.made
+        batch.sent_s = time.monotonic()
         state.marker = batch.marker = producer_state.next_marker(
             batch, self._options.epoch, self._origin
         )
@@ -283,7 +255,6 @@ class ExactlyOncePublisher:
         stream, producer = batch.state.pair
         assert batch.marker is not None
         batch.reply = self._connection.reply_subjects(1)[0]
-        self._connection.expected.expect(batch.reply)
         yield frames.publish(
             markers.subject(self._options.marker_prefix, stream, producer),
             markers.payload(batch.marker),
@@ -294,7 +265,6 @@ class ExactlyOncePublisher:
     def _requeue(self, batch: PendingBatch) -> None:
         """Schedule a batch to be sent again, after the position of its marker."""
         if batch.batch_id:
-            self._connection.expected.forget(batch.reply)
             batch.batch_id = batch.reply = ""
             self._forget(batch.state)
 
@@ -303,20 +273,19 @@ class ExactlyOncePublisher:
     def _take_answers(self, *, wait: bool) -> None:
         """Process the received answers, or wait for at least one."""
         deadline_s = time.monotonic() + _ACK_TIMEOUT_S
-        if not any(batch.reply for batch in self._pending):
+        by_reply = {batch.reply: batch for batch in self._pending if batch.reply}
+        if not by_reply:
             return
         if not wait and self._connection.is_readable():
             self._connection.receive(deadline_s)
         while True:
-            while (frame := self._connection.next_frame()) is not None:
-                self._connection.expected.keep(*frame[1:])
             answered = False
-            for batch in list(self._pending):
-                # An answer to an earlier one may have taken this one's back.
-                found = self._connection.expected.take(batch.reply) if batch.reply else None
-                if found is not None:
+            while (frame := self._connection.next_frame()) is not None:
+                _, subject, header, data = frame
+                batch = by_reply.get(subject)
+                if batch is not None:
                     answered = True
-                    self._answered(batch, *found)
+                    self._answered(batch, header, data)
             if answered or not wait:
                 return
             self._connection.receive(deadline_s)

@@ -63,9 +63,8 @@ class PendingBatch:
     digest: BatchDigest
     #: Name of the atomic batch that carries the rows; "" if they are not sent.
     batch_id: str = ""
-    #: Time at which the rows were sent, monotonic seconds; and the number of the connection.
+    #: Time at which the rows were sent, monotonic seconds.
     sent_s: float = 0.0
-    sent_on: int = 0
     #: Subject of the ack; "" if the marker is not sent.
     reply: str = ""
     #: Whether Spark's batch ends here, if positions are counted; it may then have no rows.

@@ -21,10 +21,6 @@ class _Path(Protocol):
 
     def add(self, rows: pa.RecordBatch) -> None: ...
 
-    def flush(self) -> None: ...
-
-    def drop(self) -> None: ...
-
     def finish(self) -> None: ...
 
 
@@ -58,17 +54,6 @@ class Publisher:
         """
         if batch.num_rows:
             self._path.add(batch)
-
-    def flush(self) -> None:
-        """Send all rows; errors as for ``add``.  The next call is ``finish`` or ``drop``.
-
-        Meanwhile other publishers may use the connection, in the same thread.
-        """
-        self._path.flush()
-
-    def drop(self) -> None:
-        """Give up: some rows may be published, and some not."""
-        self._path.drop()
 
     def finish(self) -> None:
         """Return when everything is acknowledged; errors as for ``add``.

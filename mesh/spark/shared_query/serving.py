@@ -3,9 +3,6 @@
 A part's state stays in memory between runs.  It is stored, and the part's position reported, when
 the part has worked and its last report is a while ago.  Without a crash nothing reads it.  After
 one, the instance goes back to a stored position, and its markers show which output exists.
-
-The output of small runs of several parts is sent before any of it is acknowledged: so parts do not
-wait for each other's acks, which take some milliseconds in a cluster.
 """
 
 from __future__ import annotations
@@ -36,9 +33,6 @@ T = TypeVar("T")
 
 #: Interval of the reports on a busy part, seconds.
 REPORT_S: Final = 1.0
-#: Most runs with outstanding acks.  The server accepts fifty open batches in a stream, from all its
-#: writers.
-OPEN_MAX: Final = 8
 
 
 @dataclass(slots=True)
@@ -107,16 +101,6 @@ class _Served:
         return told
 
 
-@dataclass(frozen=True, slots=True)
-class _OpenRun:
-    """A run whose output is sent and perhaps not acknowledged."""
-
-    item: WorkItem
-    run: PartRun
-    #: Duration of the work, without the wait for acks.
-    took_ms: float
-
-
 class Serving:
     """The parts of one slot; for one thread."""
 
@@ -141,7 +125,6 @@ class Serving:
         self._at_work = at_work
         self._report_s = report_s
         self._background = BackgroundPublisher()
-        self._open: list[_OpenRun] = []
         self._served: dict[str, dict[str, _Served]] = {}
 
     def admit(self, member: Member, keys: Collection[str]) -> None:
@@ -186,13 +169,10 @@ class Serving:
                 self._leave(item.member)
             else:
                 self._fail(item.member, str(item.failure))
-        self._finish_open()
         self._report()
 
     def close(self) -> None:
         """Close the connections; the parts are not stored."""
-        for one in self._open:
-            one.run.drop()
         self._background.close()
         self._planner.close()
 
@@ -205,41 +185,23 @@ class Serving:
         came = item.messages
         is_large = came is not None and item.behind > 0 and len(came) >= LARGE_RUN
         if not is_large or self._background.owner != (member.file_name, part.key):
-            self._wait_background()
-        # Reads, and the other thread, use the connection on which acks are outstanding.
-        if is_large or came is None or len(self._open) >= OPEN_MAX:
-            self._finish_open()
-        if not self._planner.has(member.file_name):
-            return
+            self._settle()
+            if not self._planner.has(member.file_name):
+                return
         started_s = time.perf_counter()
         run = self._guarded(
             member, lambda: task.run(item, self._background) if is_large else task.run(item)
         )
         if run is not None:
             took_ms = (time.perf_counter() - started_s) * 1000
-            self._open.append(_OpenRun(item, run, took_ms))
+            self._served[member.file_name][part.key].add(item, run, took_ms)
+            self._planner.ran(item, run.messages, took_ms, run.timer_ms)
 
     def _settle(self) -> None:
         """Wait until the output of all runs is published; a member whose is not has failed."""
-        self._wait_background()
-        self._finish_open()
-
-    def _wait_background(self) -> None:
         if self._background.owner is not None:
             name, key = self._background.owner
             self._guarded(self._served[name][key].member, self._background.wait)
-
-    def _finish_open(self) -> None:
-        """Wait for outstanding acks, and record the runs."""
-        while self._open:
-            one = self._open.pop(0)
-            member, part = one.item.member, one.item.part
-            assert part is not None
-            started_s = time.perf_counter()
-            if self._guarded(member, one.run.finish) is not None:
-                took_ms = one.took_ms + (time.perf_counter() - started_s) * 1000
-                self._served[member.file_name][part.key].add(one.item, one.run, took_ms)
-                self._planner.ran(one.item, one.run.messages, took_ms, one.run.timer_ms)
 
     def _guarded(self, member: Member, step: Callable[[], T]) -> T | None:
         """The result of a step of a member's; None if the member has failed by it."""
@@ -310,9 +272,6 @@ class Serving:
 
     def _fail(self, member: Member, failure: str) -> None:
         self._background.drop(member.file_name)
-        for one in [one for one in self._open if one.item.member is member]:
-            one.run.drop()
-            self._open.remove(one)
         served = self._served[member.file_name].values()
         told = [one.report(stored=False) for one in served if one.ends is not None]
         self._drop(member)

@@ -1,4 +1,4 @@
-"""Runs the work items of a slot: reads and computes a range of a part, and publishes the output.
+"""Runs the work items of a slot: reads, computes and publishes a range of a part.
 
 All of it happens in this process.  The state of a part stays in memory between its runs, and is
 stored when the slot reports the part's position.
@@ -92,25 +92,10 @@ class PartRun:
     times: list[Any] = field(default_factory=list)
     #: When the output was published, by this machine's clock, ms since 1970; empty before that.
     published_ms: list[int] = field(default_factory=list)
-    #: Has sent the output, whose acks may be outstanding; None if another thread publishes it.
-    publisher: Publisher | None = None
 
     def published(self) -> None:
         """Record that the output is published."""
         self.published_ms.append(_CLOCK.wall_ms())
-
-    def finish(self) -> PartRun:
-        """Wait until the output is published; this run.  Errors as for ``Publisher.add``."""
-        if self.publisher is not None:
-            self.publisher.finish()
-            self.publisher = None
-            self.published()
-        return self
-
-    def drop(self) -> None:
-        """Wait for nothing: the member has failed."""
-        if self.publisher is not None:
-            self.publisher.drop()
 
     @property
     def timer_ms(self) -> int | None:
@@ -125,12 +110,11 @@ class PartRun:
 
 
 def run(item: WorkItem, background: BackgroundPublisher | None = None) -> PartRun:
-    """Run a work item: read its ranges, compute, and send the output.
+    """Run a work item: read its ranges, compute, and publish the output.
 
     Args:
         item: the work.
-        background: publishes the output after this returns; None to send it now, and to wait for
-            the acks in ``PartRun.finish``.
+        background: publishes the output after this returns; None to publish it now.
 
     Raises:
         UnavailableError: NATS, or a stream, does not answer; other errors of the member's own.
@@ -177,34 +161,27 @@ def _run(
     connection = shared(member.sink.connection)
     origin = Origin(name, part.number, began_ms=item.began_ms, since_ms=done.since_ms)
     publisher = Publisher(connection, member.sink, origin)
+    errors = member.io.errors[0]
     room = messages_out.room(connection)
-    ready = _ready(member, sink_rows.within_size(member.io, made, room), done, trace)
-    if background is not None:
-        background.publish((member.file_name, part.key), publisher, list(ready), done.published)
-        return
-    done.publisher = publisher
-    try:
-        for output in ready:
-            publisher.add(output)
-        publisher.flush()
-    except Exception:
-        publisher.drop()
-        raise
-
-
-def _ready(
-    member: Member, made: Iterator[pa.RecordBatch], done: PartRun, trace: Trace | None
-) -> Iterator[pa.RecordBatch]:
-    """Output for the publisher, counted."""
-    for out in made:
+    output: list[pa.RecordBatch] = []
+    for out in sink_rows.within_size(member.io, made, room):
         if out.num_rows:
             # The rows of a batch are for one stream.
-            if out.column("stream")[0].as_py() == member.io.errors[0]:
+            if out.column("stream")[0].as_py() == errors:
                 done.errors += out.num_rows
             else:
                 done.rows += out.num_rows
             lines = None if trace is None else trace.header_line() or None
-            yield messages_out.with_header_line(out, lines)
+            ready = messages_out.with_header_line(out, lines)
+            if background is None:
+                publisher.add(ready)
+            else:
+                output.append(ready)
+    if background is None:
+        publisher.finish()
+        done.published()
+    else:
+        background.publish((member.file_name, part.key), publisher, output, done.published)
 
 
 @dataclass(frozen=True, slots=True)
