@@ -193,7 +193,7 @@ def test_a_lost_worker_and_a_failing_app_are_on_the_open_page(nats_server: NatsS
             assert titles == [problem["title"] for problem in rest["problems"]]
             (app,) = rest["apps"]
             assert f">{app['running']}/{app['instances']}<" in found["live_apps"]
-            # What the verification has found is there as well.
+            # Findings of the verification are there as well.
             faults = at.service.verification.found
             faults["Two"] = (Finding(Severity.FAULT, "state-lost", "Two", "one", "Gone.", "Go."),)
             found = await _parts(client, "/", "fault of app Two: state-lost in one")

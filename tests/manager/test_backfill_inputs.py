@@ -167,7 +167,7 @@ def test_a_stage_merges_what_another_one_makes_of_the_same_stream(
 ) -> None:
     parquet(tmp_path / "files")
     rows = list(last(EVENTS))
-    # What is not before the last event of the first stage waits for the next one.
+    # Events at or after the last one of the first stage wait for the next one.
     end = EVENTS[max(cause for cause, _ in joined(EVENTS, by_key=False))][1]["at"]
     expected = [row for cause, row in rows if cause >= PAST and EVENTS[cause][1]["at"] < end]
     assert 10 < len(expected) < len(rows) - 10
