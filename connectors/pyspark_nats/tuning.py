@@ -22,6 +22,7 @@ the other.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -181,15 +182,18 @@ def lean_home(wanted: Path, spare: Path) -> Path:
     Args:
         wanted: where to create it unless it exists; a constant path allows an archive of Java
             classes to be reused.
-        spare: where to create it if ``wanted`` can't be written; must not exist.
+        spare: where to create it if ``wanted`` can't be written, or not be read by this user; must
+            not exist.
 
     Returns:
         ``wanted`` or ``spare``; to be set as ``SPARK_HOME`` before the session starts.
     """
-    if wanted.exists():
+    if os.access(wanted, os.R_OK | os.X_OK):
         return wanted
     installed = Path(pyspark.__file__).parent
     spare.mkdir(parents=True)
+    # Links into what every user may read; an installation has workers of several users.
+    spare.chmod(0o755)
     for name in ("bin", "jars", "sbin"):
         (spare / name).symlink_to(installed / name)
     try:
@@ -197,5 +201,5 @@ def lean_home(wanted: Path, spare: Path) -> Path:
         spare.rename(wanted)
     except OSError:
         # Another session was quicker, or the installation is read-only.
-        return wanted if wanted.exists() else spare
+        return wanted if os.access(wanted, os.R_OK | os.X_OK) else spare
     return wanted

@@ -52,4 +52,6 @@ def java_option(path: Path) -> str:
     # At the address it was written for, pages need no relocation: those not used stay on disk, and
     # the JVMs of several workers share the others.
     mapped = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
-    return f"-XX:SharedArchiveFile={path} {mapped} -Xlog:cds=off" if path.exists() else ""
+    return (
+        f"-XX:SharedArchiveFile={path} {mapped} -Xlog:cds=off" if os.access(path, os.R_OK) else ""
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,6 +56,16 @@ def test_a_lean_home_that_is_there_is_used_again(tmp_path: Path) -> None:
 
     assert tuning.lean_home(wanted, tmp_path / "spare") == wanted
     assert list(tmp_path.iterdir()) == [wanted]
+
+
+def test_a_lean_home_is_for_every_user_of_the_installation(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        home = tuning.lean_home(tmp_path / "spark", tmp_path / "spare")
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE(home.stat().st_mode) == 0o755
 
 
 def test_a_lean_home_goes_elsewhere_where_nothing_can_be_written(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ pytestmark = [
 ]
 
 SECRET: Final = "s3cr3t-of-the-cluster"
+#: Of the whole year.
+ALERTS: Final = len(test_temperature.EXPECTED.rows["AlertStream"])
 CONF: Final = {
     "spark.authenticate": "true",
     "spark.authenticate.secret": SECRET,
@@ -53,7 +55,12 @@ def on_spark(
     directory = tmp_path_factory.mktemp("on-spark")
     for name in ("spark", "mesh", "events"):
         (directory / name).mkdir()
-    spark = Standalone(directory / "spark", cores=4, memory="1200m", conf=CONF)
+    # A master that is started again knows its workers and applications.
+    kept = {
+        "spark.deploy.recoveryMode": "FILESYSTEM",
+        "spark.deploy.recoveryDirectory": str(directory / "spark" / "master"),
+    }
+    spark = Standalone(directory / "spark", cores=4, memory="1200m", conf=CONF | kept)
     mesh: MeshCluster | None = None
     try:
         spark.start()
@@ -84,16 +91,23 @@ def play(found: OnSpark, scene: Callable[[View], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def test_the_year_with_an_executor_and_the_driver_killed(on_spark: OnSpark) -> None:
+def test_the_year_with_the_master_an_executor_and_the_driver_killed(on_spark: OnSpark) -> None:
     async def faults(view: View, app: str) -> None:
         stream = f"mesh-{app}-AlertStream", f"mesh.{app}.AlertStream"
+
+        async def goes_on_after(what: str) -> None:
+            before = await view.count(*stream)
+
+            async def has_gone_on() -> bool:
+                return await view.count(*stream) > min(before, ALERTS - 1)
+
+            await view.until(f"output after the end of {what}", has_gone_on)
+
+        on_spark.spark.kill("master")
+        await goes_on_after("the master")
         on_spark.spark.executors("w1")[0].kill()
-        before = await view.count(*stream)
-
-        async def has_gone_on() -> bool:
-            return await view.count(*stream) > before
-
-        await view.until("output after the executor's end", has_gone_on)
+        await goes_on_after("an executor without a master")
+        on_spark.spark.start_master()
         view.cluster.kill_session("w1")
 
     play(on_spark, lambda view: test_temperature.year(view, "OnSpark", faults))

@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
@@ -131,6 +132,23 @@ class Stack:
     def mesh(self, *arguments: str) -> str:
         return self.shell(shlex.join(["mesh", *arguments]), OUT_S)
 
+    def logs_have(self, wanted: set[str]) -> bool:
+        """Whether ``make logs`` shows lines of all these services."""
+        run = subprocess.Popen(
+            ["timeout", str(OUT_S), "make", "logs"], cwd=self.folder, env=self.environment,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+        )  # fmt: skip
+        try:
+            assert run.stdout is not None
+            for line in run.stdout:
+                wanted = {name for name in wanted if name not in line.partition("|")[0]}
+                if not wanted:
+                    return True
+            return False
+        finally:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+
     def compose(self, *arguments: str) -> str:
         v2 = docker("compose", "version").returncode == 0
         program = ["docker", "compose"] if v2 else ["docker-compose"]
@@ -247,6 +265,7 @@ def test_it_is_used_from_the_host_and_exact_over_kills_and_over_down_and_up(stac
     nodes = stack.values("nodes")
     assert sorted(n["id"] for n in nodes if n["ready"]) == ["m1", "m2", "r1", "w1", "w2", "w3"]
     follow_the_page(stack)
+    assert stack.logs_have({"n1", "m1", "m2", "r1", "w1", "w2", "w3"})
     path = stack.folder / "counted.siddhi"
     path.write_text(APP)
     assert stack.values("deploy", str(path), "--timeout", "120")["running"]

@@ -1,11 +1,16 @@
-"""Two nodes and a witness: the commands of docs/two-nodes.md, word for word, and each node lost."""
+"""Two nodes and a witness: the commands of docs/two-nodes.md, word for word, and each node lost.
+
+On hosts that are namespaces with a stand-in for systemd, and on containers with systemd itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import os
+import re
 import shutil
+import textwrap
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +18,10 @@ import pytest
 
 from mesh.jetstream.connection import close, connect
 from mesh.model import names
+from tests.stack.test_stack import DEFAULT_BASE
 from tests.support.hosts import Hosts, blocks, why_not
 from tests.support.load import OUT_S, Load, patiently
+from tests.support.machines import Machines, build
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -28,6 +35,8 @@ URL = ",".join(f"nats://198.18.0.{n}:4222" for n in (11, 12, 13))
 SOME = 60
 #: A block of commands that only asks is repeated so often while NATS elects leaders.
 TRIES = 6
+NAMES = ("a", "b", "w")
+SHOW = "systemctl show --property=ActiveEnterTimestamp mesh-worker"
 COMMANDS = blocks((ROOT / "docs" / "two-nodes.md").read_text("utf-8"))
 
 
@@ -35,10 +44,30 @@ COMMANDS = blocks((ROOT / "docs" / "two-nodes.md").read_text("utf-8"))
 def hosts(tmp_path: Path) -> Iterator[Hosts]:
     if reason := why_not():
         pytest.skip(reason)
-    with Hosts(tmp_path, ("a", "b", "w")) as made:
-        for host in made.hosts.values():
-            shutil.copy(ROOT / "conf" / "two-nodes" / "counts.siddhi", host.home / "work")
+    with Hosts(tmp_path, NAMES) as made:
+        give_the_app(made)
         yield made
+
+
+@pytest.fixture
+def systems(tmp_path: Path) -> Iterator[Machines]:
+    """Machines with systemd, installed by docs/machines.md."""
+    page = (ROOT / "docs" / "machines.md").read_text("utf-8")
+    commands = re.search(r"On every machine, as root:\n\n((?:    .*\n)+)", page)
+    assert commands is not None
+    (tmp_path / "image").mkdir()
+    base = os.environ.get("MESH_IMAGE_BASE", DEFAULT_BASE)
+    if reason := build(base, tmp_path / "image", textwrap.dedent(commands[1])):
+        pytest.skip(reason)
+    with Machines(tmp_path, NAMES) as made:
+        give_the_app(made)
+        yield made
+
+
+def give_the_app(made: Hosts | Machines) -> None:
+    """Every host has the app of the page in its directory."""
+    for host in made.hosts.values():
+        shutil.copy(ROOT / "conf" / "two-nodes" / "counts.siddhi", host.home / "work")
 
 
 def longest_gap(rows: list[tuple[float, dict[str, Any]]]) -> float:
@@ -50,7 +79,17 @@ def test_the_page_is_followed_and_each_node_dies_once(hosts: Hosts) -> None:
     asyncio.run(follow(hosts))
 
 
-async def follow(all_: Hosts) -> None:
+@pytest.mark.docker
+def test_the_same_with_systemd_on_fresh_machines(systems: Machines) -> None:
+    asyncio.run(follow(systems))
+    (started,) = re.findall(r"ActiveEnterTimestamp=(.+)", systems.hosts["a"].run(SHOW))
+    # A worker that hangs gives systemd no sign of life; it is killed and started again.
+    systems.hosts["a"].run("systemctl kill --kill-whom=main --signal=STOP mesh-worker")
+    is_new = f"systemctl is-active -q mesh-worker && ! {SHOW} | grep -qF '{started}'"
+    systems.hosts["a"].run(f"until {is_new}\ndo sleep 1; done")
+
+
+async def follow(all_: Hosts | Machines) -> None:
     steps, hosts = iter(COMMANDS), all_.hosts
 
     async def step(host: str) -> str:
@@ -105,7 +144,7 @@ async def follow(all_: Hosts) -> None:
         print(f"pauses: {first:.1f} s without a, {second:.1f} s without b")  # noqa: T201
 
 
-async def _lost(all_: Hosts, name: str, load: Load, client: Any) -> float:
+async def _lost(all_: Hosts | Machines, name: str, load: Load, client: Any) -> float:
     """A host dies under load; the pause until the next output, seconds."""
     stream = names.js_stream("Counts", "Sums")
     before = (await patiently(partial(client.jetstream().stream_info, stream))).state.last_seq

@@ -55,12 +55,17 @@ class Standalone:
 
     def start(self) -> None:
         """Start all of them, and return once the workers are registered."""
-        self._start("master", "master.Master", "--port", "0", "--webui-port", "0")
-        self.url = self._said("master", r"Starting Spark master at (spark://\S+)")
+        self.start_master()
         for name in self._workers:
             self.start_worker(name)
         for name in self._workers:
             self._said(name, r"(Successfully registered) with master")
+
+    def start_master(self) -> None:
+        """Start the master, again at its port after it was killed; returns once it listens."""
+        port = self.url.rpartition(":")[2] or "0"
+        self._start("master", "master.Master", "--port", port, "--webui-port", "0")
+        self.url = self._said("master", r"Starting Spark master at (spark://\S+)")
 
     def start_worker(self, name: str) -> None:
         """Start a worker, which registers by itself."""
@@ -109,7 +114,7 @@ class Standalone:
         return [child for child in children if "CoarseGrainedExecutorBackend" in line_of(child)]
 
     def kill(self, name: str) -> None:
-        """Kill -9 a worker with its executor and that one's Python workers."""
+        """Kill -9 the master, or a worker with its executor and that one's Python workers."""
         kill_tree(self._processes[name])
 
     def stop(self) -> None:
