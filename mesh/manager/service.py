@@ -18,12 +18,14 @@ from mesh.errors import MeshError
 from mesh.jetstream import journal
 from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import connector_options
+from mesh.jetstream.feed_store import FeedStore
 from mesh.manager import door_checks
 from mesh.manager.backfills import Backfills
 from mesh.manager.backups import Backups
 from mesh.manager.deployments import UNDEPLOY_S, Deployments, paused_error
 from mesh.manager.desired_state import DesiredState, refusals
 from mesh.manager.events import Events
+from mesh.manager.feeds import Feeds
 from mesh.manager.forks import Forks
 from mesh.manager.nodes import NodeView, node_views, worker_view
 from mesh.manager.overview import Overview, overview
@@ -118,6 +120,8 @@ class ManagerService:
         self.queries = Queries(client, view, self._desired, settings, clock)
         self.events = Events(client, self._desired.spec, self._take, clock.wall_ms)
         pieces = open_blob_store(self._js, settings.state.store, connector_options(settings.nats))
+        store = FeedStore(self._js, pieces, settings.channels.replicas)
+        self.feeds = Feeds(store, self.events, self._desired.spec, self._take, clock.wall_ms)
         self.backups = Backups(
             client, view, self._desired, pieces, settings, clock, self._take, planner
         )
