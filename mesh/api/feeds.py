@@ -23,7 +23,7 @@ import re
 from email.parser import BytesParser
 from email.policy import HTTP
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -34,12 +34,11 @@ from mesh.model.access import Permission, require, sees
 from mesh.model.simulation import BYTES_MAX, feed_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import Route
 
+    from mesh.api.feed_service import Feeds
     from mesh.api.service import Service
 
 ACTIONS: Final = ("run", "pause", "resume", "stop")
@@ -47,69 +46,6 @@ ACTIONS: Final = ("run", "pause", "resume", "stop")
 FILE_BYTES_MAX: Final = 8 << 20
 _FORM_BYTES: Final = 10_000
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9 ._-]{0,80}\.csv\Z")
-
-
-class FeedStatus(Protocol):
-    """The state of a feed."""
-
-    @property
-    def state(self) -> str:
-        """``RUN``, ``PAUSE`` or ``STOP``."""
-        ...
-
-    @property
-    def events(self) -> int:
-        """Number of the events of its last run."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """Why its last run ended; empty for no failure."""
-        ...
-
-
-class Feeds(Protocol):
-    """Calls on simulations; MESH-A404 for one that is not there."""
-
-    async def create(self, values: Any, *, by: str) -> str:
-        """Store a new one; its name."""
-        ...
-
-    async def update(self, name: str, values: Any, *, by: str) -> None:
-        """Replace one."""
-        ...
-
-    async def delete(self, name: str) -> None:
-        """Delete one."""
-        ...
-
-    async def configuration(self, name: str) -> dict[str, Any]:
-        """The configuration of one."""
-        ...
-
-    async def known(self) -> Sequence[tuple[dict[str, Any], str]]:
-        """All configurations, each with the reason why it can't run."""
-        ...
-
-    async def status(self, name: str) -> FeedStatus:
-        """The state of one."""
-        ...
-
-    async def operate(self, name: str, action: str, *, by: str) -> tuple[int, str]:
-        """Change the state of one: the HTTP status, and what is said about it."""
-        ...
-
-    async def files(self) -> Sequence[str]:
-        """The names of files."""
-        ...
-
-    async def put_file(self, name: str, data: bytes, *, is_new: bool) -> None:
-        """Store a file."""
-        ...
-
-    async def delete_file(self, name: str) -> None:
-        """Delete a file."""
-        ...
 
 
 class FeedRoutes:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from mesh.api.feeds import Feeds
+    from mesh.api.feed_service import Feeds
     from mesh.api.history_service import (
         Backfills,
         Forks,

@@ -45,7 +45,7 @@ class FeedRecord:
     run: str = ""
     began_ms: int = 0
     by: str = ""
-    #: Why it ended.
+    #: The failure that ended it; empty without one.
     reason: str = ""
 
 

@@ -66,7 +66,7 @@ class _Run:
 
 
 class Feeds:
-    """The calls of ``mesh.api.feeds.Feeds``, and ``run``."""
+    """The calls of ``mesh.api.feed_service.Feeds``, and ``run``."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class Feeds:
             # The next look begins it again, here or at the next leader.
             log.debug("simulation ended early", extra=fields(simulation=name, error=error))
             return
-        # A fault of one simulation must not be tried for ever.
+        # A simulation with a fault must not begin again and again.
         except Exception as error:
             log.exception("simulation failed", extra=fields(simulation=name))
             reason = f"{type(error).__name__}: {error}"

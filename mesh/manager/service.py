@@ -6,7 +6,7 @@ The leader acts on what is written; a manager that doesn't lead serves all the s
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.control import election
@@ -27,7 +27,7 @@ from mesh.manager.desired_state import DesiredState, refusals
 from mesh.manager.events import Events
 from mesh.manager.feeds import Feeds
 from mesh.manager.forks import Forks
-from mesh.manager.nodes import NodeView, node_views, worker_view
+from mesh.manager.nodes import Leadership, NodeView, node_views, worker_view
 from mesh.manager.overview import Overview, overview
 from mesh.manager.past import PastQuestions
 from mesh.manager.planning import Planner
@@ -67,20 +67,6 @@ RETRY_S: Final = 5.0
 #: Requests that wait for an app to run, or for the entries of a story.
 WAITS_MAX: Final = 64
 STORIES_MAX: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Leadership:
-    """The current leader, as one manager sees it."""
-
-    manager: str
-    #: None if no manager leads.
-    leader: str | None
-
-    @property
-    def leads(self) -> bool:
-        """Whether the manager that answers is the leader."""
-        return self.manager == self.leader
 
 
 class ManagerService:

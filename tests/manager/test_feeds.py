@@ -14,7 +14,7 @@ from mesh.manager.manager import running
 from mesh.model import names
 from mesh.model.simulation import FeedState
 from mesh.settings import ManagerSettings, NatsSettings, Settings
-from tests.support.api import feed
+from tests.support.api_feeds import feed
 from tests.support.load import until
 
 if TYPE_CHECKING:

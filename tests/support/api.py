@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from mesh.api.server import ApiServer, listen
-from mesh.control.simulating import transition
 from mesh.control.verification import Finding, Severity
 from mesh.errors import MeshError, MeshErrors, Position
+from mesh.manager.nodes import Leadership
 from mesh.manager.overview import Overview, overview
 from mesh.manager.planning import view_of
 from mesh.manager.rates import Flow
-from mesh.manager.service import Leadership
 from mesh.manager.telemetry import Past
 from mesh.model.app import AppSpec, Channel
 from mesh.model.backup import BackupRecord, Restored
 from mesh.model.fork import Forked, Promoted
 from mesh.model.history import Backfilled
-from mesh.model.simulation import FeedState, feed_of
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.settings import ManagerSettings
+from tests.support.api_feeds import FakeFeeds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -92,82 +91,6 @@ class FakeEvents:
     async def send(self, app: str, events: Sequence[SimulatedEvent]) -> int:
         self.done.append(("send", app, *events))
         return len(events)
-
-
-def feed(name: str, app: str = "Shop", **more: Any) -> dict[str, Any]:
-    """The configuration of a simulation."""
-    rule = {"type": "PRIMITIVE_BASED", "primitiveType": "INT", "min": "0", "max": "9"}
-    source = {
-        "siddhiAppName": app, "streamName": "Orders", "timestampInterval": "1000",
-        "simulationType": "RANDOM_DATA_SIMULATION", "attributeConfiguration": [rule],
-    }  # fmt: skip
-    return {"properties": {"simulationName": name, "timeInterval": "10", **more},
-            "sources": [source]}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class FakeFeedStatus:
-    state: FeedState
-    events: int = 3
-    reason: str = ""
-
-
-STATES = {"Idle": FeedState.STOP, "Busy": FeedState.RUN, "Resting": FeedState.PAUSE}
-
-
-@dataclass
-class FakeFeeds:
-    """A simulation in each state, and a file."""
-
-    states: dict[str, FeedState] = field(default_factory=lambda: dict(STATES))
-    values: dict[str, dict[str, Any]] = field(default_factory=dict)
-    stored: dict[str, bytes] = field(default_factory=lambda: {"events.csv": b"pen,1"})
-
-    async def create(self, values: Any, *, by: str) -> str:
-        name = feed_of(values).name
-        if name in self.states:
-            raise MeshError("MESH-A409", f'simulation "{name}" exists already')
-        self.states[name], self.values[name] = FeedState.STOP, values
-        return name
-
-    async def update(self, name: str, values: Any, *, by: str) -> None:
-        self.states[name], self.values[name] = FeedState.STOP, values
-
-    async def delete(self, name: str) -> None:
-        del self.states[name]
-
-    async def configuration(self, name: str) -> dict[str, Any]:
-        if name not in self.states:
-            raise MeshError("MESH-A404", f'simulation "{name}" does not exist')
-        return self.values.get(name, feed(name, "Other" if name == "Others" else "Shop"))
-
-    async def known(self) -> list[tuple[dict[str, Any], str]]:
-        return [
-            (await self.configuration(name), "" if state is FeedState.RUN else "no app")
-            for name, state in self.states.items()
-        ]
-
-    async def status(self, name: str) -> FakeFeedStatus:
-        return FakeFeedStatus(self.states[name])
-
-    async def operate(self, name: str, action: str, *, by: str) -> tuple[int, str]:
-        state, text = transition(action, self.states[name])
-        if not isinstance(state, FeedState):
-            return state, text
-        self.states[name] = state
-        return 200, text
-
-    async def files(self) -> list[str]:
-        return sorted(self.stored)
-
-    async def put_file(self, name: str, data: bytes, *, is_new: bool) -> None:
-        if is_new == (name in self.stored):
-            raise MeshError("MESH-A409" if is_new else "MESH-A404", f'file "{name}"')
-        self.stored[name] = data
-
-    async def delete_file(self, name: str) -> None:
-        if self.stored.pop(name, None) is None:
-            raise MeshError("MESH-A404", f'file "{name}" does not exist')
 
 
 @dataclass
@@ -448,7 +371,6 @@ class FakeService:
         self._text(app)
         if parallel > 8:
             raise MeshError("MESH-A422", f'group "{group}" can\'t have {parallel} instances')
-        self.by.append(by)
         return {"app": app, "state": "rescaling", "asked": f"{group} {parallel}"}
 
     async def order_node(self, node: str, admission: str, *, by: str) -> FakeNode:
