@@ -27,7 +27,7 @@ from mesh.model.cluster import DoorStatus, InstanceState
 from mesh.receiver.decoding import decoded
 from mesh.receiver.faults import write_fault
 from mesh.receiver.instance import DoorInstance
-from mesh.receiver.positions import BATCH_MAX, initial
+from mesh.receiver.positions import BATCH_MAX, Message, initial
 from mesh.receiver.publisher import Publisher
 from mesh.receiver.shards import ShardStore, fence_of, token_of
 from mesh.receiver.sinks import endpoint_of
@@ -69,6 +69,22 @@ def lines_of(rows: pa.RecordBatch, bytes_max: int) -> Iterator[bytes]:
         end = int(ends[last - 1])
         yield whole[start : end - 1]
         first, start = last, end
+
+
+def _messages(found: DecodeResult, payloads: Sequence[bytes], batch: Batch) -> list[Message]:
+    """Messages of JSON lines; with traces, each has that of its first event with one."""
+    given = batch.properties
+    if given is None or not traces.are_on():
+        return [Message(payload) for payload in payloads]
+    made: list[Message] = []
+    first = 0
+    for payload in payloads:
+        last = first + payload.count(b"\n") + 1
+        numbers = dict.fromkeys(found.message[first:last].tolist())
+        parents = (given[number].get(traces.HEADER, "") for number in numbers)
+        made.append(Message(payload, next(filter(traces.is_parent, parents), "")))
+        first = last
+    return made
 
 
 def _decoded(
@@ -202,7 +218,8 @@ class PullInstance(_SourceInstance):
             )
         if len(payloads) + len(batch.position) > BATCH_MAX:
             raise UnavailableError("the source has read more than one atomic batch holds")
-        after = await store.write(at, number, batch.position, subject, payloads)
+        messages = _messages(found, payloads, batch)
+        after = await store.write(at, number, batch.position, subject, messages)
         if not after.is_own or after.number != number:
             raise UnavailableError("the position was written by another process")
         self._events += found.rows.num_rows
