@@ -17,8 +17,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from mesh import traces
 from mesh.connect.contract import Batch, Record
+from mesh.receiver.lines import messages_with_traces
 from mesh.receiver.positions import Message
-from mesh.receiver.sources import _messages
 from mesh.receiver.types.rabbitmq_sink import RabbitSink
 from mesh.settings import TraceSettings
 from pyspark_nats.decode import DecodeResult
@@ -274,8 +274,12 @@ def test_each_message_has_the_first_trace_of_its_own_events(
     batch = Batch([b""] * 6, {}, properties)
     payloads = [b"0\n1\n2", b"3\n4", b"5"]
     monkeypatch.setenv(traces.ENDPOINT_VARIABLE, "http://127.0.0.1:1")
-    assert [one.parent for one in _messages(found, payloads, batch)] == [PARENT, "", OTHER]
-    assert _messages(found, payloads, replace(batch, properties=None)) == [
+    assert [one.parent for one in messages_with_traces(found, payloads, batch)] == [
+        PARENT,
+        "",
+        OTHER,
+    ]
+    assert messages_with_traces(found, payloads, replace(batch, properties=None)) == [
         Message(payload) for payload in payloads
     ]
 
