@@ -42,6 +42,11 @@ _sending: Final = ContextVar("mesh_traceparent", default="")
 _PARENT: Final = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
+def are_on() -> bool:
+    """Whether this process sends spans."""
+    return bool(os.environ.get(ENDPOINT_VARIABLE))
+
+
 def is_parent(text: str) -> bool:
     """Whether a text from outside is a ``traceparent``."""
     return _PARENT.fullmatch(text) is not None
@@ -204,7 +209,7 @@ def begin(name: str, **attributes: Any) -> Trace | None:
         name: like ``process GROUP``.
         attributes: with ``_`` in the place of ``.``.
     """
-    if not os.environ.get(ENDPOINT_VARIABLE):
+    if not are_on():
         return None
     return Trace(_tracer(os.getpid()), name, {"messaging_system": "nats", **attributes})
 

@@ -9,7 +9,7 @@
     DELETE /error-handler/{app}/{id}    200, 404
     DELETE /error-handler/{app}         ?all=true, or ?olderThan=SECONDS
     POST   /simulation/single           {"siddhiAppName", "streamName", "data", "timestamp"}
-    POST   /simulation/feed             a list of these, sent in order
+    POST   /simulation/feed             a list of these, sent in order; or a simulation to store
 
 A replayed event is published to its stream like an event from outside: all readers get it.  What a
 source or sink has refused goes to that alone.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from mesh.api.feeds import FeedRoutes
 from mesh.api.paths import route
 from mesh.api.responses import Json, json_body, number, parameter, user_of
 from mesh.errors import MeshError
@@ -47,6 +48,7 @@ class EventRoutes:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._simulations = FeedRoutes(service)
 
     def routes(self) -> list[Route]:
         """For the application."""
@@ -60,6 +62,7 @@ class EventRoutes:
             route(app, self.discard_many, "DELETE"),
             route("/simulation/single", self.single, "POST"),
             route("/simulation/feed", self.feed, "POST"),
+            *self._simulations.routes(),
         ]
 
     async def counts(self, request: Request) -> Response:
@@ -119,17 +122,19 @@ class EventRoutes:
         return await self._send([_event(await json_body(request, BODY_BYTES_MAX))])
 
     async def feed(self, request: Request) -> Response:
-        """Send several, in order; those of an app that comes later after those of the first.
+        """Send several events, in order, or store a simulation.
 
-        Stored simulations, which the system before this one starts and pauses, are refused.
+        Events of an app that comes later are sent after those of the first.
         """
         values = await json_body(request, BODY_BYTES_MAX)
-        if "action" in request.query_params or not isinstance(values, list):
+        if "action" in request.query_params:
             raise MeshError(
                 "MESH-A400",
-                "a feed is a list of events, sent at once",
-                hint="Simulations aren't stored: 'mesh publish' sends the events of a file.",
+                "an action is of one simulation",
+                hint="POST /simulation/feed/NAME?action=run",
             )
+        if not isinstance(values, list):
+            return await self._simulations.create(request, values)
         return await self._send([_event(value) for value in values])
 
     async def _send(self, events: list[tuple[str, SimulatedEvent]]) -> Response:

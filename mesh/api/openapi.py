@@ -29,6 +29,7 @@ _PATH: Final[dict[str, dict[str, Any]]] = {
     "sequence": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
     "order": {"enum": ["cordon", "uncordon", "drain"]},
     "secret": {"type": "string", "pattern": "^[a-z][a-z0-9_.-]{0,63}$"},
+    "file": {"type": "string", "pattern": r"^[A-Za-z0-9_-][A-Za-z0-9 ._-]{0,80}\.csv$"},
 }
 _BOOL: Final[dict[str, Any]] = {"enum": ["true", "false"]}
 _COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": 1000}
@@ -56,6 +57,7 @@ _QUERY: Final[dict[str, dict[str, dict[str, Any]]]] = {
     "GET /siddhi-apps/{app}/compare/{other}": {"stream": _TEXT, "key": _TEXT},
     "GET /error-handler/{app}": {"limit": _COUNT, "before": _COUNT},
     "DELETE /error-handler/{app}": {"all": _BOOL, "olderThan": _COUNT},
+    "POST /simulation/feed/{feed}": {"action": {"enum": ["run", "pause", "resume", "stop"]}},
     "GET /history": {"app": _TEXT, "group": _TEXT, "node": _TEXT, "seconds": _COUNT},
     **{
         f"GET /scim/v2/{kind}": {
@@ -79,6 +81,10 @@ _EVENT: Final = _object(
     ("siddhiAppName", "streamName", "data"),
     siddhiAppName=_TEXT, streamName=_TEXT, data={"type": "array"}, timestamp={"type": "integer"},
 )  # fmt: skip
+_FEED: Final = _object(
+    ("properties", "sources"), properties=_OBJECT, sources={"type": "array", "items": _OBJECT}
+)
+_FILE: Final = _object(("file",), file={"type": "string", "format": "binary"})
 _PROVISIONED: Final = {
     f"{method} /scim/v2/{kind}{rest}": _SCIM
     for kind in ("Users", "Groups")
@@ -100,7 +106,12 @@ _BODIES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "PUT /secrets/{secret}": ("text/plain", _TEXT),
     "POST /error-handler/{app}/replay": ("application/json", _OBJECT),
     "POST /simulation/single": ("application/json", _EVENT),
-    "POST /simulation/feed": ("application/json", {"type": "array", "items": _EVENT}),
+    "POST /simulation/feed": (
+        "application/json", {"anyOf": [{"type": "array", "items": _EVENT}, _FEED]}
+    ),
+    "PUT /simulation/feed/{feed}": ("application/json", _FEED),
+    "POST /simulation/files": ("multipart/form-data", _FILE),
+    "PUT /simulation/files/{file}": ("multipart/form-data", _FILE),
     "POST /stores/query": (
         "application/json", _object(("appName", "query"), appName=_TEXT, query=_TEXT)
     ),

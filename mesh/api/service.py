@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from mesh.api.feed_service import Feeds
     from mesh.api.history_service import (
         Backfills,
         Forks,
@@ -194,6 +195,11 @@ class Service(Protocol):
     @property
     def events(self) -> Events:
         """Calls on events."""
+        ...
+
+    @property
+    def feeds(self) -> Feeds:
+        """Calls on simulations."""
         ...
 
     @property

@@ -131,21 +131,28 @@ class Events:
             self._note(JournalEntry(f"discarded {count} failed events", "too old", by=by, app=app))
         return count
 
-    async def send(self, app: str, events: Sequence[SimulatedEvent]) -> int:
+    async def send(
+        self, app: str, events: Sequence[SimulatedEvent], *, keys: Sequence[str] = ()
+    ) -> int:
         """Publish events for a test, in order; how many.
+
+        Args:
+            app: the app.
+            events: of its streams.
+            keys: ids by which the broker drops repeats; none without them.
 
         Raises:
             MeshError: MESH-A400 for one that does not fit its stream, before any is sent.
         """
         spec = self._app(app)
         payloads = [_payload(spec, event) for event in events]
-        for event, payload in zip(events, payloads, strict=True):
-            headers = None
+        for event, payload, key in zip(events, payloads, keys or [""] * len(events), strict=True):
+            headers = {"Nats-Msg-Id": key} if key else {}
             if event.time_ms is not None:
-                headers = {names.EVENT_TIME_HEADER: str(event.time_ms)}
+                headers[names.EVENT_TIME_HEADER] = str(event.time_ms)
             subject = names.subject(app, event.stream)
             try:
-                await _asked(self._js.publish(subject, payload, headers=headers))
+                await _asked(self._js.publish(subject, payload, headers=headers or None))
             except NoStreamResponseError as error:
                 raise MeshError(
                     "MESH-A404",

@@ -317,6 +317,7 @@ def _works(
         "autoscaler": partial(scaling.run, leads),
         "verification": partial(service.verification.run, note, leads),
         "copies": copies.watch,
+        "simulations": partial(service.feeds.run, leads),
     }
     if settings.apps_dir:
         path, variables = Path(settings.apps_dir), settings.apps_variables

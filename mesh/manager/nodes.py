@@ -18,6 +18,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Leadership:
+    """The current leader, as one manager sees it."""
+
+    manager: str
+    #: None if no manager leads.
+    leader: str | None
+
+    @property
+    def leads(self) -> bool:
+        """Whether the manager that answers is the leader."""
+        return self.manager == self.leader
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """A node, as people see it."""
 

@@ -6,7 +6,7 @@ The leader acts on what is written; a manager that doesn't lead serves all the s
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.control import election
@@ -18,14 +18,16 @@ from mesh.errors import MeshError
 from mesh.jetstream import journal
 from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import connector_options
+from mesh.jetstream.feed_store import FeedStore
 from mesh.manager import door_checks
 from mesh.manager.backfills import Backfills
 from mesh.manager.backups import Backups
 from mesh.manager.deployments import UNDEPLOY_S, Deployments, paused_error
 from mesh.manager.desired_state import DesiredState, refusals
 from mesh.manager.events import Events
+from mesh.manager.feeds import Feeds
 from mesh.manager.forks import Forks
-from mesh.manager.nodes import NodeView, node_views, worker_view
+from mesh.manager.nodes import Leadership, NodeView, node_views, worker_view
 from mesh.manager.overview import Overview, overview
 from mesh.manager.past import PastQuestions
 from mesh.manager.planning import Planner
@@ -67,20 +69,6 @@ WAITS_MAX: Final = 64
 STORIES_MAX: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Leadership:
-    """The current leader, as one manager sees it."""
-
-    manager: str
-    #: None if no manager leads.
-    leader: str | None
-
-    @property
-    def leads(self) -> bool:
-        """Whether the manager that answers is the leader."""
-        return self.manager == self.leader
-
-
 class ManagerService:
     """The calls that the API offers; all raise MESH-A503 when NATS can't be reached."""
 
@@ -118,6 +106,8 @@ class ManagerService:
         self.queries = Queries(client, view, self._desired, settings, clock)
         self.events = Events(client, self._desired.spec, self._take, clock.wall_ms)
         pieces = open_blob_store(self._js, settings.state.store, connector_options(settings.nats))
+        store = FeedStore(self._js, pieces, settings.channels.replicas)
+        self.feeds = Feeds(store, self.events, self._desired.spec, self._take, clock.wall_ms)
         self.backups = Backups(
             client, view, self._desired, pieces, settings, clock, self._take, planner
         )

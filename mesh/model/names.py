@@ -36,6 +36,8 @@ USERS_BUCKET: Final = f"{ROOT}_users"
 SESSIONS_BUCKET: Final = f"{ROOT}_sessions"
 #: Key-value bucket of encrypted secrets.
 SECRETS_BUCKET: Final = f"{ROOT}_secrets"
+#: Key-value bucket of feeds and their files; managers alone read it.
+SIMULATIONS_BUCKET: Final = f"{ROOT}_simulations"
 #: JetStream stream of who asked the API for what.
 AUDIT_STREAM: Final = f"{ROOT}_audit"
 AUDIT_SUBJECT: Final = f"{ROOT}._audit"

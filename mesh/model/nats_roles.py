@@ -34,11 +34,13 @@ _API: Final = "$JS.API"
 _BUCKETS: Final = (
     names.CONTROL_BUCKET, names.APPS_BUCKET, names.STATUS_BUCKET, names.SNAPSHOTS_BUCKET,
     names.BACKUPS_BUCKET, names.USERS_BUCKET, names.SESSIONS_BUCKET, names.SECRETS_BUCKET,
+    names.SIMULATIONS_BUCKET,
 )  # fmt: skip
 #: Streams of buckets that only managers read.
 PRIVATE: Final = (
     f"KV_{names.USERS_BUCKET}",
     f"KV_{names.SESSIONS_BUCKET}",
+    f"KV_{names.SIMULATIONS_BUCKET}",
     names.AUDIT_STREAM,
 )
 #: Streams that only managers remove.

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 from nats.js.errors import NotFoundError
 
+from mesh import traces
 from mesh.errors import MeshError
 from mesh.model import names
 
@@ -37,6 +38,19 @@ class TakenOverError(Exception):
     def __init__(self, epoch: int) -> None:
         super().__init__(f"epoch {epoch} has taken over")
         self.epoch = epoch
+
+
+class Message(NamedTuple):
+    """Events as JSON lines."""
+
+    payload: bytes
+    #: Their ``traceparent``; empty for none.
+    parent: str = ""
+
+    def headers(self) -> dict[str, str]:
+        """The headers of the message."""
+        kind = {"Content-Type": "application/json"}
+        return {**kind, traces.HEADER: self.parent} if self.parent else kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +107,7 @@ class PositionStore:
         number: int,
         values: Mapping[str, Any],
         subject: str = "",
-        messages: Sequence[bytes] = (),
+        messages: Sequence[Message] = (),
     ) -> Position:
         """Store a position, with messages in one atomic batch if there are any.
 
@@ -152,7 +166,7 @@ async def commit(
     name: str,
     markers: Sequence[tuple[str, int, bytes]],
     subject: str = "",
-    messages: Sequence[bytes] = (),
+    messages: Sequence[Message] = (),
 ) -> int | None:
     """Store markers, and messages before them, all in one atomic batch or none.
 
@@ -161,7 +175,7 @@ async def commit(
         name: of the position, for messages.
         markers: at least one, as ``PositionStore.marker`` makes them.
         subject: of the messages.
-        messages: events as JSON; with the markers at most ``BATCH_MAX`` + 1.
+        messages: events; with the markers at most ``BATCH_MAX`` + 1.
 
     Returns:
         The sequence of the last marker, those before it have the preceding ones; None if a marker
@@ -172,8 +186,7 @@ async def commit(
     """
     batch = secrets.token_hex(6)
     is_batch = len(messages) + len(markers) > 1
-    kind = {"Content-Type": "application/json"}
-    sent = [(subject, payload, kind) for payload in messages]
+    sent = [(subject, one.payload, one.headers()) for one in messages]
     sent += [(s, data, {"Nats-Expected-Last-Subject-Sequence": str(n)}) for s, n, data in markers]
     for count, (to, payload, headers) in enumerate(sent, 1):
         own = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(count)} if is_batch else {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.model.cluster import Assignment
-    from mesh.receiver.positions import PositionStore
+    from mesh.receiver.positions import Message, PositionStore
 
 
 def fence_of(assignment: Assignment) -> int:
@@ -65,7 +65,7 @@ class ShardStore:
         number: int,
         values: Mapping[str, Any],
         subject: str = "",
-        messages: Sequence[bytes] = (),
+        messages: Sequence[Message] = (),
     ) -> Position:
         """Store the positions of some parts with messages in one atomic batch.
 

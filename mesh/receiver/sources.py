@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
@@ -27,11 +26,11 @@ from mesh.model.cluster import DoorStatus, InstanceState
 from mesh.receiver.decoding import decoded
 from mesh.receiver.faults import write_fault
 from mesh.receiver.instance import DoorInstance
+from mesh.receiver.lines import lines_of, messages_with_traces
 from mesh.receiver.positions import BATCH_MAX, initial
 from mesh.receiver.publisher import Publisher
 from mesh.receiver.shards import ShardStore, fence_of, token_of
 from mesh.receiver.sinks import endpoint_of
-from pyspark_nats.arrow import kernels
 from pyspark_nats.encode import to_json
 
 if TYPE_CHECKING:
@@ -52,23 +51,6 @@ _MESSAGE_BYTES: Final = 256 << 10
 _RENEW_S: Final = 600.0
 #: Requests whose bodies are mapped together.
 _TOGETHER: Final = 512
-
-
-def lines_of(rows: pa.RecordBatch, bytes_max: int) -> Iterator[bytes]:
-    """JSON lines of rows in payloads of at most ``bytes_max``; a longer event stands alone."""
-    lines = to_json(rows)
-    as_one: Any = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
-    whole: bytes = kernels.binary_join(as_one, b"\n")[0].as_py()
-    # End of each line in the whole, its line feed among it.
-    sizes = kernels.binary_length(lines).to_numpy(zero_copy_only=False)
-    ends = np.cumsum(sizes.astype(np.int64) + 1)
-    first = start = 0
-    while first < len(ends):
-        last = int(np.searchsorted(ends, start + bytes_max + 1, side="right"))
-        last = max(first + 1, last)
-        end = int(ends[last - 1])
-        yield whole[start : end - 1]
-        first, start = last, end
 
 
 def _decoded(
@@ -202,7 +184,8 @@ class PullInstance(_SourceInstance):
             )
         if len(payloads) + len(batch.position) > BATCH_MAX:
             raise UnavailableError("the source has read more than one atomic batch holds")
-        after = await store.write(at, number, batch.position, subject, payloads)
+        messages = messages_with_traces(found, payloads, batch)
+        after = await store.write(at, number, batch.position, subject, messages)
         if not after.is_own or after.number != number:
             raise UnavailableError("the position was written by another process")
         self._events += found.rows.num_rows

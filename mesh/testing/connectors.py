@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from nats.errors import TimeoutError as NatsTimeout
 from nats.js.errors import NotFoundError
 
 from mesh.clock import SystemClock
@@ -90,11 +91,13 @@ class Stage:
         try:
             async with asyncio.timeout(self.deadline_s):
                 while True:
-                    found = condition()
-                    if asyncio.iscoroutine(found):
-                        found = await found
-                    if found:
-                        return found
+                    # A broker without a processor answers late: the next look asks it again.
+                    with suppress(NatsTimeout):
+                        found = condition()
+                        if asyncio.iscoroutine(found):
+                            found = await found
+                        if found:
+                            return found
                     await asyncio.sleep(0.01)
         except TimeoutError:
             last = {r.instance: (r.state, r.error, r.doors) for r in self.reports}

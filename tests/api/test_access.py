@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PARAMETERS: Final = {
     "app": "Shop", "id": "1", "revision": "r1", "node": "w1", "order": "drain", "user": "ada",
     "token": "t", "secret": "db", "stream": "Orders", "sequence": "1",
-    "other": "Shop",
+    "other": "Shop", "feed": "Idle", "file": "events.csv",
     "kind": "User", "urn": "urn:x", "resource": "r", "unknown": "x",
     "product": "MON", "permission": "d4525791-56cb-3379-9307-0e799eed1c85", "role": "admin",
 }  # fmt: skip

@@ -14,8 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from mesh.api import users
 from mesh.control.lifecycle import AppState, AppStatus, InstanceView
 from mesh.errors import MeshError
-from mesh.manager.nodes import NodeView
-from mesh.manager.service import Leadership
+from mesh.manager.nodes import Leadership, NodeView
 from mesh.model.access import ALL, Permission, read_permissions
 from mesh.model.cluster import ElementCounts
 from mesh.plan.build import plan

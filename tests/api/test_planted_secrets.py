@@ -17,6 +17,7 @@ from mesh.testing.cluster import MeshCluster, Outside
 from tests.support.permissions import PASSWORDS, SHOP, write_accounts
 from tests.support.planted import (
     Planted,
+    RecordedAnswers,
     address,
     look_at_answers,
     look_at_command_lines,
@@ -45,6 +46,35 @@ def test_a_planted_secret_is_found_in_any_form(data: bytes) -> None:
     assert planted.seen == []
     planted.look("a place", data)
     assert planted.seen == ["password in a place"]
+
+
+def test_a_secret_in_any_answer_of_a_recorded_time_is_found() -> None:
+    planted, answers = Planted({"password": "hunter2hunter2"}), RecordedAnswers()
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, content=request.content))
+
+    async def ask(text: str) -> None:
+        async with httpx.AsyncClient(base_url="http://a", transport=transport) as client:
+            await client.post("/one", content=text)
+        with httpx.Client(base_url="http://a", transport=transport) as client:
+            client.post("/two", content=text)
+            with client.stream("POST", "/three", content=text) as answer:
+                answer.read()
+
+    answers.start()
+    try:
+        asyncio.run(ask("nothing"))
+        answers.look(planted)
+        assert planted.seen == []
+        asyncio.run(ask("hunter2hunter2"))
+    finally:
+        answers.stop()
+    count = len(answers.found)
+    asyncio.run(ask("hunter2hunter2"))
+    assert len(answers.found) == count
+    answers.look(planted)
+    assert set(planted.seen) == {
+        f"password in answer to POST /{path}" for path in ("one", "two", "three")
+    }
 
 
 @pytest.mark.extended

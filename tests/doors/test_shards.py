@@ -38,8 +38,9 @@ def started(stage: Stage, count: int, *, form: int) -> list[DoorInstance]:
     stage.spec = scaled(stage.spec, "receiver-S", count)
     group = stage.spec.group("receiver-S")
     assert group is not None
+    # Reports of two forms differ by their epoch.
     return [
-        stage.start("receiver-S", instance=name, index=index, form=form)
+        stage.start("receiver-S", form, instance=name, index=index, form=form)
         for index, name in enumerate(group.instances, 1)
     ]
 

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import aio_pika
 import httpx
 import nats
+import numpy as np
+import pyarrow as pa
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from mesh import traces
-from mesh.connect.contract import Record
+from mesh.connect.contract import Batch, Record
+from mesh.receiver.lines import messages_with_traces
+from mesh.receiver.positions import Message
 from mesh.receiver.types.rabbitmq_sink import RabbitSink
 from mesh.settings import TraceSettings
+from pyspark_nats.decode import DecodeResult
 from tests.support.collector import PARENT, TRACE, collecting
 from tests.support.doors import Endpoint, staged
 
@@ -188,6 +194,94 @@ def test_records_of_a_topic_have_the_trace_of_the_write(
     with sending_to_a_collector(monkeypatch) as collector:
         heads = asyncio.run(sent(nats_server, "Topic", sink, written))
         assert are_of_writes([head["traceparent"].decode() for head in heads], collector)
+
+
+SOURCE = """@App:name('{}')
+@source({}, @map(type='json'))
+define stream S (n int);
+from S select n insert into T;
+"""
+
+
+async def traces_of(server: NatsServer, name: str, source: str, count: int) -> list[Any]:
+    """The ``traceparent`` of each message of events that a source has stored."""
+    async with staged(server, SOURCE.format(name, source)) as stage:
+
+        async def is_complete() -> bool:
+            return len(await stage.events("S")) == count
+
+        stage.start("receiver-S")
+        await stage.until("the events", is_complete)
+        for one in stage.running:
+            await one.stop()
+        last = (await stage.js.stream_info(f"mesh-{name}-S")).state.last_seq
+        found = [await stage.js.get_msg(f"mesh-{name}-S", n) for n in range(1, last + 1)]
+        events = [m for m in found if m.subject == f"mesh.{name}.S"]
+        return [(m.headers or {}).get("traceparent") for m in events]
+
+
+def test_events_of_a_topic_have_the_trace_of_its_first_record_with_one(
+    nats_server: NatsServer, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.create("led", "plain")
+    kafka.send("led", b'{"n":0}')
+    kafka.send("led", b'{"n":1}', headers={"Traceparent": b"\xff", "other": None})
+    kafka.send("led", b'{"n":2}', b'{"n":3}', headers={"Traceparent": PARENT})
+    kafka.send("led", b'{"n":4}', headers={"traceparent": OTHER})
+    kafka.send("plain", b'{"n":0}')
+    source = f"type='kafka', bootstrap.servers='{kafka.servers}', topic.list='{{}}', group.id='g'"
+    source += ", threading.option='single.thread'"
+    # Without a collector nothing is looked at.
+    assert set(asyncio.run(traces_of(nats_server, "Off", source.format("led"), 5))) == {None}
+    with sending_to_a_collector(monkeypatch):
+        told = asyncio.run(traces_of(nats_server, "Led", source.format("led"), 5))
+        # However many batches there were, a message of other events is of no trace.
+        assert next(one for one in told if one is not None) == PARENT
+        assert set(told) <= {PARENT, OTHER, None}
+        told = asyncio.run(traces_of(nats_server, "Plain", source.format("plain"), 1))
+        assert set(told) == {None}
+
+
+def test_events_of_another_stream_have_the_trace_of_their_message(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> list[Any]:
+        client = await nats.connect(nats_server.url)
+        try:
+            js = client.jetstream()
+            await js.add_stream(name="traced-in", subjects=["traced.in"])
+            await js.publish("traced.in", b'{"n": 1}', headers={"traceparent": PARENT})
+        finally:
+            await client.close()
+        source = f"type='nats', server.urls='{nats_server.url}', stream='traced-in'"
+        return await traces_of(nats_server, "In", source, 1)
+
+    with sending_to_a_collector(monkeypatch):
+        assert asyncio.run(scene()) == [PARENT]
+
+
+def test_each_message_has_the_first_trace_of_its_own_events(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = pa.record_batch({"n": pa.array(range(6), pa.int32())})
+    # A payload of two events, one of none, and payloads of one each.
+    message = np.array([0, 0, 2, 3, 4, 5])
+    found = DecodeResult(rows, message, message, pa.nulls(6, pa.int64()), [], 6)
+    properties = [
+        {"traceparent": "no such thing"}, {"traceparent": OTHER}, {"traceparent": PARENT}, {},
+        {}, {"traceparent": OTHER},
+    ]  # fmt: skip
+    batch = Batch([b""] * 6, {}, properties)
+    payloads = [b"0\n1\n2", b"3\n4", b"5"]
+    monkeypatch.setenv(traces.ENDPOINT_VARIABLE, "http://127.0.0.1:1")
+    assert [one.parent for one in messages_with_traces(found, payloads, batch)] == [
+        PARENT,
+        "",
+        OTHER,
+    ]
+    assert messages_with_traces(found, payloads, replace(batch, properties=None)) == [
+        Message(payload) for payload in payloads
+    ]
 
 
 def test_messages_to_rabbitmq_have_the_trace_of_the_write(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,7 @@ PUBLISH: Final[dict[str, set[str]]] = {
     "$KV.mesh_users.user.ada": {M},
     "$KV.mesh_secrets.secret.db": {M},
     "$KV.mesh_sessions.x": {M},
+    "$KV.mesh_simulations.feed.x": {M},
     # the JetStream API
     f"{API}.STREAM.NAMES": {M, W, R, C},
     f"{API}.STREAM.INFO.mesh-Shop-Orders": {M, W, R, C},
@@ -84,6 +85,8 @@ PUBLISH: Final[dict[str, set[str]]] = {
     f"{API}.STREAM.MSG.GET.KV_mesh_users": {M},
     f"{API}.STREAM.MSG.GET.KV_mesh_sessions": {M},
     f"{API}.STREAM.PURGE.KV_mesh_sessions": {M},
+    f"{API}.STREAM.MSG.GET.KV_mesh_simulations": {M},
+    f"{API}.STREAM.DELETE.KV_mesh_simulations": {M},
     f"{API}.CONSUMER.CREATE.KV_mesh_sessions.c.x": {M},
     f"{API}.DIRECT.GET.mesh-Shop-DearOrders": {M, W, R, C},
     f"{API}.DIRECT.GET.KV_mesh_apps.$KV.mesh_apps.app.Shop": {M, W, R, C},

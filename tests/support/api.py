@@ -11,10 +11,10 @@ import anyio
 from mesh.api.server import ApiServer, listen
 from mesh.control.verification import Finding, Severity
 from mesh.errors import MeshError, MeshErrors, Position
+from mesh.manager.nodes import Leadership
 from mesh.manager.overview import Overview, overview
 from mesh.manager.planning import view_of
 from mesh.manager.rates import Flow
-from mesh.manager.service import Leadership
 from mesh.manager.telemetry import Past
 from mesh.model.app import AppSpec, Channel
 from mesh.model.backup import BackupRecord, Restored
@@ -22,6 +22,7 @@ from mesh.model.fork import Forked, Promoted
 from mesh.model.history import Backfilled
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.settings import ManagerSettings
+from tests.support.api_feeds import FakeFeeds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -226,6 +227,7 @@ class FakeService:
     events: FakeEvents = field(default_factory=FakeEvents)
     begins: list[str] = field(default_factory=list)
     backups: FakeBackups = field(default_factory=FakeBackups)
+    feeds: FakeFeeds = field(default_factory=FakeFeeds)
     reasons: tuple[str, ...] = ()
     paused: set[str] = field(default_factory=set)
     levels: dict[str, str] = field(default_factory=dict)
@@ -369,7 +371,6 @@ class FakeService:
         self._text(app)
         if parallel > 8:
             raise MeshError("MESH-A422", f'group "{group}" can\'t have {parallel} instances')
-        self.by.append(by)
         return {"app": app, "state": "rescaling", "asked": f"{group} {parallel}"}
 
     async def order_node(self, node: str, admission: str, *, by: str) -> FakeNode:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mesh.manager.past import ANSWER_S
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
@@ -63,7 +65,7 @@ async def look(
             told.append(f"{url} {width}: console says {message.text}")
 
     page.on("console", hear)
-    answer = await page.goto(url)
+    answer = await page.goto(url, timeout=1000 * ANSWER_S)
     assert answer is not None
     if answer.status != 200:
         told.append(f"{url}: {answer.status}")

@@ -37,11 +37,20 @@ class Kafka:
         for one in made.values():
             one.result(10)
 
-    def send(self, topic: str, *payloads: bytes, partition: int = 0, key: str = "") -> None:
+    def send(
+        self,
+        topic: str,
+        *payloads: bytes,
+        partition: int = 0,
+        key: str = "",
+        headers: dict[str, str | bytes | None] | None = None,
+    ) -> None:
         """Write records and wait for the acks."""
         producer = Producer(self.own)
         for payload in payloads:
-            producer.produce(topic, payload, key=key or None, partition=partition)
+            producer.produce(
+                topic, payload, key=key or None, partition=partition, headers=headers or {}
+            )
         assert producer.flush(10) == 0
 
     def records(self, topic: str, partitions: int = 1) -> list[tuple[int, Any, bytes]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import functools
 import re
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
 
 import httpx
 import psutil
@@ -19,7 +21,7 @@ from mesh.api.permissions import ROUTES
 from mesh.cli.commands import app
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from nats.js import JetStreamContext
 
@@ -46,6 +48,54 @@ class Planted:
         for name, value in self.values.items():
             if value.encode() in text or base64.b64encode(value.encode()).rstrip(b"=") in data:
                 self.seen.append(f"{name} in {place}")
+
+
+class RecordedAnswers:
+    """Answers to the HTTP requests of this process between ``start`` and ``stop``."""
+
+    def __init__(self) -> None:
+        #: Request, and head and body of its answer.
+        self.found: list[tuple[str, bytes]] = []
+        self._patches: list[Any] = []
+
+    def start(self) -> None:
+        """Record what is read from now on, by clients with and without ``asyncio``."""
+        read, aread = httpx.Response.read, httpx.Response.aread
+
+        @functools.wraps(read)
+        def recorded(response: httpx.Response) -> bytes:
+            return self._keep(response, read(response))
+
+        @functools.wraps(aread)
+        async def arecorded(response: httpx.Response) -> bytes:
+            return self._keep(response, await aread(response))
+
+        self._patches = [
+            mock.patch.object(httpx.Response, "read", recorded),
+            mock.patch.object(httpx.Response, "aread", arecorded),
+        ]
+        for patch in self._patches:
+            patch.start()
+
+    def stop(self) -> None:
+        """Record no more."""
+        while self._patches:
+            self._patches.pop().stop()
+
+    def look(self, planted: Planted) -> None:
+        """Look for secrets in all of them."""
+        for request, answer in self.found:
+            planted.look(f"answer to {request}", answer)
+
+    def _keep(self, response: httpx.Response, content: bytes) -> bytes:
+        try:
+            request = response.request
+        except RuntimeError:
+            # It was made here and not received.
+            return content
+        head = f"{response.status_code} {response.headers}".encode()
+        self.found.append((f"{request.method} {request.url.path}", head + b" " + content))
+        return content
 
 
 def look_at_command_lines(planted: Planted) -> None:
@@ -86,20 +136,24 @@ def look_at_files(
     assert read > least
 
 
-def look_at_answers(planted: Planted, api: str, auth: tuple[str, str]) -> None:
-    names = {
-        "app": "Spy", "node": "w1", "id": "1", "kind": "User", "unknown": "x", "resource": "x",
-        "stream": "S", "sequence": "1", "other": "Spy",
-        "product": "MON", "permission": "x", "role": "admin",
-    }  # fmt: skip
-    with httpx.Client(base_url=api, auth=auth, timeout=30) as client:
-        for route in ROUTES:
-            method, _, path = route.partition(" ")
-            if method == "GET" and "{urn}" not in path:
-                answer = client.get(path.format_map(names))
-                planted.look(route, answer.content + str(answer.headers).encode())
-        for page in ("/", "/apps/Spy", "/nodes", "/story", "/errors", "/login"):
-            planted.look(page, client.get(page, headers={"Accept": "text/html"}).content)
+def look_at_answers(
+    planted: Planted, api: str, auth: tuple[str, str] | None, apps: Iterable[str] = ("Spy",)
+) -> None:
+    """The answers of all routes that are read, about these apps, and the pages."""
+    with httpx.Client(base_url=api, auth=auth, timeout=60) as client:
+        for app in apps:
+            names = {
+                "app": app, "node": "w1", "id": "1", "kind": "User", "unknown": "x",
+                "resource": "x", "stream": "S", "sequence": "1", "other": app,
+                "product": "MON", "permission": "x", "role": "admin", "feed": "x", "file": "x.csv",
+            }  # fmt: skip
+            for route in ROUTES:
+                method, _, path = route.partition(" ")
+                if method == "GET" and "{urn}" not in path:
+                    answer = client.get(path.format_map(names))
+                    planted.look(route, answer.content + str(answer.headers).encode())
+            for page in ("/", f"/apps/{app}", "/nodes", "/story", "/errors", "/login"):
+                planted.look(page, client.get(page, headers={"Accept": "text/html"}).content)
 
 
 def look_at_debug(planted: Planted, api: str, auth: tuple[str, str]) -> None:

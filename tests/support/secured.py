@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import contextlib
 import functools
 import io
 import json
 import re
+import secrets
 import ssl
 from typing import TYPE_CHECKING, Any, Final
 
+import httpx
 from nats.js import JetStreamContext
 
 from mesh.cli.nats_config import nats_config
+from mesh.clock import SystemClock
+from mesh.jetstream.connection import close, connect
+from mesh.jetstream.watch import ClusterView
 from mesh.model import names
 from mesh.model.nats_roles import Role, inbox
 from mesh.settings import ChannelSettings, NatsSettings
-from mesh.testing.cluster import MeshCluster
+from mesh.testing.cluster import MeshCluster, View
 from tests.support.certificates import Authority, Pair
 from tests.support.nats_cluster import Cluster
-from tests.support.planted import Planted, look_at_command_lines, look_at_files
+from tests.support.planted import (
+    Planted,
+    RecordedAnswers,
+    address,
+    look_at_answers,
+    look_at_command_lines,
+    look_at_files,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +52,14 @@ _HERE: Final = "127.0.0.1"
 #: A worker without Spark.
 _HOST: Final = "r1"
 _ROLES: Final = frozenset({*Role, FEEDER})
+#: A sink that sends a secret to nobody: its worker knows the value, and reports a failure.
+_SPY: Final = """@App:name('Spy')
+define stream Read (a int);
+@sink(type='http', publisher.url='http://127.0.0.1:9/', headers="'Key:${secret:planted}'",
+      @map(type='json'))
+define stream Sent (a int);
+from Read select a insert into Sent;
+"""
 
 
 class Secured:
@@ -175,7 +197,8 @@ class SecuredCluster(MeshCluster):
     """A manager and workers on three such servers, each process with its own credentials.
 
     A third worker, r1, has no Spark and the credentials of a receiver.  At its end no secret of it
-    may be in a command line, a log, a state or a stream.
+    may be in a command line, a log, a state, a stream, or an answer to an HTTP request: of all that
+    were sent meanwhile, and of all routes.
     """
 
     channels = ChannelSettings(replicas=3)
@@ -189,7 +212,12 @@ class SecuredCluster(MeshCluster):
         outside: Sequence[str] = ("orders.>", "prices"),
     ) -> None:
         self._outside = outside
-        super().__init__(directory, workers, environment=environment)
+        key = directory / "key"
+        key.write_text(base64.b64encode(secrets.token_bytes(32)).decode())
+        given = {"MESH_SECRETS_KEY_FILE": str(key), **(environment or {})}
+        self._answers = RecordedAnswers()
+        self._answers.start()
+        super().__init__(directory, workers, environment=given)
         self.start_worker(_HOST, MESH_WORKER_SPARK="false")
 
     def _start_servers(self, arguments: Sequence[str]) -> NatsServer:
@@ -207,12 +235,46 @@ class SecuredCluster(MeshCluster):
     def stop(self) -> None:
         """End everything in order, and look for secrets in what it leaves."""
         planted = Planted(self.servers.secured.secrets())
-        look_at_command_lines(planted)
-        super().stop()
-        self.servers.stop()
+        try:
+            asyncio.run(self._look(planted))
+        finally:
+            self._answers.stop()
+            super().stop()
+            self.servers.stop()
         # Streams are files of the servers.
         look_at_files(planted, self.directory, 10, self.servers.keepers)
+        self._answers.look(planted)
         assert not planted.seen, planted.seen
+
+    async def _look(self, planted: Planted) -> None:
+        """Have an app use a secret, and look at command lines and all routes while it runs."""
+        planted.values["secret of an app"] = value = secrets.token_urlsafe(18)
+        client = await connect(self.settings(Role.MANAGER), "test")
+        records = ClusterView(client, SystemClock())
+        await records.start()
+        try:
+            view = View(self, client, records)
+            api = await address(view)
+            async with httpx.AsyncClient(base_url=api, timeout=60) as http:
+                stored = await http.put("/secrets/planted", content=value.encode())
+                assert stored.is_success, stored.text
+                text = {"Content-Type": "text/plain"}
+                deployed = await http.post("/siddhi-apps", content=_SPY, headers=text)
+                assert deployed.is_success, deployed.text
+                # Workers with Spark may be gone by now.
+                await client.jetstream().publish(names.subject("Spy", "Sent"), b'{"a": 1}')
+
+                async def has_failed() -> bool:
+                    return "127.0.0.1:9" in (await http.get("/siddhi-apps/Spy/status")).text
+
+                await view.until("a failed request", has_failed)
+                apps = [one["app"] for one in (await http.get("/siddhi-apps?details=true")).json()]
+            assert "Spy" in apps
+            look_at_command_lines(planted)
+            await asyncio.to_thread(look_at_answers, planted, api, None, apps)
+        finally:
+            await records.stop()
+            await close(client)
 
 
 class ClientsPublish(JetStreamContext):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from zlib import crc32
 
+from mesh import traces
 from mesh.connect.contract import Batch, ShardsChangedError, UnavailableError
 from mesh.connect.extras import library
 from mesh.receiver.access import words
@@ -66,6 +67,10 @@ def _properties(message: Message) -> Mapping[str, str]:
     key = message.key()
     if key is not None:
         found["key"] = key.decode(errors="replace")
+    headers: Any = message.headers() or ()
+    for name, value in headers:
+        if name.lower() == traces.HEADER and value is not None:
+            found[traces.HEADER] = value.decode(errors="replace")
     return found
 
 

@@ -1,0 +1,220 @@
+"""Simulations through the REST API, in the words of the system before this one.
+
+    POST   /simulation/feed                 a configuration; 201, 409 for a name that is taken
+    GET    /simulation/feed                 those that can run, and the others with the reason
+    GET    /simulation/feed/{feed}          the configuration
+    PUT    /simulation/feed/{feed}          another one, also of another name
+    POST   /simulation/feed/{feed}          ?action=run, pause, resume or stop; 403 and 409 where
+                                            its state does not fit
+    DELETE /simulation/feed/{feed}
+    GET    /simulation/feed/{feed}/status   RUN, PAUSE or STOP
+    GET    /simulation/files                names of CSV files
+    POST   /simulation/files                one in the field ``file`` of a form
+    PUT    /simulation/files/{file}         another content
+    DELETE /simulation/files/{file}
+
+An answer is ``{"status", "message"}``; configurations are JSON within the message.  Files belong to
+all simulations, so changes need the permission for every app.
+"""
+
+from __future__ import annotations
+
+import re
+from email.parser import BytesParser
+from email.policy import HTTP
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from mesh.api.paths import route
+from mesh.api.responses import Json, body, error_type, json_body, parameter, user_of
+from mesh.errors import MeshError
+from mesh.model.access import Permission, require, sees
+from mesh.model.simulation import BYTES_MAX, feed_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    from mesh.api.feed_service import Feeds
+    from mesh.api.service import Service
+
+ACTIONS: Final = ("run", "pause", "resume", "stop")
+#: Of a file, and of the form around it.
+FILE_BYTES_MAX: Final = 8 << 20
+_FORM_BYTES: Final = 10_000
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9 ._-]{0,80}\.csv\Z")
+
+
+class FeedRoutes:
+    """Routes of simulations, one method each."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[Route]:
+        """For the application; events for ``POST /simulation/feed`` are another module's."""
+        one, file = "/simulation/feed/{feed}", "/simulation/files/{file}"
+        return [
+            route("/simulation/feed", self.all, "GET"),
+            route(one, self.one, "GET"),
+            route(one, self.update, "PUT"),
+            route(one, self.operate, "POST"),
+            route(one, self.delete, "DELETE"),
+            route(f"{one}/status", self.status, "GET"),
+            route("/simulation/files", self.files, "GET"),
+            route("/simulation/files", self.upload, "POST"),
+            route(file, self.upload, "PUT"),
+            route(file, self.delete_file, "DELETE"),
+        ]
+
+    @property
+    def _feeds(self) -> Feeds:
+        return self._service.feeds
+
+    async def create(self, request: Request, values: Any) -> Response:
+        """Store a simulation."""
+        _require_for(values)
+        try:
+            name = await self._feeds.create(values, by=user_of(request))
+        except MeshError as error:
+            return _refused(error, HTTPStatus.CONFLICT, "MESH-A409")
+        return _said(HTTPStatus.CREATED, f"stored simulation '{name}'")
+
+    async def all(self, request: Request) -> Response:
+        """The simulations that can run, and those that can't."""
+        active: list[Any] = []
+        inactive: list[Any] = []
+        for values, reason in await self._feeds.known():
+            if not all(sees(Permission.APPS_VIEW, app) for app in feed_of(values).apps):
+                continue
+            if reason:
+                inactive.append({**values, "exceptionReason": reason})
+            else:
+                active.append(values)
+        return _told({"activeSimulations": active, "inActiveSimulations": inactive})
+
+    async def one(self, request: Request) -> Response:
+        """The configuration of a simulation."""
+        return _told({"Simulation configuration": await self._visible(request)})
+
+    async def update(self, request: Request) -> Response:
+        """Replace a simulation; it stops."""
+        values = await json_body(request, BYTES_MAX)
+        name = await self._changed(request)
+        _require_for(values)
+        await self._feeds.update(name, values, by=user_of(request))
+        return _said(HTTPStatus.OK, f"changed simulation '{name}'")
+
+    async def operate(self, request: Request) -> Response:
+        """Run, pause, resume or stop a simulation."""
+        given = request.query_params.get("action", "")
+        action = given.lower()
+        if action not in ACTIONS:
+            raise parameter("action", given, f"one of {', '.join(ACTIONS)}")
+        name = await self._changed(request)
+        status, text = await self._feeds.operate(name, action, by=user_of(request))
+        if status != HTTPStatus.OK:
+            error = MeshError("MESH-A409", f"simulation '{name}' {text}")
+            return _refused(error, HTTPStatus(status), error.code)
+        return _said(HTTPStatus.OK, f"{text} simulation '{name}'")
+
+    async def delete(self, request: Request) -> Response:
+        """Delete a simulation; it stops."""
+        name = await self._changed(request)
+        await self._feeds.delete(name)
+        return _said(HTTPStatus.OK, f"deleted simulation '{name}'")
+
+    async def status(self, request: Request) -> Response:
+        """The state of a simulation, and the number of its events."""
+        await self._visible(request)
+        found = await self._feeds.status(request.path_params["feed"])
+        more = {"events": found.events, "reason": found.reason}
+        return _said(HTTPStatus.OK, str(found.state), **more)
+
+    async def files(self, request: Request) -> Response:
+        """The names of files."""
+        return Json(await self._feeds.files())
+
+    async def upload(self, request: Request) -> Response:
+        """Store a file, or another content of one."""
+        known = request.path_params.get("file")
+        name, data = _file_of(request, await body(request, FILE_BYTES_MAX + _FORM_BYTES))
+        if known is None:
+            await self._feeds.put_file(name, data, is_new=True)
+            return _said(HTTPStatus.CREATED, f"stored file '{name}'")
+        await self._feeds.put_file(_csv(known), data, is_new=False)
+        return _said(HTTPStatus.OK, f"replaced file '{known}' by file '{name}'")
+
+    async def delete_file(self, request: Request) -> Response:
+        """Delete a file."""
+        name = request.path_params["file"]
+        await self._feeds.delete_file(name)
+        return _said(HTTPStatus.OK, f"deleted file '{name}'")
+
+    async def _visible(self, request: Request) -> dict[str, Any]:
+        """The configuration of a simulation whose apps the user may see; MESH-A404."""
+        name = request.path_params["feed"]
+        found = await self._feeds.configuration(name)
+        if not all(sees(Permission.APPS_VIEW, app) for app in feed_of(found).apps):
+            raise MeshError("MESH-A404", f'simulation "{name}" does not exist')
+        return found
+
+    async def _changed(self, request: Request) -> str:
+        """The name of a simulation that the user may change; MESH-A404, MESH-A403."""
+        _require_for(await self._visible(request))
+        name: str = request.path_params["feed"]
+        return name
+
+
+def _require_for(values: Any) -> None:
+    for app in feed_of(values).apps:
+        require(Permission.DATA_WRITE, app)
+
+
+def _said(status: HTTPStatus, message: str, **more: Any) -> Response:
+    word = status.phrase.replace(" ", "_").upper()
+    return Json({"status": word, "message": message, **more}, status)
+
+
+def _told(values: dict[str, Any]) -> Response:
+    """JSON in the message, as its clients read it."""
+    return _said(HTTPStatus.OK, orjson.dumps(values).decode())
+
+
+def _refused(error: MeshError, status: HTTPStatus, code: str) -> Response:
+    """An error of this code with the word for its status; others are raised."""
+    if error.code != code:
+        raise error
+    word = status.phrase.replace(" ", "_").upper()
+    return Json({"status": word, **error.to_dict(), "type": error_type(status)}, status)
+
+
+def _csv(name: str) -> str:
+    if not _FILE_NAME.match(name):
+        raise MeshError(
+            "MESH-A400",
+            f"{name!r} is no name of a CSV file",
+            hint="Letters, digits, blanks, '.', '_' and '-', and '.csv' at the end.",
+        )
+    return name
+
+
+def _file_of(request: Request, data: bytes) -> tuple[str, bytes]:
+    """Name and content of the file of a form; MESH-A400 for another body."""
+    kind = request.headers.get("content-type", "")
+    head = b"Content-Type: " + kind.encode("latin-1", "replace") + b"\r\n\r\n"
+    form = BytesParser(policy=HTTP).parsebytes(head + data)
+    for part in form.iter_parts() if form.get_content_type() == "multipart/form-data" else ():
+        name = part.get_filename()
+        if name is not None and part.get_param("name", header="content-disposition") == "file":
+            content = part.get_payload(decode=True)
+            if isinstance(content, bytes):
+                return _csv(name), content
+    raise MeshError(
+        "MESH-A400",
+        'a file is sent as the field "file" of a form',
+        hint="With curl: -F 'file=@events.csv'",
+    )

@@ -1,0 +1,54 @@
+"""Messages of JSON lines: the events that a source has read, many in one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh import traces
+from mesh.receiver.positions import Message
+from pyspark_nats.arrow import kernels
+from pyspark_nats.encode import to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mesh.connect.contract import Batch
+    from pyspark_nats.decode import DecodeResult
+
+
+def lines_of(rows: pa.RecordBatch, bytes_max: int) -> Iterator[bytes]:
+    """JSON lines of rows in payloads of at most ``bytes_max``; a longer event stands alone."""
+    lines = to_json(rows)
+    as_one: Any = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+    whole: bytes = kernels.binary_join(as_one, b"\n")[0].as_py()
+    # End of each line in the whole, its line feed among it.
+    sizes = kernels.binary_length(lines).to_numpy(zero_copy_only=False)
+    ends = np.cumsum(sizes.astype(np.int64) + 1)
+    first = start = 0
+    while first < len(ends):
+        last = int(np.searchsorted(ends, start + bytes_max + 1, side="right"))
+        last = max(first + 1, last)
+        end = int(ends[last - 1])
+        yield whole[start : end - 1]
+        first, start = last, end
+
+
+def messages_with_traces(
+    found: DecodeResult, payloads: Sequence[bytes], batch: Batch
+) -> list[Message]:
+    """Messages of JSON lines; with traces, each has that of its first event with one."""
+    given = batch.properties
+    if given is None or not traces.are_on():
+        return [Message(payload) for payload in payloads]
+    made: list[Message] = []
+    first = 0
+    for payload in payloads:
+        last = first + payload.count(b"\n") + 1
+        numbers = dict.fromkeys(found.message[first:last].tolist())
+        parents = (given[number].get(traces.HEADER, "") for number in numbers)
+        made.append(Message(payload, next(filter(traces.is_parent, parents), "")))
+        first = last
+    return made
