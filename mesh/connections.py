@@ -110,7 +110,7 @@ class TimedProtocol(H11Protocol):
             self._time(wait)
 
     def _wait(self) -> _Wait | None:
-        """The next thing that the client has to do; None while it waits for an answer, or leaves."""
+        """The next thing that the client has to do; None if it waits for an answer, or leaves."""
         if self.flow.write_paused:
             return _Wait.READ_ANSWER
         if self.transport.is_closing():
