@@ -127,6 +127,7 @@ def _kind(path: str) -> str:
     return "text/plain" if path.startswith("/siddhi-apps") else "application/json"
 
 
+@pytest.mark.thorough
 def test_a_body_of_any_form_is_no_fault_of_the_server() -> None:
     async def run() -> list[tuple[str, str, bytes, int, str]]:
         wrong = []

@@ -88,6 +88,7 @@ ENVELOPES: Final = (
 )
 
 
+@pytest.mark.thorough
 def test_each_is_answered_and_the_next_one_as_if_it_had_not_been(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
