@@ -1,8 +1,8 @@
-"""HTTP servers with a bounded number of connections, and a time limit for the head of a request.
+"""HTTP servers with bounded connections, and time limits for clients that send or read slowly.
 
 The process that serves the API may lead the cluster, and one that serves sources has all connectors
-of a worker.  Its files are few, and connections that send nothing must not use them up: uvicorn
-accepts any number, and waits for a request without limit.
+of a worker.  Its files are few, and connections that do nothing must not use them up: uvicorn
+accepts any number, and waits without limit for a request, and for a client to read the answer.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
@@ -32,18 +34,43 @@ ACCEPT_REST_S = 0.5
 SHARE: Final = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Limits of a server."""
+
+    connections_max: int
+    #: Of a TLS handshake and of the head of a request; from the connection or the last response.
+    head_timeout_s: float
+    #: Of the body of a request, from its head; and for a client to read what it is sent.
+    body_timeout_s: float
+
+
+class _Wait(Enum):
+    """The next thing that a client has to do."""
+
+    SEND_HEAD = auto()
+    SEND_BODY = auto()
+    READ_ANSWER = auto()
+
+
 class TimedProtocol(H11Protocol):
-    """Closes a connection whose next request does not begin, or whose head is not whole, in time.
+    """Closes a connection whose next request is not whole in time, or whose answer is not read.
 
     Args:
-        limit_s: from the connection, or from the end of the last response.
+        bounds: limits of the server.
         more: of ``H11Protocol``.
     """
 
-    def __init__(self, limit_s: float, **more: Any) -> None:
+    def __init__(self, bounds: Bounds, **more: Any) -> None:
         super().__init__(**more)
-        self._limit_s = limit_s
+        self._limits_s = {
+            _Wait.SEND_HEAD: bounds.head_timeout_s,
+            _Wait.SEND_BODY: bounds.body_timeout_s,
+            _Wait.READ_ANSWER: bounds.body_timeout_s,
+        }
         self._timer: asyncio.TimerHandle | None = None
+        #: What the timer limits.
+        self._timed: _Wait | None = None
         self.closed = asyncio.Event()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -54,11 +81,11 @@ class TimedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the time."""
         super().connection_lost(exc)
-        self._stop()
+        self._time(None)
         self.closed.set()
 
     def data_received(self, data: bytes) -> None:
-        """Stop the time if this completes a head; any other data leaves it running."""
+        """Time the next part if this completes one; any other data leaves the time running."""
         super().data_received(data)
         self._watch()
 
@@ -67,23 +94,51 @@ class TimedProtocol(H11Protocol):
         super().on_response_complete()
         self._watch()
 
+    def pause_writing(self) -> None:
+        """Start the time to read an answer: more of it waits than the system takes."""
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """Stop the time to read an answer."""
+        super().resume_writing()
+        self._watch()
+
     def _watch(self) -> None:
+        wait = self._wait()
+        if wait is not self._timed:
+            self._time(wait)
+
+    def _wait(self) -> _Wait | None:
+        """The next thing that the client has to do; None if it waits for an answer, or leaves."""
+        if self.flow.write_paused:
+            return _Wait.READ_ANSWER
+        if self.transport.is_closing():
+            return None
         # None before the first request, against its annotation.
         cycle: Any = self.cycle
-        is_answering = cycle is not None and not cycle.response_complete
-        if is_answering or self.transport.is_closing():
-            self._stop()
-        elif self._timer is None:
-            self._timer = self.loop.call_later(self._limit_s, self.transport.abort)
+        if cycle is None or cycle.response_complete:
+            return _Wait.SEND_HEAD
+        return _Wait.SEND_BODY if cycle.more_body else None
 
-    def _stop(self) -> None:
+    def _time(self, wait: _Wait | None) -> None:
+        """Stop the time, and start that of ``wait``."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timed, self._timer = wait, None
+        if wait is not None:
+            self._timer = self.loop.call_later(self._limits_s[wait], self._late)
+
+    def _late(self) -> None:
+        """Close the connection, unless it is this side that does not read the body."""
+        if self._timed is _Wait.SEND_BODY and self.flow.read_paused:
+            self._time(_Wait.SEND_BODY)
+        else:
+            self.transport.abort()
 
 
 class Acceptor:
-    """Accepts connections on a socket, and no more than ``most`` at a time.
+    """Accepts connections on a socket, and no more than ``connections_max`` at a time.
 
     Further clients wait in the queue of the system.  An address that has its share of all
     connections is refused, so that others can connect.
@@ -94,8 +149,7 @@ class Acceptor:
         listening: socket.socket,
         make: Callable[[], TimedProtocol],
         tls: ssl.SSLContext | None,
-        most: int,
-        limit_s: float,
+        bounds: Bounds,
     ) -> None:
         """Create one that accepts nothing yet.
 
@@ -103,15 +157,14 @@ class Acceptor:
             listening: bound, and without blocking.
             make: the protocol of a connection.
             tls: None for plain HTTP.
-            most: number of connections.
-            limit_s: time limit of the TLS handshake.
+            bounds: limits of the server.
         """
         self._listening = listening
         self._make = make
         self._tls = tls
-        self._limit_s = limit_s
-        self._free = asyncio.Semaphore(most)
-        self._share = max(1, int(most * SHARE))
+        self._handshake_s = bounds.head_timeout_s
+        self._free = asyncio.Semaphore(bounds.connections_max)
+        self._share = max(1, int(bounds.connections_max * SHARE))
         self._by_address: Counter[str] = Counter()
 
     async def run(self) -> None:
@@ -145,7 +198,7 @@ class Acceptor:
                     self._make,
                     connection,
                     ssl=self._tls,
-                    ssl_handshake_timeout=self._limit_s if self._tls else None,
+                    ssl_handshake_timeout=self._handshake_s if self._tls else None,
                 )
                 await protocol.closed.wait()
         finally:
@@ -158,9 +211,9 @@ class Acceptor:
 class BoundedServer(uvicorn.Server):
     """uvicorn's server with our own acceptance of connections."""
 
-    def __init__(self, config: uvicorn.Config, connections_max: int, head_timeout_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, bounds: Bounds) -> None:
         super().__init__(config)
-        self._most, self._limit_s = connections_max, head_timeout_s
+        self._bounds = bounds
         self._accepting: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -168,13 +221,13 @@ class BoundedServer(uvicorn.Server):
 
         def make() -> TimedProtocol:
             return TimedProtocol(
-                self._limit_s, config=self.config, server_state=self.server_state, app_state={}
+                self._bounds, config=self.config, server_state=self.server_state, app_state={}
             )
 
         # uvicorn's list of servers of its own.
         self.servers = []
         for one in sockets or []:
-            acceptor = Acceptor(one, make, self.config.ssl, self._most, self._limit_s)
+            acceptor = Acceptor(one, make, self.config.ssl, self._bounds)
             task = asyncio.create_task(acceptor.run())
             task.add_done_callback(self._accepts_no_more)
             self._accepting.append(task)

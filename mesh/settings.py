@@ -182,6 +182,11 @@ class ManagerSettings:
         "Time limit of a TLS handshake and of the head of a request, seconds.",
         is_positive=True,
     )
+    body_timeout_s: float = setting(
+        60.0,
+        "Time limit of the body of a request, and for a client to read the answer, seconds.",
+        is_positive=True,
+    )
     plan_timeout_s: float = setting(
         30.0, "Time limit of the plan of a deployed text, seconds.", is_positive=True
     )
@@ -299,6 +304,11 @@ class ReceiverSettings:
     head_timeout_s: float = setting(
         10.0,
         "Time limit of a TLS handshake and of the head of a request to a source, seconds.",
+        is_positive=True,
+    )
+    body_timeout_s: float = setting(
+        60.0,
+        "Time limit of the body of a request to a source, and to read the answer, seconds.",
         is_positive=True,
     )
 

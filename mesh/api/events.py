@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 #: Of one feed; longer ones are for ``mesh publish``.
 BODY_BYTES_MAX: Final = 16_000_000
 LIST_MAX: Final = 1000
+FEED_MAX: Final = 10_000
+#: The end of the year 9999.
+TIME_MAX_MS: Final = 253_402_300_799_999
 #: Sequences of JetStream are below this.
 ID_MAX: Final = 2**63
 
@@ -135,6 +138,12 @@ class EventRoutes:
             )
         if not isinstance(values, list):
             return await self._simulations.create(request, values)
+        if len(values) > FEED_MAX:
+            raise MeshError(
+                "MESH-A413",
+                f"a feed has {FEED_MAX} events at most",
+                hint="'mesh publish' sends the events of a file.",
+            )
         return await self._send([_event(value) for value in values])
 
     async def _send(self, events: list[tuple[str, SimulatedEvent]]) -> Response:
@@ -182,7 +191,8 @@ def _event(values: Any) -> tuple[str, SimulatedEvent]:
             data = None
     if not isinstance(data, list | dict):
         raise _not_a_request('{"siddhiAppName", "streamName", "data": [..], "timestamp"}')
-    if time_ms is not None and not isinstance(time_ms, int):
+    is_time = isinstance(time_ms, int) and not isinstance(time_ms, bool)
+    if time_ms is not None and not (is_time and 0 <= time_ms <= TIME_MAX_MS):
         raise _not_a_request("a timestamp in milliseconds since 1970")
     return app, SimulatedEvent(stream, data, time_ms)
 

@@ -28,10 +28,11 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.api.paths import route
-from mesh.api.responses import Json, body, error_type, json_body, parameter, user_of
+from mesh.api.responses import Json, error_type, json_body, parameter, user_of
 from mesh.errors import MeshError
 from mesh.model.access import Permission, require, sees
 from mesh.model.simulation import BYTES_MAX, feed_of
+from mesh.request_body import read_body
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -141,7 +142,7 @@ class FeedRoutes:
     async def upload(self, request: Request) -> Response:
         """Store a file, or another content of one."""
         known = request.path_params.get("file")
-        name, data = _file_of(request, await body(request, FILE_BYTES_MAX + _FORM_BYTES))
+        name, data = _file_of(request, await read_body(request, FILE_BYTES_MAX + _FORM_BYTES))
         if known is None:
             await self._feeds.put_file(name, data, is_new=True)
             return _said(HTTPStatus.CREATED, f"stored file '{name}'")

@@ -20,11 +20,12 @@ from urllib.parse import parse_qs
 
 from mesh.api.auth import LOGIN, LOGIN_PREFIX
 from mesh.api.paths import route
-from mesh.api.responses import Json, body, error_type
+from mesh.api.responses import Json, error_type
 from mesh.errors import MeshError
 from mesh.jetstream.sessions import AGE_MS, IDLE_MS
 from mesh.logs import fields
 from mesh.model.access import ANYONE, current
+from mesh.request_body import read_body
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -137,7 +138,7 @@ async def _form(request: Request) -> dict[str, str]:
     if kind != _FORM:
         raise MeshError("MESH-A415", f"a login is sent as {_FORM}")
     try:
-        text = (await body(request, BODY_BYTES_MAX)).decode()
+        text = (await read_body(request, BODY_BYTES_MAX)).decode()
         found = parse_qs(text, keep_blank_values=True, max_num_fields=_FIELDS_MAX)
     except ValueError as error:
         # The reason may quote the body, which has a password.

@@ -9,6 +9,7 @@ import orjson
 from starlette.responses import Response
 
 from mesh.errors import MeshError
+from mesh.request_body import read_body
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -82,16 +83,6 @@ def number(request: Request, name: str, default: float, most: float) -> float:
     return value
 
 
-async def body(request: Request, most: int) -> bytes:
-    """The body; MESH-A413 when it has more than ``most`` bytes."""
-    read = bytearray()
-    async for chunk in request.stream():
-        read += chunk
-        if len(read) > most:
-            raise MeshError("MESH-A413", f"a request of this kind has {most} bytes at most")
-    return bytes(read)
-
-
 async def app_text(request: Request) -> str:
     """The text of an app in the body; MESH-A415 and MESH-A400 for another body."""
     kind, _, parameters = request.headers.get("content-type", "").partition(";")
@@ -104,15 +95,15 @@ async def app_text(request: Request) -> str:
             hint='With curl: -H "Content-Type: text/plain" --data-binary @app.siddhi',
         )
     try:
-        return (await body(request, TEXT_BYTES_MAX)).decode()
+        return (await read_body(request, TEXT_BYTES_MAX)).decode()
     except UnicodeDecodeError as error:
         raise MeshError("MESH-A400", "the text of an app is UTF-8", detail=f"{error}.") from error
 
 
 async def json_body(request: Request, most: int) -> Any:
-    """The values of a JSON body; MESH-A400 for another one, MESH-A413 as ``body``."""
+    """The values of a JSON body; MESH-A400 for another one, MESH-A413 as ``read_body``."""
     try:
-        return orjson.loads(await body(request, most))
+        return orjson.loads(await read_body(request, most))
     except orjson.JSONDecodeError as error:
         raise MeshError("MESH-A400", "the body is not JSON", detail=f"{error}.") from error
 

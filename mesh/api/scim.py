@@ -28,9 +28,9 @@ from starlette.responses import Response
 
 from mesh.api.account_service import Accounts
 from mesh.api.paths import route
-from mesh.api.responses import body
 from mesh.errors import MeshError
 from mesh.jetstream.provisioning import GROUP, NAMES, USER, identity_name
+from mesh.request_body import read_body
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -388,7 +388,7 @@ async def _object(request: Request) -> dict[str, Any]:
     from scim2_models import InvalidSyntaxException
 
     try:
-        values = orjson.loads(await body(request, BODY_BYTES_MAX))
+        values = orjson.loads(await read_body(request, BODY_BYTES_MAX))
     except orjson.JSONDecodeError as error:
         raise InvalidSyntaxException(detail="the body is no JSON") from error
     if not isinstance(values, dict):

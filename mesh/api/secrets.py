@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.api.paths import route
-from mesh.api.responses import Json, body
+from mesh.api.responses import Json
 from mesh.errors import MeshError
 from mesh.jetstream.secret_store import VALUE_BYTES_MAX
 from mesh.model import secrets
+from mesh.request_body import read_body
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -46,7 +47,7 @@ class SecretRoutes:
         """Store a value."""
         name = _name(request)
         try:
-            value = (await body(request, VALUE_BYTES_MAX)).decode()
+            value = (await read_body(request, VALUE_BYTES_MAX)).decode()
         except UnicodeDecodeError as error:
             raise MeshError("MESH-A400", "the value of a secret is text in UTF-8") from error
         if not value:

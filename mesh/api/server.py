@@ -21,7 +21,7 @@ from mesh.api.responses import Json, error_type
 from mesh.api.routes import make_app
 from mesh.api.sign_in import make_sign_in
 from mesh.api.users import Users
-from mesh.connections import BoundedServer
+from mesh.connections import BoundedServer, Bounds
 from mesh.errors import MeshError
 from mesh.logs import fields
 
@@ -169,7 +169,8 @@ class ApiServer:
             ) from error
         if config.ssl is not None:
             config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._server = BoundedServer(config, settings.connections_max, settings.head_timeout_s)
+        bounds = Bounds(settings.connections_max, settings.head_timeout_s, settings.body_timeout_s)
+        self._server = BoundedServer(config, bounds)
         self._scheme = "https" if settings.tls_cert else "http"
 
     @property

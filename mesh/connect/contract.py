@@ -73,9 +73,11 @@ class Access:
     listen: tuple[str, ...] = ()
     #: The same of hosts that may be connected to; None for all.
     egress: tuple[str, ...] | None = None
-    #: Connections to one address that is bound, half from one client; time of a request's head.
+    #: Connections to one address that is bound, half from one client; time of a request's head and
+    #: of its body.
     connections_max: int = 800
     head_timeout_s: float = 10.0
+    body_timeout_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from mesh.errors import MeshError
 from mesh.jetstream.sessions import Session, is_same
 from mesh.logs import fields
 from mesh.model.access import Permission, current, lacking
+from mesh.request_body import read_body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -293,11 +294,7 @@ async def form_of(request: Request, *, has_session: bool = True) -> dict[str, li
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise MeshError("MESH-A415", "a form is sent as application/x-www-form-urlencoded")
-    read = bytearray()
-    async for chunk in request.stream():
-        read += chunk
-        if len(read) > FORM_BYTES_MAX:
-            raise MeshError("MESH-A413", f"a form has {FORM_BYTES_MAX} bytes at most")
+    read = await read_body(request, FORM_BYTES_MAX)
     try:
         found = parse_qs(read.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
     except ValueError as error:

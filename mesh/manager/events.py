@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 from nats.errors import Error as NatsError
+from nats.errors import MaxPayloadError
 from nats.js.errors import NoStreamResponseError
 
 from mesh.control.journal import JournalEntry
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 #: Most entries that one call for all entries replays or discards; further calls do the rest.
 AT_ONCE: Final = 1000
+#: Most bytes of the head of an event for a test.
+_HEAD_BYTES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,8 @@ class Events:
         """
         spec = self._app(app)
         payloads = [_payload(spec, event) for event in events]
+        if max(map(len, payloads), default=0) > self._client.max_payload - _HEAD_BYTES:
+            raise _too_large()
         for event, payload, key in zip(events, payloads, keys or [""] * len(events), strict=True):
             headers = {"Nats-Msg-Id": key} if key else {}
             if event.time_ms is not None:
@@ -207,11 +212,21 @@ def _payload(spec: AppSpec, event: SimulatedEvent) -> bytes:
     return orjson.dumps(given)
 
 
+def _too_large() -> MeshError:
+    return MeshError(
+        "MESH-A413",
+        "an event is larger than a message of NATS may be",
+        hint="max_payload of the NATS servers is the limit.",
+    )
+
+
 async def _asked(call: Awaitable[T]) -> T:
     """The answer of NATS; MESH-A503 when there is none."""
     try:
         return await call
     except NoStreamResponseError:
         raise
+    except MaxPayloadError as error:
+        raise _too_large() from error
     except (TimeoutError, NatsError, OSError) as error:
         raise unreachable(error) from error

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def encode(record: Any) -> bytes:
-    """A dataclass record as a JSON object; a lone surrogate in a text becomes ``?``."""
+    """A dataclass record, or a dict, as a JSON object; a lone surrogate in a text becomes ``?``."""
     try:
         return orjson.dumps(record)
     except TypeError:

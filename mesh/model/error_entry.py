@@ -1,7 +1,8 @@
 r"""Entry of an app's error stream: its fields, its JSON, and the event that can be sent again.
 
-There are two kinds of entry: an event that could not be read from its message, and an event on
-which a query of a group with state failed.  Workers write entries, manager and CLI read them.
+There are two kinds of entry: an event of a message, which could not be read, or on which a query of
+a group without state failed; and an event on which a query of a group with state failed.  Workers
+write entries, manager and CLI read them.
 
 An example of the first kind::
 
@@ -35,11 +36,11 @@ class ErrorEntry(TypedDict, total=False):
 
     #: Stream of the app that the event was sent to.
     stream: str
-    #: Query that failed on it; only of a group with state.
+    #: Query that failed on it.
     query: str
-    #: Of the message, in the channel's JetStream stream; not where ``query`` is.
+    #: Of the message, in the channel's JetStream stream; not of a query with state.
     sequence: int
-    #: Of the event in its message, from 0; not where ``query`` is.
+    #: Of the event in its message, from 0; not of a query with state.
     index: int
     #: By the broker's clock; of a failed query, the event's time.  Milliseconds since 1970.
     time_ms: int
@@ -77,6 +78,7 @@ def of_unreadable(
     data: bytes | None,
     is_event: bool = False,
     *,
+    query: str = "",
     door: str = "",
     attempts: int = 0,
     options: Mapping[str, str] | None = None,
@@ -99,6 +101,8 @@ def of_unreadable(
         entry["event_time_ms"] = event_time_ms
     if is_event:
         entry["is_event"] = True
+    if query:
+        entry["query"] = query
     if door:
         entry["door"] = door
     if attempts:

@@ -32,6 +32,7 @@ def access_of(settings: ReceiverSettings) -> Access:
         split_list(settings.egress) or None,
         connections_max=settings.connections_max,
         head_timeout_s=settings.head_timeout_s,
+        body_timeout_s=settings.body_timeout_s,
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import uvicorn
 
 from mesh.connect.contract import Access
-from mesh.connections import BoundedServer
+from mesh.connections import BoundedServer, Bounds
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
@@ -146,7 +146,8 @@ class HttpServers:
         )
         config.load()
         config.ssl = tls
-        server = BoundedServer(config, access.connections_max, access.head_timeout_s)
+        bounds = Bounds(access.connections_max, access.head_timeout_s, access.body_timeout_s)
+        server = BoundedServer(config, bounds)
         task = asyncio.create_task(server.serve([made]))
         return _Running(server, task, made.getsockname()[1], tls is not None, handlers)
 

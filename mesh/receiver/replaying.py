@@ -12,7 +12,7 @@ import orjson
 
 from mesh.connect.contract import UnavailableError
 from mesh.logs import fields
-from mesh.model import names
+from mesh.model import codec, names
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -75,7 +75,7 @@ async def listen(
         except Exception as error:
             log.exception("payload not taken", extra=fields(group=group))
             said = {"away": f"{type(error).__name__}: {error}"}
-        await message.respond(orjson.dumps(said))
+        await message.respond(codec.encode(said))
 
     async def received(message: Msg) -> None:
         # A slow destination must not hold up the next question.

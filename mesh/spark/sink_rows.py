@@ -155,8 +155,9 @@ def error_rows(
     messages: pa.RecordBatch,
     errors: Sequence[tuple[int, int, str]],
     part: str,
+    queries: Sequence[str | None] | None = None,
 ) -> pa.RecordBatch:
-    """Rows for the sink that record unreadable events, with the reason.
+    """Rows for the sink that record events of messages, with the reason.
 
     Of several events of a message each is recorded with its own text, or only the first of them
     with the message, so that the records are not larger than the message many times.
@@ -169,6 +170,7 @@ def error_rows(
         errors: (row in ``messages``, index of the event in its message, reason).
         part: the part of the group that read them.  It names a producer, whose rows are in one
             Spark partition, ordered by sequence.
+        queries: for each error the query that failed, None for an unreadable event.
     """
     sequences = messages.column("sequence")
     positions = [sequences[row].as_py() * POSITIONS_PER_MESSAGE + index for row, index, _ in errors]
@@ -182,8 +184,11 @@ def error_rows(
             io.group.name,
             reason,
             *shown,
+            query=query or "",
         )
-        for (row, index, reason), shown in zip(errors, _data_of(messages, errors), strict=True)
+        for (row, index, reason), shown, query in zip(
+            errors, _data_of(messages, errors), queries or [None] * len(errors), strict=True
+        )
     ]
     return _recorded(io, f"errors-{stream}-{part}", data, pa.array(positions, pa.int64()))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 kernels: Any = pyarrow.compute
 #: Compiled instances and queries kept per process: more than a shared query runs at a time.
 _COMPILED_MAX = 1024
+#: Columns of an event to record; an unreadable one has no query.
+_FAILED: Final = [*METADATA, "_query"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class _CompiledQuery:
         """Evaluate the query on n > 0 events with metadata.
 
         Returns:
-            The events that it emits, with the metadata of their source events; and ``METADATA`` of
+            The events that it emits, with the metadata of their source events; and ``_FAILED`` of
             the events on which it failed, if they are to be recorded.
         """
         events = as_events(batch, self.source.arrow)
@@ -117,7 +119,7 @@ class _CompiledQuery:
         for lost, reasons, _ in found if self.records_failures else ():
             rows = _row_numbers(lost, events)
             told = failure_events(self.name, self.source.name, events.take(rows), reasons).rows
-            failed.append(_with_reasons(metadata.take(rows), told))
+            failed.append(_failed(metadata.take(rows), told))
         return emitted, failed
 
 
@@ -135,7 +137,9 @@ class _CompiledRoute:
         self, io: InstanceIO, batch: pa.RecordBatch, unreadable: pa.RecordBatch
     ) -> Iterator[pa.RecordBatch]:
         """Rows for the sink, from events and from ``METADATA`` of unreadable ones."""
-        failed = [unreadable] if self.records_unreadable and unreadable.num_rows else []
+        failed = []
+        if self.records_unreadable and unreadable.num_rows:
+            failed.append(_failed(unreadable))
         count = sum(batch.num_rows for batch in failed)
         for query in self.queries:
             if not batch.num_rows:
@@ -154,7 +158,7 @@ class _CompiledRoute:
 
         Args:
             io: of the instance.
-            failed: ``METADATA`` of events.
+            failed: ``_FAILED`` of events.
             unreadable: number of the events that can't be read, which come first.
         """
         rows = concat(failed)
@@ -169,8 +173,9 @@ class _CompiledRoute:
         reasons: list[Any] = batch.column("_error").to_pylist()
         places = _with_data(messages, order < unreadable)
         errors = list(zip(places, indexes, reasons, strict=True))
+        queries = batch.column("_query").to_pylist()
         stream = self.route.input.channel.stream.name
-        return sink_rows.error_rows(io, stream, messages, errors, self.error_part)
+        return sink_rows.error_rows(io, stream, messages, errors, self.error_part, queries)
 
     def _events(self, io: InstanceIO, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         output = self.route.output
@@ -252,11 +257,14 @@ def _of_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return found if found.schema.equals(schema) else found.cast(schema)
 
 
-def _with_reasons(metadata: pa.RecordBatch, told: pa.RecordBatch) -> pa.RecordBatch:
-    """``METADATA`` of events that failed, with the reason and the event as JSON."""
-    replaced = {"_error": told.column("reason"), "_data": told.column("event").cast(pa.binary())}
-    columns = [replaced.get(name, metadata.column(name)) for name in METADATA]
-    return pa.RecordBatch.from_arrays(columns, schema=metadata.schema)
+def _failed(metadata: pa.RecordBatch, told: pa.RecordBatch | None = None) -> pa.RecordBatch:
+    """``_FAILED`` of events: with reason, event and query of a failure; None if unreadable."""
+    columns = dict(zip(METADATA, metadata.columns, strict=True))
+    columns["_query"] = pa.nulls(metadata.num_rows, pa.string())
+    if told is not None:
+        columns["_error"], columns["_query"] = told.column("reason"), told.column("query")
+        columns["_data"] = told.column("event").cast(pa.binary())
+    return pa.RecordBatch.from_arrays([*columns.values()], names=_FAILED)
 
 
 def _row_numbers(made: EventBatch, events: EventBatch) -> Longs:

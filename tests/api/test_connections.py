@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import socket
 import ssl
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvicorn
 
 from mesh import certificate as certificates
 from mesh import connections
@@ -19,6 +21,7 @@ from mesh.settings import ManagerSettings
 from tests.support.api import OPEN, FakeService, served
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 #: Longer than any test: what ends, ends for another reason.
@@ -90,6 +93,112 @@ def test_bytes_that_trickle_do_not_prolong_the_time() -> None:
             return sent
 
     assert asyncio.run(run()) < 15_000
+
+
+SLOW_BODY = b"POST /siddhi-apps HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        (b"Content-Length: 100000\r\n\r\n", b""),
+        (b"Content-Length: 100000\r\n\r\n", b"x"),
+        (b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+    ],
+)
+def test_a_request_whose_body_does_not_end_is_closed(
+    head: bytes, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        hasty = replace(OPEN, head_timeout_s=LONG_S, body_timeout_s=0.05)
+        service = FakeService()
+        async with served(service, hasty) as api:
+            client = await Client.connect(api)
+            client.writer.write(SLOW_BODY + head)
+            # Bytes that trickle do not prolong the time.
+            with contextlib.suppress(ConnectionError):
+                while body and not client.reader.at_eof() and not client.reader.exception():
+                    client.writer.write(body)
+                    await client.writer.drain()
+                    await asyncio.sleep(0)
+            await client.until_closed()
+        assert service.texts == {}
+
+    asyncio.run(run())
+    assert not caplog.records
+
+
+@contextlib.asynccontextmanager
+async def raw(application: Any, bounds: connections.Bounds) -> AsyncIterator[int]:
+    """An application on a free port."""
+    config = uvicorn.Config(application, lifespan="off", ws="none", log_config=None)
+    config.load()
+    server = connections.BoundedServer(config, bounds)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        serving = asyncio.create_task(server.serve([listening]))
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            await serving
+
+
+def test_a_body_that_this_side_does_not_read_is_no_fault_of_its_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run() -> None:
+        late = asyncio.Event()
+        original = connections.TimedProtocol._late
+
+        def noted(protocol: connections.TimedProtocol) -> None:
+            original(protocol)
+            late.set()
+
+        monkeypatch.setattr(connections.TimedProtocol, "_late", noted)
+
+        async def read(scope: Any, receive: Any, send: Any) -> None:
+            await late.wait()
+            while (await receive()).get("more_body"):
+                pass
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body"})
+
+        async with raw(read, connections.Bounds(8, LONG_S, 0.05)) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n")
+            writer.write(b"x" * 100_000)
+            async with asyncio.timeout(60):
+                await late.wait()
+                writer.write(b"x" * 100_000)
+                assert (await reader.readline()).startswith(b"HTTP/1.1 204")
+            writer.close()
+            await writer.wait_closed()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("head", [b"", b"Connection: close\r\n"])
+@pytest.mark.parametrize("parts", [1, 5])
+def test_a_client_that_does_not_read_its_answer_leaves_its_place(head: bytes, parts: int) -> None:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for left in reversed(range(parts)):
+            part = {"type": "http.response.body", "body": b"x" * 20_000_000}
+            await send({**part, "more_body": left > 0})
+
+    async def run() -> None:
+        async with raw(answer, connections.Bounds(1, LONG_S, 0.05)) as port:
+            silent = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+            silent[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n")
+            other = await asyncio.open_connection("127.0.0.1", port)
+            other[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            async with asyncio.timeout(60):
+                assert (await other[0].readline()).startswith(b"HTTP/1.1 200")
+            for _, writer in (silent, other):
+                writer.transport.abort()
+
+    asyncio.run(run())
 
 
 def test_an_address_with_its_share_of_connections_leaves_room_for_others() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import anyio
@@ -87,6 +88,67 @@ def test_numbers_times_and_origins_out_of_range_are_refused(
     answer = ask(FakeService({"Shop": TEXT}), method, path, **{"headers": TEXT_PLAIN, **more})
     assert answer.status_code == status
     assert answer.json()["code"] == f"MESH-A{status}"
+
+
+@pytest.mark.parametrize(
+    "time", [b"true", b"-1", b"1.5", b'"5"', b"[]", b"253402300800000", b"9" * 400, b"NaN"]
+)
+@pytest.mark.parametrize("path", ["single", "feed"])
+def test_an_event_for_a_test_has_a_time_that_there_is(time: bytes, path: str) -> None:
+    event = b'{"siddhiAppName":"Shop","streamName":"Orders","data":["a",1],"timestamp":%s}' % time
+    body = b"[%s]" % event if path == "feed" else event
+    answer = ask(FakeService({"Shop": TEXT}), "POST", f"/simulation/{path}", content=body)
+    assert (answer.status_code, answer.json()["code"]) == (400, "MESH-A400")
+
+
+def test_a_feed_has_so_many_events_at_most() -> None:
+    event = b'{"siddhiAppName":"Shop","streamName":"Orders","data":["a",1]}'
+    body = b"[%s]" % b",".join([event] * 10_001)
+    answer = ask(FakeService({"Shop": TEXT}), "POST", "/simulation/feed", content=body)
+    assert (answer.status_code, answer.json()["code"]) == (413, "MESH-A413")
+
+
+#: Bodies that are no JSON, or no values that a route has asked for.
+BODIES = (
+    b"\0" * 100,
+    b"\xff\xfe",
+    b'{"a":' * 5000 + b"1" + b"}" * 5000,
+    b"9" * 5000,
+    b'"\\ud800"',
+    b"null",
+    b"[[]]",
+    b'{"' + b"k" * 100_000 + b'":1}',
+)
+
+
+def _kind(path: str) -> str:
+    if path.startswith("/scim"):
+        return "application/scim+json"
+    return "text/plain" if path.startswith("/siddhi-apps") else "application/json"
+
+
+@pytest.mark.thorough
+def test_a_body_of_any_form_is_no_fault_of_the_server() -> None:
+    async def run() -> list[tuple[str, str, bytes, int, str]]:
+        wrong = []
+        routes = [
+            (method, re.sub(r"\{.*?\}", "x", path), body)
+            for one in _routes()
+            for path in [one.path.replace("{app:app_name}", "Shop").replace("{id:entry_id}", "1")]
+            for method in sorted((one.methods or set()) - {"HEAD", "GET"})
+            for body in BODIES
+        ]
+        assert len(routes) > 250
+        service = FakeService({"Shop": TEXT})
+        async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
+            for method, path, body in routes:
+                headers = {"Content-Type": _kind(path)}
+                answer = await client.request(method, path, content=body, headers=headers)
+                if answer.status_code >= 500:
+                    wrong.append((method, path, body[:50], answer.status_code, answer.text[:200]))
+        return wrong
+
+    assert anyio.run(run) == []
 
 
 @pytest.mark.parametrize(

@@ -155,3 +155,30 @@ def test_a_request_whose_head_does_not_end_is_closed(nats_server: NatsServer) ->
                 await writer.wait_closed()
 
     asyncio.run(scene())
+
+
+def test_a_request_whose_body_trickles_is_closed_and_stores_nothing(
+    nats_server: NatsServer,
+) -> None:
+    async def scene() -> None:
+        access = Access(listen=LISTEN, head_timeout_s=LONG_S, body_timeout_s=0.05)
+        async with staged(nats_server, APP, access) as stage, httpx.AsyncClient() as client:
+            instance = stage.start("receiver-S")
+            url = (await stage.until_running(instance)).doors[0].endpoint
+            at = urlsplit(url)
+            reader, writer = await asyncio.open_connection(at.hostname, at.port)
+            writer.write(head(b"Content-Length: 5000", b"Content-Type: application/json"))
+            async with asyncio.timeout(60):
+                with contextlib.suppress(ConnectionError):
+                    while not reader.at_eof() and not reader.exception():
+                        writer.write(b" ")
+                        await writer.drain()
+                        await asyncio.sleep(0)
+                    assert await reader.read() == b""
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+            assert (await client.post(url, content=GOOD)).status_code == 200
+            assert len(await stage.events("S")) == 1
+
+    asyncio.run(scene())

@@ -240,6 +240,7 @@ def test_events_for_a_test_fit_their_stream_or_none_is_sent(play: Play) -> None:
             (SimulatedEvent("S", {"a": 1}), "MESH-A400"),
             (SimulatedEvent("S", {"a": 1, "b": "x", "c": 0}), "MESH-A400"),
             (SimulatedEvent("Z", [2]), "MESH-A404"),
+            (SimulatedEvent("S", [2, "x" * 2_000_000]), "MESH-A413"),
         ):
             with pytest.raises(MeshError) as refused:
                 await events.send("A", [good[0], bad])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import TYPE_CHECKING, Any
 
 import msgpack  # type: ignore[import-untyped]  # it has no stubs
@@ -12,10 +11,9 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from mesh.model import error_entry, names
+from mesh.model import error_entry
 from mesh.spark.shared_query.work import WORK
 from pyspark_nats.decode import MessageLimits
-from pyspark_nats.protocol import frames
 from tests.support.shared_query import Instances, admitted, begun
 
 if TYPE_CHECKING:
@@ -24,32 +22,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
 ARROW, MSGPACK = "application/vnd.apache.arrow.stream", "application/msgpack"
-
-
-def publish(hand: Hand, payload: bytes, headers: bytes = b"") -> None:
-    """Store one message of ``Numbers``, with header lines as they are."""
-    block = b"NATS/1.0\r\n" + headers + b"\r\n" if headers else b""
-
-    def send() -> None:
-        (reply,) = hand.broker.reply_subjects(1)
-        hand.broker.send(frames.publish("mesh.A.Numbers", payload, reply=reply, header=block))
-        assert "seq" in hand.broker.replies([reply])[0].json()
-
-    hand.broker.retry_while_unavailable("publishing", send)
-
-
-def errors(hand: Hand) -> list[dict[str, Any]]:
-    """The entries of the app's error stream."""
-    found: list[dict[str, Any]] = []
-    at = 1
-    while True:
-        query = json.dumps({"seq": at, "next_by_subj": names.error_subject("A")}).encode()
-        call = f"$JS.API.STREAM.MSG.GET.{names.error_js_stream('A')}"
-        answer = json.loads(hand.ask((call, query)))
-        if "message" not in answer:
-            return found
-        at = answer["message"]["seq"] + 1
-        found.append(error_entry.from_json(base64.b64decode(answer["message"]["data"])))
 
 
 def run(hand: Hand) -> None:
@@ -80,14 +52,14 @@ def test_each_hostile_message_is_recorded_once_and_all_others_are_processed(hand
     begun(hand, "A")
     hand.publish("A", 1)
     for number, (payload, headers) in enumerate(HOSTILE, 2):
-        publish(hand, payload, headers)
+        hand.store(payload, headers)
         hand.publish("A", number)
     last = len(HOSTILE) + 1
     run(hand)
     assert hand.rows("A", "Large") == [[n * 10] for n in range(2, last + 1)]
     sums = [[sum(range(max(1, n - 2), n + 1))] for n in range(1, last + 1)]
     assert hand.rows("A", "Sums") == sums
-    recorded = errors(hand)
+    recorded = hand.errors()
     assert [entry["sequence"] for entry in recorded] == [2 * n for n in range(1, last)]
     assert "data_bytes" in recorded[-1]
     assert error_entry.event_of(recorded[-1]) is None
@@ -102,21 +74,21 @@ def test_each_hostile_message_is_recorded_once_and_all_others_are_processed(hand
 def test_an_event_with_forged_headers_is_an_event_at_its_place(hand: Hand, header: bytes) -> None:
     begun(hand, "A")
     hand.publish("A", 2)
-    publish(hand, b'{"n":3}', header + b"\r\n")
+    hand.store(b'{"n":3}', header + b"\r\n")
     hand.publish("A", 4, 5)
     run(hand)
     assert hand.rows("A", "Large") == [[20], [30], [40], [50]]
     assert hand.rows("A", "Sums") == [[2], [5], [9], [12]]
-    assert errors(hand) == []
+    assert hand.errors() == []
 
 
 def test_many_bad_events_of_a_message_are_recorded_by_a_few_entries(hand: Hand) -> None:
     begun(hand, "A")
-    publish(hand, orjson.dumps([{"n": 2}, *["word"] * 50_000, {"n": 3}]))
-    publish(hand, b'{"n":4}\n{"n":"much"}\n{"n":5}')
+    hand.store(orjson.dumps([{"n": 2}, *["word"] * 50_000, {"n": 3}]))
+    hand.store(b'{"n":4}\n{"n":"much"}\n{"n":5}')
     run(hand)
     assert hand.rows("A", "Large") == [[20], [30], [40], [50]]
-    recorded = errors(hand)
+    recorded = hand.errors()
     assert len(recorded) == 101
     assert recorded[99]["reason"].endswith("(and 49900 more events of the message)")
     # Each has its own event, and not the whole message.
@@ -128,9 +100,9 @@ def test_many_bad_events_of_a_message_are_recorded_by_a_few_entries(hand: Hand) 
 def test_a_message_that_can_t_be_divided_is_recorded_with_its_first_event(hand: Hand) -> None:
     begun(hand, "A")
     payload = b"\xdc\x01\x00" + b"\xa1x" * 256
-    publish(hand, payload, f"Content-Type: {MSGPACK}\r\n".encode())
+    hand.store(payload, f"Content-Type: {MSGPACK}\r\n".encode())
     run(hand)
-    recorded = errors(hand)
+    recorded = hand.errors()
     assert len(recorded) == 100
     assert base64.b64decode(recorded[0]["data_base64"]) == payload
     assert not any({"data", "data_base64"} & set(entry) for entry in recorded[1:])
@@ -139,11 +111,11 @@ def test_a_message_that_can_t_be_divided_is_recorded_with_its_first_event(hand: 
 def test_a_message_of_more_events_than_positions_loses_no_other(hand: Hand) -> None:
     begun(hand, "A")
     flags = stream(pa.array(np.ones(1_100_000, bool)))
-    publish(hand, flags, f"Content-Type: {ARROW}\r\n".encode())
+    hand.store(flags, f"Content-Type: {ARROW}\r\n".encode())
     hand.publish("A", 7)
     run(hand)
     assert hand.rows("A", "Large") == [[70]]
-    assert [entry["reason"] for entry in errors(hand)] == [
+    assert [entry["reason"] for entry in hand.errors()] == [
         "the message holds 1100000 events, more than 1000000"
     ]
 
@@ -158,14 +130,14 @@ def test_an_event_of_the_far_future_is_recorded_and_moves_no_clock(
     app = Instances(hand, "A", message=MessageLimits(event_time_ahead_ms=AHEAD_MS))
     admitted(hand, app)
     hand.publish("A", 2)
-    publish(hand, b'{"n":3}', f"Mesh-Timestamp: {time_ms}\r\n".encode())
+    hand.store(b'{"n":3}', f"Mesh-Timestamp: {time_ms}\r\n".encode())
     hand.publish("A", 4)
     run(hand)
     assert hand.rows("A", "Large") == [[20], [40]]
     assert hand.rows("A", "Sums") == [[2], [6]]
     while len(hand.rows("A", "Late")) < 2:
         hand.step()
-    (entry,) = errors(hand)
+    (entry,) = hand.errors()
     assert entry["reason"].startswith("event time ")
     assert error_entry.own_time_of(entry) is None
     assert error_entry.event_of(entry) == b'{"n":3}'
@@ -184,11 +156,11 @@ def test_an_event_that_is_too_large_as_a_message_is_recorded(hand: Hand) -> None
     large = msgpack.packb({"n": 2, "s": "\x01" * 400_000})
     announced = f"Content-Type: {MSGPACK}\r\n".encode()
     for payload in (msgpack.packb({"n": 1, "s": "a"}), large, msgpack.packb({"n": 3, "s": "b"})):
-        publish(hand, payload, announced)
+        hand.store(payload, announced)
     run(hand)
     assert hand.rows("A", "Large") == [[1, "a"], [3, "b"]]
     assert hand.rows("A", "Sums") == [[1, "a"], [5, "b"]]
-    recorded = errors(hand)
+    recorded = hand.errors()
     assert sorted(entry["stream"] for entry in recorded) == ["Large", "Sums"]
     for entry in recorded:
         assert entry["reason"].startswith("the event is a message of 2400")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from mesh.clock import SystemClock
 from mesh.jetstream.channels import js_streams
-from mesh.model import names
+from mesh.model import error_entry, names
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.plan.build import plan
 from mesh.spark.instance_context import InstanceContext, InstanceOptions
@@ -23,12 +23,12 @@ from mesh.spark.shared_query.instance import SharedInstance
 from mesh.spark.shared_query.serving import Serving
 from mesh.spark.shared_query.work import ADMITTED
 from pyspark_nats.decode.limits import USUAL, MessageLimits
-from pyspark_nats.protocol import connection
+from pyspark_nats.protocol import connection, frames
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from mesh.clock import Clock
     from mesh.jetstream.server import NatsServer
@@ -183,6 +183,18 @@ class Hand:
         calls = [(f"mesh.{app}.Numbers", json.dumps({"n": n}).encode()) for n in numbers]
         self.broker.retry_while_unavailable("publishing", lambda: self.broker.requests(calls))
 
+    def store(self, payload: bytes, headers: bytes = b"", app: str = "A") -> None:
+        """Store one message of ``Numbers``, with header lines as they are."""
+        block = b"NATS/1.0\r\n" + headers + b"\r\n" if headers else b""
+
+        def send() -> None:
+            (reply,) = self.broker.reply_subjects(1)
+            message = frames.publish(f"mesh.{app}.Numbers", payload, reply=reply, header=block)
+            self.broker.send(message)
+            assert "seq" in self.broker.replies([reply])[0].json()
+
+        self.broker.retry_while_unavailable("publishing", send)
+
     def make(self, spec: AppSpec) -> None:
         """Make the channels of an app."""
         for name, subject in js_streams(spec):
@@ -211,18 +223,24 @@ class Hand:
 
     def rows(self, app: str, stream: str) -> list[list[Any]]:
         """All events of a stream."""
-        found: list[list[Any]] = []
+        stored = self._stored(f"mesh-{app}-{stream}", f"mesh.{app}.{stream}")
+        return [list(json.loads(data).values()) for data in stored]
+
+    def errors(self, app: str = "A") -> list[dict[str, Any]]:
+        """The entries of an app's error stream."""
+        stored = self._stored(names.error_js_stream(app), names.error_subject(app))
+        return [error_entry.from_json(data) for data in stored]
+
+    def _stored(self, js_stream: str, subject: str) -> Iterator[bytes]:
+        """Payloads of all messages of a subject."""
         at = 1
         while True:
-            call = (
-                f"$JS.API.STREAM.MSG.GET.mesh-{app}-{stream}",
-                json.dumps({"seq": at, "next_by_subj": f"mesh.{app}.{stream}"}).encode(),
-            )
-            answer = json.loads(self.ask(call))
+            query = json.dumps({"seq": at, "next_by_subj": subject}).encode()
+            answer = json.loads(self.ask((f"$JS.API.STREAM.MSG.GET.{js_stream}", query)))
             if "message" not in answer:
-                return found
+                return
             at = answer["message"]["seq"] + 1
-            found.append(list(json.loads(base64.b64decode(answer["message"]["data"])).values()))
+            yield base64.b64decode(answer["message"]["data"])
 
 
 class Instances:

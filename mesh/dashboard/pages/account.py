@@ -55,9 +55,10 @@ async def act(frame: Frame, request: Request) -> Response:
         match form.get("do", [""])[0]:
             case "token":
                 days = form.get("days", [""])[0]
+                is_number = days.isascii() and days.isdigit() and len(days) < 6
                 values = {
                     "name": form.get("name", [""])[0].strip(),
-                    "days": int(days) if days.isascii() and days.isdigit() else 0,
+                    "days": int(days) if is_number else 0,
                     **wanted_grant(form),
                 }
                 made = await accounts.make_token(identity, values)

@@ -1,0 +1,30 @@
+"""The page of threats: each finding of the review has a row, and each row a test that exists."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tests.docs.prose import ROOT
+
+PAGE: Final = (ROOT / "docs" / "threats.md").read_text("utf-8")
+#: Findings of the review of November 2026, by severity: critical, high, medium, low.
+REVIEWED: Final = {"C": 9, "H": 10, "M": 20, "L": 12}
+
+
+def test_each_finding_of_the_review_is_answered() -> None:
+    _, _, after = PAGE.partition("\n## Findings\n")
+    found = set(re.findall(r"^\| ([CHML]\d+) \|", after.partition("\n## ")[0], re.MULTILINE))
+    assert found == {f"{kind}{n}" for kind, last in REVIEWED.items() for n in range(1, last + 1)}
+
+
+def test_each_row_names_a_test_that_exists() -> None:
+    named = re.findall(r"^\|.*\| `(tests/\S+\.py)` \|$", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\|.*`tests/.*\|$", PAGE, re.MULTILINE)
+    assert len(named) == len(rows) > 90
+    missing = [
+        path
+        for path in set(named)
+        if not (ROOT / path).exists() or "def test_" not in (ROOT / path).read_text("utf-8")
+    ]
+    assert missing == []

@@ -1,0 +1,139 @@
+"""Errors that no connector foresees: readers report them, and replays answer with them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import nats
+import orjson
+import pytest
+import websockets.asyncio.client
+
+from mesh.connect.contract import Context, UnavailableError
+from mesh.model import names
+from mesh.receiver.replaying import listen
+from mesh.receiver.types import mqtt
+from mesh.receiver.types.mqtt import MqttSource
+from mesh.receiver.types.websocket_source import WebSocketSource
+
+if TYPE_CHECKING:
+    from mesh.jetstream.server import NatsServer
+    from mesh.receiver.replaying import Replayed
+
+
+class Unforeseen(Exception):
+    """An error of a library that its documentation does not have."""
+
+
+class Socket:
+    """A WebSocket with one message."""
+
+    def __init__(self) -> None:
+        self.messages = ["first"]
+
+    async def recv(self) -> str:
+        if self.messages:
+            return self.messages.pop()
+        raise Unforeseen("a frame of no kind")
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class Broker:
+    """A client of MQTT whose first message has no kind."""
+
+    def __init__(self) -> None:
+        self._client = self
+
+    def manual_ack_set(self, wanted: bool) -> None:
+        """Nothing is acknowledged."""
+
+    async def __aenter__(self) -> None:
+        """Log in."""
+
+    async def __aexit__(self, *_: object) -> None:
+        """Log out."""
+
+    async def subscribe(self, topic: str, qos: int) -> None:
+        """Take all."""
+
+    @property
+    def messages(self) -> Broker:
+        return self
+
+    def __aiter__(self) -> Broker:
+        return self
+
+    async def __anext__(self) -> Any:
+        raise Unforeseen("a packet of no kind")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(WebSocketSource, {"url": "ws://127.0.0.1:1/"}), (MqttSource, {"topic": "t"})],
+)
+def test_a_reader_that_meets_one_reports_it(
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[WebSocketSource | MqttSource],
+    options: dict[str, str],
+) -> None:
+    async def connect(*_: Any, **__: Any) -> Socket:
+        return Socket()
+
+    monkeypatch.setattr(websockets.asyncio.client, "connect", connect)
+    monkeypatch.setattr(mqtt, "client_of", lambda *_, **__: Broker())
+
+    async def scene() -> None:
+        source = kind()
+        await source.open(Context("A", "S", options), None)
+
+        async def read() -> None:
+            # The host calls it again and again.
+            for _ in range(3):
+                await source.read()
+
+        try:
+            with pytest.raises(UnavailableError, match="of no kind"):
+                await read()
+        finally:
+            await source.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.nats
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        (b"no JSON", "JSONDecodeError"),
+        (b"[" * 2000, "JSONDecodeError"),
+        (b'{"payload": 7}', "TypeError"),
+        (
+            b'{"id":1,"door":"d","sequence":1,"index":0,"payload":"","options":{}}',
+            "Unforeseen: a text ? of no encoding",
+        ),
+    ],
+    ids=["no-json", "deep", "no-payload", "no-encoding"],
+)
+def test_a_replay_that_meets_one_is_answered(
+    nats_server: NatsServer, question: bytes, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # A report of pytest-xdist has an encoding.
+    caplog.set_level(logging.CRITICAL, "mesh.receiver.replaying")
+
+    async def take(_: Replayed) -> str | None:
+        raise Unforeseen("a text \ud800 of no encoding")
+
+    async def scene() -> None:
+        client = await nats.connect(nats_server.url)
+        try:
+            await listen(client, "A", "g", take)
+            answer = await client.request(names.door_subject("A", "g"), question, timeout=30)
+            assert said in orjson.loads(answer.data)["away"]
+        finally:
+            await client.close()
+
+    asyncio.run(scene())
