@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect.contract import Context, UnavailableError
-from mesh.mapping.sinks import dynamic
+from mesh.mapping.templates import dynamic
 from mesh.receiver.distributing import RoundRobin, partitioned
 from mesh.receiver.instance import DoorInstance
 from mesh.receiver.outbox import Outbox
@@ -128,6 +128,7 @@ class SinkInstance(DoorInstance):
             values,
             self.environment.access,
             opened.mapper.content_type,
+            getattr(opened.mapper, "header", b""),
             instance=own.instance,
             client=self.environment.client,
             producer=f"mesh-{own.app}-{own.app_incarnation}-{self.group.name}-{number}",

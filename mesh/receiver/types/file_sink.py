@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class FileSink:
     """See ``mesh.connect.contract.Sink``."""
 
+    writes_header = True
+
     def __init__(self) -> None:
         self.state: Mapping[str, Any] | None = {}
         self._files: OneFile | ManyFiles | None = None
@@ -73,6 +75,7 @@ class OneFile:
 
     def __init__(self, context: Context, state: Mapping[str, Any] | None, end: bytes) -> None:
         self._path, self._end = path_of(context.access, context.options["file.uri"]), end
+        self._header = context.header
         self._clock = SystemClock()
         self._size_max = int(context.options.get("roll.size") or 0)
         self._age_ms_max = int(context.options.get("roll.interval") or 0)
@@ -118,6 +121,8 @@ class OneFile:
         if self._is_full():
             self._roll()
         data = b"".join(payload + self._end for payload in payloads_of(records))
+        if not self._length:
+            data = self._header + data
         view, at = memoryview(data), self._length
         try:
             while view:
