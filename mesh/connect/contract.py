@@ -149,6 +149,9 @@ class Source(Protocol):
     positions of the parts that it is from.  ``read`` raises ``ShardsChangedError`` once the parts
     are others.
 
+    A source with ``failed(batch, numbers)`` learns which payloads of a batch can't be read, before
+    the batch is stored, and returns the batch with a position that knows it.
+
     A source that continues without a part of its input has the attribute ``problem``: after
     ``read`` the reason, which the status of the instance shows, or None.
     """

@@ -13,6 +13,8 @@ MODES: Final = ("line", "regex", "text.full", "binary.full", "binary.chunked")
 FOLLOWED: Final = ("line", "regex")
 #: Schemes of files on FTP servers.
 FTP: Final = ("ftp", "ftps")
+#: Options about the last line of a file, and about the first ones only.
+_ENDS: Final = ("read.only.header", "read.only.trailer", "skip.trailer")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
@@ -43,22 +45,30 @@ def action_of(options: Mapping[str, Any]) -> str:
 
 def objection(options: Mapping[str, Any]) -> str | None:
     """The reason against options of a source, as they are written; None if they are valid."""
-    mode, action = mode_of(options), action_of(options)
-    for name in ("file.uri", "dir.uri", "move.after.process"):
+    mode, uri = mode_of(options), options.get("file.uri") or options.get("dir.uri")
+    for name in ("file.uri", "dir.uri", "move.after.process", "move.after.failure"):
         scheme = scheme_of(options.get(name))
         if scheme and scheme not in FTP:
             return f'"{name}" is a path of the worker, or ftp://; {scheme} is not supported'
-    uri = options.get("file.uri") or options.get("dir.uri")
-    if action == "move" and scheme_of(uri) != scheme_of(options.get("move.after.process") or uri):
-        return "move.after.process is on another system than the files"
     if is_followed(options) and mode not in FOLLOWED:
         return f"tailing='true' needs the mode {' or '.join(FOLLOWED)}"
-    if is_followed(options) and action != "keep":
-        return f"action.after.process='{action}' needs tailing='false'"
-    if is_followed(options) and options.get("cron.expression"):
-        return "cron.expression needs tailing='false'"
-    if action == "move" and not options.get("move.after.process"):
-        return "action.after.process='move' needs move.after.process"
+    actions = {"process": action_of(options)}
+    if options.get("action.after.failure"):
+        actions["failure"] = str(options["action.after.failure"]).lower()
+    for what, action in actions.items():
+        target = options.get(f"move.after.{what}")
+        if is_followed(options) and action != "keep":
+            return f"action.after.{what}='{action}' needs tailing='false'"
+        if action == "move" and not target:
+            return f"action.after.{what}='move' needs move.after.{what}"
+        if action == "move" and scheme_of(uri) != scheme_of(target):
+            return f"move.after.{what} is on another system than the files"
+    for name in ("cron.expression", *_ENDS):
+        given = str(options.get(name) or "false").lower() != "false"
+        if given and is_followed(options):
+            return f"{name} needs tailing='false'"
+        if given and name in _ENDS and mode != "line":
+            return f"{name} needs the mode line"
     if mode == "regex" and not (options.get("begin.regex") or options.get("end.regex")):
         return "the mode regex needs begin.regex or end.regex"
     return None
