@@ -89,8 +89,6 @@ class Context:
     access: Access = field(default_factory=Access)
     #: Content type of a sink's payloads.
     content_type: str = ""
-    #: Beginning of each file, for a sink with ``writes_header = True``; else payloads have it.
-    header: bytes = b""
     #: Name of the instance, for connections and logs.
     instance: str = ""
     #: The host's own connection to the mesh's NATS servers; a connector does not close it.
@@ -104,6 +102,8 @@ class Context:
     count: int = 1
     #: Of the instance: a sink that keeps its own position refuses writers of earlier epochs by it.
     epoch: int = 0
+    #: Beginning of each file, for a sink with ``writes_header = True``; else payloads have it.
+    header: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,9 +77,19 @@ def objection(options: Mapping[str, Any]) -> str | None:
 def sink_objection(options: Mapping[str, Any]) -> str | None:
     """The reason against options of a sink; None if they are valid."""
     uri = str(options.get("file.uri") or "")
+    is_rolled = options.get("roll.size") or options.get("roll.interval")
     scheme = scheme_of(uri)
-    if scheme:
-        return f'"file.uri" is a path of the worker; {scheme} is not supported'
-    if "{{" in uri and (options.get("roll.size") or options.get("roll.interval")):
+    if "{{" in uri and is_rolled:
         return "roll.size and roll.interval need the same path for all events"
+    if not scheme:
+        return None
+    if scheme not in FTP:
+        return f'"file.uri" is a path of the worker, or ftp://; {scheme} is not supported'
+    if is_rolled:
+        return "roll.size and roll.interval are for files of the worker"
+    if "{{" in uri.partition("://")[2].partition("/")[0]:
+        return "the server of file.uri is the same for all events"
+    appends = str(options.get("append", "true")).lower() != "false"
+    if "{{" in uri and appends:
+        return "a path with {{attribute}} on a server needs append='false'"
     return None

@@ -128,12 +128,12 @@ class SinkInstance(DoorInstance):
             values,
             self.environment.access,
             opened.mapper.content_type,
-            getattr(opened.mapper, "header", b""),
             instance=own.instance,
             client=self.environment.client,
             producer=f"mesh-{own.app}-{own.app_incarnation}-{self.group.name}-{number}",
             attributes=tuple((a.name, str(a.type)) for a in opened.stream.attributes),
             epoch=own.epoch,
+            header=getattr(opened.mapper, "header", b""),
         )
 
     def _destination(self, opened: Opened, name: str, sink: Any, context: Context) -> Destination:

@@ -44,9 +44,9 @@ from S select k, n insert into T;
 
 def payload(kind: str, options: dict[str, Any], template: str | None = None, count: int = 2) -> str:
     given = [(None, template)] if template is not None else []
-    mapper = sink_mapper(kind, options | GROUPED, given, STREAM)
+    mapper: Any = sink_mapper(kind, options | GROUPED, given, STREAM)
     found: Sequence[bytes] = mapper.encode(ROWS.slice(0, count))
-    return (mapper.header + mapper.join(found)).decode()  # type: ignore[attr-defined]  # they group
+    return str((mapper.header + mapper.join(found)).decode())
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_a_log_that_can_not_be_read_on_is_named(database: TestDatabase) -> None:
         ({"file": "log.999999"}, "the log can't be read"),
         ({"server": "another"}, "another server answers"),
     ):
-        reader.position = good | changed
+        reader.position = {**good, **changed}
         with pytest.raises(UnavailableError, match=reason):
             reader.changes()
     execute(database, "set global binlog_format = 'MIXED'")

@@ -87,8 +87,9 @@ class BinaryLog:
         number = context.options.get("database.server.id")
         digest = hashlib.blake2b(context.instance.encode(), digest_size=4).digest()
         self._number = int(number or int.from_bytes(digest, "big") | 1)
-        (_, self._login) = connection.dialect.create_connect_args(connection.engine.url)
-        self._login |= {"charset": "utf8mb4", "read_timeout": 20, "connect_timeout": 10}
+        (_, login) = connection.dialect.create_connect_args(connection.engine.url)
+        limits = {"charset": "utf8mb4", "read_timeout": 20, "connect_timeout": 10}
+        self._login = {**login, **limits}
         self._columns: Sequence[Column] = ()
         self._at: tuple[str, int] = ("", 0)
         self._server = ""
