@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, Any
 
-from mesh.receiver.types.file_systems import remote_files
+from mesh.receiver.types.file_ftp import FtpFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ class RemoteFile:
 
     def __init__(self, context: Context, state: Mapping[str, Any] | None, end: bytes) -> None:
         options = context.options
-        self._files: RemoteFiles = remote_files(str(options["file.uri"]), options, context.access)
+        self._files: RemoteFiles = FtpFiles(str(options["file.uri"]), options, context.access)
         self._end, self._header = end, context.header
         self._path = self._files.path(str(options["file.uri"]))
         #: Bytes of the file beyond the length; None if they are not known.
@@ -61,7 +61,7 @@ class RemoteFile:
         if not self._length:
             data = self._header + data
         beyond = self._look() if self._beyond is None else self._beyond
-        # Until it is written, nobody knows how much of it is.
+        # After a failure the size says how much of it is there.
         self._beyond = None
         if data[beyond:]:
             self._files.append(self._path, data[beyond:])
@@ -79,7 +79,7 @@ class RemoteMany:
 
     def __init__(self, context: Context, state: Mapping[str, Any] | None, end: bytes) -> None:
         uri = str(context.options["file.uri"])
-        self._files: RemoteFiles = remote_files(uri, context.options, context.access)
+        self._files: RemoteFiles = FtpFiles(uri, context.options, context.access)
         self._end, self._header = end, context.header
 
     @property

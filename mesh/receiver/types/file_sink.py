@@ -14,9 +14,9 @@ from mesh.connect.contract import UnavailableError, payloads_of
 from mesh.connect.files import scheme_of, sink_objection
 from mesh.errors import MeshError
 from mesh.receiver.access import first_root, path_of
+from mesh.receiver.types.file_ftp import FtpFiles
 from mesh.receiver.types.file_many import ManyFiles
 from mesh.receiver.types.file_remote import RemoteFile, RemoteMany
-from mesh.receiver.types.file_systems import remote_files
 from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class OneFile:
 
 def _check_remote(uri: str, context: Context) -> None:
     """Log in to a server of files."""
-    files = remote_files(uri, context.options, context.access)
+    files = FtpFiles(uri, context.options, context.access)
     try:
         files.find(files.path(uri))
     except OSError as error:

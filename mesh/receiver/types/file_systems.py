@@ -6,13 +6,13 @@ import os
 import shutil
 import stat
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from mesh.connect.contract import UnavailableError
 from mesh.receiver.access import path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from mesh.connect.contract import Access
@@ -85,13 +85,6 @@ class RemoteFiles(Files, Protocol):
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, which others see once it is whole."""
         ...
-
-
-def remote_files(uri: str, options: Mapping[str, Any], access: Access) -> RemoteFiles:
-    """The files of the server of a URI."""
-    from mesh.receiver.types.file_ftp import FtpFiles
-
-    return FtpFiles(uri, options, access)
 
 
 class LocalFiles:
