@@ -6,13 +6,16 @@ from typing import Final
 
 from mesh.connect import files
 from mesh.connect.files import MODES
-from mesh.connect.parts import SINK, SOURCE, TLS, ignored, secret
+from mesh.connect.parts import SINK, SOURCE, TLS, file, ignored, secret
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 #: Of servers of files.
 _LOGIN: Final = (
-    Option("username", doc="Login of an FTP server; anonymous by default."),
+    Option("username", doc="Login of a server; anonymous by default for ftp."),
     secret("password", "Its password; also in the URI."),
+    file("ssh.known.hosts", "Keys of SFTP servers, as ssh has them in known_hosts."),
+    file("ssh.key", "Key of the login at an SFTP server, instead of a password."),
+    secret("ssh.key.password", "Password of that key."),
     *TLS,
 )
 _SOURCE: Final = Spec(
@@ -20,8 +23,8 @@ _SOURCE: Final = Spec(
     Role.SOURCE,
     "Reads files by line, match or as a whole, and follows them; those named .gz are unpacked.",
     (
-        Option("file.uri", doc="Path of a file, or ftp://host/path; this or dir.uri."),
-        Option("dir.uri", doc="The same of a directory; its files are read by name."),
+        Option("file.uri", doc="Path of a file, ftp://host/path or sftp://.."),
+        Option("dir.uri", doc="The same of a directory, instead; its files are read by name."),
         Option("file.name.pattern", doc="Regular expression of the names in dir.uri."),
         Option("mode", default="line", choices=MODES,
                doc="Payloads: lines, matches, whole files, or parts of buffer.size bytes."),
@@ -64,8 +67,8 @@ _SINK: Final = Spec(
     (
         Option(
             "file.uri", is_required=True, is_dynamic=True,
-            doc="Path, or ftp://host/path. One with {{attribute}} has a journal beside it, "
-            ".mesh-*.",
+            doc="Path, ftp://host/path or sftp://... A path of the worker with {{attribute}} has a "
+            "journal beside it, .mesh-*.",
         ),
         Option("append", Kind.SWITCH, "true",
                doc="False empties the file at the first start; with {{attribute}}, each payload "

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 MODES: Final = ("line", "regex", "text.full", "binary.full", "binary.chunked")
 #: Modes in which a file may be followed.
 FOLLOWED: Final = ("line", "regex")
-#: Schemes of files on FTP servers.
-FTP: Final = ("ftp", "ftps")
+#: Schemes of files on servers.
+SERVERS: Final = ("ftp", "ftps", "sftp")
 #: Options about the last line of a file, and about the first ones only.
 _ENDS: Final = ("read.only.header", "read.only.trailer", "skip.trailer")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -48,8 +48,8 @@ def objection(options: Mapping[str, Any]) -> str | None:
     mode, uri = mode_of(options), options.get("file.uri") or options.get("dir.uri")
     for name in ("file.uri", "dir.uri", "move.after.process", "move.after.failure"):
         scheme = scheme_of(options.get(name))
-        if scheme and scheme not in FTP:
-            return f'"{name}" is a path of the worker, or ftp://; {scheme} is not supported'
+        if scheme and scheme not in SERVERS:
+            return _no_scheme(name, scheme)
     if is_followed(options) and mode not in FOLLOWED:
         return f"tailing='true' needs the mode {' or '.join(FOLLOWED)}"
     actions = {"process": action_of(options)}
@@ -74,6 +74,10 @@ def objection(options: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _no_scheme(name: str, scheme: str) -> str:
+    return f'"{name}" is a path of the worker, ftp:// or sftp://; {scheme} is not supported'
+
+
 def sink_objection(options: Mapping[str, Any]) -> str | None:
     """The reason against options of a sink; None if they are valid."""
     uri = str(options.get("file.uri") or "")
@@ -83,8 +87,8 @@ def sink_objection(options: Mapping[str, Any]) -> str | None:
         return "roll.size and roll.interval need the same path for all events"
     if not scheme:
         return None
-    if scheme not in FTP:
-        return f'"file.uri" is a path of the worker, or ftp://; {scheme} is not supported'
+    if scheme not in SERVERS:
+        return _no_scheme("file.uri", scheme)
     if is_rolled:
         return "roll.size and roll.interval are for files of the worker"
     if "{{" in uri.partition("://")[2].partition("/")[0]:

@@ -29,6 +29,8 @@ MORE: Final = (
     "test_mysql_log.py::test_changes_from_the_binary_log_are_exact",
     "test_ftp.py::test_files_are_read_exactly_once",
     "test_ftp_sinks.py::test_files_are_written_exactly_once",
+    "test_sftp.py::test_files_are_read_exactly_once",
+    "test_sftp.py::test_files_are_written_exactly_once",
     "test_grouping.py::test_a_repeat_has_the_same_groups_and_keys",
 )
 KEYED: Final = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, Any
 
-from mesh.receiver.types.file_ftp import FtpFiles
+from mesh.receiver.types.file_servers import remote_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ class RemoteFile:
 
     def __init__(self, context: Context, state: Mapping[str, Any] | None, end: bytes) -> None:
         options = context.options
-        self._files: RemoteFiles = FtpFiles(str(options["file.uri"]), options, context.access)
+        self._files: RemoteFiles = remote_files(str(options["file.uri"]), options, context.access)
         self._end, self._header = end, context.header
         self._path = self._files.path(str(options["file.uri"]))
         #: Bytes of the file beyond the length; None if they are not known.
@@ -79,7 +79,7 @@ class RemoteMany:
 
     def __init__(self, context: Context, state: Mapping[str, Any] | None, end: bytes) -> None:
         uri = str(context.options["file.uri"])
-        self._files: RemoteFiles = FtpFiles(uri, context.options, context.access)
+        self._files: RemoteFiles = remote_files(uri, context.options, context.access)
         self._end, self._header = end, context.header
 
     @property

@@ -14,9 +14,9 @@ from mesh.connect.contract import UnavailableError, payloads_of
 from mesh.connect.files import scheme_of, sink_objection
 from mesh.errors import MeshError
 from mesh.receiver.access import first_root, path_of
-from mesh.receiver.types.file_ftp import FtpFiles
 from mesh.receiver.types.file_many import ManyFiles
 from mesh.receiver.types.file_remote import RemoteFile, RemoteMany
+from mesh.receiver.types.file_servers import remote_files
 from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class FileSink:
                 files = await in_thread(remote, context, state, end)
             else:
                 files = (ManyFiles if is_dynamic else OneFile)(context, state, end)
+        except ValueError as error:
+            raise MeshError("MESH-C131", f"sink file can't be opened: {error}") from error
         except OSError as error:
             raise UnavailableError(f"{error.filename or uri}: {error.strerror}") from error
         self._files, self.state = files, files.state
@@ -169,7 +171,7 @@ class OneFile:
 
 def _check_remote(uri: str, context: Context) -> None:
     """Log in to a server of files."""
-    files = FtpFiles(uri, context.options, context.access)
+    files = remote_files(uri, context.options, context.access)
     try:
         files.find(files.path(uri))
     except OSError as error:

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.files import (
-    FTP,
+    SERVERS,
     action_of,
     is_followed,
     mode_of,
@@ -24,9 +24,9 @@ from mesh.connect.files import (
     scheme_of,
 )
 from mesh.errors import MeshError
-from mesh.receiver.types.file_ftp import FtpFiles
 from mesh.receiver.types.file_packed import Unpacked, is_packed
 from mesh.receiver.types.file_parts import After, Matches, Names
+from mesh.receiver.types.file_servers import remote_files
 from mesh.receiver.types.file_systems import LocalFiles
 from mesh.receiver.types.schedule import Schedule
 from mesh.receiver.types.threads import in_thread
@@ -68,8 +68,8 @@ class FileSource:
             begin, end = options.get("begin.regex") or "", options.get("end.regex") or ""
             self._matches = Matches(begin, end)
             files = self._files = (
-                FtpFiles(uri, options, context.access)
-                if scheme_of(uri) in FTP
+                remote_files(uri, options, context.access)
+                if scheme_of(uri) in SERVERS
                 else LocalFiles(context.access)
             )
             self._root = files.path(uri)

@@ -1,4 +1,4 @@
-"""Files of the source ``file``: those of the worker; ``file_ftp`` has those of FTP servers."""
+"""Files of source and sink ``file``: those of the worker; ``file_servers`` has those of servers."""
 
 from __future__ import annotations
 
