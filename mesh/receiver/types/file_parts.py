@@ -29,11 +29,10 @@ class Names(Sequence[str]):
     @cached_property
     def _offsets(self) -> list[int]:
         sizes = np.array([len(line) + 1 for line in self._lines], np.int64)
-        kept = [
-            number in self._kept and line.removesuffix(b"\r") != b""
-            for number, line in enumerate(self._lines)
-        ]
-        found: list[int] = (np.cumsum(sizes) - sizes + self._offset)[kept].tolist()
+        own = slice(self._kept.start, self._kept.stop)
+        filled = [line not in (b"", b"\r") for line in self._lines[own]]
+        starts = (np.cumsum(sizes) - sizes + self._offset)[own]
+        found: list[int] = starts[np.array(filled, bool)].tolist()
         return found
 
     def __len__(self) -> int:
