@@ -174,7 +174,12 @@ def deploy_and_wait(
 
 
 def describe_deploy(done: dict[str, Any]) -> str:
-    """One sentence on the outcome of ``deploy_and_wait``."""
+    """The outcome of ``deploy_and_wait``, a sentence, and its warnings."""
+    warnings = [f"\n  warning: {one}" for one in done.get("warnings") or ()]
+    return "".join([_outcome(done), *warnings])
+
+
+def _outcome(done: dict[str, Any]) -> str:
     name, status, seconds = done["app"], done["status"], done["seconds"]
     again = "" if done.get("is_new", True) else " (the same text was deployed already)"
     if done.get("replaced"):

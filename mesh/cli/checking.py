@@ -10,6 +10,7 @@ from mesh.language.parser import parse_app
 from mesh.language.substitution import substitute
 from mesh.plan.bind import bind
 from mesh.plan.build import plan
+from mesh.plan.unread import unread_sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,6 +32,8 @@ class Checked:
     errors: tuple[MeshError, ...]
     #: Valid elements that don't run yet.
     warnings: tuple[MeshError, ...]
+    #: Parts that run to no effect, a sentence each.
+    notes: tuple[str, ...] = ()
 
     @property
     def is_valid(self) -> bool:
@@ -55,7 +58,8 @@ def check(text: str, variables: Mapping[str, str]) -> Checked:
     except MeshError as error:
         found = list(all_errors(error))
     else:
-        return Checked(spec.name, tuple(group.name for group in spec.groups), (), ())
+        groups = tuple(group.name for group in spec.groups)
+        return Checked(spec.name, groups, (), (), unread_sources(spec))
     if any(error.code in _OF_THE_NAME for error in found):
         try:
             bind(app)

@@ -88,6 +88,7 @@ def _to_values(file: Path, checked: Checked) -> dict[str, Any]:
         "groups": list(checked.groups),
         "errors": [error.to_dict() for error in checked.errors],
         "warnings": [warning.to_dict() for warning in checked.warnings],
+        "notes": list(checked.notes),
     }
 
 
@@ -97,6 +98,8 @@ def _show_checked(file: Path, text: str | None, checked: Checked) -> None:
         show_error(error, text, name)
     for warning in checked.warnings:
         typer.echo(f"warning: {warning.render(text, name)}", err=True)
+    for note in checked.notes:
+        typer.echo(f"warning: {name}: {note}", err=True)
     if not checked.is_valid:
         return
     but = ", but this version does not run all of it yet" if checked.warnings else ""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mesh.connect import files
-from mesh.connect.files import MODES
+from mesh.connect import file_specs
 from mesh.connect.parts import SINK, SOURCE, TLS
 from mesh.connect.parts import file as _file
 from mesh.connect.parts import ignored as _ignored
@@ -128,67 +127,6 @@ _HTTP_SINK: Final = Spec(
     "mesh.receiver.types.http_sink:HttpSink",
     Guarantee.AT_LEAST_ONCE_WITH_KEY,
     "Exactly once where the receiver drops repeats of an Idempotency-Key, as our http source does.",
-)  # fmt: skip
-_FILE_SOURCE: Final = Spec(
-    "file",
-    Role.SOURCE,
-    "Reads files by line, match or as a whole, and follows them.",
-    (
-        Option("file.uri", doc="Path of a file, or ftp://host/path; this or dir.uri."),
-        Option("dir.uri", doc="The same of a directory; its files are read by name."),
-        Option("file.name.pattern", doc="Regular expression of the names in dir.uri."),
-        Option("mode", default="line", choices=MODES,
-               doc="Payloads: lines, matches, whole files, or parts of buffer.size bytes."),
-        Option("tailing", Kind.SWITCH, doc="Continue when a file grows; true for line and regex."),
-        Option("begin.regex", doc="Where a payload begins, in the mode regex."),
-        Option("end.regex", doc="Where it ends; without it at the next beginning."),
-        Option("action.after.process", choices=("keep", "delete", "move"),
-               doc="Once a file's events are stored; keep for line and regex, else delete."),
-        Option("move.after.process", doc="Directory to move to."),
-        Option("move.if.exist.mode", default="overwrite", choices=("overwrite", "keep"),
-               doc="keep: both files, the new one with an id in its name."),
-        Option("buffer.size", Kind.SIZE, "65536", doc="Bytes of a payload of binary.chunked."),
-        Option("header.present", Kind.SWITCH, "false", doc="Skip the first lines of each file."),
-        Option("header.line.count", Kind.NUMBER, "1", doc="Number of those lines."),
-        Option("file.polling.interval", Kind.DURATION, "1000", doc="Interval of a look.",
-               aliases=("dir.polling.interval",)),
-        Option("cron.expression", doc="Times of looks instead, in UTC, with tailing='false'."),
-        Option("username", doc="Login of an FTP server; anonymous by default."),
-        _secret("password", "Its password; also in the URI."),
-        *TLS,
-        *_ignored(
-            "timeout", "file.read.wait.timeout", "action.after.failure", "move.after.failure",
-            "file.system.options",
-        ),
-        *_COMMON,
-    ),
-    "mesh.receiver.types.file_source:FileSource",
-    Guarantee.EXACTLY_ONCE,
-    "Files grow at their end only; those that are read as a whole are moved in.",
-    ("file.path", "file.name", "eof", "sequence.number", "content.length"),
-    objection=files.objection,
-)  # fmt: skip
-_FILE_SINK: Final = Spec(
-    "file",
-    Role.SINK,
-    "Appends each payload to a file.",
-    (
-        Option(
-            "file.uri", is_required=True, is_dynamic=True,
-            doc="Path of the file. One with {{attribute}} has a journal beside it, .mesh-*.",
-        ),
-        Option("append", Kind.SWITCH, "true",
-               doc="False empties the file at the first start; with {{attribute}}, each payload "
-               "replaces it."),
-        Option("roll.size", Kind.SIZE, doc="A file of this size is renamed: out-000001.txt."),
-        Option("roll.interval", Kind.DURATION, doc="So is one whose first payload is as old."),
-        Option("add.line.separator", Kind.SWITCH, "true", doc="End each payload with a newline."),
-        *_SINK,
-    ),
-    "mesh.receiver.types.file_sink:FileSink",
-    Guarantee.EXACTLY_ONCE,
-    "Nothing else writes the file.",
-    objection=files.sink_objection,
 )  # fmt: skip
 #: Options of NATS Streaming, which is no more.
 _STREAMING: Final = (
@@ -359,8 +297,7 @@ SPECS: Final = (
     replace(_HTTP_CALL_RESPONSE, name="http-response"),
     _HTTP_SOURCE,
     _HTTP_SINK,
-    _FILE_SOURCE,
-    _FILE_SINK,
+    *file_specs.SPECS,
     _NATS_SOURCE,
     _NATS_SINK,
     Spec(

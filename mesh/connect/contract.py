@@ -104,6 +104,8 @@ class Context:
     count: int = 1
     #: Of the instance: a sink that keeps its own position refuses writers of earlier epochs by it.
     epoch: int = 0
+    #: Beginning of each file, for a sink with ``writes_header = True``; else payloads have it.
+    header: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,9 @@ class Source(Protocol):
     that all instances apply alike.  ``open`` then gets the positions by part, and a batch has the
     positions of the parts that it is from.  ``read`` raises ``ShardsChangedError`` once the parts
     are others.
+
+    A source with ``failed(batch, numbers)`` learns which payloads of a batch can't be read, before
+    the batch is stored, and returns the batch with a position that knows it.
 
     A source that continues without a part of its input has the attribute ``problem``: after
     ``read`` the reason, which the status of the instance shows, or None.

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _DOC: Final = "jdbc:postgresql://host/name, jdbc:mysql://host/name or jdbc:sqlite:file."
+#: Databases whose log is read.
+_LOGGED: Final = ("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")
 _LOGIN: Final = (Option("username", doc="User of the login."), secret("password", "Password."))
 
 
@@ -19,8 +21,11 @@ def _cdc_objection(given: Mapping[str, str]) -> str | None:
     if is_polling and not given.get("polling.column"):
         return "mode='polling' needs polling.column"
     url = given.get("url", "")
-    if not is_polling and url.startswith("jdbc:") and not url.startswith("jdbc:postgresql:"):
-        return "mode='listening' is for PostgreSQL; write mode='polling' and polling.column"
+    if not is_polling and url.startswith("jdbc:") and not url.startswith(_LOGGED):
+        return (
+            "mode='listening' is for PostgreSQL, MySQL and MariaDB; "
+            "write mode='polling' and polling.column"
+        )
     return None
 
 
@@ -56,7 +61,8 @@ SPECS: Final = (
                 "mode",
                 default="listening",
                 choices=("listening", "polling"),
-                doc="listening: PostgreSQL's logical replication. polling: any database.",
+                doc="listening: logical replication of PostgreSQL, or the binary log of MySQL and "
+                "MariaDB. polling: any database.",
             ),
             Option("polling.column", doc="Column whose values grow, for polling."),
             Option("polling.interval", Kind.SECONDS, "1", doc="Interval of a look."),
@@ -66,16 +72,18 @@ SPECS: Final = (
                    "missing."),
             Option("missed.record.waiting.timeout", Kind.NUMBER, "-1",
                    doc="Seconds of the longest wait for one; -1: without an end."),
+            Option("database.server.id", Kind.NUMBER,
+                   doc="Number as a replica of MySQL; one of the instance by default."),
             *ignored(
                 "jdbc.driver.name", "datasource.name", "pool.properties", "connector.properties",
-                "database.server.id", "database.server.name", "plugin.name",
+                "database.server.name", "plugin.name",
             ),
             *SOURCE,
         ),
         "mesh.receiver.types.cdc_source:CdcSource",
         Guarantee.EXACTLY_ONCE,
-        "Polling misses deletes, and without wait.on.missed.record rows that become visible after "
-        "one with a larger value.",
+        "MySQL and MariaDB need binlog_format=ROW. Polling misses deletes, and without "
+        "wait.on.missed.record rows that become visible after one with a larger value.",
         ("operation",),
         objection=_cdc_objection,
         extra="rdbms",

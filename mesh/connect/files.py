@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 MODES: Final = ("line", "regex", "text.full", "binary.full", "binary.chunked")
 #: Modes in which a file may be followed.
 FOLLOWED: Final = ("line", "regex")
-#: Schemes of files on FTP servers.
-FTP: Final = ("ftp", "ftps")
+#: Schemes of files on servers.
+SERVERS: Final = ("ftp", "ftps", "sftp")
+#: Options about the last line of a file, and about the first ones only.
+_ENDS: Final = ("read.only.header", "read.only.trailer", "skip.trailer")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
@@ -43,33 +45,55 @@ def action_of(options: Mapping[str, Any]) -> str:
 
 def objection(options: Mapping[str, Any]) -> str | None:
     """The reason against options of a source, as they are written; None if they are valid."""
-    mode, action = mode_of(options), action_of(options)
-    for name in ("file.uri", "dir.uri", "move.after.process"):
+    mode, uri = mode_of(options), options.get("file.uri") or options.get("dir.uri")
+    for name in ("file.uri", "dir.uri", "move.after.process", "move.after.failure"):
         scheme = scheme_of(options.get(name))
-        if scheme and scheme not in FTP:
-            return f'"{name}" is a path of the worker, or ftp://; {scheme} is not supported'
-    uri = options.get("file.uri") or options.get("dir.uri")
-    if action == "move" and scheme_of(uri) != scheme_of(options.get("move.after.process") or uri):
-        return "move.after.process is on another system than the files"
+        if scheme and scheme not in SERVERS:
+            return _no_scheme(name, scheme)
     if is_followed(options) and mode not in FOLLOWED:
         return f"tailing='true' needs the mode {' or '.join(FOLLOWED)}"
-    if is_followed(options) and action != "keep":
-        return f"action.after.process='{action}' needs tailing='false'"
-    if is_followed(options) and options.get("cron.expression"):
-        return "cron.expression needs tailing='false'"
-    if action == "move" and not options.get("move.after.process"):
-        return "action.after.process='move' needs move.after.process"
+    actions = {"process": action_of(options)}
+    if options.get("action.after.failure"):
+        actions["failure"] = str(options["action.after.failure"]).lower()
+    for what, action in actions.items():
+        target = options.get(f"move.after.{what}")
+        if is_followed(options) and action != "keep":
+            return f"action.after.{what}='{action}' needs tailing='false'"
+        if action == "move" and not target:
+            return f"action.after.{what}='move' needs move.after.{what}"
+        if action == "move" and scheme_of(uri) != scheme_of(target):
+            return f"move.after.{what} is on another system than the files"
+    for name in ("cron.expression", *_ENDS):
+        given = str(options.get(name) or "false").lower() != "false"
+        if given and is_followed(options):
+            return f"{name} needs tailing='false'"
+        if given and name in _ENDS and mode != "line":
+            return f"{name} needs the mode line"
     if mode == "regex" and not (options.get("begin.regex") or options.get("end.regex")):
         return "the mode regex needs begin.regex or end.regex"
     return None
 
 
+def _no_scheme(name: str, scheme: str) -> str:
+    return f'"{name}" is a path of the worker, ftp:// or sftp://; {scheme} is not supported'
+
+
 def sink_objection(options: Mapping[str, Any]) -> str | None:
     """The reason against options of a sink; None if they are valid."""
     uri = str(options.get("file.uri") or "")
+    is_rolled = options.get("roll.size") or options.get("roll.interval")
     scheme = scheme_of(uri)
-    if scheme:
-        return f'"file.uri" is a path of the worker; {scheme} is not supported'
-    if "{{" in uri and (options.get("roll.size") or options.get("roll.interval")):
+    if "{{" in uri and is_rolled:
         return "roll.size and roll.interval need the same path for all events"
+    if not scheme:
+        return None
+    if scheme not in SERVERS:
+        return _no_scheme("file.uri", scheme)
+    if is_rolled:
+        return "roll.size and roll.interval are for files of the worker"
+    if "{{" in uri.partition("://")[2].partition("/")[0]:
+        return "the server of file.uri is the same for all events"
+    appends = str(options.get("append", "true")).lower() != "false"
+    if "{{" in uri and appends:
+        return "a path with {{attribute}} on a server needs append='false'"
     return None

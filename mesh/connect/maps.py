@@ -13,6 +13,12 @@ _FAIL: Final = Option(
     doc="An event without an attribute is an error; false: the attribute is null.",
 )
 _GROUPING: Final = Option("event.grouping.enabled", Kind.SWITCH, "false", is_ignored=True)
+_GROUPS: Final = Option(
+    "event.grouping.enabled",
+    Kind.SWITCH,
+    "false",
+    doc="One payload for all events of a message of the channel that have equal dynamic options.",
+)
 _DELIMITER: Final = Option("delimiter", default=",", doc="Between values; \\t is a tab.")
 _AVRO: Final = (
     Option("schema.def", doc="Schema of the record; made of the stream by default."),
@@ -101,25 +107,30 @@ SPECS: Final = (
         Option("envelope", default="event", choices=("event", "none"),
                doc="none: the object without 'event'."),
         Option("enable.null.attribute.value", Kind.SWITCH, "true", is_ignored=True),
-        Option("validate.json", Kind.SWITCH, "false", is_ignored=True),
-        _GROUPING,
+        Option("validate.json", Kind.SWITCH, "false",
+               doc="Refuse events whose @payload gives no JSON."),
+        _GROUPS,
     ),
     _sink(
         "csv",
         "Values in the order of the attributes, null as null.",
         _DELIMITER,
-        Option("header", Kind.SWITCH, "false", is_ignored=True),
-        _GROUPING,
+        Option("header", Kind.SWITCH, "false",
+               doc="A line of names begins each payload, or each file of the sink file."),
+        _GROUPS,
     ),
-    _sink("text", 'Lines such as a:"x",', _LINE, _GROUPING,
-          Option("delimiter", is_ignored=True, doc="Each payload has one event."),
-          Option("mustache.enabled", Kind.SWITCH, "false", is_ignored=True)),
+    _sink("text", 'Lines such as a:"x",', _LINE, _GROUPS,
+          Option("delimiter", default="~~~~~~~~~~", doc="A line between events of a group."),
+          Option("mustache.enabled", Kind.SWITCH, "false",
+                 doc="@payload is of Mustache: {{a}} escapes for HTML, {{{a}}} does not.")),
     _sink("keyvalue", "A map by attribute name, as JSON."),
     _sink(
         "xml",
         "<events><event><a>1</a></event></events>",
         Option("enclosing.element", doc="Element around each payload, such as <p>."),
-        Option("validate.xml", Kind.SWITCH, "false", is_ignored=True),
+        Option("validate.xml", Kind.SWITCH, "false",
+               doc="Refuse events whose @payload gives no XML."),
+        _GROUPS,
     ),
     _sink("msgpack", "A MessagePack map by attribute name."),
     _sink(

@@ -19,6 +19,8 @@ class Deployed:
     edited: bool = False
     #: The changes of an edit, as ``mesh diff --output json`` prints them.
     changes: dict[str, Any] | None = None
+    #: Parts of the app that run to no effect, a sentence each.
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

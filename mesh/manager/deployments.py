@@ -7,6 +7,7 @@ when nothing is placed, before its channels are made, and again when they are th
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -133,7 +134,7 @@ class Deployments:
             known = None
         if known is not None and not known.value.making:
             if await self._planner.is_same(known.value.spec, spec, known.value.scaled):
-                return Deployed(spec.name, is_new=False)
+                return await self._done(spec, is_new=False)
             raise MeshError(
                 "MESH-A409",
                 f'app "{spec.name}" is deployed already, with another text',
@@ -168,7 +169,7 @@ class Deployments:
         reads = reads if history is None else ", after its history"
         note = f"deployed app {spec.name}, {instances} instances{reads}"
         self._note(note, record.deployed_at_ms, by, app=spec.name)
-        return Deployed(spec.name, is_new=True)
+        return await self._done(spec, is_new=True)
 
     async def _known(self, app: str) -> Seen[AppRecord] | None:
         """The record of an app, as soon as no other deploy makes its channels."""
@@ -272,7 +273,7 @@ class Deployments:
         if known is not None and not known.value.deleting:
             before = known.value
             if not reset and await self._planner.is_same(before.spec, spec, before.scaled):
-                return Deployed(spec.name, is_new=False)
+                return await self._done(spec, is_new=False)
             if not replace:
                 if begin != EARLIEST:
                     raise MeshError(
@@ -285,7 +286,8 @@ class Deployments:
             await undeploy(spec.name, by=by)
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)
         done = await self._deploy(spec, by, begin)
-        return Deployed(done.app, is_new=known is None and done.is_new, replaced=known is not None)
+        is_new = known is None and done.is_new
+        return dataclasses.replace(done, is_new=is_new, replaced=known is not None)
 
     async def _edit(self, spec: AppSpec, by: str, reset: Collection[str]) -> Deployed:
         """Give a running app another plan."""
@@ -341,7 +343,11 @@ class Deployments:
             if group.reasons
         )
         self._note(f"changed app {name}: {summary}", at_ms, by, app=name, cause=cause)
-        return Deployed(name, is_new=False, edited=True, changes=changes_to_values(made.found))
+        changes = changes_to_values(made.found)
+        return await self._done(spec, is_new=False, edited=True, changes=changes)
+
+    async def _done(self, spec: AppSpec, **more: Any) -> Deployed:
+        return Deployed(spec.name, warnings=await self._planner.warnings(spec), **more)
 
     def _refuse_lost_input(self, name: str, retired: Retired) -> None:
         """Refuse an edit that removes a channel which a fork reads: MESH-A409."""

@@ -37,6 +37,7 @@ from mesh.plan.history import fed_groups
 from mesh.plan.picture import drawing_of, to_dot, to_svg
 from mesh.plan.rename import renamed
 from mesh.plan.scale import as_scaled
+from mesh.plan.unread import unread_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -134,6 +135,10 @@ class Planner:
     async def name(self, text: str) -> str:
         """The name of the app of a text; MESH-L*."""
         return await self._run(("name", _digest(text.encode())), name_of_text, text)
+
+    async def warnings(self, spec: AppSpec) -> tuple[str, ...]:
+        """Parts of an app that run to no effect, a sentence each."""
+        return await self._run(("warnings", _digest(spec.text.encode())), unread_sources, spec)
 
     async def view(self, spec: AppSpec, form: str) -> Any:
         """A plan as ``json`` values, ``elements``, picture (``svg``, ``dot``) or ``drawing``."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mesh.mapping import sinks
 from mesh.mapping.avro import AvroSink, AvroSource
+from mesh.mapping.encoder import against_json, against_xml
 from mesh.mapping.json_source import JsonPathSource, JsonSource, PlainSource
 from mesh.mapping.properties import PropertySource, split
 from mesh.mapping.protobuf import ProtobufSink, ProtobufSource, class_for
@@ -134,19 +135,25 @@ def sink_mapper(
     _refuse_objects(stream)
     keyed = [(key, text) for key, text in payload if key is not None]
     text = next((text for key, text in payload if key is None), None)
+    more: dict[str, Any] = {"is_grouping": bool(options.get("event.grouping.enabled"))}
+    if options.get(f"validate.{kind}"):
+        more["objection"] = {"json": against_json, "xml": against_xml}[kind]
+    enclosing = options.get("enclosing.element") or ""
     match kind:
         case "json" | "xml" | "text" if text is not None:
-            return sinks.template_sink(text, stream.names, kind)
+            return sinks.template_sink(text, stream.names, kind, options, **more)
         case "json":
-            enclosing = options.get("enclosing.element") or ""
-            return sinks.json_sink(options.get("envelope") or "event", enclosing)
+            return sinks.json_sink(options.get("envelope") or "event", enclosing, **more)
         case "xml":
-            return sinks.xml_sink(options.get("enclosing.element") or "", stream.names)
+            return sinks.xml_sink(enclosing, stream.names, **more)
         case "text":
-            return sinks.text_sink(options.get("new.line.character") or "\n")
+            return sinks.text_sink(options, **more)
         case "csv":
-            order = _order(keyed, stream.names) if keyed else ()
-            return sinks.csv_sink(options.get("delimiter") or ",", order)
+            order = _order(keyed, stream.names) if keyed else stream.names
+            return sinks.csv_sink(
+                options.get("delimiter") or ",", order, has_header=bool(options.get("header")),
+                **more,
+            )  # fmt: skip
         case "keyvalue":
             return sinks.keyvalue_sink(keyed, stream.names)
         case "passThrough":

@@ -175,7 +175,7 @@ class AvroSink:
         self._head = b"" if head is None else b"\0" + head.to_bytes(4, "big")
         self._template = None
         if payload is not None:
-            self._template = template_sink(payload, schema.names, "json")
+            self._template = template_sink(payload, schema.names, "json", {})
             return
         absent = [
             field["name"]

@@ -27,7 +27,11 @@ class SourceMapper(Protocol):
 
 
 class SinkMapper(Protocol):
-    """Encodes rows."""
+    """Encodes rows.
+
+    One that groups events has ``join`` as well: from what ``encode`` gave for some events to their
+    payload.  ``header``, if it has one, begins each payload, or each file of a sink of files.
+    """
 
     #: Of the payloads, for transports that name it.
     content_type: str

@@ -8,48 +8,38 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pyarrow as pa
 
+from mesh.mapping.encoder import Encoder, Frame
+from mesh.mapping.templates import in_json, in_xml, mustache, template
 from mesh.mapping.texts import text_of
 from pyspark_nats.arrow import kernels
 from pyspark_nats.encode import to_arrow, to_json
 from pyspark_nats.encode.msgpack_rows import to_msgpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark_nats.arrow import Array
 
-_TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}")
 _XML_NAME: Final = re.compile(r"[A-Za-z_][\w.-]*\Z")
-_MARKS: Final = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))
-#: Characters that XML does not have.
-_NO_XML: Final = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
+#: An element's tag in the option ``enclosing.element``, or its name alone.
+_TAG: Final = re.compile(r"<([A-Za-z_][\w.:-]*)[^<>]*>|([A-Za-z_][\w.:-]*)")
 
 
-class Encoder:
-    """A sink mapper made of a function from rows to binary values."""
-
-    def __init__(self, encode: Callable[[pa.RecordBatch], Array], content_type: str) -> None:
-        self._encode = encode
-        self.content_type = content_type
-
-    def encode(self, rows: pa.RecordBatch) -> list[bytes]:
-        """See ``SinkMapper``."""
-        if not rows.num_rows:
-            return []
-        found: list[bytes] = self._encode(rows).cast(pa.binary()).to_pylist()
-        return found
-
-
-def json_sink(envelope: str, enclosing: str) -> Encoder:
+def json_sink(envelope: str, enclosing: str, **more: Any) -> Encoder:
     """``{"event":{..}}``, inside of the enclosing element if one is given."""
     head, tail = (b'{"event":', b"}") if envelope == "event" else (b"", b"")
-    for name in reversed([n for n in enclosing.removeprefix("$").split(".") if n]):
-        head, tail = b"{" + orjson.dumps(name) + b":" + head, tail + b"}"
 
     def encode(rows: pa.RecordBatch) -> Array:
-        return _joined(head, to_json(rows), tail)
+        return _around(head, to_json(rows), tail)
 
-    return Encoder(encode, "application/json")
+    return Encoder(encode, "application/json", _json_frame(enclosing, b","), **more)
+
+
+def _json_frame(enclosing: str, between: bytes) -> Frame:
+    head = tail = b""
+    for name in reversed([n for n in enclosing.removeprefix("$").split(".") if n]):
+        head, tail = b"{" + orjson.dumps(name) + b":" + head, tail + b"}"
+    return Frame(head, tail, between, b"[", b"]")
 
 
 def plain_json_sink() -> Encoder:
@@ -71,15 +61,16 @@ def arrow_sink() -> Encoder:
     return Encoder(encode, "application/vnd.apache.arrow.stream")
 
 
-def csv_sink(delimiter: str, order: Sequence[str] = ()) -> Encoder:
-    """Values in the order of the attributes, or in the given one."""
+def csv_sink(delimiter: str, order: Sequence[str], *, has_header: bool, **more: Any) -> Encoder:
+    """Values in the given order of attributes."""
     between = {"\\t": "\t"}.get(delimiter, delimiter)
 
     def encode(rows: pa.RecordBatch) -> Array:
-        columns = [rows.column(name) for name in order or rows.schema.names]
+        columns = [rows.column(name) for name in order]
         return _together([_csv_value(column, between) for column in columns], between)
 
-    return Encoder(encode, "text/csv")
+    header = f"{between.join(order)}\n".encode() if has_header else b""
+    return Encoder(encode, "text/csv", header=header, **more)
 
 
 def _csv_value(column: Array, between: str) -> Array:
@@ -96,8 +87,9 @@ def _csv_value(column: Array, between: str) -> Array:
     return kernels.if_else(needs, quoted, texts)
 
 
-def text_sink(line: str) -> Encoder:
+def text_sink(options: Mapping[str, Any], **more: Any) -> Encoder:
     """``a:"x",`` and ``b:1``, a line each."""
+    line = _line_of(options)
 
     def encode(rows: pa.RecordBatch) -> Array:
         parts: list[Any] = []
@@ -112,7 +104,16 @@ def text_sink(line: str) -> Encoder:
             parts += [pa.scalar(f"{name}:"), texts, pa.scalar(end)]
         return kernels.binary_join_element_wise(*parts, pa.scalar(""))
 
-    return Encoder(encode, "text/plain")
+    return Encoder(encode, "text/plain", _text_frame(options), **more)
+
+
+def _line_of(options: Mapping[str, Any]) -> str:
+    return str(options.get("new.line.character") or "\n")
+
+
+def _text_frame(options: Mapping[str, Any]) -> Frame:
+    line = _line_of(options)
+    return Frame(between=f"{line}{options.get('delimiter')}{line}".encode())
 
 
 def keyvalue_sink(keys: Sequence[tuple[str, str]], names: Sequence[str]) -> Encoder:
@@ -139,77 +140,52 @@ def _value_template(text: str, names: Sequence[str]) -> Callable[[pa.RecordBatch
     return lambda rows: fill(rows)
 
 
-def xml_sink(enclosing: str, attributes: Sequence[str]) -> Encoder:
+def xml_sink(enclosing: str, attributes: Sequence[str], **more: Any) -> Encoder:
     """``<events><event>..</event></events>``, inside of the enclosing element if one is given."""
     for name in attributes:
         if not _XML_NAME.match(name):
             raise ValueError(f'attribute "{name}" can\'t be the name of an element')
-    names = re.findall(r"[A-Za-z_][\w.-]*", enclosing)
-    head = "".join(f"<{name}>" for name in names) + "<event>"
-    tail = "</event>" + "".join(f"</{name}>" for name in reversed(names))
-    if not names:
-        head, tail = f"<events>{head}", f"{tail}</events>"
     nil = ' xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:nil="true"/>'
 
     def encode(rows: pa.RecordBatch) -> Array:
-        parts: list[Any] = [pa.scalar(head)]
+        parts: list[Any] = [pa.scalar("<event>")]
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
             value = kernels.binary_join_element_wise(
-                f"<{name}>", _in_xml(text_of(column)), f"</{name}>", ""
+                f"<{name}>", in_xml(text_of(column)), f"</{name}>", ""
             )
             parts.append(kernels.if_else(column.is_valid(), value, f"<{name}{nil}"))
-        return kernels.binary_join_element_wise(*parts, pa.scalar(tail), pa.scalar(""))
+        return kernels.binary_join_element_wise(*parts, pa.scalar("</event>"), pa.scalar(""))
 
-    return Encoder(encode, "application/xml")
+    return Encoder(encode, "application/xml", _xml_frame(enclosing or "<events>"), **more)
 
 
-def template_sink(text: str, names: Sequence[str], kind: str) -> Encoder:
+def _xml_frame(enclosing: str) -> Frame:
+    """The frame of ``<a><b k="v">``, or of the names of elements."""
+    tags = [(found[0], found[1] or found[2]) for found in _TAG.finditer(enclosing)]
+    head = "".join(tag if tag.startswith("<") else f"<{tag}>" for tag, _ in tags)
+    tail = "".join(f"</{name}>" for _, name in reversed(tags))
+    return Frame(head.encode(), tail.encode(), between=b"")
+
+
+def template_sink(
+    text: str, names: Sequence[str], kind: str, options: Mapping[str, Any], **more: Any
+) -> Encoder:
     """``@payload('..{{a}}..')``; values are escaped as the format needs inside of its texts."""
-    escape = {"json": _in_json, "xml": _in_xml}.get(kind, lambda texts: texts)
-    content_type = {"json": "application/json", "xml": "application/xml"}.get(kind, "text/plain")
     # A payload that is the name of an attribute is its value.
-    return Encoder(template(f"{{{{{text}}}}}" if text in names else text, escape), content_type)
-
-
-def template(text: str, escape: Callable[[Array], Array]) -> Callable[[pa.RecordBatch], Array]:
-    """A function from rows to the template filled with the values of each."""
-    pieces = _TEMPLATE.split(text)
-
-    def fill(rows: pa.RecordBatch) -> Array:
-        if len(pieces) == 1:
-            return pa.array([text] * rows.num_rows, pa.string())
-        parts: list[Any] = [
-            escape(text_of(rows.column(piece))) if at % 2 else pa.scalar(piece)
-            for at, piece in enumerate(pieces)
-        ]
-        return kernels.binary_join_element_wise(*parts, pa.scalar(""))
-
-    return fill
-
-
-def dynamic(text: str) -> Callable[[pa.RecordBatch], list[str]] | None:
-    """A function from rows to the values of a dynamic option; None for one that is the same."""
-    if not _TEMPLATE.search(text):
-        return None
+    text = f"{{{{{text}}}}}" if text in names else text
+    enclosing = str(options.get("enclosing.element") or "")
+    if kind == "json":
+        frame = _json_frame(enclosing, b",\n")
+        return Encoder(template(text, in_json), "application/json", frame, **more)
+    if kind == "xml":
+        return Encoder(template(text, in_xml), "application/xml", _xml_frame(enclosing), **more)
     fill = template(text, lambda texts: texts)
-    return lambda rows: fill(rows).to_pylist()
+    if options.get("mustache.enabled"):
+        fill = mustache(text, names)
+    return Encoder(fill, "text/plain", _text_frame(options), **more)
 
 
-def _in_json(texts: Array) -> Array:
-    needs = kernels.match_substring_regex(texts, r'["\\\x00-\x1f]')
-    if not kernels.any(needs).as_py():
-        return texts
-    escaped = [orjson.dumps(text)[1:-1].decode() for text in texts.filter(needs).to_pylist()]
-    return kernels.replace_with_mask(texts, needs, pa.array(escaped, pa.string()))
-
-
-def _in_xml(texts: Array) -> Array:
-    for mark, entity in _MARKS:
-        texts = kernels.replace_substring(texts, mark, entity)
-    return kernels.replace_substring_regex(texts, _NO_XML, "\N{REPLACEMENT CHARACTER}")
-
-
-def _joined(head: bytes, values: Array, tail: bytes) -> Array:
+def _around(head: bytes, values: Array, tail: bytes) -> Array:
     if not head:
         return values
     none = pa.scalar(b"", pa.binary())

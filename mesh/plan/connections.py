@@ -109,6 +109,9 @@ def _check_payload(mapper: Annotation, attributes: Iterable[AttributeDefinition]
         twice = next(key for key in keys if keys.count(key) > 1)
         message = "values without names" if twice is None else f'values for "{twice}"'
         raise _wrong(payload, f"@payload has two {message}")
+    if _options(mapper).get("mustache.enabled", "").lower() == "true":
+        # Its tags have another form; the mapper checks them.
+        return
     for _, text in payload.elements if payload is not None else ():
         for name in _TEMPLATE.findall(text):
             if name not in names:

@@ -16,10 +16,13 @@ from pyspark_nats.decode import decode_messages
 from pyspark_nats.encode import to_arrow
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nats.aio.client import Client
 
     from mesh.model.app import Channel
     from mesh.receiver.channel_reader import Message
+    from mesh.receiver.outbox_items import Item
 
 _ARROW: Final = "application/vnd.apache.arrow.stream"
 #: Classes of ``_error`` in the reference engine.
@@ -57,6 +60,17 @@ async def write_fault(
     if time_ms is not None:
         headers[names.EVENT_TIME_HEADER] = str(time_ms)
     await client.jetstream().publish(channel.subject(), data, headers=headers)
+
+
+async def write_faults(
+    client: Client, channel: Channel, item: Item, reason: str, *, kind: str, keys: Sequence[str]
+) -> None:
+    """Publish the events of an item, each with its key; see ``write_fault``."""
+    for row, (place, key) in enumerate(zip(item.places, keys, strict=True)):
+        await write_fault(
+            client, channel, item.rows.slice(row, 1), reason, kind=kind, key=key,
+            time_ms=own_time_ms(item.message, place, item.rows.schema),
+        )  # fmt: skip
 
 
 def own_time_ms(message: Message, place: int, schema: pa.Schema) -> int | None:

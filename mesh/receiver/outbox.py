@@ -25,8 +25,8 @@ from mesh.mapping.contract import Refusal
 from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
 from mesh.receiver.channel_reader import ChannelReader
-from mesh.receiver.faults import AWAY, REFUSED, own_time_ms, write_fault
-from mesh.receiver.outbox_items import Destination, Item, Items, Records, items_of, portions
+from mesh.receiver.faults import AWAY, REFUSED, write_faults
+from mesh.receiver.outbox_items import Records, finished, items_of, portions
 from mesh.receiver.positions import Position, TakenOverError, initial
 from pyspark_nats.decode import decode_messages
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mesh.mapping.contract import SinkMapper
     from mesh.model.app import Channel
     from mesh.receiver.channel_reader import Message
+    from mesh.receiver.outbox_items import Destination, Item, Items
     from mesh.receiver.positions import PositionStore
     from mesh.receiver.replaying import Replayed
 
@@ -213,16 +214,11 @@ class Outbox:
 
     async def _kept(self, items: Items) -> Items:
         """The items that have a payload; events that the mapper refuses are recorded."""
-        if Refusal not in map(type, items.payloads):
-            return items
-        kept = []
-        for at, payload in enumerate(items.payloads):
-            if isinstance(payload, Refusal):
-                item = items[at]
-                await self._record(item.message, item.place, payload.decode(), item.event, item)
-            else:
-                kept.append(at)
-        return items.pick(kept)
+        refused = [at for at, one in enumerate(items.payloads) if type(one) is Refusal]
+        for at in refused:
+            item = items[at]
+            await self._record_item(item, item.record.payload.decode(), item.event)
+        return finished(items.without(refused), self._mapper, self._to)
 
     async def _write(self, left: Items) -> None:
         """Write records until each is written or refused."""
@@ -230,7 +226,7 @@ class Outbox:
         if trace is None:
             return await self._written(left)
         trace.look((message.headers or {}).get(traces.HEADER) for message in left.messages)
-        count = len(left)
+        count = left.count_events()
         try:
             with trace.sending():
                 await self._written(left)
@@ -244,7 +240,7 @@ class Outbox:
                 if any(outcomes):
                     await self._settle(left, dict(enumerate(outcomes)))
                 else:
-                    self.rows_out += len(left)
+                    self.rows_out += left.count_events()
                 left = left[:0]
                 self._attempts = 0
                 self._retries = self._retries.running(self._clock.monotonic_s())
@@ -263,7 +259,7 @@ class Outbox:
                     reasons = dict.fromkeys(range(len(left)), str(error))
                     await self._settle(left, reasons, AWAY)
                 else:
-                    extra = fields(door=self._to.name, events=len(left), error=error)
+                    extra = fields(door=self._to.name, events=left.count_events(), error=error)
                     log.warning("events were dropped", extra=extra)
                 left = left[:0]
 
@@ -313,25 +309,25 @@ class Outbox:
         """Record what was refused; the items without an outcome.  ``kind``: class of the reason."""
         for at, reason in outcomes.items():
             if reason is None:
-                self.rows_out += 1
+                self.rows_out += items.count_events(at)
                 continue
-            item = items[at]
-            await self._record(item.message, item.place, reason, item.record.payload, item, kind)
-        return items.pick([at for at in range(len(items)) if at not in outcomes])
+            await self._record_item(items[at], reason, items.payloads[at], kind)
+        return items.without(outcomes)
+
+    async def _record_item(self, item: Item, reason: str, data: bytes, kind: str = REFUSED) -> None:
+        """Record a payload that was refused, or write each of its events to the fault stream."""
+        if self._faults is None:
+            await self._record(item.message, item.places[0], reason, data, item)
+            return
+        self.errors += len(item.places)
+        head = f"{self._key_prefix}/{item.message.sequence}."
+        keys = [f"{head}{place}/{self._to.name}" for place in item.places]
+        await write_faults(self._client, self._faults, item, reason, kind=kind, keys=keys)
 
     async def _record(
-        self, message: Message, index: int, reason: str, data: bytes,
-        item: Item | None = None, kind: str = REFUSED,
-    ) -> None:  # fmt: skip
-        self.errors += 1
-        name = f"{self._key_prefix}/{message.sequence}.{index}/{self._to.name}"
-        if item is not None and self._faults is not None:
-            time_ms = own_time_ms(message, index, self._channel.stream.arrow)
-            await write_fault(
-                self._client, self._faults, item.rows.slice(item.row, 1), reason,
-                kind=kind, key=name, time_ms=time_ms,
-            )  # fmt: skip
-            return
+        self, message: Message, index: int, reason: str, data: bytes, item: Item | None = None
+    ) -> None:
+        self.errors += len(item.places) if item is not None else 1
         app = self._channel.app
         entry = error_entry.of_unreadable(
             self._channel.stream.name, message.sequence, index, message.time_ms, None,
@@ -341,9 +337,9 @@ class Outbox:
             options=item.record.options if item is not None else None,
             event=item.event if item is not None else b"",
         )  # fmt: skip
-        await self._client.jetstream().publish(
-            names.error_subject(app), entry, headers={"Nats-Msg-Id": name}
-        )
+        name = f"{self._key_prefix}/{message.sequence}.{index}/{self._to.name}"
+        headers = {"Nats-Msg-Id": name}
+        await self._client.jetstream().publish(names.error_subject(app), entry, headers=headers)
 
     async def _store(self) -> None:
         number, state = self._done, self._to.sink.state

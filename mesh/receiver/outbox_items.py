@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
+
+import pyarrow as pa
 
 from mesh.connect.contract import Record
 from mesh.receiver.decoding import encoded
@@ -14,8 +16,6 @@ from pyspark_nats.encode import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import pyarrow as pa
 
     from mesh.connect.contract import Context, Sink
     from mesh.mapping.contract import SinkMapper
@@ -43,19 +43,18 @@ class Destination:
 
 
 class Item(NamedTuple):
-    """A record with the place of its event."""
+    """A record with its events."""
 
     record: Record
     message: Message
-    place: int
+    #: The events, and the place of each in the message.
     rows: pa.RecordBatch
-    row: int
+    places: Sequence[int]
 
     @property
     def event(self) -> bytes:
-        """The event as JSON."""
-        line: bytes = to_json(self.rows.slice(self.row, 1)).to_pylist()[0]
-        return line
+        """The events as lines of JSON."""
+        return b"\n".join(to_json(self.rows).to_pylist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +69,17 @@ class Items(Sequence[Item]):
     messages: Sequence[Message]
     #: Index of its message, ascending.
     message_of: Sequence[int]
-    #: Place of its event in the message.
+    #: Place of its first event in the message.
     places: Sequence[int]
-    #: Index in ``rows``.
+    #: Index of that event in ``rows``.
     row_of: Sequence[int]
     payloads: list[bytes]
     #: Values of dynamic options; empty for a plain sink.
     options: Sequence[Mapping[str, str]] = ()
-    #: Values by attribute; empty for a sink that takes payloads.
+    #: Values by attribute of the first event; empty for a sink that takes payloads.
     events: Sequence[Mapping[str, Any]] = ()
+    #: Indices in ``rows`` and places of all events; empty if each item has one event.
+    groups: Sequence[Sequence[tuple[int, int]]] = ()
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -97,9 +98,20 @@ class Items(Sequence[Item]):
                 payloads=self.payloads[at],
                 options=self.options[at],
                 events=self.events[at],
+                groups=self.groups[at],
             )
         message = self.messages[self.message_of[at]]
-        return Item(self.record(at), message, self.places[at], self.rows, self.row_of[at])
+        if not self.groups:
+            rows = self.rows.slice(self.row_of[at], 1)
+            return Item(self.record(at), message, rows, [self.places[at]])
+        numbers, places = zip(*self.groups[at], strict=True)
+        return Item(self.record(at), message, self.rows.take(pa.array(numbers)), places)
+
+    def count_events(self, at: int | None = None) -> int:
+        """The number of events of an item, or of all."""
+        if not self.groups:
+            return len(self) if at is None else 1
+        return sum(map(len, self.groups)) if at is None else len(self.groups[at])
 
     def record(self, at: int) -> Record:
         """The record of one item."""
@@ -112,10 +124,12 @@ class Items(Sequence[Item]):
             self.events[at] if self.events else None,
         )
 
+    def without(self, some: Collection[int]) -> Items:
+        """The other items than those at some indices."""
+        return self.pick([at for at in range(len(self)) if at not in some]) if some else self
+
     def pick(self, some: Sequence[int]) -> Items:
         """The items at ascending indices."""
-        if len(some) == len(self):
-            return self
         return replace(
             self,
             message_of=[self.message_of[at] for at in some],
@@ -124,6 +138,23 @@ class Items(Sequence[Item]):
             payloads=[self.payloads[at] for at in some],
             options=[self.options[at] for at in some] if self.options else (),
             events=[self.events[at] for at in some] if self.events else (),
+            groups=[self.groups[at] for at in some] if self.groups else (),
+        )
+
+    def grouped(self, join: Callable[[Sequence[bytes]], bytes]) -> Items:
+        """One item for the events of a message that have equal options.
+
+        A message never changes, so that a repeat has the same groups, and thereby the same keys.
+        """
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        for at, message in enumerate(self.message_of):
+            own = tuple(self.options[at].items()) if self.options else ()
+            groups.setdefault((message, own), []).append(at)
+        some = list(groups.values())
+        return replace(
+            self.pick([ats[0] for ats in some]),
+            payloads=[join([self.payloads[at] for at in ats]) for ats in some],
+            groups=[[(self.row_of[at], self.places[at]) for at in ats] for ats in some],
         )
 
     def end_of_message(self, at: int) -> int:
@@ -194,6 +225,16 @@ def items_of(
         options,
         rows.to_pylist() if getattr(to.sink, "takes_events", False) else (),
     )
+
+
+def finished(items: Items, mapper: SinkMapper, to: Destination) -> Items:
+    """The records of rows as a destination gets them; none of their payloads is a refusal."""
+    join, header = getattr(mapper, "join", None), getattr(mapper, "header", b"")
+    if join is not None:
+        items = items.grouped(join)
+    if not header or getattr(to.sink, "writes_header", False):
+        return items
+    return replace(items, payloads=[header + one for one in items.payloads])
 
 
 def portions(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect.contract import Context, UnavailableError
-from mesh.mapping.sinks import dynamic
+from mesh.mapping.templates import dynamic
 from mesh.receiver.distributing import RoundRobin, partitioned
 from mesh.receiver.instance import DoorInstance
 from mesh.receiver.outbox import Outbox
@@ -133,6 +133,7 @@ class SinkInstance(DoorInstance):
             producer=f"mesh-{own.app}-{own.app_incarnation}-{self.group.name}-{number}",
             attributes=tuple((a.name, str(a.type)) for a in opened.stream.attributes),
             epoch=own.epoch,
+            header=getattr(opened.mapper, "header", b""),
         )
 
     def _destination(self, opened: Opened, name: str, sink: Any, context: Context) -> Destination:

@@ -135,6 +135,8 @@ class PullInstance(_SourceInstance):
                 self._reason = getattr(source, "problem", None)
                 if batch is not None:
                     found = _decoded(opened, batch.payloads, batch.properties)
+                    if found.errors and hasattr(source, "failed"):
+                        batch = source.failed(batch, {number for number, _, _ in found.errors})
                     at = await self._publish(store, at, channel.subject(), found, batch)
                     stored_s = clock.monotonic_s()
                     await source.committed(batch.position)

@@ -32,6 +32,7 @@ import yaml
 from mesh.connect.spec import Kind, Role, value_of
 from mesh.errors import MeshError
 from mesh.language.parser import parse_app
+from mesh.mapping.contract import Refusal
 from mesh.plan.bind import bind
 from mesh.plan.doors import door_of, make_mapper
 from mesh.testing import app_tests
@@ -86,8 +87,7 @@ class Case:
             if stream not in sinks:
                 raise _wrong(f'payloads of stream "{stream}", which has no sink')
             mapper, schema = sinks[stream]
-            rows = [dict(one.event or {}) for one in found if one.stream == stream]
-            encoded = mapper.encode(pa.RecordBatch.from_pylist(rows, schema=schema))
+            encoded = _encoded(mapper, schema, [one for one in found if one.stream == stream])
             given = [_as(wanted, data) for wanted, data in zip_longest(payloads, encoded)]
             lines += _compared(f"{stream}, payload", given, [_shown(one) for one in payloads])
         for number, (reason, part) in enumerate(zip_longest(reasons, self.errors or ()), 1):
@@ -159,6 +159,20 @@ def _mappers(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
         elif door.role is Role.SINK:
             sinks.setdefault(name, (make_mapper(door, stream), stream.arrow))
     return sources, sinks
+
+
+def _encoded(mapper: Any, schema: pa.Schema, events: Sequence[TimedEvent]) -> list[bytes]:
+    """The payloads of events; a mapper that groups them makes one of those of a time."""
+    rows = [dict(one.event or {}) for one in events]
+    found = list(mapper.encode(pa.RecordBatch.from_pylist(rows, schema=schema)))
+    join = getattr(mapper, "join", None)
+    if join is not None:
+        by_time: dict[int, list[bytes]] = {}
+        for one, data in zip(events, found, strict=True):
+            if not isinstance(data, Refusal):
+                by_time.setdefault(one.time_ms, []).append(data)
+        found = list(map(join, by_time.values()))
+    return [getattr(mapper, "header", b"") + one for one in found]
 
 
 def _compared(what: str, found: Sequence[str], expected: Sequence[str]) -> list[str]:

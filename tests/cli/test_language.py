@@ -87,6 +87,7 @@ def test_programs_get_every_file_in_one_form(write: Path) -> None:
         "groups": ["default"],
         "errors": [],
         "warnings": [],
+        "notes": [],
     }
 
 

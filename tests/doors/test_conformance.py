@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from mesh.connect import registry
-from mesh.connect.spec import Guarantee, Role
 from mesh.model.cluster import InstanceState
 from mesh.receiver.types.in_memory import subject_of
 from mesh.testing.connectors import Scenario, Stage, conform
@@ -225,16 +223,3 @@ def test_the_kit_finds_a_sink_that_doubles(nats_server: NatsServer, tmp_path: Pa
             await end.close()
 
     asyncio.run(scene())
-
-
-def test_every_exact_connector_of_the_host_is_tested() -> None:
-    """Those of other systems in the file of that system, with its server."""
-    exact = {
-        (spec.role, spec.name)
-        for spec in registry.own()
-        if spec.guarantee is Guarantee.EXACTLY_ONCE and spec.implementation
-    }
-    assert exact == {
-        *((Role.SOURCE, name) for name in ("file", "nats", "inMemory", "kafka", "cdc")),
-        *((Role.SINK, name) for name in ("file", "kafka", "prometheus", "s3", "rdbms")),
-    }

@@ -124,7 +124,7 @@ def test_a_secret_is_not_in_a_message() -> None:
     ("door", "why"),
     [
         ("source(type='nats', destination='d', cluster.id='c'", "NATS Streaming, which has ended"),
-        ("source(type='cdc', url='jdbc:mysql://h/d', table.name='t', operation='insert'",
+        ("source(type='cdc', url='jdbc:sqlite:d', table.name='t', operation='insert'",
          "'listening' is for PostgreSQL"),
         ("source(type='cdc', url='jdbc:mysql://h/d', table.name='t', mode='polling'",
          "needs polling.column"),

@@ -279,7 +279,7 @@ def test_a_file_is_not_moved_to_where_it_is_read(tmp_path: Path, inbox: Path) ->
         ("tailing='false', action.after.process='move'", "needs move.after.process"),
         ("mode='regex'", "needs begin.regex or end.regex"),
         ("mode='regex', begin.regex='('", "is no regular expression"),
-        ("move.after.process='sftp://h/d'", "sftp is not supported"),
+        ("move.after.process='smb://h/d'", "smb is not supported"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused_with_the_app(

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import aiomqtt
 import pytest
 
-from mesh.connect import registry
-from mesh.connect.spec import Guarantee
 from mesh.receiver.http_server import HttpServers, Request, Response
 from mesh.receiver.types.in_memory import subject_of
 from mesh.testing.connectors import Scenario, Stage, conform
@@ -32,30 +30,6 @@ define stream S (n int);
 from S select n insert into T;
 """
 ROWS = [{"n": n} for n in range(4)]
-#: By connector with a key, the test that kills its host at each step.
-TESTED = {
-    "source http": "test_conformance.py::test_requests_with_a_key_are_stored_once",
-    "sink http": "test_conformance.py::test_requests_of_a_sink_are_repeated_with_their_key_only",
-    "source rabbitmq": "test_rabbitmq.py::test_messages_with_an_id_are_stored_once",
-    "sink rabbitmq": "test_rabbitmq.py::test_repeats_of_a_sink_have_the_message_id_of_the_first",
-    "sink nats": "test_repeats.py::test_a_stream_of_others_gets_each_event_once",
-    "sink inMemory": "test_repeats.py::test_a_topic_gets_each_event_once",
-    "sink mqtt": "test_repeats.py::test_repeats_over_mqtt_have_the_key_of_the_first",
-    "sink email": "test_repeats.py::test_repeats_of_a_mail_have_its_message_id",
-    "sink http-call": "test_repeats.py::test_answers_of_repeated_calls_are_stored_once",
-    "source http-call-response": "test_repeats.py::test_answers_of_repeated_calls_are_stored_once",
-}
-#: Their older names: the same code.
-ALIASES = {"sink http-request", "source http-response"}
-
-
-def test_every_connector_with_a_key_is_tested() -> None:
-    keyed = {
-        f"{spec.role} {spec.name}"
-        for spec in registry.own()
-        if spec.guarantee is Guarantee.AT_LEAST_ONCE_WITH_KEY
-    }
-    assert keyed == TESTED.keys() | ALIASES
 
 
 async def publish(stage: Stage) -> None:

@@ -139,7 +139,8 @@ def mariadb() -> Iterator[DatabaseServer]:
             "mariadbd", "--no-defaults", f"--datadir={data}", f"--port={port}", *own,
             "--bind-address=127.0.0.1", f"--socket={directory}/socket", "--skip-name-resolve",
             f"--init-file={first}", "--innodb-flush-log-at-trx-commit=0",
-            "--innodb-buffer-pool-size=32M",
+            "--innodb-buffer-pool-size=32M", "--log-bin=log", "--binlog-format=ROW",
+            "--server-id=1", "--sync-binlog=0",
         ]  # fmt: skip
 
         def ask() -> None:

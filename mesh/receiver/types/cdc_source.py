@@ -1,4 +1,4 @@
-"""Source ``cdc``: rows of a table by a column that grows, or changes from PostgreSQL's log."""
+"""Source ``cdc``: rows of a table by a column that grows, or changes from the database's log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from mesh.clock import SystemClock
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.extras import library
 from mesh.model.stored import Backend
-from mesh.receiver.types.databases import check, opened, reason_of
+from mesh.receiver.types.databases import check, opened, plain, reason_of
+from mesh.receiver.types.mysql_changes import BinaryLog
 from mesh.receiver.types.pg_changes import Listening
 from mesh.receiver.types.schedule import Schedule
 from mesh.receiver.types.threads import in_thread
@@ -43,12 +44,17 @@ class Reading(Protocol):
         """The changes up to ``position`` are stored."""
         ...
 
+    def close(self) -> None:
+        """Release what is open beside the connection."""
+        ...
+
 
 class CdcSource:
     """See ``mesh.connect.contract.Source``."""
 
     def __init__(self) -> None:
         self._connection: sqlalchemy.Connection | None = None
+        self._reading: Reading | None = None
 
     async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
         """Connect, and find where to begin."""
@@ -75,11 +81,13 @@ class CdcSource:
         database, connection = opened(context, str(options["url"]))
         self._connection = connection
         if str(options["mode"]).lower() == "polling":
-            self._reading: Reading = Polling(self._sa, connection, options)
+            self._reading = Polling(self._sa, connection, options)
         elif database.backend is Backend.POSTGRESQL:
             self._reading = Listening(self._sa, connection, context)
+        elif database.backend is Backend.MYSQL:
+            self._reading = BinaryLog(self._sa, connection, context, database)
         else:
-            raise ValueError("mode='listening' is for PostgreSQL; write mode='polling'")
+            raise ValueError("mode='listening' is not for SQLite; write mode='polling'")
         return self._reading.begin(position or {})
 
     async def _call(self, call: Any, *arguments: Any) -> Any:
@@ -93,6 +101,7 @@ class CdcSource:
         first, self._first = self._first, None
         if first is not None:
             return first
+        assert self._reading is not None
         if self._schedule.is_due:
             batch: Batch | None = await self._call(self._reading.read)
             if batch is not None:
@@ -103,14 +112,24 @@ class CdcSource:
 
     async def committed(self, position: Mapping[str, Any]) -> None:
         """Let the database forget the changes."""
+        assert self._reading is not None
         await self._call(self._reading.committed, position)
 
     async def close(self) -> None:
         """Disconnect."""
+        with contextlib.suppress(Exception):
+            # In one call: a cancelled caller would not make the second.
+            await in_thread(self._close)
+
+    def _close(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(Exception):
-                await in_thread(connection.close)
+        reading, self._reading = self._reading, None
+        try:
+            if reading is not None:
+                reading.close()
+        finally:
+            if connection is not None:
+                connection.close()
 
 
 class Polling:
@@ -192,14 +211,8 @@ class Polling:
     def committed(self, position: Mapping[str, Any]) -> None:
         """See ``Reading``; the database knows nothing of it."""
 
-
-def plain(value: Any) -> Any:
-    """A value of a driver that JSON does not have."""
-    if isinstance(value, decimal.Decimal):
-        return float(value)
-    if isinstance(value, bytes | memoryview | bytearray):
-        return bytes(value).hex()
-    return str(value)
+    def close(self) -> None:
+        """See ``Reading``."""
 
 
 def stored(value: Any) -> Any:

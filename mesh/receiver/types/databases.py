@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +15,8 @@ from mesh.receiver.access import check_egress, path_of
 from mesh.store.engine import engine_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import sqlalchemy as sa
 
     from mesh.connect.contract import Context
@@ -60,3 +64,32 @@ def check(context: Context, url: str, table: str = "") -> None:
                 raise UnavailableError(f'there is no table "{table}"')
     except sa.exc.DBAPIError as error:
         raise UnavailableError(reason_of(error)) from None
+
+
+def operations_of(options: Mapping[str, Any]) -> frozenset[str]:
+    """The operations of the source ``cdc``.  Raises ``ValueError`` for another word."""
+    words = str(options.get("operation") or "insert").lower().split(",")
+    found = frozenset(word.strip() for word in words)
+    if not found <= {"insert", "update", "delete"}:
+        raise ValueError('option "operation" is a list of insert, update and delete')
+    return found
+
+
+def plain(value: Any) -> Any:
+    """A value of a driver that JSON does not have."""
+    if isinstance(value, decimal.Decimal):
+        return float(value)
+    if isinstance(value, bytes | memoryview | bytearray):
+        return bytes(value).hex()
+    if isinstance(value, datetime.timedelta):
+        return _time_of_day(value)
+    return str(value)
+
+
+def _time_of_day(value: datetime.timedelta) -> str:
+    """A value of MySQL's type TIME as the server shows it; it may be negative."""
+    whole = datetime.timedelta(seconds=1)
+    seconds, rest = divmod(abs(value), whole)
+    sign = "-" if value < datetime.timedelta() else ""
+    fraction = f".{rest.microseconds:06}" if rest else ""
+    return f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"

@@ -1,9 +1,10 @@
-"""Files of an FTP server, for the source ``file``; ``ftps`` encrypts commands and data."""
+"""Files of an FTP server, for source and sink ``file``; ``ftps`` encrypts commands and data."""
 
 from __future__ import annotations
 
 import contextlib
 import ftplib
+import io
 import posixpath
 import ssl
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ _MISSING: Final = "550"
 
 
 class FtpFiles:
-    """See ``Files``; paths are relative to the directory of the login."""
+    """See ``RemoteFiles``; paths are relative to the directory of the login."""
 
     is_remote = True
 
@@ -108,17 +109,31 @@ class FtpFiles:
         """See ``Files``."""
 
         def moved(server: ftplib.FTP) -> None:
-            directory = ""
-            for part in posixpath.dirname(target).split("/"):
-                directory = posixpath.join(directory, part)
-                with contextlib.suppress(ftplib.error_perm):
-                    server.mkd(directory)
-            with contextlib.suppress(ftplib.error_perm):
-                # Not every server renames to a name that is taken.
-                server.delete(target)
-            server.rename(path, target)
+            _make_directory(server, target)
+            _rename(server, path, target)
 
         self._call(path, moved)
+
+    def append(self, path: str, data: bytes) -> None:
+        """See ``RemoteFiles``."""
+
+        def appended(server: ftplib.FTP) -> None:
+            _make_directory(server, path)
+            server.storbinary(f"APPE {path}", io.BytesIO(data))
+
+        self._call(path, appended)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See ``RemoteFiles``."""
+        directory, name = posixpath.split(path)
+        part = posixpath.join(directory, f".{name}.part")
+
+        def replaced(server: ftplib.FTP) -> None:
+            _make_directory(server, path)
+            server.storbinary(f"STOR {part}", io.BytesIO(data))
+            _rename(server, part, path)
+
+        self._call(path, replaced)
 
     def _call(self, path: str, call: Callable[[ftplib.FTP], T]) -> T:
         try:
@@ -154,6 +169,23 @@ class FtpFiles:
         server, self._server = self._server, None
         if server is not None:
             server.close()
+
+
+def _make_directory(server: ftplib.FTP, path: str) -> None:
+    """Make the directories of a path that are missing."""
+    directory = ""
+    for part in posixpath.dirname(path).split("/"):
+        directory = posixpath.join(directory, part)
+        if directory:
+            with contextlib.suppress(ftplib.error_perm):
+                server.mkd(directory)
+
+
+def _rename(server: ftplib.FTP, path: str, target: str) -> None:
+    with contextlib.suppress(ftplib.error_perm):
+        # Not every server renames to a name that is taken.
+        server.delete(target)
+    server.rename(path, target)
 
 
 def _read(server: ftplib.FTP, path: str, size: int, offset: int) -> bytes:

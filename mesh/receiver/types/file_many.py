@@ -27,7 +27,7 @@ class ManyFiles:
     """Appends each payload to the file of its event, or replaces that file."""
 
     def __init__(self, context: Context, state: Mapping[str, Any] | None, end: bytes) -> None:
-        self._access, self._end = context.access, end
+        self._access, self._end, self._header = context.access, end, context.header
         self._replaces = not context.options.get("append")
         self._number = int((state or {}).get("write") or 0)
         name = hashlib.blake2b(context.producer.encode(), digest_size=8).hexdigest()
@@ -68,7 +68,7 @@ class ManyFiles:
             by_path.setdefault(path, []).append(record.payload + self._end)
         if self._replaces:
             for path, payloads in by_path.items():
-                _write_whole(Path(path), payloads[-1])
+                _write_whole(Path(path), self._header + payloads[-1])
         else:
             self._append(by_path)
         self._number += 1
@@ -83,7 +83,7 @@ class ManyFiles:
             for path, payloads in by_path.items():
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 with open(path, "ab") as file:
-                    file.write(b"".join(payloads))
+                    file.write(b"".join(payloads if lengths[path] else [self._header, *payloads]))
                     file.flush()
                     os.fsync(file.fileno())
         except OSError:

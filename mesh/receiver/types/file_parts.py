@@ -1,11 +1,15 @@
-"""Payloads of a file that is not read by lines, and what becomes of a file that was read."""
+"""Names of lines, payloads that are no lines, and the action on a file that was read."""
 
 from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
 
 from mesh.errors import MeshError
 from mesh.functions.patterns import compiled
@@ -14,6 +18,34 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.receiver.types.file_systems import Files
+
+
+class Names(Sequence[str]):
+    """The inode and offset of each line that is kept, however a growing file is cut."""
+
+    def __init__(self, inode: int, offset: int, lines: Sequence[bytes], kept: range) -> None:
+        self._inode, self._offset, self._lines, self._kept = inode, offset, lines, kept
+
+    @cached_property
+    def _offsets(self) -> list[int]:
+        sizes = np.array([len(line) + 1 for line in self._lines], np.int64)
+        own = slice(self._kept.start, self._kept.stop)
+        filled = [line not in (b"", b"\r") for line in self._lines[own]]
+        starts = (np.cumsum(sizes) - sizes + self._offset)[own]
+        found: list[int] = starts[np.array(filled, bool)].tolist()
+        return found
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        if isinstance(at, slice):
+            return [f"{self._inode}-{offset}" for offset in self._offsets[at]]
+        return f"{self._inode}-{self._offsets[at]}"
 
 
 class Matches:
@@ -60,9 +92,12 @@ class Matches:
 class After:
     """The action on a file all events of which are stored; it may be repeated."""
 
-    def __init__(self, action: str, options: Mapping[str, Any], files: Files) -> None:
+    def __init__(
+        self, action: str, options: Mapping[str, Any], files: Files, what: str = "process"
+    ) -> None:
         self.action = action
-        self._target = str(options.get("move.after.process") or "")
+        self._option = f"move.after.{what}"
+        self._target = str(options.get(self._option) or "")
         self._is_kept = str(options.get("move.if.exist.mode") or "").lower() == "keep"
         self._files = files
 
@@ -71,7 +106,7 @@ class After:
         if self.action == "move" and self._files.path(self._target) == directory:
             raise MeshError(
                 "MESH-C131",
-                "source file can't be opened: move.after.process is the directory that is read",
+                f"source file can't be opened: {self._option} is the directory that is read",
                 hint="Name another directory.",
             )
 

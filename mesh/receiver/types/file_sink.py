@@ -6,16 +6,18 @@ begins.  The position has the number of such files.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import TYPE_CHECKING, Any
 
 from mesh.clock import SystemClock
 from mesh.connect.contract import UnavailableError, payloads_of
-from mesh.connect.files import sink_objection
+from mesh.connect.files import scheme_of, sink_objection
 from mesh.errors import MeshError
 from mesh.receiver.access import first_root, path_of
 from mesh.receiver.types.file_many import ManyFiles
+from mesh.receiver.types.file_remote import RemoteFile, RemoteMany
+from mesh.receiver.types.file_servers import remote_files
+from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
 class FileSink:
     """See ``mesh.connect.contract.Sink``."""
 
+    writes_header = True
+
     def __init__(self) -> None:
         self.state: Mapping[str, Any] | None = {}
-        self._files: OneFile | ManyFiles | None = None
+        self._files: OneFile | ManyFiles | RemoteFile | RemoteMany | None = None
 
     async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
         """Open the file, and remove what was written after the stored position."""
@@ -36,26 +40,37 @@ class FileSink:
         reason = sink_objection(context.options)
         if reason:
             raise MeshError("MESH-C131", f"sink file can't be opened: {reason}")
-        end = b"\n" if context.options.get("add.line.separator") else b""
-        kind = ManyFiles if "{{" in uri else OneFile
+        # A line of CSV has its end in the reference engine, with and without the option.
+        is_line = context.options.get("add.line.separator") or context.content_type == "text/csv"
+        end, is_dynamic = b"\n" if is_line else b"", "{{" in uri
+        files: OneFile | ManyFiles | RemoteFile | RemoteMany
         try:
-            self._files = kind(context, state, end)
+            if scheme_of(uri):
+                remote = RemoteMany if is_dynamic else RemoteFile
+                files = await in_thread(remote, context, state, end)
+            else:
+                files = (ManyFiles if is_dynamic else OneFile)(context, state, end)
+        except ValueError as error:
+            raise MeshError("MESH-C131", f"sink file can't be opened: {error}") from error
         except OSError as error:
             raise UnavailableError(f"{error.filename or uri}: {error.strerror}") from error
-        self.state = self._files.state
+        self._files, self.state = files, files.state
 
     async def check(self, context: Context) -> None:
         """Whether the file can be written; it is not opened, since that cuts it."""
         uri = str(context.options["file.uri"]).partition("{{")[0]
+        if scheme_of(uri):
+            return await in_thread(_check_remote, uri, context)
         path = path_of(context.access, uri or first_root(context.access))
         if not _is_writable(path):
             raise UnavailableError(f"{path} can't be written")
+        return None
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Append and fsync; all records or none."""
         assert self._files is not None
         try:
-            outcomes = await asyncio.to_thread(self._files.write, records)
+            outcomes = await in_thread(self._files.write, records)
         except OSError as error:
             raise UnavailableError(f"the file can't be written: {error.strerror}") from error
         self.state = self._files.state
@@ -65,7 +80,7 @@ class FileSink:
         """Close the file."""
         files, self._files = self._files, None
         if files is not None:
-            files.close()
+            await in_thread(files.close)
 
 
 class OneFile:
@@ -73,6 +88,7 @@ class OneFile:
 
     def __init__(self, context: Context, state: Mapping[str, Any] | None, end: bytes) -> None:
         self._path, self._end = path_of(context.access, context.options["file.uri"]), end
+        self._header = context.header
         self._clock = SystemClock()
         self._size_max = int(context.options.get("roll.size") or 0)
         self._age_ms_max = int(context.options.get("roll.interval") or 0)
@@ -118,6 +134,8 @@ class OneFile:
         if self._is_full():
             self._roll()
         data = b"".join(payload + self._end for payload in payloads_of(records))
+        if not self._length:
+            data = self._header + data
         view, at = memoryview(data), self._length
         try:
             while view:
@@ -149,6 +167,17 @@ class OneFile:
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
+
+
+def _check_remote(uri: str, context: Context) -> None:
+    """Log in to a server of files."""
+    files = remote_files(uri, context.options, context.access)
+    try:
+        files.find(files.path(uri))
+    except OSError as error:
+        raise UnavailableError(f"{error.filename}: {error.strerror}") from error
+    finally:
+        files.close()
 
 
 def _is_writable(path: str) -> bool:

@@ -10,24 +10,29 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zlib import crc32
 
-import numpy as np
-
 from mesh.connect.contract import Batch, UnavailableError
-from mesh.connect.files import FTP, action_of, is_followed, mode_of, objection, scheme_of
+from mesh.connect.files import (
+    SERVERS,
+    action_of,
+    is_followed,
+    mode_of,
+    objection,
+    scheme_of,
+)
 from mesh.errors import MeshError
-from mesh.receiver.types.file_ftp import FtpFiles
-from mesh.receiver.types.file_parts import After, Matches
+from mesh.receiver.types.file_packed import Unpacked, is_packed
+from mesh.receiver.types.file_parts import After, Matches, Names
+from mesh.receiver.types.file_servers import remote_files
 from mesh.receiver.types.file_systems import LocalFiles
 from mesh.receiver.types.schedule import Schedule
 from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from mesh.connect.contract import Context
     from mesh.receiver.types.file_systems import Files, Found
@@ -38,35 +43,6 @@ T = TypeVar("T")
 _BYTES: Final = 4 << 20
 #: Bytes that distinguish a file from an earlier one with its name and inode.
 _KNOWN_BY: Final = 1024
-
-
-class _Names(Sequence[str]):
-    """The inode and offset of each line that is kept, however a growing file is cut."""
-
-    def __init__(self, inode: int, offset: int, lines: Sequence[bytes], skipped: int) -> None:
-        self._inode, self._offset, self._lines, self._skipped = inode, offset, lines, skipped
-
-    @cached_property
-    def _offsets(self) -> list[int]:
-        sizes = np.array([len(line) + 1 for line in self._lines], np.int64)
-        kept = [
-            number >= self._skipped and line.removesuffix(b"\r") != b""
-            for number, line in enumerate(self._lines)
-        ]
-        found: list[int] = (np.cumsum(sizes) - sizes + self._offset)[kept].tolist()
-        return found
-
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[str]: ...
-    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
-        if isinstance(at, slice):
-            return [f"{self._inode}-{offset}" for offset in self._offsets[at]]
-        return f"{self._inode}-{self._offsets[at]}"
 
 
 def _reason(error: Exception) -> str:
@@ -92,22 +68,30 @@ class FileSource:
             begin, end = options.get("begin.regex") or "", options.get("end.regex") or ""
             self._matches = Matches(begin, end)
             files = self._files = (
-                FtpFiles(uri, options, context.access)
-                if scheme_of(uri) in FTP
+                remote_files(uri, options, context.access)
+                if scheme_of(uri) in SERVERS
                 else LocalFiles(context.access)
             )
             self._root = files.path(uri)
             self._after = After(action_of(options), options, files)
-            self._after.check(os.path.dirname(self._root) if options["file.uri"] else self._root)
+            failure = str(options.get("action.after.failure") or "").lower()
+            #: On files with payloads that can't be read.
+            self._otherwise = After(failure, options, files, "failure") if failure else self._after
+            for after in (self._after, self._otherwise):
+                after.check(os.path.dirname(self._root) if options["file.uri"] else self._root)
         except ValueError as error:
             reason = str(error)
         if reason:
             raise MeshError("MESH-C131", f"source file can't be opened: {reason}")
         self._is_directory = not options.get("file.uri")
+        self._unpacked = Unpacked(files)
         self._mode, self._is_tailing = mode_of(options), is_followed(options)
         self._chunk = min(int(options.get("buffer.size") or 65536), _BYTES)
         skipped = int(options.get("header.line.count") or 1)
         self._skipped = skipped if options.get("header.present") else 0
+        self._only_first = skipped if options.get("read.only.header") else 0
+        self._only_last = bool(options.get("read.only.trailer"))
+        self._without_last = bool(options.get("skip.trailer"))
         self._schedule = Schedule(
             int(options.get("file.polling.interval") or 1000), options.get("cron.expression")
         )
@@ -116,6 +100,8 @@ class FileSource:
         }
         #: Files that were renamed while they were followed.
         self._renamed = set((position or {}).get("renamed") or ())
+        #: Files with payloads that can't be read.
+        self._failed = set((position or {}).get("failed") or ())
         #: Places that are stored: the action on a file follows them.
         self._stored: dict[str, list[int]] = {path: list(at) for path, at in self._at.items()}
 
@@ -177,7 +163,7 @@ class FileSource:
         """The next payloads of a file."""
         path = self._own.checked(given)
         # One that is deleted or moved is awaited again.
-        is_awaited = self._is_directory or self._after.action != "keep"
+        is_awaited = self._is_directory or not self._is_kept
         if is_awaited and self._own.find(path) is None:
             return None
         batch = self._read_lines(path) if self._mode == "line" else self._read_parts(path)
@@ -206,9 +192,10 @@ class FileSource:
 
         The place is inode, offset, number of payloads, and what the file is known by.
         """
-        with self._own.opened(path) as (found, read):
+        packed = is_packed(path)
+        with (self._unpacked if packed else self._own).opened(path) as (found, read):
             inode, offset, lines, *known = self._at.get(path, [0, 0, 0])
-            is_same = inode == found.inode and found.size >= offset
+            is_same = inode == found.inode and (packed or found.size >= offset)
             if is_same and self._own.is_remote and found.size == offset and not self._is_full:
                 return [inode, offset, lines, *known], b"", True
             head = b"" if self._is_full else read(_KNOWN_BY, 0)
@@ -217,7 +204,9 @@ class FileSource:
             data = read(size, offset)
         self._head, self._found = head, found
         mark = self._mark(found, head, offset + len(data))
-        return [found.inode, offset, lines, *mark], data, offset + len(data) >= found.size
+        # The size of a packed file is not that of its contents.
+        is_end = len(data) < size if packed else offset + len(data) >= found.size
+        return [found.inode, offset, lines, *mark], data, is_end
 
     def _mark(self, found: Found, head: bytes, offset: int) -> list[int]:
         return [found.mtime_ns] if self._is_full else [crc32(head[:offset])]
@@ -226,10 +215,15 @@ class FileSource:
     def _is_full(self) -> bool:
         return self._mode.endswith(".full")
 
+    def _is_complete(self, path: str) -> bool:
+        """Whether a file does not grow: one that is packed never does."""
+        return not self._is_tailing or is_packed(path)
+
     def _read_lines(self, path: str) -> Batch | None:
         (inode, offset, lines, *_), data, is_end = self._piece(path, _BYTES)
         whole = data.rfind(b"\n") + 1
-        if is_end and not self._is_tailing:
+        is_last = is_end and self._is_complete(path)
+        if is_last:
             whole = len(data)
         elif not whole and len(data) == _BYTES:
             # A line without an end would stop the file: a part of it becomes an error entry.
@@ -239,16 +233,26 @@ class FileSource:
         payloads = data[:whole].split(b"\n")
         if not payloads[-1]:
             payloads.pop()
-        header = max(0, self._skipped - lines)
         self._put(path, [inode, offset + whole, lines + len(payloads)])
-        kept = [one.removesuffix(b"\r") for one in payloads[header:]]
-        kept = [one for one in kept if one]
+        kept = self._kept(payloads, lines, is_last=is_last)
+        found = [one.removesuffix(b"\r") for one in payloads[kept.start : kept.stop]]
+        found = [one for one in found if one]
         own = {"file.path": path, "file.name": os.path.basename(path), "eof": "false"}
-        properties = [own] * len(kept)
-        if kept and is_end and not self._is_tailing:
+        properties = [own] * len(found)
+        if found and is_last:
             properties[-1] = {**own, "eof": "true"}
-        names = _Names(inode, offset, payloads, header)
-        return Batch(kept, self._position(), properties, names)
+        return Batch(found, self._position(), properties, Names(inode, offset, payloads, kept))
+
+    def _kept(self, lines: Sequence[bytes], before: int, *, is_last: bool) -> range:
+        """The lines of a piece that are payloads, after ``before`` earlier lines of the file."""
+        first, stop = min(len(lines), max(0, self._skipped - before)), len(lines)
+        if self._only_first:
+            return range(min(stop, max(0, self._only_first - before)))
+        if self._only_last or self._without_last:
+            filled = (n for n in reversed(range(stop)) if is_last and lines[n].strip(b"\r"))
+            last = next(filled, stop)
+            return range(last, stop) if self._only_last else range(first, max(first, last))
+        return range(first, stop)
 
     def _read_parts(self, path: str) -> Batch | None:
         (inode, offset, number, *known), data, is_end = self._piece(path, _BYTES)
@@ -265,7 +269,7 @@ class FileSource:
                 # Chunks are alike however the file is read.
                 spans.pop()
         else:
-            is_whole = is_end and not self._is_tailing
+            is_whole = is_end and self._is_complete(path)
             spans = self._matches.of(data, is_end=is_end, is_whole=is_whole)
             if not spans and len(data) == _BYTES:
                 # As a line without an end.
@@ -273,7 +277,7 @@ class FileSource:
             if not spans and not is_whole:
                 return None
         # What no payload follows is read as well.
-        last = len(data) if is_end and not self._is_tailing else spans[-1][1]
+        last = len(data) if is_end and self._is_complete(path) else spans[-1][1]
         self._put(path, [inode, offset + last, number + len(spans), *known])
         properties = [
             {
@@ -297,13 +301,26 @@ class FileSource:
 
     def _position(self) -> dict[str, Any]:
         files = {name: list(place) for name, place in self._at.items()}
-        return {"files": files, "renamed": sorted(self._renamed)}
+        found = {"files": files, "renamed": sorted(self._renamed)}
+        return found | ({"failed": sorted(self._failed)} if self._failed else {})
+
+    def failed(self, batch: Batch, numbers: Collection[int]) -> Batch:
+        """See ``mesh.connect.contract.Source``."""
+        if self._otherwise is not self._after:
+            properties = batch.properties or ()
+            self._failed |= {properties[number]["file.path"] for number in numbers}
+        return replace(batch, position=self._position())
 
     async def committed(self, position: Mapping[str, Any]) -> None:
         """Delete or move files that have no more; others stay."""
         self._stored = dict(position.get("files") or {})
-        if self._after.action != "keep":
+        if not self._is_kept:
             await self._call(self._finish_all)
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether all files stay where they are."""
+        return self._after.action == "keep" and not self._failed
 
     def _finish_all(self) -> None:
         for path in self._stored:
@@ -315,9 +332,10 @@ class FileSource:
 
     def _finish(self, path: str) -> None:
         """The action on a file that was read to its end, and is still the one that was read."""
-        if self._after.action == "keep":
-            return
+        after = self._otherwise if path in self._failed else self._after
         place = self._at.get(path)
+        if after.action == "keep":
+            return
         # A check of a source stores nothing, and so nothing happens to its files.
         if place is None or self._stored.get(path) != place:
             return
@@ -327,8 +345,9 @@ class FileSource:
         now, data, is_end = self._piece(path, 1)
         if data or not is_end or now[:2] != place[:2]:
             return
-        self._after.perform(path, place[0])
+        after.perform(path, place[0])
         del self._at[path]
+        self._failed.discard(path)
 
     async def close(self) -> None:
         """Close connections; no file is open between reads."""

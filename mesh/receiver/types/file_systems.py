@@ -1,4 +1,4 @@
-"""Files of the source ``file``: those of the worker; ``file_ftp`` has those of FTP servers."""
+"""Files of source and sink ``file``: those of the worker; ``file_servers`` has those of servers."""
 
 from __future__ import annotations
 
@@ -72,6 +72,18 @@ class Files(Protocol):
 
     def close(self) -> None:
         """Release connections."""
+        ...
+
+
+class RemoteFiles(Files, Protocol):
+    """Files of a server, which may be written as well."""
+
+    def append(self, path: str, data: bytes) -> None:
+        """Add to the end of a file; after a failure, some of it may be there."""
+        ...
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a file, which others see once it is whole."""
         ...
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.connect.contract import Batch
+from mesh.receiver.types.databases import operations_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,11 +131,7 @@ class Listening:
     def __init__(self, sa: Any, connection: sqlalchemy.Connection, context: Context) -> None:
         self._sa, self._connection = sa, connection
         self._table = str(context.options["table.name"])
-        words = str(context.options.get("operation") or "insert").lower().split(",")
-        operations = frozenset(word.strip() for word in words)
-        if not operations <= set(_OPERATIONS.values()):
-            raise ValueError('option "operation" is a list of insert, update and delete')
-        self._operations = operations
+        self._operations = operations_of(context.options)
         name = re.sub(r"[^a-z0-9_]", "_", f"{context.app}_{context.stream}".lower())[:40]
         digest = hashlib.blake2b(context.instance.encode(), digest_size=4).hexdigest()
         #: Of the slot and of the publication.
@@ -201,3 +198,6 @@ class Listening:
             own = {"name": self.name, "end": lsn_of(position["end"])}
             with self._connection.begin():
                 self._connection.execute(query, own)
+
+    def close(self) -> None:
+        """See ``Reading``."""

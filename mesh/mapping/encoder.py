@@ -1,0 +1,104 @@
+"""Sink mapper made of a function from rows to values, and of a frame around the values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from xml.parsers import expat
+
+import orjson
+import pyarrow as pa
+
+from mesh.mapping.contract import Refusal
+from mesh.mapping.xml_source import RefusedXmlError, document
+from pyspark_nats.arrow import kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark_nats.arrow import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Bytes around the events of a payload."""
+
+    head: bytes = b""
+    tail: bytes = b""
+    between: bytes = b"\n"
+    #: Around several events, inside of head and tail.
+    first: bytes = b""
+    last: bytes = b""
+
+    def join(self, events: Sequence[bytes]) -> bytes:
+        """The payload of some events of ``Encoder.encode``."""
+        if len(events) == 1:
+            return self.head + events[0] + self.tail
+        inner = self.between.join(events)
+        return b"".join((self.head, self.first, inner, self.last, self.tail))
+
+
+class Encoder:
+    """A sink mapper made of a function from rows to texts or binary values."""
+
+    def __init__(
+        self,
+        encode: Callable[[pa.RecordBatch], Array],
+        content_type: str,
+        frame: Frame | None = None,
+        *,
+        is_grouping: bool = False,
+        header: bytes = b"",
+        objection: Callable[[bytes], str | None] | None = None,
+    ) -> None:
+        """Make a mapper.
+
+        Args:
+            encode: the value of each row.
+            content_type: of the payloads.
+            frame: what is around the events of a payload.
+            is_grouping: events of one message share a payload.
+            header: see ``SinkMapper``.
+            objection: the reason against an event's value, which then is refused.
+        """
+        self._encode, self._objection = encode, objection
+        self.content_type, self.header = content_type, header
+        frame = frame or Frame()
+        self._frame = frame
+        self._ends = (b"", b"") if is_grouping else (frame.head, frame.tail)
+        self.join = frame.join if is_grouping else None
+
+    def encode(self, rows: pa.RecordBatch) -> list[bytes]:
+        """See ``SinkMapper``."""
+        if not rows.num_rows:
+            return []
+        values = self._encode(rows).cast(pa.binary())
+        if any(self._ends):
+            head, tail = (pa.scalar(one, pa.binary()) for one in self._ends)
+            between = pa.scalar(b"", pa.binary())
+            values = kernels.binary_join_element_wise(head, values, tail, between)
+        found: list[bytes] = values.to_pylist()
+        if self._objection is None:
+            return found
+        wholes = found if self.join is None else [self._frame.join([one]) for one in found]
+        reasons = map(self._objection, wholes)
+        pairs = zip(found, reasons, strict=True)
+        return [one if reason is None else Refusal(reason.encode()) for one, reason in pairs]
+
+
+def against_json(payload: bytes) -> str | None:
+    """The reason why a payload is no JSON; None if it is."""
+    try:
+        orjson.loads(payload)
+    except orjson.JSONDecodeError as error:
+        return f"the payload is not JSON: {error.msg}"
+    return None
+
+
+def against_xml(payload: bytes) -> str | None:
+    """The reason why a payload is no XML; None if it is."""
+    try:
+        document(payload)
+    except (expat.ExpatError, RefusedXmlError) as error:
+        return f"the payload is not XML: {error}"
+    return None

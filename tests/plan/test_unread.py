@@ -1,0 +1,41 @@
+"""Sources that are not opened because nothing reads their streams."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh.cli.apps import describe_deploy
+from mesh.plan.build import plan
+from mesh.plan.unread import unread_sources
+
+HTTP = "@source(type='http', @map(type='json')) define stream {} (a int);"
+NATS = "@source(type='nats', stream='o', @map(type='json')) define stream {} (a int);"
+REST = "define stream X (a int); define stream Y (a int); from X select a insert into Y;"
+
+
+@pytest.mark.parametrize(
+    ("text", "unread"),
+    [
+        (HTTP.format("S") + REST, ["source http of stream \"S\""]),
+        (NATS.format("S") + REST, ["source nats of stream \"S\""]),
+        (HTTP.format("S") + NATS.format("N") + "from S select a insert into T;",
+         ["source nats of stream \"N\""]),
+        (HTTP.format("S") + "from S select a insert into T;", []),
+        (NATS.format("S") + "from S select a insert into T;", []),
+        ("@sink(type='log')" + HTTP.format("S") + REST, []),
+        (HTTP.format("S") + "define table K (a int); from S insert into K;", []),
+    ],
+)  # fmt: skip
+def test_they_are_named(text: str, unread: list[str]) -> None:
+    found = unread_sources(plan(f"@App:name('A') {text}").spec)
+    assert [one.partition(" is not opened")[0] for one in found] == unread
+
+
+def test_a_deploy_shows_them() -> None:
+    done = {
+        "app": "A", "status": None, "seconds": 0.0, "running": False,
+        "warnings": ["source http is not opened"],
+    }  # fmt: skip
+    assert describe_deploy(done).splitlines() == [
+        'app "A" is deployed', "  warning: source http is not opened",
+    ]  # fmt: skip
