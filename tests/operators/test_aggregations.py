@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from mesh.language.parser import parse, parse_on_demand_query
 from mesh.language.syntax import TimeUnit
 from mesh.model.types import AttributeType
-from mesh.operators.aggregations.find import find, find_asked, groups_with
+from mesh.operators.aggregations import cells
+from mesh.operators.aggregations.find import closed_cells, find, find_asked, groups_with
 from mesh.operators.aggregations.rollup import Aggregation, Purging
 from mesh.operators.aggregations.times import time_of
 from mesh.operators.base import CURRENT, WHOLE, EventBatch
@@ -27,7 +28,7 @@ from mesh.testing.cases import batch
 from tests.support.recorder import EVENT, Log, Recorder, Step, log_of, run_in_pieces, stored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 #: Times of ``log_of`` are spread by this, so that buckets end between events.
 _SPREAD = 97
@@ -75,6 +76,14 @@ def _log(steps: list[Step], streams: tuple[str, ...]) -> Log:
         ]
         for stream, events in log.items()
     }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_cells() -> Iterator[None]:
+    """Closed cells of one key are merged after a few cells, instead of a quarter of a million."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cells, "_LATE_MIN", 4)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +154,12 @@ def test_a_name_stands_for_one_content_however_the_input_is_cut(name: str) -> No
 
 def _modelled(events: Iterable[tuple[int, list[Any]]], duration_ms: int) -> dict[Any, list[Any]]:
     """By bucket and group the values that ``_SELECT`` gives, from a list of its events."""
-    cells: dict[Any, list[list[Any]]] = {}
+    by_key: dict[Any, list[list[Any]]] = {}
     for _, (k, v, s, ts) in sorted(events, key=lambda event: event[0]):
-        cells.setdefault((ts - ts % duration_ms, str(s).replace("None", "null")), []).append(
+        by_key.setdefault((ts - ts % duration_ms, str(s).replace("None", "null")), []).append(
             [k, v, s, ts]
         )
-    return {cell: _values(rows) for cell, rows in cells.items()}
+    return {cell: _values(rows) for cell, rows in by_key.items()}
 
 
 def _values(rows: list[list[Any]]) -> list[Any]:
@@ -241,6 +250,19 @@ def test_running_and_closed_values_answer_together(seed: int) -> None:
         assert len(ours) == len(rows)
         assert ours == _modelled(events, ms)
         assert [row[0] for row in rows] == sorted(row[0] for row in rows)
+
+
+def test_closed_cells_that_late_events_repeat_stay_few() -> None:
+    aggregation = _aggregation()
+    for second in range(200):
+        _add(aggregation, [(1000 * second, [1, 1.0, "ab"[second % 2], 0])])
+    closed = aggregation.closed[TimeUnit.SECOND]
+    # Two different ones: at most twice as many and the few that are appended.
+    assert 2 < len(closed) <= 2 * 2 + 4
+    assert len(closed_cells(aggregation, TimeUnit.SECOND)) == 2
+    for per in (TimeUnit.SECOND, TimeUnit.YEAR):
+        found = find(aggregation, (0, 1000), per, now_ms=300_000)
+        assert found.column("c").to_pylist() == [100, 100]
 
 
 def test_an_on_demand_query_finds_the_rows_of_its_span() -> None:
