@@ -10,13 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mesh.functions.vectors import Vector
 from mesh.language.parser import parse, parse_on_demand_query
 from mesh.language.syntax import TimeUnit
 from mesh.model.types import AttributeType
 from mesh.operators.aggregations import cells
+from mesh.operators.aggregations.cells import Cells, CellStore
 from mesh.operators.aggregations.find import closed_cells, find, find_asked, groups_with
+from mesh.operators.aggregations.numbering import Order
 from mesh.operators.aggregations.rollup import Aggregation, Purging
 from mesh.operators.aggregations.times import time_of
+from mesh.operators.aggregations.values import BaseKind, BaseValue
 from mesh.operators.base import CURRENT, WHOLE, EventBatch
 from mesh.operators.executor import Executor, Mode
 from mesh.operators.query.handlers import Failures
@@ -263,6 +267,22 @@ def test_closed_cells_that_late_events_repeat_stay_few() -> None:
     for per in (TimeUnit.SECOND, TimeUnit.YEAR):
         found = find(aggregation, (0, 1000), per, now_ms=300_000)
         assert found.column("c").to_pylist() == [100, 100]
+
+
+@pytest.mark.parametrize("keys", [3, 1000])
+def test_late_cells_are_merged_at_the_same_places_however_they_are_cut(keys: int) -> None:
+    rng = np.random.default_rng(5)
+    bucket, zeros = 1000 * rng.integers(0, keys, 100), np.zeros(100, dtype=np.int64)
+    added = Cells(zeros, bucket, zeros, zeros[:0], {0: Vector(AttributeType.LONG, bucket)}, {})
+    contents = []
+    for cut in (1, 9, 100):
+        store = CellStore([BaseValue(BaseKind.SUM, AttributeType.LONG)], Order.LATE)
+        for start in range(0, 100, cut):
+            store.add(added.part(start, min(start + cut, 100)), "")
+        contents.append(pa.Table.from_batches(list(store.snapshot().pieces.values())))
+    first, *others = contents
+    assert all(other.equals(first) for other in others)
+    assert first.num_rows < 20 or keys > 20
 
 
 def test_an_on_demand_query_finds_the_rows_of_its_span() -> None:
