@@ -49,6 +49,14 @@ class Inline:
         """Nothing runs."""
 
 
+class Older(Inline):
+    """A worker of the version before: it answers with Arrow alone."""
+
+    def call(self, limit_s: float, function: Callable[..., Any] | str, *arguments: Any) -> Any:
+        (task,) = arguments
+        return super().call(limit_s, function, replace(task, may_be_json=False))
+
+
 @dataclass
 class Scene:
     shop: StoredShop
@@ -74,6 +82,8 @@ async def scene(
     *,
     is_real: bool = False,
     text: str = APP,
+    manager: Inline | None = None,
+    worker: Inline | None = None,
 ) -> AsyncIterator[Scene]:
     settings = Settings(
         nats=NatsSettings(url=nats.url),
@@ -86,10 +96,12 @@ async def scene(
     view: Any = records
     clock = SystemClock()
     desired = DesiredState(client, view, clock)
-    queries = Queries(client, view, desired, settings, clock, None if is_real else Inline())
+    queries = Queries(
+        client, view, desired, settings, clock, None if is_real else manager or Inline()
+    )
     questions = Questions(
         client, "w1", settings, clock, lambda: directory, lambda app: shop.spec.text,
-        None if is_real else Inline(),
+        None if is_real else worker or Inline(),
     )  # fmt: skip
     questions.began(shop.assignment, shop.group)
     await questions.start()
@@ -134,6 +146,23 @@ def test_a_query_is_answered_from_the_stored_state(nats_server: NatsServer, tmp_
         assert await at.rows("from Prices on item == 'cap'") == [["cap", 3.0, 4]]
 
     played(story, nats_server, tmp_path)
+
+
+@pytest.mark.parametrize("worker", [Inline(), Older()])
+def test_the_rows_of_one_part_are_passed_on_as_they_are(
+    nats_server: NatsServer, tmp_path: Path, worker: Inline
+) -> None:
+    manager = Inline()
+
+    async def story(at: Scene) -> None:
+        at.shop.order(("pen", 0.1, 1), ("ink", 9.0, 2))
+        at.shop.store()
+        text = "from Prices select item, convert(price, 'float') as price order by item"
+        assert await at.rows(text) == [["ink", 9.0], ["pen", 0.1]]
+        # The manager's process has only planned.
+        assert (manager.calls == ["plan_query"]) is (type(worker) is Inline)
+
+    played(story, nats_server, tmp_path, manager=manager, worker=worker)
 
 
 TOTALS = APP.replace(
