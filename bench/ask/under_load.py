@@ -48,13 +48,13 @@ _CHUNK: Final = 200
 _START_MS: Final = 1_700_000_040_000
 _TEXT: Final = f"""@App:name('Ask')
 define stream S (k string, p double, q long);
-define stream R (k string, p double, q long, at long);
+define stream R (k string, p double, q long, ts long);
 @dist(execGroup='cells', partitions='{PARTITIONS}')
 define aggregation A from S select k, avg(p) as ap, sum(q) as sq group by k
 aggregate every min...year;
 @dist(execGroup='minutes', partitions='{PARTITIONS}')
 define aggregation B from R select k, avg(p) as ap, sum(q) as sq group by k
-aggregate by at every min...year;
+aggregate by ts every min...year;
 """
 _ALL: Final = "from {of} {on} within 0L, 2000000000000L per '{per}' select {select}"
 _COUNTED: Final = _ALL.format(of="A", on="", per="years", select="sum(sq) as n")
@@ -195,7 +195,7 @@ def _text(keys: Any) -> pa.Array[Any]:
 
 
 async def _publish(view: View, stream: str, columns: list[pa.Array[Any]]) -> None:
-    table = pa.table(columns, names=["k", "p", "q", "at"][: len(columns)])
+    table = pa.table(columns, names=["k", "p", "q", "ts"][: len(columns)])
     batches = table.to_batches(max_chunksize=_BATCH)
     headers = {"Content-Type": "application/vnd.apache.arrow.stream"}
     for first in range(0, len(batches), _CHUNK):
