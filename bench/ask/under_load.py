@@ -154,7 +154,7 @@ async def _load(
 
 
 async def _asking(read: Callable[[], Awaitable[None]], until: Awaitable[Any]) -> list[float]:
-    """How long each query took, milliseconds, one after the other."""
+    """Durations of queries, one after the other, in milliseconds."""
     ending = asyncio.ensure_future(until)
     took_ms = []
     while not ending.done():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -26,6 +25,7 @@ from mesh.jetstream.connection import UNREACHABLE
 from mesh.logs import fields
 from mesh.manager import table_changes
 from mesh.manager.desired_state import unreachable
+from mesh.manager.query_answer import QueryAnswer
 from mesh.model import codec, names
 from mesh.model.question import Answer, Question, error_of, from_message, is_inbox, query_of
 from mesh.signals import end
@@ -55,34 +55,6 @@ _PARTS: Final = "mesh.manager.query_parts"
 _WORKERS_SHARE: Final = 0.9
 #: Codes of a part that can't answer now.
 _AWAY: Final = ("MESH-A503", "MESH-A504")
-
-
-@dataclass(frozen=True, slots=True)
-class QueryAnswer:
-    """The answer to an on-demand query."""
-
-    #: A JSON list of rows, each a list.
-    records: bytes
-    #: Name and type of each column.
-    columns: tuple[tuple[str, str], ...]
-    #: By JetStream stream: the last sequence that the answer includes.
-    positions: Mapping[str, int]
-    #: Instances whose part is missing.
-    missing: tuple[str, ...] = ()
-    #: The number of rows that a change has added, changed or removed; None for a query that reads.
-    changed: int | None = None
-
-    def to_values(self, *, details: bool) -> dict[str, Any]:
-        """The answer as JSON values, in the form of the system before this one, and more."""
-        values: dict[str, Any] = {"records": orjson.Fragment(self.records)}
-        if details:
-            values["details"] = [{"name": n, "dataType": t.upper()} for n, t in self.columns]
-        if self.changed is not None:
-            values["changed"] = self.changed
-        values["positions"] = dict(self.positions)
-        if self.missing:
-            values["missing"] = list(self.missing)
-        return values
 
 
 class Queries:
@@ -174,18 +146,25 @@ class Queries:
             )
             if missing and not partial:
                 raise _missing(missing)
-            data = [one.data for one in found]
             if found and found[0].is_json:
                 records = found[0].data
-            elif not is_divided:
-                records = await self._compute(deadline_s, "records_of", data)
             else:
-                rows_max = self._limits.rows_max
-                records = await self._compute(
-                    deadline_s, "merged_records", record.spec.text, query, data, rows_max
-                )
+                data = [one.data for one in found]
+                divided = (record.spec.text, query) if is_divided else None
+                records = await self._records(deadline_s, data, divided)
             positions = {s: n for one in found for s, n in one.positions.items()}
             return QueryAnswer(records, plan.columns, positions, tuple(missing))
+
+    async def _records(
+        self, deadline_s: float, data: Sequence[bytes], divided: tuple[str, str] | None
+    ) -> bytes:
+        """The rows of Arrow streams as JSON; of several parts with the app and the query."""
+        if divided is None:
+            records: bytes = await self._compute(deadline_s, "records_of", data)
+        else:
+            rows_max = self._limits.rows_max
+            records = await self._compute(deadline_s, "merged_records", *divided, data, rows_max)
+        return records
 
     async def check_aggregation(self, app: str, aggregation: str) -> None:
         """Check that an app has an aggregation; MESH-A404."""

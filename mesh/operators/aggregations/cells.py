@@ -169,7 +169,7 @@ class CellStore:
         if self._order is Order.LATE and room > self._numbers.room:
             # They grow for long: fewer copies.
             room = max(room, min(4 * room, self._limit))
-        numbers = self._numbers.number(cells, room)
+        numbers = self._numbers.number(cells.arrival, cells.bucket, cells.group, room)
         room = self._numbers.room if self._order is Order.LATE else self.count
         for number, column in self._columns.items():
             column.grow(room)
@@ -217,7 +217,7 @@ class CellStore:
             sample = np.arange(self.count)
         arrival, bucket, group = (column.copy() for column in self._numbers.keys[sample].T)
         numbers = CellNumbers(Order.ANY)
-        numbers.number(Cells(arrival, bucket, group, arrival[:0], {}, {}))
+        numbers.number(arrival, bucket, group)
         return numbers.count < _MERGED_PART * len(sample)
 
     def _add_latest(self, numbers: Longs, cells: Cells) -> None:

@@ -21,7 +21,6 @@ from mesh.operators.aggregations.loops import (
 from mesh.operators.select.hashing import SEED, more_rows
 
 if TYPE_CHECKING:
-    from mesh.operators.aggregations.cells import Cells
     from mesh.operators.base import Longs
 
 _KEY = 3
@@ -71,32 +70,32 @@ class CellNumbers:
         """Number of cells that there is room for."""
         return len(self._keys)
 
-    def number(self, cells: Cells, room: int = 0) -> Longs:
+    def number(self, arrival: Longs, bucket: Longs, group: Longs, room: int = 0) -> Longs:
         """int64[n], the number of each cell; new ones are numbered from ``count`` on.
 
         ``room``: for how many cells there shall be room at least.
         """
-        first, needed = self.count, self.count + len(cells)
+        first, needed = self.count, self.count + len(group)
         self._keys = more_rows(self._keys, max(needed, room))
         if self._order.appends:
-            for column, values in enumerate((cells.arrival, cells.bucket, cells.group)):
+            for column, values in enumerate((arrival, bucket, group)):
                 self._keys[first:needed, column] = values
             self.count = needed
             return np.arange(first, needed)
-        numbers = np.empty(len(cells), dtype=np.int64)
+        numbers = np.empty(len(group), dtype=np.int64)
         if self._order is Order.RISING:
-            self._near = more_rows(self._near, int(cells.group.max()) + 1)
+            self._near = more_rows(self._near, int(group.max()) + 1)
             self.count = number_in_order(
-                cells.bucket, cells.group, self._keys, self.count, self._near, self._state, numbers
+                bucket, group, self._keys, self.count, self._near, self._state, numbers
             )
             return numbers
         present = self.count - int(self._state[S_FIRST])
-        most = present + _longest_run(cells.arrival)
+        most = present + _longest_run(arrival)
         if len(self._slots) < _slot_count(most):
             # Twice of what is there: a table that grows is filled once more each time.
             self._slots = _slots_for(max(most, 2 * present))
             self._enter()
-        self._find(cells.arrival, cells.bucket, cells.group, numbers)
+        self._find(arrival, bucket, group, numbers)
         return numbers
 
     def become(self, order: Order) -> None:
