@@ -1,4 +1,4 @@
-"""``python -m bench.ask``: aggregations beside the engine, and on-demand reads.
+"""``python -m bench.ask``: aggregations beside the engine, their rows, and on-demand reads.
 
 ``--oracle PROGRAM`` drives the engine, as for ``bench.operators``; without it the rates of the
 engine are left out.
@@ -7,6 +7,7 @@ engine are left out.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import dataclasses
 import json
 import os
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
-from bench.ask import reads, through_nats
+from bench.ask import reads, rows, through_nats, under_load
 from bench.connector import report
 from bench.connector.harness import Figure
 from bench.operators.__main__ import measure_one
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
+#: Measurements for ``--only``: reads while events come in, others, rows in PostgreSQL, rates.
+_PARTS: Final = ("load", "reads", "rows", "rates")
 _KEYS: Final = (100, 10_000)
 #: Times the engine's rate, and events a second where event times spread over an hour.
 _TIMES: Final = 4.0
@@ -42,15 +45,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.ask", description=__doc__)
     parser.add_argument("--oracle", type=Path, default=os.environ.get("SIDDHI_ORACLE"))
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
-    parser.add_argument("--only", choices=("rates", "reads"), help="measure these alone")
+    parser.add_argument("--only", choices=_PARTS, help="measure these alone")
     parser.add_argument("--events", type=int, default=500_000)
     parser.add_argument("--unchecked", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     figures: list[Figure] = []
-    if given.only != "rates":
+    chosen = _PARTS if given.only is None else (given.only,)
+    if "load" in chosen:
+        # It most needs a quiet machine.
+        figures += asyncio.run(under_load.measure())
+    if "reads" in chosen:
         figures += reads.measure()
         figures += through_nats.measure()
-    if given.only != "reads":
+    if "rows" in chosen:
+        figures += rows.measure()
+    if "rates" in chosen:
         figures += _rates(given)
     Console(width=None if sys.stdout.isatty() else 120).print(report.shown(figures, "ask"))
     if given.only is None:

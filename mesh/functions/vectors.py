@@ -71,6 +71,11 @@ class Vector:
         nulls = None if self.nulls is None else self.nulls.take(indices)
         return Vector(self.type, self.values.take(indices), nulls)
 
+    def part(self, rows: slice) -> Vector:
+        """The values of consecutive rows, which share memory with these."""
+        nulls = None if self.nulls is None else self.nulls[rows]
+        return Vector(self.type, self.values[rows], nulls)
+
     def to_arrow(self, length: int, type: AttributeType | None = None) -> pa.Array[Any]:
         """An Arrow array of ``length`` values, of ``type`` (the vector's own by default)."""
         wanted = (type or self.type).arrow

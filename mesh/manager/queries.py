@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -26,8 +25,9 @@ from mesh.jetstream.connection import UNREACHABLE
 from mesh.logs import fields
 from mesh.manager import table_changes
 from mesh.manager.desired_state import unreachable
+from mesh.manager.query_answer import QueryAnswer
 from mesh.model import codec, names
-from mesh.model.question import Question, error_of, from_message, is_inbox, query_of
+from mesh.model.question import Answer, Question, error_of, from_message, is_inbox, query_of
 from mesh.signals import end
 
 if TYPE_CHECKING:
@@ -55,34 +55,6 @@ _PARTS: Final = "mesh.manager.query_parts"
 _WORKERS_SHARE: Final = 0.9
 #: Codes of a part that can't answer now.
 _AWAY: Final = ("MESH-A503", "MESH-A504")
-
-
-@dataclass(frozen=True, slots=True)
-class QueryAnswer:
-    """The answer to an on-demand query."""
-
-    #: A JSON list of rows, each a list.
-    records: bytes
-    #: Name and type of each column.
-    columns: tuple[tuple[str, str], ...]
-    #: By JetStream stream: the last sequence that the answer includes.
-    positions: Mapping[str, int]
-    #: Instances whose part is missing.
-    missing: tuple[str, ...] = ()
-    #: The number of rows that a change has added, changed or removed; None for a query that reads.
-    changed: int | None = None
-
-    def to_values(self, *, details: bool) -> dict[str, Any]:
-        """The answer as JSON values, in the form of the system before this one, and more."""
-        values: dict[str, Any] = {"records": orjson.Fragment(self.records)}
-        if details:
-            values["details"] = [{"name": n, "dataType": t.upper()} for n, t in self.columns]
-        if self.changed is not None:
-            values["changed"] = self.changed
-        values["positions"] = dict(self.positions)
-        if self.missing:
-            values["missing"] = list(self.missing)
-        return values
 
 
 class Queries:
@@ -165,6 +137,8 @@ class Queries:
             number = None if at_least else plan.part_of(group)
             if number is not None:
                 parts = [part for part in parts if part[1] == number]
+                # The part's answer is the whole one.
+                is_divided = is_divided and plan.is_grouped
             if plan.changes:
                 return await self._change(record, group, query, id_ or uuid4().hex, deadline_s)
             found, missing = await self._gather(
@@ -172,16 +146,25 @@ class Queries:
             )
             if missing and not partial:
                 raise _missing(missing)
-            data = [rows for _, rows in found]
-            if not is_divided:
-                records: bytes = await self._compute(deadline_s, "records_of", data)
+            if found and found[0].is_json:
+                records = found[0].data
             else:
-                rows_max = self._limits.rows_max
-                records = await self._compute(
-                    deadline_s, "merged_records", record.spec.text, query, data, rows_max
-                )
-            positions = {s: n for reached, _ in found for s, n in reached.items()}
+                data = [one.data for one in found]
+                divided = (record.spec.text, query) if is_divided else None
+                records = await self._records(deadline_s, data, divided)
+            positions = {s: n for one in found for s, n in one.positions.items()}
             return QueryAnswer(records, plan.columns, positions, tuple(missing))
+
+    async def _records(
+        self, deadline_s: float, data: Sequence[bytes], divided: tuple[str, str] | None
+    ) -> bytes:
+        """The rows of Arrow streams as JSON; of several parts with the app and the query."""
+        if divided is None:
+            records: bytes = await self._compute(deadline_s, "records_of", data)
+        else:
+            rows_max = self._limits.rows_max
+            records = await self._compute(deadline_s, "merged_records", *divided, data, rows_max)
+        return records
 
     async def check_aggregation(self, app: str, aggregation: str) -> None:
         """Check that an app has an aggregation; MESH-A404."""
@@ -211,8 +194,8 @@ class Queries:
         deadline_s: float,
         *,
         is_divided: bool,
-    ) -> tuple[list[tuple[Mapping[str, int], bytes]], dict[str, MeshError]]:
-        """Positions and rows of each part, and why others are missing, by instance.
+    ) -> tuple[list[Answer], dict[str, MeshError]]:
+        """The answer of each part, and why others are missing, by instance.
 
         ``parts``: instances and their virtual partitions.  ``is_divided``: whether there are more
         parts, so that answers are merged.
@@ -225,7 +208,7 @@ class Queries:
             ),
             return_exceptions=True,
         )
-        found: list[tuple[Mapping[str, int], bytes]] = []
+        found: list[Answer] = []
         missing: dict[str, MeshError] = {}
         for (instance, _), one in zip(parts, answers, strict=True):
             if isinstance(one, MeshError) and one.code in _AWAY:
@@ -258,9 +241,7 @@ class Queries:
         assignment = self._placed(record).get(instance)
         reached = {js_stream: sequence}
         try:
-            positions, data = await self._part(
-                assignment, 0, query, reached, deadline_s, change=id_
-            )
+            answer = await self._part(assignment, 0, query, reached, deadline_s, change=id_)
         except MeshError as error:
             if error.code not in _AWAY:
                 raise
@@ -270,10 +251,10 @@ class Queries:
                 detail=f"It is message {sequence} of {js_stream}. {error.message}.",
                 hint=f'Send it again with "id": "{id_}" for its outcome: it is made once.',
             ) from error
-        outcome = orjson.loads(data)
+        outcome = orjson.loads(answer.data)
         if "error" in outcome:
             raise error_of(outcome["error"])
-        return QueryAnswer(b"[]", (), positions, changed=outcome["changed"])
+        return QueryAnswer(b"[]", (), answer.positions, changed=outcome["changed"])
 
     async def _part(
         self,
@@ -284,8 +265,8 @@ class Queries:
         deadline_s: float,
         is_divided: bool = False,
         change: str = "",
-    ) -> tuple[Mapping[str, int], bytes]:
-        """Positions and rows of one virtual partition of an instance."""
+    ) -> Answer:
+        """The answer of one virtual partition of an instance."""
         if assignment is None:
             raise MeshError("MESH-A503", "it is not placed on a worker now")
         left_s = deadline_s - self._clock.monotonic_s()
@@ -293,7 +274,7 @@ class Queries:
         limit_s = _WORKERS_SHARE * left_s
         question = Question(
             assignment.app, query, assignment.instance, assignment.epoch, number, limit_s,
-            at_least, is_divided, change,
+            at_least, is_divided, change, not is_divided,
         )  # fmt: skip
         subject = names.question_subject(assignment.worker)
         try:
@@ -306,7 +287,7 @@ class Queries:
         except UNREACHABLE as error:
             raise unreachable(error) from error
 
-    async def _exchange(self, subject: str, data: bytes) -> tuple[Mapping[str, int], bytes]:
+    async def _exchange(self, subject: str, data: bytes) -> Answer:
         """Send a question and receive all messages of its reply."""
         inbox = self._client.new_inbox()
         replies = await self._client.subscribe(inbox)
@@ -326,7 +307,7 @@ class Queries:
                 if size > self._limits.bytes_max:
                     raise _exceeded(f"The answer has more than {self._limits.bytes_max} bytes.")
                 if len(parts) == head.count:
-                    return head.positions, b"".join(parts)
+                    return Answer(b"".join(parts), head.positions, head.is_json)
         finally:
             with contextlib.suppress(*UNREACHABLE):
                 await replies.unsubscribe()

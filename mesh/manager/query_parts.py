@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.ipc
 
 from mesh.errors import MeshError, not_supported
-from mesh.functions.objects import from_binary, python_value
+from mesh.functions.json_rows import json_rows
 from mesh.language.parser import parse, parse_on_demand_query
 from mesh.model.app import Strategy
 from mesh.model.partition import partitions
@@ -20,14 +18,14 @@ from mesh.model.question import too_many_rows
 from mesh.model.types import AttributeType
 from mesh.operators.aggregations.find import keys_asked
 from mesh.operators.aggregations.layout import Layout
-from mesh.operators.divided import divide
+from mesh.operators.divided import divide, is_grouped
 from mesh.operators.merged import merge
 from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.bound import Answer, SourceKind
 from mesh.plan.stores import is_looked_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from mesh.model.app import GroupSpec
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
@@ -50,6 +48,8 @@ class QueryPlan:
     is_anywhere: bool = False
     #: Of a query for one group of an aggregation: the stream, and by attribute the group's values.
     one_group: tuple[str, Mapping[str, Any]] | None = None
+    #: Whether it has aggregates or groups, whose rows in the parts are those of their base values.
+    is_grouped: bool = False
 
     def part_of(self, group: GroupSpec) -> int | None:
         """The virtual partition that has the only group that is asked for; None: there are more."""
@@ -102,7 +102,8 @@ def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -
         (o.name, (o.expression.type or AttributeType.OBJECT).value) for o in asked.outputs
     )
     is_anywhere = any(t.schema.name == own and is_looked_up(t) for t in _bound(app_text).tables)
-    return QueryPlan(home, columns, changes, is_anywhere, _one_group(asked, _bound(app_text)))
+    one_group = _one_group(asked, _bound(app_text))
+    return QueryPlan(home, columns, changes, is_anywhere, one_group, is_grouped(asked))
 
 
 def _one_group(query: BoundOnDemandQuery, app: BoundApp) -> tuple[str, Mapping[str, Any]] | None:
@@ -143,7 +144,7 @@ def check_aggregation(app_text: str, name: str) -> None:
 
 def records_of(answers: Sequence[bytes]) -> bytes:
     """The rows of Arrow IPC streams as a JSON list of lists."""
-    return _records([batch for data in answers for batch in pa.ipc.open_stream(data)])
+    return json_rows([batch for data in answers for batch in pa.ipc.open_stream(data)])
 
 
 def merged_records(app_text: str, query: str, answers: Sequence[bytes], rows_max: int) -> bytes:
@@ -166,15 +167,7 @@ def merged_records(app_text: str, query: str, answers: Sequence[bytes], rows_max
     found = merge(divide(asked), parts)
     if found.num_rows > rows_max:
         raise too_many_rows(found.num_rows, rows_max)
-    return _records(found.to_batches())
-
-
-def _records(batches: Iterable[pa.RecordBatch]) -> bytes:
-    rows: list[Any] = []
-    for batch in batches:
-        columns = [_values(column) for column in batch.columns]
-        rows += map(list, zip(*columns, strict=True))
-    return orjson.dumps(rows, default=str)
+    return json_rows(found.to_batches())
 
 
 @lru_cache(maxsize=32)
@@ -190,13 +183,3 @@ def _kept_by(text: str) -> frozenset[str]:
     schemas += [window.schema for window in app.windows]
     schemas += [aggregation.schema for aggregation in app.aggregations]
     return frozenset(schema.name for schema in schemas)
-
-
-def _values(column: pa.Array[Any]) -> list[Any]:
-    """A column as JSON values; a float with the digits that it needs."""
-    if pa.types.is_binary(column.type):
-        return [python_value(value) for value in from_binary(column)]
-    values: list[Any] = column.to_pylist()
-    if pa.types.is_float32(column.type):
-        return [None if value is None else float(str(np.float32(value))) for value in values]
-    return values

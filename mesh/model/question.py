@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -48,6 +48,8 @@ class Question:
     is_divided: bool = False
     #: Of a change of a table: its id.  The answer is the outcome, as JSON.
     change: str = ""
+    #: Whether the rows may be a JSON list of lists: nothing has to be done with them.
+    may_be_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Reply:
     positions: Mapping[str, int] = field(default_factory=dict)
     #: The error in the form of ``MeshError.to_dict``; None for an answer.
     error: Mapping[str, Any] | None = None
+    #: Whether the bytes are a JSON list of lists, see ``Question.may_be_json``.
+    is_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +92,19 @@ class AnswerTask:
     producer: str = ""
     #: By stream that the part reads by key: the key's attributes, and the number of partitions.
     keys: Mapping[str, tuple[tuple[str, ...], int]] = field(default_factory=dict)
+    may_be_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer: an Arrow IPC stream, or the outcome of a change; the last sequences in it."""
+    """An answer: its rows, or the outcome of a change; the last sequences in it.
+
+    Rows are an Arrow IPC stream, or with ``is_json`` a JSON list of lists.
+    """
 
     data: bytes
     positions: Mapping[str, int]
+    is_json: bool = False
 
 
 def to_messages(reply: Reply, data: bytes, most: int) -> list[bytes]:
@@ -103,7 +112,7 @@ def to_messages(reply: Reply, data: bytes, most: int) -> list[bytes]:
     room = most - len(_message(reply, b"")) - 64
     parts = [data[start : start + room] for start in range(0, len(data), room)] or [b""]
     return [
-        _message(Reply(number, len(parts), reply.positions, reply.error), part)
+        _message(replace(reply, number=number, count=len(parts)), part)
         for number, part in enumerate(parts)
     ]
 

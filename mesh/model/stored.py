@@ -24,6 +24,8 @@ _PURGE: Final = "@purge "
 _CHANGES: Final = "@changes "
 #: Column of ``changes_channel``: whether the row was deleted.
 DELETED: Final = "@deleted"
+#: Key column of a table without a primary key.
+ROW_NUMBER: Final = "MESH_ROW"
 
 
 class Backend(StrEnum):

@@ -85,6 +85,13 @@ class Division:
     offset: int | None
 
 
+def is_grouped(query: BoundOnDemandQuery) -> bool:
+    """Whether a query has aggregates or ``group by``."""
+    expressions = [output.expression for output in query.outputs]
+    expressions += [query.having] if query.having is not None else []
+    return bool(query.group_by) or any(map(has_aggregate, expressions))
+
+
 def divide(query: BoundOnDemandQuery) -> Division:
     """The query of a part and the merge of the answers.
 
@@ -94,9 +101,7 @@ def divide(query: BoundOnDemandQuery) -> Division:
     Raises:
         MeshError: MESH-P900 for an aggregator whose values can't be merged.
     """
-    expressions = [output.expression for output in query.outputs]
-    expressions += [query.having] if query.having is not None else []
-    if query.group_by or any(map(has_aggregate, expressions)):
+    if is_grouped(query):
         return _Grouping(query).division()
     part = list(query.outputs)
     order_by: list[BoundOrder] = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, not_supported
 from mesh.language.syntax import find
-from mesh.model.stored import CacheOptions, CachePolicy, StoreOptions
+from mesh.model.stored import ROW_NUMBER, CacheOptions, CachePolicy, StoreOptions
 from mesh.model.types import AttributeType
 from mesh.plan.annotations import time_in
 from mesh.plan.jdbc import database_of
@@ -101,17 +101,25 @@ def stored_table_of(table: BoundTable) -> StoreOptions | None:
     """The store of a table; None without one.
 
     Raises:
-        MeshError: see ``store_of``; MESH-P900 for a table without a primary key, or with objects.
+        MeshError: see ``store_of``; MESH-P900 for rows that stay in the database without a primary
+            key, and for objects; MESH-P240 for an attribute with the name of the key column.
     """
     store = store_of(table.annotations, table.schema.names)
     if store is None:
         return None
     position = find(table.annotations, "store").position  # type: ignore[union-attr]
-    if not table.primary_key:
+    if not table.primary_key and not store.is_kept:
         raise not_supported(
-            "a table in a store without a primary key",
+            "a table without a primary key whose rows stay in the database",
             position,
-            hint="Add @PrimaryKey: changes of rows are written by it.",
+            hint="Add @PrimaryKey, or keep its rows in the state: leave out kept and @cache.",
+        )
+    if ROW_NUMBER in table.schema.names and not table.primary_key:
+        raise MeshError(
+            "MESH-P240",
+            f'attribute "{ROW_NUMBER}" has the name of the column of row numbers',
+            hint="Name it otherwise, or add @PrimaryKey.",
+            position=position,
         )
     if any(attribute.type is AttributeType.OBJECT for attribute in table.schema.attributes):
         raise not_supported("an object of a table in a store", position)

@@ -29,6 +29,11 @@ _TYPES: Final = {
 _PREFIX: Final = "mesh_new_"
 
 
+def temporary(table: StoredTable) -> str:
+    """The name of the temporary table of new rows."""
+    return _PREFIX + table.name
+
+
 def create(connection: sa.Connection, targets: Iterable[sa.Table]) -> None:
     """Create the temporary tables of this connection; nothing in other databases."""
     if connection.dialect.name != Backend.POSTGRESQL:
@@ -47,7 +52,7 @@ def merge(
     """Merge rows, one for each key, into a table; inside of a transaction."""
     import sqlalchemy as sa
 
-    name = _PREFIX + table.name
+    name = temporary(table)
     names = ", ".join(_quoted(column.name) for column in table.columns)
     driver: Any = connection.connection.driver_connection
     with (

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from mesh.errors import MeshError
+from mesh.functions.json_rows import json_rows
 from mesh.language.parser import parse, parse_on_demand_query
 from mesh.model.partition import partitions
 from mesh.model.question import Answer, AnswerTask, too_many_rows
@@ -110,7 +111,7 @@ def answer_task(task: AnswerTask) -> Answer | None:
             rows = answer(query, stores, time.time_ns() // 1_000_000)
         except BehindError:
             return None
-        return Answer(_encoded(rows, task), positions)
+        return _answer(rows, task, positions)
     raise MeshError(
         "MESH-A503",
         f"{task.instance} has no stored state yet",
@@ -245,9 +246,17 @@ def _reader(table: LookedUpTable) -> Callable[[Clause], pa.RecordBatch]:
     return found
 
 
-def _encoded(rows: pa.RecordBatch, task: AnswerTask) -> bytes:
+def _answer(rows: pa.RecordBatch, task: AnswerTask, positions: dict[str, int]) -> Answer:
     if rows.num_rows > task.rows_max and not task.is_divided:
         raise too_many_rows(rows.num_rows, task.rows_max)
+    if task.may_be_json and rows.nbytes <= task.bytes_max:
+        listed = json_rows([rows])
+        if len(listed) <= task.bytes_max:
+            return Answer(listed, positions, is_json=True)
+    return Answer(_encoded(rows, task), positions)
+
+
+def _encoded(rows: pa.RecordBatch, task: AnswerTask) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_batch(rows)

@@ -123,7 +123,7 @@ class Questions:
         try:
             with self._bound.turn():
                 found = await self._answer(codec.decode(Question, message.data))
-            data, reply = found.data, Reply(positions=found.positions)
+            data, reply = found.data, Reply(positions=found.positions, is_json=found.is_json)
         except MeshError as error:
             reply = Reply(error=error.to_dict())
         # A manager that got no answer would wait.
@@ -191,6 +191,7 @@ class Questions:
             question.change,
             _producer(assignment, group, question.partition),
             keys_of(group),
+            question.may_be_json,
         )
 
 

@@ -35,14 +35,17 @@ pytestmark = pytest.mark.nats
 
 @dataclass
 class Inline:
-    """Computes in this process; ``calls`` are the functions."""
+    """Computes in this process; ``calls`` are the functions; older workers answer with Arrow."""
 
+    is_older: bool = False
     calls: list[str] = field(default_factory=list)
 
     def call(self, limit_s: float, function: Callable[..., Any] | str, *arguments: Any) -> Any:
         assert isinstance(function, str)
         module, _, name = function.partition(":")
         self.calls.append(name)
+        if self.is_older:
+            arguments = (replace(arguments[0], may_be_json=False),)
         return getattr(importlib.import_module(module), name)(*arguments)
 
     def stop(self) -> None:
@@ -74,6 +77,8 @@ async def scene(
     *,
     is_real: bool = False,
     text: str = APP,
+    manager: Inline | None = None,
+    worker: Inline | None = None,
 ) -> AsyncIterator[Scene]:
     settings = Settings(
         nats=NatsSettings(url=nats.url),
@@ -86,10 +91,12 @@ async def scene(
     view: Any = records
     clock = SystemClock()
     desired = DesiredState(client, view, clock)
-    queries = Queries(client, view, desired, settings, clock, None if is_real else Inline())
+    queries = Queries(
+        client, view, desired, settings, clock, None if is_real else manager or Inline()
+    )
     questions = Questions(
         client, "w1", settings, clock, lambda: directory, lambda app: shop.spec.text,
-        None if is_real else Inline(),
+        None if is_real else worker or Inline(),
     )  # fmt: skip
     questions.began(shop.assignment, shop.group)
     await questions.start()
@@ -134,6 +141,22 @@ def test_a_query_is_answered_from_the_stored_state(nats_server: NatsServer, tmp_
         assert await at.rows("from Prices on item == 'cap'") == [["cap", 3.0, 4]]
 
     played(story, nats_server, tmp_path)
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_the_rows_of_one_part_are_passed_on_as_they_are(
+    nats_server: NatsServer, tmp_path: Path, is_older: bool
+) -> None:
+    manager, worker = Inline(), Inline(is_older)
+
+    async def story(at: Scene) -> None:
+        at.shop.order(("pen", 0.1, 1), ("ink", 9.0, 2))
+        at.shop.store()
+        text = "from Prices select item, convert(price, 'float') as price order by item"
+        assert await at.rows(text) == [["ink", 9.0], ["pen", 0.1]]
+        assert manager.calls == ["plan_query", *(["records_of"] if is_older else [])]
+
+    played(story, nats_server, tmp_path, manager=manager, worker=worker)
 
 
 TOTALS = APP.replace(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
-    from mesh.manager.queries import QueryAnswer
+    from mesh.manager.query_answer import QueryAnswer
     from tests.manager.test_queries import Scene
 
 pytestmark = pytest.mark.nats

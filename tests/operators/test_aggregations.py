@@ -10,12 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mesh.functions.vectors import Vector
 from mesh.language.parser import parse, parse_on_demand_query
 from mesh.language.syntax import TimeUnit
 from mesh.model.types import AttributeType
-from mesh.operators.aggregations.find import find, find_asked, groups_with
+from mesh.operators.aggregations import cells
+from mesh.operators.aggregations.cells import Cells, CellStore
+from mesh.operators.aggregations.find import closed_cells, find, find_asked, groups_with
+from mesh.operators.aggregations.numbering import Order
 from mesh.operators.aggregations.rollup import Aggregation, Purging
 from mesh.operators.aggregations.times import time_of
+from mesh.operators.aggregations.values import BaseKind, BaseValue
 from mesh.operators.base import CURRENT, WHOLE, EventBatch
 from mesh.operators.executor import Executor, Mode
 from mesh.operators.query.handlers import Failures
@@ -27,7 +32,7 @@ from mesh.testing.cases import batch
 from tests.support.recorder import EVENT, Log, Recorder, Step, log_of, run_in_pieces, stored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 #: Times of ``log_of`` are spread by this, so that buckets end between events.
 _SPREAD = 97
@@ -75,6 +80,14 @@ def _log(steps: list[Step], streams: tuple[str, ...]) -> Log:
         ]
         for stream, events in log.items()
     }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_cells() -> Iterator[None]:
+    """Closed cells of one key are merged after a few cells, instead of a quarter of a million."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cells, "_LATE_MIN", 4)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +158,12 @@ def test_a_name_stands_for_one_content_however_the_input_is_cut(name: str) -> No
 
 def _modelled(events: Iterable[tuple[int, list[Any]]], duration_ms: int) -> dict[Any, list[Any]]:
     """By bucket and group the values that ``_SELECT`` gives, from a list of its events."""
-    cells: dict[Any, list[list[Any]]] = {}
+    by_key: dict[Any, list[list[Any]]] = {}
     for _, (k, v, s, ts) in sorted(events, key=lambda event: event[0]):
-        cells.setdefault((ts - ts % duration_ms, str(s).replace("None", "null")), []).append(
+        by_key.setdefault((ts - ts % duration_ms, str(s).replace("None", "null")), []).append(
             [k, v, s, ts]
         )
-    return {cell: _values(rows) for cell, rows in cells.items()}
+    return {cell: _values(rows) for cell, rows in by_key.items()}
 
 
 def _values(rows: list[list[Any]]) -> list[Any]:
@@ -241,6 +254,35 @@ def test_running_and_closed_values_answer_together(seed: int) -> None:
         assert len(ours) == len(rows)
         assert ours == _modelled(events, ms)
         assert [row[0] for row in rows] == sorted(row[0] for row in rows)
+
+
+def test_closed_cells_that_late_events_repeat_stay_few() -> None:
+    aggregation = _aggregation()
+    for second in range(200):
+        _add(aggregation, [(1000 * second, [1, 1.0, "ab"[second % 2], 0])])
+    closed = aggregation.closed[TimeUnit.SECOND]
+    # Two different ones: at most twice as many and the few that are appended.
+    assert 2 < len(closed) <= 2 * 2 + 4
+    assert len(closed_cells(aggregation, TimeUnit.SECOND)) == 2
+    for per in (TimeUnit.SECOND, TimeUnit.YEAR):
+        found = find(aggregation, (0, 1000), per, now_ms=300_000)
+        assert found.column("c").to_pylist() == [100, 100]
+
+
+@pytest.mark.parametrize("keys", [3, 1000])
+def test_late_cells_are_merged_at_the_same_places_however_they_are_cut(keys: int) -> None:
+    rng = np.random.default_rng(5)
+    bucket, zeros = 1000 * rng.integers(0, keys, 100), np.zeros(100, dtype=np.int64)
+    added = Cells(zeros, bucket, zeros, zeros[:0], {0: Vector(AttributeType.LONG, bucket)}, {})
+    contents = []
+    for cut in (1, 9, 100):
+        store = CellStore([BaseValue(BaseKind.SUM, AttributeType.LONG)], Order.LATE)
+        for start in range(0, 100, cut):
+            store.add(added.part(start, min(start + cut, 100)), "")
+        contents.append(pa.Table.from_batches(list(store.snapshot().pieces.values())))
+    first, *others = contents
+    assert all(other.equals(first) for other in others)
+    assert first.num_rows < 20 or keys > 20
 
 
 def test_an_on_demand_query_finds_the_rows_of_its_span() -> None:

@@ -46,7 +46,8 @@ def bucket_starts(times_ms: Longs, duration: TimeUnit, zone: str | None = None) 
 def _floor(times_ms: Longs, duration: TimeUnit) -> Longs:
     unit = _CALENDAR.get(duration)
     if unit is None:
-        floored: Longs = times_ms - times_ms % UNIT_MS[duration]
+        # NumPy divides by a constant several times faster than it finds a remainder.
+        floored: Longs = times_ms // UNIT_MS[duration] * UNIT_MS[duration]
         return floored
     starts = times_ms.astype("datetime64[ms]").astype(f"datetime64[{unit}]")
     result: Longs = starts.astype("datetime64[ms]").astype(np.int64)

@@ -8,8 +8,7 @@ numbered in the order of their first event, so those of earlier arrival buckets 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +18,10 @@ from mesh.operators.aggregations.loops import (
     ARRIVAL,
     BUCKET,
     GROUP,
-    S_BUCKET,
-    S_MARK,
     chain_groups,
     latest_rows,
-    number_cells,
-    number_in_order,
 )
+from mesh.operators.aggregations.numbering import CellNumbers, Order
 from mesh.operators.aggregations.paged import Pages
 from mesh.operators.aggregations.sets import PairSet
 from mesh.operators.aggregations.values import (
@@ -36,7 +32,7 @@ from mesh.operators.aggregations.values import (
     type_of_column,
 )
 from mesh.operators.base import State
-from mesh.operators.select.hashing import SEED, more_rows, slots_for
+from mesh.operators.select.hashing import more_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,19 +41,10 @@ if TYPE_CHECKING:
 
 _KEYS = ("arrival", "bucket", "group")
 _LAST = "last"
-#: Room, in cells, that a store keeps when all of them have left.
-_ROOM_MAX = 65_536
-
-
-class Order(Enum):
-    """Order of the cells that are added to a store, as far as it is known."""
-
-    #: Nothing: they are found by hash.
-    ANY = auto()
-    #: Arrival and bucket are one, and never fall.
-    RISING = auto()
-    #: None of them is there already.
-    NEW = auto()
+#: Cells of a ``LATE`` store that are appended, at least, before those of one key are merged.
+_LATE_MIN: Final = 262_144
+#: They are left as they are if there are more different ones than this part of them.
+_MERGED_PART: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +66,20 @@ class Cells:
 
     def __len__(self) -> int:
         return len(self.group)
+
+    def part(self, start: int, stop: int) -> Cells:
+        """The cells from ``start`` to below ``stop``."""
+        if start <= 0 and stop >= len(self):
+            return self
+        rows = slice(start, stop)
+        sets = {}
+        for number, (places, values) in self.sets.items():
+            chosen = (places >= start) & (places < stop)
+            sets[number] = places[chosen] - start, values[chosen]
+        vectors = {n: vector.spread(len(self)).part(rows) for n, vector in self.values.items()}
+        return Cells(
+            self.arrival[rows], self.bucket[rows], self.group[rows], self.last[rows], vectors, sets
+        )
 
     def where(self, mask: Bools) -> Cells:
         """The cells for which ``mask`` holds, without sets."""
@@ -107,14 +108,11 @@ class CellStore:
         }
         self._latest = [n for n, kind in enumerate(kinds) if kind is BaseKind.LATEST]
         self._sets = {n: PairSet() for n, kind in enumerate(kinds) if kind is BaseKind.SET}
-        self.count = 0
+        self._numbers = CellNumbers(order)
+        #: Number of cells at which those of one key are merged.
+        self._limit = _LATE_MIN
         self._pages = Pages("cells")
         self._set_pages = {number: Pages(f"set{number}") for number in self._sets}
-        self._keys: Longs = np.zeros((0, len(_KEYS)), dtype=np.int64)
-        self._slots = slots_for(0)
-        #: See ``number_cells``; marks begin at 1.
-        self._near: Longs = np.zeros((0, 2), dtype=np.int64)
-        self._state: Longs = np.array([0, 0, 1], dtype=np.int64)
         self._last: Longs = np.zeros(0, dtype=np.int64)
         self._has_last = np.zeros(0, dtype=np.bool_)
         self._row_of: Longs = np.zeros(0, dtype=np.int64)
@@ -127,19 +125,24 @@ class CellStore:
         return self.count
 
     @property
+    def count(self) -> int:
+        """Number of cells."""
+        return self._numbers.count
+
+    @property
     def arrivals(self) -> Longs:
         """int64[count], the arrival buckets, which never fall in a store of running cells."""
-        return self._keys[: self.count, ARRIVAL]
+        return self._numbers.keys[:, ARRIVAL]
 
     @property
     def buckets(self) -> Longs:
         """int64[count], the event buckets."""
-        return self._keys[: self.count, BUCKET]
+        return self._numbers.keys[:, BUCKET]
 
     @property
     def groups(self) -> Longs:
         """int64[count], the numbers of the groups."""
-        return self._keys[: self.count, GROUP]
+        return self._numbers.keys[:, GROUP]
 
     # Changing
 
@@ -148,19 +151,39 @@ class CellStore:
 
         ``version``: of the whole state after the change, here and below.
         """
+        if self._order is not Order.LATE:
+            self._add(cells, version)
+            return
+        # What is merged at which cell does not depend on how the cells are cut.
+        while self.count + len(cells) > self._limit:
+            room = self._limit - self.count
+            self._add(cells.part(0, room), version)
+            cells = cells.part(room, len(cells))
+            self._merge(version)
+        self._add(cells, version)
+
+    def _add(self, cells: Cells, version: str) -> None:
         if not len(cells):
             return
-        numbers = self._number(cells)
+        first, room = self.count, self.count + len(cells)
+        if self._order is Order.LATE and room > self._numbers.room:
+            # They grow for long: fewer copies.
+            room = max(room, min(4 * room, self._limit))
+        numbers = self._numbers.number(cells.arrival, cells.bucket, cells.group, room)
+        room = self._numbers.room if self._order is Order.LATE else self.count
         for number, column in self._columns.items():
-            column.grow(self.count)
-            if number in self._latest:
+            column.grow(room)
+            if number in self._latest and not self._order.appends:
                 continue
             values = cells.values.get(number)
             if isinstance(column, CountColumn) and values is None:
                 column.count(numbers)
                 continue
             assert values is not None, "base values but sets and counts of events have values"
-            column.add(numbers, values.spread(len(cells)))
+            if self._order.appends:
+                column.append(first, values.spread(len(cells)))
+            else:
+                column.add(numbers, values.spread(len(cells)))
         if self._latest:
             self._add_latest(numbers, cells)
         for number, pairs in self._sets.items():
@@ -168,35 +191,41 @@ class CellStore:
             before = len(pairs)
             pairs.add(numbers[places], values_of)
             if len(pairs) > before:
-                self._set_pages[number].touch(np.arange(before, len(pairs)), version)
-        self._pages.touch(numbers, version)
+                self._set_pages[number].touch_added(before, len(pairs), version)
+        if self._order.appends:
+            self._pages.touch_added(first, self.count, version)
+        else:
+            self._pages.touch(numbers, version)
 
-    def _number(self, cells: Cells) -> Longs:
-        first, needed = self.count, self.count + len(cells)
-        self._keys = more_rows(self._keys, needed)
-        if self._order is Order.NEW:
-            for column, values in enumerate((cells.arrival, cells.bucket, cells.group)):
-                self._keys[first:needed, column] = values
-            self.count = needed
-            return np.arange(first, needed)
-        self._near = more_rows(self._near, int(cells.group.max()) + 1)
-        numbers = np.empty(len(cells), dtype=np.int64)
-        if self._order is Order.RISING:
-            self.count = number_in_order(
-                cells.bucket, cells.group, self._keys, self.count, self._near, self._state, numbers
-            )
-            return numbers
-        if len(self._slots) < 2 * needed:
-            self._build(needed)
-        self.count = number_cells(
-            cells.arrival, cells.bucket, cells.group, SEED, self._slots, self._keys, self.count,
-            self._near, self._state, np.empty_like(numbers), numbers,
-        )  # fmt: skip
-        return numbers
+    def _merge(self, version: str) -> None:
+        """Merge the cells with the same keys, if they are many."""
+        if self._has_many_keys_twice():
+            merged = CellStore(self._plan)
+            merged.add(self.take(slice(0, self.count)), version)
+            self._columns, self._sets = merged._columns, merged._sets
+            self._last, self._has_last = merged._last, merged._has_last
+            merged._numbers.become(self._order)
+            self._numbers = merged._numbers
+            self._last_of, self._chained = self._last_of[:0], 0
+            self._touch_from(0, version)
+        self._limit = _limit_after(self.count)
+
+    def _has_many_keys_twice(self) -> bool:
+        # An eighth of all keys, with all of their cells.
+        sample = np.flatnonzero((self.buckets // 1000 + self.groups) % 8 == 0)
+        if 16 * len(sample) < self.count:
+            sample = np.arange(self.count)
+        arrival, bucket, group = (column.copy() for column in self._numbers.keys[sample].T)
+        numbers = CellNumbers(Order.ANY)
+        numbers.number(arrival, bucket, group)
+        return numbers.count < _MERGED_PART * len(sample)
 
     def _add_latest(self, numbers: Longs, cells: Cells) -> None:
         self._last = more_rows(self._last, self.count)
         self._has_last = more_rows(self._has_last, self.count)
+        if self._order.appends:
+            self._last[numbers], self._has_last[numbers] = cells.last, True
+            return
         if len(self._row_of) < self.count:
             self._row_of = np.full(2 * self.count, -1, dtype=np.int64)
         touched = np.empty(min(len(cells), self.count), dtype=np.int64)
@@ -221,55 +250,26 @@ class CellStore:
         if self._latest:
             self._last = self._last[: self.count][cells]
             self._has_last = self._has_last[: self.count][cells]
-        self._keys = self._keys[cells]
         moved = np.flatnonzero(cells != np.arange(len(cells)))
-        self.count = len(cells)
+        self._numbers.keep(cells)
+        self._last_of, self._chained = self._last_of[:0], 0
+        self._limit = _limit_after(self.count)
         self._touch_from(int(moved[0]) if len(moved) else self.count, version)
-        self._build(self.count)
 
     def renumber(self, groups: Longs | None, values: Mapping[int, Longs], version: str) -> None:
         """Give groups and values of sets other numbers, by their present ones."""
         if groups is not None:
-            self._keys[: self.count, GROUP] = groups[self.groups]
+            self._numbers.renumber(groups)
+            self._last_of, self._chained = self._last_of[:0], 0
         for number, new in values.items():
             pairs = self._sets[number].pairs
             self._sets[number].replace(pairs[:, 0].copy(), new[pairs[:, 1]])
         self._touch_from(0, version)
-        self._build(self.count)
 
     def _touch_from(self, cell: int, version: str) -> None:
         self._pages.touch_from(cell, self.count, version)
         for number, pairs in self._sets.items():
             self._set_pages[number].touch_from(0, len(pairs), version)
-
-    def _build(self, room: int) -> None:
-        """Make all cells known to ``_number``, with room for ``room`` of them."""
-        if room <= self.count:
-            # They may have other numbers, or groups.
-            self._last_of, self._chained = self._last_of[:0], 0
-        if self._order is Order.NEW:
-            return
-        self._state[S_MARK] += 1
-        if self._order is Order.ANY:
-            self._slots = slots_for(room)
-        elif self.count:
-            # Cells of earlier buckets are never met again.
-            first = int(np.searchsorted(self.buckets, self.buckets[-1]))
-            groups = self.groups[first:]
-            self._near = more_rows(self._near, int(groups.max()) + 1)
-            self._near[groups, 0] = self._state[S_MARK]
-            self._near[groups, 1] = np.arange(first, self.count)
-            self._state[S_BUCKET] = self.buckets[-1]
-        if self._order is Order.RISING or not self.count:
-            return
-        keys = self._keys[: self.count].copy()
-        self._near = more_rows(self._near, int(keys[:, GROUP].max()) + 1)
-        columns = [np.ascontiguousarray(keys[:, column]) for column in range(len(_KEYS))]
-        numbers = np.empty(self.count, dtype=np.int64)
-        number_cells(
-            *columns, SEED, self._slots, self._keys, 0, self._near, self._state,
-            np.empty_like(numbers), numbers,
-        )  # fmt: skip
 
     # Reading
 
@@ -279,7 +279,7 @@ class CellStore:
             groups = int(self.groups[self._chained :].max()) + 1
             self._last_of = more_rows(self._last_of, groups, -1)
             self._before = more_rows(self._before, self.count)
-            chain_groups(self._keys, self._chained, self.count, self._last_of, self._before)
+            chain_groups(self._numbers.keys, self._chained, self.count, self._last_of, self._before)
             self._chained = self.count
         found = []
         cell = int(self._last_of[group]) if group < len(self._last_of) else -1
@@ -298,29 +298,26 @@ class CellStore:
         return taken
 
     def _clear(self, version: str) -> None:
-        """Drop all cells, and keep the room for them: the next bucket needs about as much."""
-        count, self.count = self.count, 0
+        """Drop all cells; the room for them stays: the next bucket needs about as much."""
+        count, room = self.count, self._numbers.room
         nothing = np.empty(0, dtype=np.int64)
         for pairs in self._sets.values():
             pairs.replace(nothing, nothing)
+        self._numbers.clear()
+        self._last_of, self._chained = self._last_of[:0], 0
         self._touch_from(0, version)
-        if len(self._keys) > _ROOM_MAX:
+        if self._numbers.room < room:
             for column in self._columns.values():
                 column.keep(nothing)
             self._last, self._has_last = self._last[:0], self._has_last[:0]
-            self._keys = self._keys[:0]
-            self._build(0)
             return
         for column in self._columns.values():
             column.clear(count)
         self._has_last[:count] = False
-        self._last_of, self._chained = self._last_of[:0], 0
-        self._state[S_MARK] += 1
-        self._slots[:] = 0
 
     def take(self, cells: Longs | slice) -> Cells:
         """Some cells, which are different; a copy."""
-        keys = self._keys[cells]
+        keys = self._numbers.keys[cells]
         numbers = np.arange(cells.stop) if isinstance(cells, slice) else cells
         return Cells(
             keys[:, ARRIVAL].copy(),
@@ -344,7 +341,7 @@ class CellStore:
     def snapshot(self) -> State:
         """All cells."""
         pieces = self._pages.pieces(self.count, self._piece)
-        names: dict[str, object] = {"cells": self._pages.names}
+        names: dict[str, object] = {"cells": self._pages.names, "limit": self._limit}
         for number, pairs in self._sets.items():
             pages = self._set_pages[number]
             pieces |= pages.pieces(len(pairs), pairs.piece)
@@ -353,7 +350,7 @@ class CellStore:
 
     def _piece(self, start: int, stop: int) -> pa.RecordBatch:
         part = slice(start, stop)
-        keys = self._keys[part]
+        keys = self._numbers.keys[part]
         columns: dict[str, pa.Array[Any]] = {
             name: pa.array(keys[:, column].copy()) for column, name in enumerate(_KEYS)
         }
@@ -370,8 +367,9 @@ class CellStore:
             pairs.restore(self._set_pages[number].restore(names[f"set{number}"], state.pieces))
         pages = Pages("cells")
         for piece in pages.restore(names["cells"], state.pieces):
-            self.add(self._stored(piece), "")
+            self._add(self._stored(piece), "")
         self._pages = pages
+        self._limit = names.get("limit", _limit_after(self.count))
 
     def _stored(self, piece: pa.RecordBatch) -> Cells:
         arrival, bucket, group = (piece.column(name).to_numpy() for name in _KEYS)
@@ -383,3 +381,8 @@ class CellStore:
         }
         last = piece.column(_LAST).to_numpy() if self._latest else none
         return Cells(arrival, bucket, group, last, values, dict.fromkeys(self._sets, (none, none)))
+
+
+def _limit_after(count: int) -> int:
+    """The number of cells at which they are merged next, of ``count`` now."""
+    return 2 * count + _LATE_MIN

@@ -47,7 +47,7 @@ class KeyNumbers:
         before = len(self)
         numbers = self._number(keys, count)
         if self.types and len(self) > before:
-            self._pages.touch(np.arange(before, len(self)), version)
+            self._pages.touch_added(before, len(self), version)
         return numbers
 
     def _number(self, keys: Sequence[Vector], count: int) -> Longs:

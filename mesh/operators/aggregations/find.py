@@ -208,6 +208,14 @@ def _merged(
     return merged
 
 
+def closed_cells(aggregation: Aggregation, duration: TimeUnit) -> CellStore:
+    """The closed cells of a duration in the state: one of each bucket and group."""
+    merged = CellStore(aggregation.layout.base)
+    closed = aggregation.closed[duration]
+    merged.add(closed.take(slice(0, len(closed))), "")
+    return merged
+
+
 def written_cells(aggregation: Aggregation, duration: TimeUnit) -> CellStore:
     """The cells of the table of ``duration`` in a database, by bucket and group."""
     merged = CellStore(aggregation.layout.base)

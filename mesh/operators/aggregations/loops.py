@@ -16,13 +16,19 @@ from mesh.operators.select.hashing import scatter
 SUM, MIN, MAX = range(3)
 #: The columns of a cell's key.
 ARRIVAL, BUCKET, GROUP = range(3)
-#: Entries of the state of ``number_cells``: the pair of buckets of the last event, and its mark.
-S_ARRIVAL, S_BUCKET, S_MARK = range(3)
+#: Entries of the state of ``number_cells``: the present arrival bucket, and its first cell.
+S_ARRIVAL, S_FIRST = range(2)
+#: Entries of the state of ``number_in_order``: the bucket of the last event, and its mark.
+S_BUCKET, S_MARK = range(2)
+#: The columns of the table of ``number_cells``.
+SLOT_BUCKET, SLOT_CELL = range(2)
+_LOW = 0xFFFFFFFF
+#: Rows whose slots stay in the processor's cache.
+_BLOCK = 512
 
 _long1 = types.Array(types.int64, 1, "C")
 _read1 = types.Array(types.int64, 1, "C", readonly=True)
 _long2 = types.Array(types.int64, 2, "C")
-_slots1 = types.Array(types.int32, 1, "C")
 _bools1 = types.Array(types.boolean, 1, "C")
 _nulls1 = types.Array(types.boolean, 1, "C", readonly=True)
 _double1 = types.Array(types.float64, 1, "C")
@@ -35,63 +41,57 @@ _doubles = types.Array(types.float64, 1, "C", readonly=True)
         _read1,
         _read1,
         types.uint64,
-        _slots1,
+        _long2,
         _long2,
         types.int64,
-        _long2,
         _long1,
         _long1,
         _long1,
     )
 )
-def number_cells(arrival, bucket, group, seed, slots, keys, count, near, state, first, out):
+def number_cells(arrival, bucket, group, seed, slots, keys, count, state, first, out):
     """Fill ``out`` with the cell of each row, and return the number of cells.
 
-    ``slots``: an open hash table of ``keys`` with room for all rows.  ``near``: by group, a mark
-    and the cell of the group in the buckets of the last row, if the mark is that of ``state``:
-    most rows are of the buckets of the row before.  ``first``: scratch, as long as ``out``.
+    Arrivals never fall, so only the cells of the present one are looked for.  ``slots``: an open
+    hash table of them: a bucket, and a group and a cell plus one in one number.  A cell of an
+    earlier arrival counts as an empty slot.  ``first``: scratch, as long as ``out``.
     """
     mask = np.uint64(len(slots) - 1)
-    # Loads that don't depend on each other go to memory together: this takes half of the time.
-    for row in range(len(out)):
-        mixed = scatter(np.uint64(bucket[row]) + scatter(np.uint64(group[row]) + seed))
-        slot = (mixed + np.uint64(arrival[row]) * np.uint64(31)) & mask
-        first[row] = np.int64(slot)
-        out[row] = np.int64(slots[slot]) - 1
-    for row in range(len(out)):
-        a, b, g = arrival[row], bucket[row], group[row]
-        cell = out[row]
-        if (
-            cell >= 0
-            and keys[cell, GROUP] == g and keys[cell, BUCKET] == b and keys[cell, ARRIVAL] == a
-        ):  # fmt: skip
-            continue
-        if a != state[S_ARRIVAL] or b != state[S_BUCKET]:
-            state[S_ARRIVAL], state[S_BUCKET] = a, b
-            state[S_MARK] += 1
-        elif near[g, 0] == state[S_MARK]:
-            out[row] = near[g, 1]
-            continue
-        slot = np.uint64(first[row])
-        while True:
-            cell = np.int64(slots[slot]) - 1
-            if cell < 0:
-                cell = count
-                count += 1
-                slots[slot] = cell + 1
-                keys[cell, ARRIVAL], keys[cell, BUCKET], keys[cell, GROUP] = a, b, g
-                break
-            if keys[cell, GROUP] == g and keys[cell, BUCKET] == b and keys[cell, ARRIVAL] == a:
-                break
-            slot = (slot + np.uint64(1)) & mask
-        near[g, 0], near[g, 1] = state[S_MARK], cell
-        out[row] = cell
+    for start in range(0, len(out), _BLOCK):
+        stop = min(start + _BLOCK, len(out))
+        # Loads that don't depend on each other wait for memory together.
+        for row in range(start, stop):
+            slot = scatter(np.uint64(bucket[row]) + scatter(np.uint64(group[row]) + seed)) & mask
+            first[row] = np.int64(slot)
+            out[row] = slots[slot, SLOT_CELL]
+        for row in range(start, stop):
+            a, b, g = arrival[row], bucket[row], group[row]
+            if a != state[S_ARRIVAL]:
+                state[S_ARRIVAL], state[S_FIRST] = a, count
+            slot = np.uint64(first[row])
+            while True:
+                cell = (slots[slot, SLOT_CELL] & _LOW) - 1
+                if cell < state[S_FIRST]:
+                    cell = count
+                    count += 1
+                    slots[slot, SLOT_BUCKET] = b
+                    slots[slot, SLOT_CELL] = (g << 32) | (cell + 1)
+                    keys[cell, ARRIVAL], keys[cell, BUCKET], keys[cell, GROUP] = a, b, g
+                    break
+                if slots[slot, SLOT_BUCKET] == b and slots[slot, SLOT_CELL] >> 32 == g:
+                    break
+                slot = (slot + np.uint64(1)) & mask
+            out[row] = cell
     return count
 
 
 @native(types.int64(_read1, _read1, _long2, types.int64, _long2, _long1, _long1))
 def number_in_order(bucket, group, keys, count, near, state, out):
-    """As ``number_cells`` where arrival and bucket are one and never fall: no table is needed."""
+    """As ``number_cells`` where arrival and bucket are one: no table is needed.
+
+    ``near``: by group, a mark and the cell of the group in the bucket of the last row, if the mark
+    is that of ``state``.
+    """
     for row in range(len(out)):
         b, g = bucket[row], group[row]
         if b != state[S_BUCKET]:

@@ -36,6 +36,12 @@ class Pages:
         for page in np.flatnonzero(is_touched).tolist():
             self._change(page, version)
 
+    def touch_added(self, first: int, count: int, version: str) -> None:
+        """Mark the pages of rows added from ``first`` on; there are ``count`` rows now."""
+        if first & (_PAGE - 1) and len(self._names) > first >> _PAGE_BITS:
+            self._change(first >> _PAGE_BITS, version)
+        self._extend(count, version)
+
     def touch_from(self, row: int, count: int, version: str) -> None:
         """Mark the pages of all rows from ``row`` on as changed; there are ``count`` rows now."""
         first = row >> _PAGE_BITS

@@ -30,9 +30,10 @@ from mesh.language.syntax.expressions import UNIT_MS
 from mesh.model.stored import purge_channel, purge_schema, rows_channel
 from mesh.operators.aggregations.bucket_reads import BucketReads
 from mesh.operators.aggregations.buckets import bucket_starts
-from mesh.operators.aggregations.cells import Cells, CellStore, Order
+from mesh.operators.aggregations.cells import Cells, CellStore
 from mesh.operators.aggregations.dictionary import KeyNumbers
 from mesh.operators.aggregations.layout import Layout
+from mesh.operators.aggregations.numbering import Order
 from mesh.operators.aggregations.times import times_of
 from mesh.operators.aggregations.values import BaseKind
 from mesh.operators.base import BEFORE_ALL, State, namespaced, subset
@@ -151,11 +152,12 @@ class Aggregation:
 
     def _empty(self) -> None:
         """Make stores without cells."""
-        is_timed = self._by is not None
-        for stores, order in ((self.running, Order.RISING), (self.closed, Order.NEW)):
+        running, closed = Order.RISING, Order.NEW
+        if self._by is not None or self.tables is not None:
+            running, closed = Order.ANY, Order.LATE
+        for stores, order in ((self.running, running), (self.closed, closed)):
             for duration in self.durations:
-                is_any = is_timed or self.tables is not None
-                stores[duration] = CellStore(self.layout.base, Order.ANY if is_any else order)
+                stores[duration] = CellStore(self.layout.base, order)
 
     def begin(self, now_ms: int) -> None:
         """Count purging intervals from ``now_ms`` on, if this is the first call."""
@@ -186,8 +188,11 @@ class Aggregation:
         count, shortest = len(events), self.durations[0]
         clock = np.ascontiguousarray(events.clock_ms)
         arrival = self._arrivals(clock, shortest)
-        bucket, last = bucket_starts(clock, shortest, self.zone), clock
-        if self._by is not None:
+        last = clock
+        if self._by is None:
+            is_arrival = self.tables is None
+            bucket = arrival if is_arrival else bucket_starts(clock, shortest, self.zone)
+        else:
             last, failed = times_of(self._by(frame), count)
             for row, why in failed.items():
                 frame.failures.setdefault(row, why)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.functions.objects import ValueSet, object_array, to_binary
-from mesh.operators.aggregations.find import written_cells
+from mesh.operators.aggregations.find import closed_cells, written_cells
 from mesh.operators.aggregations.layout import LATEST
 from mesh.operators.aggregations.values import BaseKind
 from mesh.plan.aggregation_tables import (
@@ -42,7 +42,7 @@ def table_rows(
     """
     if aggregation.tables is None:
         aggregation.advance(now_ms)
-        store = aggregation.closed[duration]
+        store = closed_cells(aggregation, duration)
     else:
         store = written_cells(aggregation, duration)
     order = np.lexsort((store.groups, store.buckets))

@@ -60,6 +60,10 @@ class BaseColumn(Protocol):
         """Add a value to each of ``cells``, in order; ``values`` has as many."""
         ...
 
+    def append(self, first: int, values: Vector) -> None:
+        """Set the values of the cells from ``first`` on, which have none yet."""
+        ...
+
     def take(self, cells: Longs | slice) -> Vector:
         """The values of ``cells``, null where there is none; a copy."""
         ...
@@ -119,6 +123,14 @@ class NumberColumn:
         loop = add_longs if self._is_whole else add_doubles
         loop(self._how, cells, given, nulls, self._values, self._seen)
 
+    def append(self, first: int, values: Vector) -> None:
+        """See ``BaseColumn``."""
+        cells = slice(first, first + len(values.values))
+        self._values[cells], self._seen[cells] = values.values, True
+        if values.nulls is not None:
+            nulls = np.flatnonzero(values.nulls) + first
+            self._values[nulls], self._seen[nulls] = 0, False
+
     def take(self, cells: Longs | slice) -> Vector:
         """See ``BaseColumn``."""
         values = self._values[cells].astype(dtype_of(self._type))
@@ -154,6 +166,10 @@ class CountColumn:
         """See ``BaseColumn``."""
         add_longs(SUM, cells, values.values, _NO_NULLS, self._counts, self._seen)
 
+    def append(self, first: int, values: Vector) -> None:
+        """See ``BaseColumn``."""
+        self._counts[first : first + len(values.values)] = values.values
+
     def take(self, cells: Longs | slice) -> Vector:
         """See ``BaseColumn``."""
         return Vector(AttributeType.LONG, self._counts[cells].copy())
@@ -188,6 +204,10 @@ class LatestColumn:
             given = given.to_numpy(zero_copy_only=False)
         self._values[cells] = given
         self._nulls[cells] = values.null_mask
+
+    def append(self, first: int, values: Vector) -> None:
+        """See ``BaseColumn``."""
+        self.add(np.arange(first, first + len(values.values)), values)
 
     def take(self, cells: Longs | slice) -> Vector:
         """See ``BaseColumn``."""

@@ -8,6 +8,7 @@ from mesh.operators.base import State, namespaced, restore_subset
 from mesh.operators.environment import current
 from mesh.operators.tables.app_table import AppTable
 from mesh.operators.tables.looked_up import LookedUpTable
+from mesh.operators.tables.numbered import NumberedTable
 from mesh.operators.tables.written import WrittenTable
 from mesh.plan.stores import stored_table_of
 
@@ -31,7 +32,8 @@ class Tables(dict[str, AppTable]):
             if store is None:
                 self[name] = AppTable(definition, current())
             elif store.is_kept:
-                self[name] = WrittenTable(definition, current(), store)
+                kind = WrittenTable if definition.primary_key else NumberedTable
+                self[name] = kind(definition, current(), store)
             else:
                 self[name] = LookedUpTable(definition, current(), store)
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 PIECE_ROWS = 1024
 #: A table with fewer free slots than this is not packed.
 _FREE_MIN = 1024
-_SLOT = "#slot"
+#: Column of a piece of the state with the slot of each row.
+SLOT = "#slot"
 
 
 class Table:
@@ -352,7 +353,7 @@ class Table:
             first = piece * PIECE_ROWS
             slots = first + np.flatnonzero(self.alive()[first : first + PIECE_ROWS])
             if len(slots):
-                rows = self.take(slots).append_column(_SLOT, pa.array(slots))
+                rows = self.take(slots).append_column(SLOT, pa.array(slots))
                 pieces[f"rows-{piece}-{changed}"] = rows
         scalars: dict[str, object] = {
             "slots": self._given,
@@ -376,7 +377,7 @@ class Table:
         where = np.full(count, -1, dtype=np.int64)
         rows = concat(stored) if stored else None
         if rows is not None:
-            slots = rows.column(_SLOT).to_numpy()
+            slots = rows.column(SLOT).to_numpy()
             self._flags[slots] = True
             where[slots] = np.arange(len(slots))
         self._columns = {name: Column(column.type) for name, column in self._columns.items()}

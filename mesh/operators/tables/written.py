@@ -16,6 +16,7 @@ import pyarrow as pa
 from mesh.functions.vectors import from_arrow
 from mesh.model.stored import (
     DELETED,
+    ROW_NUMBER,
     Merge,
     StoredColumn,
     StoredTable,
@@ -25,6 +26,7 @@ from mesh.model.stored import (
 )
 from mesh.model.stored import STRING_LENGTH as _LENGTH
 from mesh.model.stored_limits import refused as refused_rows
+from mesh.model.types import AttributeType
 from mesh.operators.base import concat
 from mesh.operators.tables.app_table import AppTable
 from mesh.plan.annotations import index_lists
@@ -81,15 +83,17 @@ class WrittenTable(AppTable):
         given = np.setdiff1d(np.arange(count), list(refused))
         if refused:
             vectors = [vector.spread(count).take(given) for vector in vectors]
+        first = self._given
         found = super().add(vectors, len(given))
         refused |= {int(given[row]): reason for row, reason in found.items()}
         taken = np.setdiff1d(given, list(refused)) if found else given
-        self._note(rows.take(pa.array(taken, pa.int64())) if refused else rows, taken)
+        slots = first + np.searchsorted(given, taken)
+        self._note(rows.take(pa.array(taken, pa.int64())) if refused else rows, slots, taken)
         return refused
 
     def remove(self, slots: Longs) -> None:
         """See ``Table``."""
-        self._note(self.take(slots), is_gone=True)
+        self._note(self.take(slots), slots, is_gone=True)
         super().remove(slots)
 
     def put(self, vectors: Sequence[Vector]) -> str | None:
@@ -102,7 +106,8 @@ class WrittenTable(AppTable):
         rows = self._given_rows(dict(zip(self._columns, vectors, strict=True)), count)
         if refused_rows(rows, self.stored) or not super().put_all(vectors, count):
             return False
-        self._note(rows, np.arange(count))
+        # Only a table with a primary key has rows that are put.
+        self._note(rows, np.zeros(0, dtype=np.int64), np.arange(count))
         return True
 
     def change(self, slots: Longs, values: Mapping[str, Vector]) -> str | None:
@@ -111,14 +116,15 @@ class WrittenTable(AppTable):
         return next(iter(reasons.values()), None) or super().change(slots, values)
 
     def _move(self, slots: Longs, values: Mapping[str, Vector]) -> None:
-        self._note(self.take(slots), is_gone=True)
+        self._note(self.take(slots), slots, is_gone=True)
         first = self._given
         super()._move(slots, values)
-        self._note(self.take(np.arange(first, self._given)))
+        moved = np.arange(first, self._given)
+        self._note(self.take(moved), moved)
 
     def _set(self, slots: Longs, values: Mapping[str, Vector]) -> None:
         super()._set(slots, values)
-        self._note(self.take(slots))
+        self._note(self.take(slots), slots)
 
     def _given_rows(self, values: Mapping[str, Vector], count: int) -> pa.RecordBatch:
         """Values of attributes, one for each row or the same for all, as rows."""
@@ -129,11 +135,21 @@ class WrittenTable(AppTable):
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
+    def _with_numbers(self, rows: pa.RecordBatch, slots: Longs) -> pa.RecordBatch:
+        """Rows with all columns of the stored table; ``slots``: where they are."""
+        return rows
+
     def _note(
-        self, rows: pa.RecordBatch, causes: Longs | None = None, *, is_gone: bool = False
+        self,
+        rows: pa.RecordBatch,
+        slots: Longs,
+        causes: Longs | None = None,
+        *,
+        is_gone: bool = False,
     ) -> None:
         if not rows.num_rows:
             return
+        rows = self._with_numbers(rows, slots)
         if self.cause is not None or causes is None:
             causes = np.full(rows.num_rows, self.cause or 0, dtype=np.int64)
         flags = pa.array([is_gone] * rows.num_rows, pa.bool_())
@@ -145,7 +161,10 @@ class WrittenTable(AppTable):
 
 
 def stored_form(definition: BoundTable, options: StoreOptions) -> StoredTable:
-    """The table as the database has it: its columns in their order."""
+    """The table as the database has it: its columns in their order.
+
+    Without a primary key the number of each row is the first.
+    """
     columns = tuple(
         StoredColumn(
             attribute.name,
@@ -155,6 +174,8 @@ def stored_form(definition: BoundTable, options: StoreOptions) -> StoredTable:
         )
         for attribute in definition.schema.attributes
     )
+    if not definition.primary_key:
+        columns = (StoredColumn(ROW_NUMBER, AttributeType.LONG, Merge.KEY), *columns)
     name = options.table_name or definition.schema.name
     return StoredTable(name, columns, indexes=index_lists(definition.annotations))
 
