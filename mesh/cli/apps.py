@@ -14,6 +14,7 @@ from mesh.cli.backfill import (
     UntilOption,
     backfill_and_wait,
     describe,
+    followed,
     inputs_of_deploy,
 )
 from mesh.cli.client import Client
@@ -118,7 +119,7 @@ def deploy(
                     if inputs
                     else deploy_and_wait(
                         client, text, timeout, replace=replace, reset=reset or (), begin=begin,
-                        say=say,
+                        say=say, at=at,
                     )
                 )  # fmt: skip
             except MeshError as error:
@@ -150,15 +151,25 @@ def deploy_and_wait(
     reset: Sequence[str] = (),
     begin: str = "earliest",
     say: Callable[[str], None] = lambda _: None,
+    at: Context | None = None,
 ) -> dict[str, Any]:
     """Deploy ``text``; returns whether it runs, the time that took, and the status.
 
     A running app of its name is changed: with ``replace`` it is removed first, otherwise the groups
     of ``reset`` discard their states.  A new one reads from ``begin``.  ``say`` gets the reason of
-    a longer wait, for example that no session is warm.
+    a longer wait, for example that no session is warm.  With ``at``, the progress of a history that
+    the text names is shown.
     """
     started_s = time.monotonic()
-    done = client.update(text, replace=replace, reset=reset, begin=begin)
+    if at is not None and _has_history(text):
+        done = followed(
+            at, text,
+            lambda: client.update(
+                text, replace=replace, reset=reset, begin=begin, has_history=True
+            ),
+        )  # fmt: skip
+    else:
+        done = client.update(text, replace=replace, reset=reset, begin=begin)
     answer: dict[str, Any] = {**done, "running": False, "status": None, "seconds": None}
     if timeout_s > 0:
         first_s = min(_SILENT_S, timeout_s)
@@ -173,6 +184,16 @@ def deploy_and_wait(
     return answer
 
 
+def _has_history(text: str) -> bool:
+    """Whether a text names past events; a manager says what is wrong with another one."""
+    from mesh.plan.history_source import history_inputs
+
+    try:
+        return bool(history_inputs(text))
+    except (MeshError, KeyError):
+        return False
+
+
 def describe_deploy(done: dict[str, Any]) -> str:
     """One sentence on the outcome of ``deploy_and_wait``."""
     name, status, seconds = done["app"], done["status"], done["seconds"]
@@ -181,6 +202,8 @@ def describe_deploy(done: dict[str, Any]) -> str:
         again = " (it replaced another app)"
     if done.get("edited"):
         again = f"\n{_describe_edit(done['changes'])}"
+    if done.get("past"):
+        again += f"\n{describe(done['past'])}"
     if done["running"]:
         count = counted(len(status["instances"]), "instance")
         failing = [

@@ -24,8 +24,12 @@ class Reader(Protocol):
         """The number of rows; 0 if it is not known without reading them."""
         ...
 
-    def batches(self) -> Iterator[Rows]:
-        """All rows; MESH-C161 where they can't be read."""
+    def batches(self, skipped: int = 0) -> Iterator[Rows]:
+        """All rows but the first ``skipped``; MESH-C161 where they can't be read."""
+        ...
+
+    def contents(self) -> str:
+        """A text that is another one as soon as the rows may be others."""
         ...
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mesh.model.history import Backfilled
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,8 @@ class Deployed:
     edited: bool = False
     #: The changes of an edit, as ``mesh diff --output json`` prints them.
     changes: dict[str, Any] | None = None
+    #: The history after which a new app begins; None without one.
+    past: Backfilled | None = None
 
 
 @dataclass(frozen=True, slots=True)

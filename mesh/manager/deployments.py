@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import secrets
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from nats.errors import Error as NatsError
 
 from mesh.errors import MeshError
 from mesh.jetstream import channels, start_positions
@@ -35,18 +37,38 @@ if TYPE_CHECKING:
     from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
+    from mesh.model.history import Backfilled
     from mesh.settings import Settings
 
 #: Writes why an app does not run yet.
 Tell: TypeAlias = "Callable[[str], Awaitable[None]]"
-#: Runs the history of an app whose channels are there: by JetStream stream, what it includes.
-History: TypeAlias = "Callable[[AppRecord, Tell], Awaitable[Mapping[str, int]]]"
 #: Time that a deploy waits for the removal of an app of the same name.
 UNDEPLOY_S: Final = 15.0
 #: Time for which the removal of a failed deploy is retried while others write the record.
 GIVE_UP_S: Final = 2.0
 #: Reason why an app does not run yet.
 MAKING: Final = "its channels are being made"
+
+
+class History(Protocol):
+    """The past of a new app."""
+
+    @property
+    def done(self) -> Backfilled | None:
+        """The outcome, as soon as it has been run."""
+        ...
+
+    async def run(self, record: AppRecord, tell: Tell) -> Mapping[str, int]:
+        """Run it for an app whose channels are there: by JetStream stream, what it includes."""
+        ...
+
+    async def ended(self, app: str) -> None:
+        """Remove what only another run of it would need."""
+        ...
+
+
+async def _no_history(_: AppSpec) -> History | None:
+    return None
 
 
 class Deployments:
@@ -79,6 +101,8 @@ class Deployments:
         self._clock = clock
         self._note = note
         self._planner = planner
+        #: The history that the text of a new app names.
+        self.history_of: Callable[[AppSpec], Awaitable[History | None]] = _no_history
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """Plan ``text``, make its channels and write it as desired state.
@@ -139,6 +163,13 @@ class Deployments:
                 f'app "{spec.name}" is deployed already, with another text',
                 hint="'mesh deploy' (PUT) changes it while it runs; 'mesh diff' shows how.",
             )
+        history = history or await self.history_of(spec)
+        if history is not None and begin != EARLIEST:
+            raise MeshError(
+                "MESH-A422",
+                f'app "{spec.name}" begins where its history ends, not at {begin}',
+                hint="Leave --from out; 'until' is the end of a history.",
+            )
         # The revision of what was just looked at: another deploy may be written meanwhile.
         revision = self._desired.revision(spec.name)
         record = AppRecord(
@@ -155,7 +186,7 @@ class Deployments:
         async def fill(tell: Tell) -> AppRecord:
             await channels.ensure_channels(self._client, spec, self._settings.channels)
             if history is not None:
-                passed = await history(record, tell)
+                passed = await history.run(record, tell)
             else:
                 passed = await start_positions.skipped_positions(
                     self._client, spec.given_streams, begin
@@ -163,12 +194,15 @@ class Deployments:
             return replace(record, spec=with_start_positions(spec, passed))
 
         await self.make(record, revision, fill)
+        if history is not None:
+            with contextlib.suppress(MeshError, NatsError, TimeoutError):
+                await history.ended(spec.name)
         instances = sum(group.parallel for group in spec.groups)
         reads = "" if begin == EARLIEST else f", to read from {begin}"
         reads = reads if history is None else ", after its history"
         note = f"deployed app {spec.name}, {instances} instances{reads}"
         self._note(note, record.deployed_at_ms, by, app=spec.name)
-        return Deployed(spec.name, is_new=True)
+        return Deployed(spec.name, is_new=True, past=None if history is None else history.done)
 
     async def _known(self, app: str) -> Seen[AppRecord] | None:
         """The record of an app, as soon as no other deploy makes its channels."""
@@ -265,7 +299,7 @@ class Deployments:
                 app runs, MESH-C122 for a group that doesn't exist; MESH-A409 when another user
                 changed the app at the same time.
         """
-        spec = await self._planner.plan(text)
+        spec, history = await self._planner.plan(text), None
         known = await self._known(spec.name)
         if known is not None and known.value.making:
             known = None
@@ -282,10 +316,13 @@ class Deployments:
                         "removes the old one first.",
                     )
                 return await self._edit(spec, by, reset)
+            # What is wrong with a history is said before anything is removed.
+            history = await self.history_of(spec)
             await undeploy(spec.name, by=by)
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)
-        done = await self._deploy(spec, by, begin)
-        return Deployed(done.app, is_new=known is None and done.is_new, replaced=known is not None)
+        done = await self._deploy(spec, by, begin, history)
+        is_new = known is None and done.is_new
+        return Deployed(done.app, is_new=is_new, replaced=known is not None, past=done.past)
 
     async def _edit(self, spec: AppSpec, by: str, reset: Collection[str]) -> Deployed:
         """Give a running app another plan."""

@@ -34,6 +34,7 @@ from mesh.plan.fork import (
 )
 from mesh.plan.groups import app_name
 from mesh.plan.history import fed_groups
+from mesh.plan.history_source import history_inputs
 from mesh.plan.picture import drawing_of, to_dot, to_svg
 from mesh.plan.rename import renamed
 from mesh.plan.scale import as_scaled
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from mesh.model.app import AppSpec
+    from mesh.model.history import HistoryInput
     from mesh.settings import Settings
 
 T = TypeVar("T")
@@ -194,6 +196,11 @@ class Planner:
     async def history(self, spec: AppSpec, streams: Sequence[str]) -> tuple[str, ...]:
         """The groups that history of streams runs through; see ``mesh.plan.history``."""
         return await self._run(None, fed_groups, spec, tuple(streams))
+
+    async def history_sources(self, spec: AppSpec) -> tuple[HistoryInput, ...]:
+        """The past events that a text names; see ``mesh.plan.history_source``."""
+        key = "history", _digest(spec.text.encode())
+        return await self._run(key, history_inputs, spec.text)
 
     async def promotion(self, of: AppSpec, text: str) -> tuple[str, list[str]]:
         """The text of a fork under its app's name, and the reasons against its promotion."""

@@ -131,6 +131,7 @@ class ManagerService:
         )
         self.what_ifs = WhatIfs(planner, view)
         self.backfills = Backfills(client, self._deployments, planner, pieces, settings, clock)
+        self._deployments.history_of = self.backfills.history_of
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """See ``Deployments.deploy``."""
