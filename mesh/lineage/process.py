@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nats.errors import Error as NatsError
 
 from mesh.errors import MeshError
 from mesh.jetstream import connection
+from mesh.lineage.adopting import adopted
 from mesh.lineage.outputs import compare_apps
 from mesh.lineage.why import Lineage
 from mesh.model import codec
@@ -48,6 +50,18 @@ def compare(
     async def answer() -> Any:
         async with _connected(nats) as client:
             return await compare_apps(client, before, after, streams, key)
+
+    return asyncio.run(answer())
+
+
+def adopt(
+    nats: NatsSettings, record: AppRecord, group: str, number: int, base: str, end: str, files: str
+) -> str:
+    """The state of a fork's group where the app's group is; see ``mesh.lineage.adopting``."""
+
+    async def answer() -> str:
+        async with _connected(nats) as client:
+            return await adopted(client, record, group, number, base, end, Path(files))
 
     return asyncio.run(answer())
 

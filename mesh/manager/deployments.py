@@ -279,6 +279,7 @@ class Deployments:
         replace: bool = False,
         reset: Collection[str] = (),
         begin: StartPosition = EARLIEST,
+        adopting: Collection[str] = (),
     ) -> Deployed:
         """Deploy ``text`` in place of the app of its name, or as a new app.
 
@@ -292,6 +293,7 @@ class Deployments:
             replace: whether the old app may be removed.
             reset: the groups that lose their state, without ``replace``.
             begin: where a new app begins to read streams that hold events already.
+            adopting: those of ``reset`` that wait for a state; see ``AppRecord.adopting``.
 
         Raises:
             MeshError: as ``deploy`` for a new app; MESH-C120 for a change that loses state of a
@@ -315,7 +317,7 @@ class Deployments:
                         hint="A start position is for a new app; --replace "
                         "removes the old one first.",
                     )
-                return await self._edit(spec, by, reset)
+                return await self._edit(spec, by, reset, adopting)
             # What is wrong with a history is said before anything is removed.
             history = await self.history_of(spec)
             await undeploy(spec.name, by=by)
@@ -324,7 +326,9 @@ class Deployments:
         is_new = known is None and done.is_new
         return Deployed(done.app, is_new=is_new, replaced=known is not None, past=done.past)
 
-    async def _edit(self, spec: AppSpec, by: str, reset: Collection[str]) -> Deployed:
+    async def _edit(
+        self, spec: AppSpec, by: str, reset: Collection[str], adopting: Collection[str]
+    ) -> Deployed:
         """Give a running app another plan."""
         name = spec.name
         hint = "Deploy it again in a moment."
@@ -339,6 +343,12 @@ class Deployments:
             )
         if before.paused:
             raise paused_error(name)
+        if before.adopting:
+            raise MeshError(
+                "MESH-A409",
+                f'app "{name}" waits for states of a fork that is promoted',
+                hint="'mesh promote' of the fork again goes on.",
+            )
         if before.fork is not None:
             raise MeshError(
                 "MESH-A409",
@@ -360,6 +370,7 @@ class Deployments:
                 before,
                 spec=made.begun(ends),
                 edits=number,
+                adopting=tuple(adopting),
                 retired=still_retired(before.retired, made.retired, spec),
             )
             self._desired.check_size(record)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from mesh.bounded_process import Process
     from mesh.manager.desired_state import DesiredState
+    from mesh.model.cluster import AppRecord
     from mesh.settings import Settings
 
 #: Time for one answer, the start of the process among it, seconds.
@@ -71,6 +72,17 @@ class PastQuestions:
         """
         before, after = self._desired.get(app).value, self._desired.get(other).value
         return await self._ask(f"{_MODULE}:compare", before, after, list(streams), list(key))
+
+    async def adopt(
+        self, record: AppRecord, group: str, number: int, base: str, end: str, files: str
+    ) -> str:
+        """The manifest of a fork's state where the app's is; see ``mesh.lineage.adopting``.
+
+        Raises:
+            MeshError: MESH-C153 for too much input; what ``mesh.lineage.process.adopt`` raises.
+        """
+        found = await self._ask(f"{_MODULE}:adopt", record, group, number, base, end, files)
+        return str(found)
 
     async def _ask(self, function: str, *arguments: Any) -> Any:
         return await self._questions.ask(function, self._nats, *arguments)

@@ -29,7 +29,7 @@ from mesh.plan.fork import (
     StateFit,
     fork_app,
     promoted_text,
-    promotion_obstacles,
+    promotion_states,
     state_fit,
 )
 from mesh.plan.groups import app_name
@@ -202,8 +202,8 @@ class Planner:
         key = "history", _digest(spec.text.encode())
         return await self._run(key, history_inputs, spec.text)
 
-    async def promotion(self, of: AppSpec, text: str) -> tuple[str, list[str]]:
-        """The text of a fork under its app's name, and the reasons against its promotion."""
+    async def promotion(self, of: AppSpec, text: str) -> tuple[str, list[str], list[str]]:
+        """The text of a fork under its app's name; see ``promotion_states`` for the rest."""
         return await self._run(None, promotion_of, of, text, self._partitions)
 
     async def _run(
@@ -331,10 +331,10 @@ def fork_fit_of(
     return state_fit(was, base, fork, number)
 
 
-def promotion_of(of: AppSpec, text: str, partitions: int) -> tuple[str, list[str]]:
+def promotion_of(of: AppSpec, text: str, partitions: int) -> tuple[str, list[str], list[str]]:
     """See ``Planner.promotion``."""
     named = promoted_text(text, of.name)
-    return named, promotion_obstacles(of, plan(named, partitions=partitions).spec)
+    return named, *promotion_states(of, plan(named, partitions=partitions).spec)
 
 
 def preview_of(

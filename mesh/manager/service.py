@@ -19,6 +19,7 @@ from mesh.jetstream import journal
 from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import connector_options
 from mesh.manager import door_checks
+from mesh.manager.adoptions import Adoptions
 from mesh.manager.backfills import Backfills
 from mesh.manager.backups import Backups
 from mesh.manager.deployments import UNDEPLOY_S, Deployments, paused_error
@@ -122,10 +123,11 @@ class ManagerService:
             client, view, self._desired, pieces, settings, clock, self._take, planner
         )
         self.verification = Verification(client, view, self._desired, pieces, settings, clock)
-        self.promotions = Promotions(
-            self._desired, self._deployments, planner, self.undeploy, self._take
-        )
         self.past = PastQuestions(self._desired, settings)
+        adoptions = Adoptions(client, view, self._desired, self.past, pieces, settings, clock)
+        self.promotions = Promotions(
+            self._desired, self._deployments, planner, self.undeploy, self._take, adoptions
+        )
         self.forks = Forks(
             client, self._desired, self._deployments, pieces, settings, clock, self._take, planner
         )

@@ -126,8 +126,10 @@ asyncio.run(main())
 
 async def killed(have: Mesh, root: Path) -> None:
     """Have a manager store a checkpoint of 25 rows, and kill it: its history ends with it."""
+    connected = have.client.connected_url
+    assert connected is not None
     manager = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", MANAGER, have.client.connected_url.geturl(), str(root),
+        sys.executable, "-c", MANAGER, connected.geturl(), str(root),
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert manager.stderr is not None
@@ -137,7 +139,7 @@ async def killed(have: Mesh, root: Path) -> None:
     async for one in changes:
         if one is not None and b'"rows":25' in (one.value or b""):
             break
-    await changes.stop()
+    await changes.stop()  # type: ignore[no-untyped-call]
     manager.kill()
     await manager.communicate()
     # The kernel ends the history with its manager.
