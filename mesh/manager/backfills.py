@@ -22,7 +22,7 @@ from mesh.manager.history_runs import COMMAND, HistoryRunner
 from mesh.model.addresses import split_list
 from mesh.model.begin import StartPosition, StartPositionKind, parse_start_position
 from mesh.model.history import Backfilled, HistoryTask
-from mesh.plan import history_files, history_tables
+from mesh.plan import history_files, history_iceberg, history_tables
 from mesh.plan.history import entrances
 from mesh.store import sources
 
@@ -71,7 +71,7 @@ class Backfills:
         deployments: makes the apps.
         planner: computes plans.
         pieces: the store of states.
-        settings: ``manager.history_dir``, ``manager.history_databases``, ``stores.sources_file``.
+        settings: ``manager.history_*``, ``stores.sources_file``.
         clock: measures the time of a history.
         command: starts the process; tests give one of their own.
     """
@@ -90,6 +90,7 @@ class Backfills:
         self._deployments = deployments
         self._planner = planner
         self._root = settings.manager.history_dir
+        self._catalogs = split_list(settings.manager.history_catalogs)
         self._databases = split_list(settings.manager.history_databases)
         self._clock = clock
         variables = sources.variables("", settings.stores.sources_file)
@@ -173,6 +174,10 @@ class Backfills:
 
     def _check(self, path: str) -> None:
         """Refuse what is no history, before there is an app."""
+        if path.startswith("iceberg:"):
+            iceberg = history_iceberg.iceberg_of(os.devnull, path)
+            history_iceberg.check_catalog(iceberg, self._catalogs)
+            return
         if history_tables.is_table(path):
             place = history_tables.table_of(self._root or os.devnull, path)
             history_tables.check_address(place, self._databases)
@@ -184,6 +189,9 @@ class Backfills:
                 detail="Its manager.history_dir is empty.",
                 hint="Set it to a directory of the manager's machine, and put the files there.",
             )
+        if history_iceberg.is_iceberg(path):
+            history_iceberg.iceberg_of(self._root, path)
+            return
         history_files.found(self._root, path)
 
     @staticmethod
