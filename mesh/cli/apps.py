@@ -163,11 +163,8 @@ def deploy_and_wait(
     started_s = time.monotonic()
     if at is not None and _has_history(text):
         done = followed(
-            at, text,
-            lambda: client.update(
-                text, replace=replace, reset=reset, begin=begin, has_history=True
-            ),
-        )  # fmt: skip
+            at, text, lambda: client.update(text, replace=replace, reset=reset, has_history=True)
+        )
     else:
         done = client.update(text, replace=replace, reset=reset, begin=begin)
     answer: dict[str, Any] = {**done, "running": False, "status": None, "seconds": None}

@@ -182,8 +182,8 @@ def backfill_and_wait(
 def followed(at: Context, text: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """The answer to a deploy with a history, with its progress on standard error meanwhile.
 
-    When its manager ends in the middle, ``ask`` is called again: the next manager goes on from the
-    last checkpoint.
+    When its manager ends in the middle, ``ask`` is called again: the next manager continues from
+    the last checkpoint.
     """
     from mesh.language.parser import parse_app
     from mesh.plan.groups import app_name
@@ -195,7 +195,7 @@ def followed(at: Context, text: str, ask: Callable[[], dict[str, Any]]) -> dict[
             is_begun = _watch(asked, other, name)
             if not (is_begun and _is_away(asked) and _is_back(other)):
                 break
-            _show(f'app "{name}": its manager has ended; another one goes on\n')
+            _show(f'app "{name}": its manager has ended; another one continues\n')
         return asked.result()
 
 

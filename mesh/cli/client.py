@@ -75,18 +75,10 @@ class Client:
         )
 
     def update(
-        self,
-        text: str,
-        *,
-        replace: bool = False,
-        reset: Sequence[str] = (),
-        begin: str = "",
+        self, text: str, *, replace: bool = False, reset: Sequence[str] = (), begin: str = "",
         has_history: bool = False,
-    ) -> dict[str, Any]:
-        """Deploy an app, or change the one of its name; the values have ``is_new``, ``edited``.
-
-        With ``has_history`` the answer may take as long as a history does.
-        """
+    ) -> dict[str, Any]:  # fmt: skip
+        """Deploy an app, or change the one of its name; ``has_history``: that may take long."""
         headers = {"Content-Type": "text/plain; charset=utf-8"}
         return cast(
             "dict[str, Any]",

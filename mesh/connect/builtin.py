@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.connect import files
 from mesh.connect.files import MODES
+from mesh.connect.history import HISTORY_SOURCE
 from mesh.connect.parts import SINK, SOURCE, TLS
 from mesh.connect.parts import file as _file
 from mesh.connect.parts import ignored as _ignored
@@ -256,27 +257,6 @@ _NATS_SOURCE: Final = Spec(
     objection=_nats_objection,
 )
 
-_HISTORY_SOURCE: Final = Spec(
-    "history",
-    Role.SOURCE,
-    "Past events that a new app has seen when it starts; see docs/time.md.",
-    (
-        Option(
-            "path",
-            is_required=True,
-            doc="Files of the manager's machine, or a table: as 'mesh backfill' takes them.",
-        ),
-        Option("time", is_required=True, doc="Column with the times of events."),
-        Option(
-            "until",
-            doc="The last sequence of the live stream that they include, or a time before which "
-            "they are read; by default they end before its first message.",
-        ),
-    ),
-    guarantee=Guarantee.EXACTLY_ONCE,
-    condition="Read once, by the deploy of a new app; an edit of the app reads nothing.",
-)
-
 _SINK_ID: Final = Option("sink.id", is_required=True, doc="Joins calls and their answers.")
 _SOURCE_ID: Final = Option("source.id", is_required=True, doc="Name of the service in the app.")
 _HTTP_SERVICE: Final = replace(
@@ -383,7 +363,7 @@ SPECS: Final = (
     _FILE_SOURCE,
     _FILE_SINK,
     _NATS_SOURCE,
-    _HISTORY_SOURCE,
+    HISTORY_SOURCE,
     _NATS_SINK,
     Spec(
         "log",

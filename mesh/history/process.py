@@ -1,7 +1,7 @@
 """The process that runs a history: an order on standard input, reports on standard output.
 
 It has no login of NATS: the manager stores what it writes.  It ends when its input is closed, that
-is, with its manager.  Another process goes on from its last checkpoint.
+is, with its manager.  Another process continues from its last checkpoint.
 """
 
 from __future__ import annotations

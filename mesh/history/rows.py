@@ -30,7 +30,7 @@ class Rows:
         return int(self.rows.num_rows)
 
     def after(self, count: int) -> Rows:
-        """Those behind the first ``count``, or none."""
+        """All but the first ``count``, or none."""
         return Rows(self.rows.slice(min(count, len(self))), self.time_ms[count:])
 
 

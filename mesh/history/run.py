@@ -243,7 +243,7 @@ class HistoryRun:
         }
 
     def restore(self, checkpoint: HistoryCheckpoint) -> None:
-        """Go on from a checkpoint, whose files are in the directory."""
+        """Continue from a checkpoint, whose files are in the directory."""
         self.emitted, self.failed = checkpoint.emitted, checkpoint.failed
         for name, one in self._groups.items():
             one.known.update(checkpoint.known.get(name, {}))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from mesh.jetstream.blob_store import BlobStore
 
-#: A history that nobody went on with for so long begins again.
+#: A history that no deploy has continued for so long begins again.
 AGE_MS: Final = 7 * 86_400_000
 
 

@@ -3,7 +3,7 @@
     copy the fork's ──▶ edit: groups drain, and wait ──▶ run on to there, store ──▶ groups begin
 
 The fork's states are copied first, at a place that the app has passed.  From then on whatever ends
-leaves a group that waits for its state, and the same promotion again goes on.
+leaves a group that waits for its state, and the same promotion again continues.
 """
 
 from __future__ import annotations
@@ -120,11 +120,11 @@ class Adoptions:
         for part in _parts(group):
             with scratch.directory("adopted") as directory:
                 base = await of.base(part, directory)
-            while base is not None and not _is_behind(base.manifest, await of.own(part)):
+            while base is not None and not _has_passed(base.manifest, await of.own(part)):
                 if self.clock.monotonic_s() > ends_s:
                     raise MeshError(
                         "MESH-A409",
-                        f'group "{group.name}" of the app is behind that of the fork',
+                        f'group "{group.name}" of the app has read less than that of the fork',
                         hint="Promote it again when the app has read its input: 'mesh status'.",
                     )
                 await asyncio.sleep(_LOOK_S)
@@ -148,7 +148,7 @@ class Adoptions:
             raise MeshError(
                 "MESH-A409",
                 f'the groups of app "{app}" have not drained yet',
-                hint="'mesh status' shows what they wait for; the same promotion again goes on.",
+                hint="'mesh status' shows why; the same promotion again continues it.",
             )
         for name in record.adopting:
             group = record.spec.group(name)
@@ -204,7 +204,7 @@ def _streams(group: GroupSpec) -> set[str]:
     return {c.js_stream(p) for c in channels for p in range(c.partitions)}
 
 
-def _is_behind(base: str, own: Any) -> bool:
+def _has_passed(base: str, own: Any) -> bool:
     """Whether a state of the fork is at or before the app's own in all streams."""
     reached = {} if own is None else _reached(own.manifest)
     return all(n <= reached.get(stream, 0) for stream, n in _reached(base).items())

@@ -3,8 +3,8 @@
     making ──▶ channels ──▶ cut ──▶ events through groups, in a process ──▶ snapshots ──▶ running
 
 The app is held until all of it is there.  A failure removes the app.  The next deploy of the same
-history goes on from its last checkpoint (``mesh.manager.history_runs``).  No output of the history
-is published, so there is nothing that could be doubled.
+history continues from its last checkpoint (``mesh.manager.history_runs``).  No output of the
+history is published, so there is nothing that could be doubled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.jetstream.blob_store import BlobStore
-    from mesh.manager.deployments import Deployments, Tell
+    from mesh.manager.deployed import Tell
+    from mesh.manager.deployments import Deployments
     from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
     from mesh.model.cluster import AppRecord
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class AppHistory:
-    """The history of an app that is about to be deployed; a ``deployments.History``."""
+    """The history of an app that is about to be deployed; a ``deployed.History``."""
 
     of: Backfills
     inputs: tuple[HistoryInput, ...]
@@ -54,12 +55,12 @@ class AppHistory:
     done: Backfilled | None = None
 
     async def run(self, record: AppRecord, tell: Tell) -> Mapping[str, int]:
-        """See ``deployments.History.run``."""
+        """See ``deployed.History.run``."""
         self.done = await self.of.run(record, self, tell)
         return {stream: n for stream, n in self.done.cuts.items() if n}
 
     async def ended(self, app: str) -> None:
-        """See ``deployments.History.ended``."""
+        """See ``deployed.History.ended``."""
         await HistoryCheckpoints(self.of.runner.js, self.of.runner.pieces, app).drop()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from nats.errors import Error as NatsError
 
@@ -17,54 +17,35 @@ from mesh.errors import MeshError
 from mesh.jetstream import channels, start_positions
 from mesh.manager.deployed import Deployed, Preview
 from mesh.manager.desired_state import refusals
+from mesh.manager.edit_refusals import refuse_edit, refuse_lost_input
 from mesh.manager.waiting import until, until_removed
 from mesh.model import names
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import AppRecord, Retired
 from mesh.plan.edits import still_retired, with_start_positions
 from mesh.plan.explain_changes import changes_to_values, explain_changes
-from mesh.plan.fork import read_by_others
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection
 
     from nats.aio.client import Client
 
     from mesh.clock import Clock
     from mesh.control.snapshot import Seen
     from mesh.jetstream.watch import ClusterView
+    from mesh.manager.deployed import History, Tell
     from mesh.manager.desired_state import DesiredState
     from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
-    from mesh.model.history import Backfilled
     from mesh.settings import Settings
 
-#: Writes why an app does not run yet.
-Tell: TypeAlias = "Callable[[str], Awaitable[None]]"
 #: Time that a deploy waits for the removal of an app of the same name.
 UNDEPLOY_S: Final = 15.0
 #: Time for which the removal of a failed deploy is retried while others write the record.
 GIVE_UP_S: Final = 2.0
 #: Reason why an app does not run yet.
 MAKING: Final = "its channels are being made"
-
-
-class History(Protocol):
-    """The past of a new app."""
-
-    @property
-    def done(self) -> Backfilled | None:
-        """The outcome, as soon as it has been run."""
-        ...
-
-    async def run(self, record: AppRecord, tell: Tell) -> Mapping[str, int]:
-        """Run it for an app whose channels are there: by JetStream stream, what it includes."""
-        ...
-
-    async def ended(self, app: str) -> None:
-        """Remove what only another run of it would need."""
-        ...
 
 
 async def _no_history(_: AppSpec) -> History | None:
@@ -335,29 +316,10 @@ class Deployments:
         await until_removed(self._view, self._clock, name, UNDEPLOY_S, hint)
         known = self._desired.get(name)
         before = known.value
-        if before.held:
-            raise MeshError(
-                "MESH-A409",
-                f'app "{name}" is being restored',
-                hint="Deploy it again when it runs.",
-            )
-        if before.paused:
-            raise paused_error(name)
-        if before.adopting:
-            raise MeshError(
-                "MESH-A409",
-                f'app "{name}" waits for states of a fork that is promoted',
-                hint="'mesh promote' of the fork again goes on.",
-            )
-        if before.fork is not None:
-            raise MeshError(
-                "MESH-A409",
-                f'app "{name}" is a fork of "{before.fork.app}" and keeps its text',
-                hint=f"Undeploy it, and fork '{before.fork.app}' with the new text.",
-            )
+        refuse_edit(before)
         number = before.edits + 1
         spec, made = await self._planner.edit(before.spec, spec, before.scaled, number, reset)
-        self._refuse_lost_input(name, made.retired)
+        refuse_lost_input((s.value.spec for s in self._view.snapshot().apps), name, made.retired)
         conflict = MeshError(
             "MESH-A409",
             f'app "{name}" was changed by another user just now',
@@ -391,19 +353,6 @@ class Deployments:
         self._note(f"changed app {name}: {summary}", at_ms, by, app=name, cause=cause)
         return Deployed(name, is_new=False, edited=True, changes=changes_to_values(made.found))
 
-    def _refuse_lost_input(self, name: str, retired: Retired) -> None:
-        """Refuse an edit that removes a channel which a fork reads: MESH-A409."""
-        read = read_by_others((s.value.spec for s in self._view.snapshot().apps), name)
-        for channel in retired.channels:
-            if channel.id in read:
-                fork = read[channel.id]
-                raise MeshError(
-                    "MESH-A409",
-                    f'app "{name}" would lose channel {channel.subject()}, which fork "{fork}" '
-                    "reads",
-                    hint=f"'mesh undeploy {fork}' first.",
-                )
-
     async def _retire_added(self, before: AppSpec, spec: AppSpec) -> None:
         """Have the leader remove channels that a failed edit has made, if nothing uses them now."""
         there = {channel.js_stream() for channel in before.channels}
@@ -419,15 +368,6 @@ class Deployments:
         if added.channels:
             with contextlib.suppress(MeshError):
                 await self._desired.change(names.app_key(spec.name), cleared, GIVE_UP_S)
-
-
-def paused_error(app: str) -> MeshError:
-    """The refusal of a change of an app that is paused."""
-    return MeshError(
-        "MESH-A409",
-        f'app "{app}" is paused',
-        hint=f"'mesh resume {app}' continues it; change it then.",
-    )
 
 
 def retired_by(failed: AppRecord, spec: AppSpec, before: Retired | None) -> Retired | None:

@@ -22,8 +22,9 @@ from mesh.manager import door_checks
 from mesh.manager.adoptions import Adoptions
 from mesh.manager.backfills import Backfills
 from mesh.manager.backups import Backups
-from mesh.manager.deployments import UNDEPLOY_S, Deployments, paused_error
+from mesh.manager.deployments import UNDEPLOY_S, Deployments
 from mesh.manager.desired_state import DesiredState, refusals
+from mesh.manager.edit_refusals import paused_error
 from mesh.manager.events import Events
 from mesh.manager.forks import Forks
 from mesh.manager.nodes import NodeView, node_views, worker_view
@@ -108,9 +109,8 @@ class ManagerService:
         self._story_turn = asyncio.Lock()
         self._survey: tuple[int, ClusterState] | None = None
         self._planner = planner = Planner(settings)
-        self._deployments = Deployments(
-            client, view, self._desired, settings, clock, self._note, planner
-        )
+        known = client, view, self._desired
+        self._deployments = Deployments(*known, settings, clock, self._note, planner)
         self.streams = Streams(client, self._desired.spec)
         self.tracer = Tracer()
         #: By app and group: the instances that the load needs; the autoscaler's, while it leads.
@@ -119,15 +119,12 @@ class ManagerService:
         self.queries = Queries(client, view, self._desired, settings, clock)
         self.events = Events(client, self._desired.spec, self._take, clock.wall_ms)
         pieces = open_blob_store(self._js, settings.state.store, connector_options(settings.nats))
-        self.backups = Backups(
-            client, view, self._desired, pieces, settings, clock, self._take, planner
-        )
+        self.backups = Backups(*known, pieces, settings, clock, self._take, planner)
         self.verification = Verification(client, view, self._desired, pieces, settings, clock)
         self.past = PastQuestions(self._desired, settings)
-        adoptions = Adoptions(client, view, self._desired, self.past, pieces, settings, clock)
-        self.promotions = Promotions(
-            self._desired, self._deployments, planner, self.undeploy, self._take, adoptions
-        )
+        adoptions = Adoptions(*known, self.past, pieces, settings, clock)
+        calls = self._deployments, planner, self.undeploy, self._take
+        self.promotions = Promotions(self._desired, *calls, adoptions)
         self.forks = Forks(
             client, self._desired, self._deployments, pieces, settings, clock, self._take, planner
         )

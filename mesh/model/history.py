@@ -37,7 +37,7 @@ class HistoryState:
 
 @dataclass(frozen=True, slots=True)
 class HistoryCheckpoint:
-    """A history that was run up to a place: what another process needs to go on from there."""
+    """A history that was run up to a place: what another process needs to continue from there."""
 
     #: Digest of the app, its inputs and their contents; another one is of another history.
     mark: str

@@ -162,7 +162,7 @@ def promotion_states(old: AppSpec, new: AppSpec) -> tuple[list[str], list[str]]:
 
 
 def _unadoptable(old: GroupSpec | None, new: GroupSpec) -> str:
-    """Why a changed group can't continue with a state of the fork; empty if it can."""
+    """The reason against a state of the fork for a changed group; empty for none."""
     if old is None or not old.stateful:
         return "the app has no group of this name with a state, and so no place where it begins"
     if {i.channel.id for i in old.inputs} != {i.channel.id for i in new.inputs}:

@@ -33,6 +33,11 @@ def is_history(annotation: Annotation) -> bool:
     return annotation.name.lower() == "source" and annotation.get("type") == TYPE
 
 
+def of_running(stream: StreamDefinition) -> Iterator[tuple[str, Annotation]]:
+    """The annotations of a stream that mean something to an app that runs, each with its name."""
+    yield from ((stream.name, one) for one in stream.annotations if not is_history(one))
+
+
 def history_inputs(text: str) -> tuple[HistoryInput, ...]:
     """The past events that a text names, in its order."""
     found = []

@@ -38,9 +38,9 @@ def orders(root: Path, *pieces: list[int], at: pa.DataType = MICROS) -> Any:
     schema = STORED.set(2, pa.field("at", at))
     table = catalog(root).create_table("shop.orders", schema=schema)
     for number, days in enumerate(pieces):
-        times = pa.array([day * DAY_MS for day in days])
+        times: Any = pa.array([day * DAY_MS for day in days])
         times = times.cast(pa.timestamp("ms")).cast(at) if pa.types.is_timestamp(at) else times
-        columns = [
+        columns: list[Any] = [
             pa.array([f"d{day}-{number}" for day in days]), pa.array(days, pa.int32()), times,
             pa.array([0.5] * len(days)),
         ]  # fmt: skip
