@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -161,12 +162,11 @@ def deploy_and_wait(
     the text names is shown.
     """
     started_s = time.monotonic()
+    update = partial(client.update, text, replace=replace, reset=reset, begin=begin)
     if at is not None and _has_history(text):
-        done = followed(
-            at, text, lambda: client.update(text, replace=replace, reset=reset, has_history=True)
-        )
+        done = followed(at, text, partial(update, has_history=True))
     else:
-        done = client.update(text, replace=replace, reset=reset, begin=begin)
+        done = update()
     answer: dict[str, Any] = {**done, "running": False, "status": None, "seconds": None}
     if timeout_s > 0:
         first_s = min(_SILENT_S, timeout_s)

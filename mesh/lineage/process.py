@@ -14,7 +14,10 @@ from nats.errors import Error as NatsError
 
 from mesh.errors import MeshError
 from mesh.jetstream import connection
+from mesh.jetstream.blob_store import open_blob_store
+from mesh.jetstream.connection import connector_options
 from mesh.lineage.adopting import adopted
+from mesh.lineage.bases import Bases
 from mesh.lineage.outputs import compare_apps
 from mesh.lineage.why import Lineage
 from mesh.model import codec
@@ -28,12 +31,16 @@ if TYPE_CHECKING:
     from mesh.settings import NatsSettings
 
 
-def why(nats: NatsSettings, record: AppRecord, stream: str, sequence: int, index: int) -> Any:
-    """The lineage of an event, as JSON values; see ``Lineage.why``."""
+def why(
+    nats: NatsSettings, record: AppRecord, store: str, stream: str, sequence: int, index: int
+) -> Any:
+    """The lineage of an event, as JSON values; see ``Lineage.why``.  ``store``: of backups."""
 
     async def answer() -> Any:
         async with _connected(nats) as client:
-            return codec.to_values(await Lineage(client, record).why(stream, sequence, index))
+            pieces = open_blob_store(client.jetstream(), store, connector_options(nats))
+            lineage = Lineage(client, record, bases=Bases(client, pieces, record))
+            return codec.to_values(await lineage.why(stream, sequence, index))
 
     return asyncio.run(answer())
 

@@ -40,7 +40,7 @@ class PastQuestions:
 
     Args:
         desired: the records of apps.
-        settings: of NATS.
+        settings: of NATS, and of the store of states.
         process: computes the answers; tests give one of their own.
     """
 
@@ -48,7 +48,7 @@ class PastQuestions:
         self, desired: DesiredState, settings: Settings, process: Process | None = None
     ) -> None:
         self._desired = desired
-        self._nats = settings.nats
+        self._nats, self._store = settings.nats, settings.state.store
         self._questions = Questions(process or _PROCESS, ANSWER_S, "questions about the past wait")
 
     async def why(self, app: str, stream: str, sequence: int, index: int) -> Any:
@@ -59,7 +59,7 @@ class PastQuestions:
                 MESH-C153 for an event that can't be recomputed.
         """
         record = self._desired.get(app).value
-        return await self._ask(f"{_MODULE}:why", record, stream, sequence, index)
+        return await self._ask(f"{_MODULE}:why", record, self._store, stream, sequence, index)
 
     async def compare(
         self, app: str, other: str, streams: Sequence[str], key: Sequence[str]
