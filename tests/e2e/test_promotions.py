@@ -189,7 +189,16 @@ async def adopted(view: View, which: str, *, is_killed: bool) -> None:
             with pytest.raises(MeshError, match="waits for states"):
                 await view.service.update(text.replace("n % 2", "n % 3"))
             promoting = promote()
-        await promoting
+        for _ in range(5):
+            try:
+                await promoting
+                break
+            except MeshError as error:
+                # On a busy machine a session may start for longer than a promotion waits.
+                if "have not drained yet" not in error.message:
+                    raise
+                promoting = promote()
+        assert not record(view, name).adopting
         await view.until_running(name)
         await flow(view, sent, 2 * rate)
     total = sent[0]
