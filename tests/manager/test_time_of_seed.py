@@ -66,6 +66,19 @@ async def died(have: Mesh, old: Played, hand: Hand, runner: ThreadPoolExecutor) 
     return new
 
 
+async def explained(have: Mesh, app: Played) -> None:
+    """An alert has its two events as inputs, a high temperature its one."""
+    lineage = Lineage(have.client, app.record)
+    for stream, wanted in (("AlertStream", {"initialTemp", "finalTemp"}),
+                           ("HighTempStream", {"temp"})):  # fmt: skip
+        js_stream, subject = f"mesh-Temp-{stream}", f"mesh.Temp.{stream}"
+        async for one in log_reader.read(have.client, js_stream, 1, 2**62, subject):
+            why = await lineage.why(stream, one.sequence)
+            temps = [cause.event["temp"] for cause in why.inputs]
+            assert sorted(temps) == sorted(why.event[name] for name in wanted), why
+            break
+
+
 def test_the_seeds_app_in_time(hand: Hand, nats_server: NatsServer, tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     past = [{**row, "at": at} for at, row in EVENTS[: CUTS[2]]]
@@ -103,16 +116,7 @@ def test_the_seeds_app_in_time(hand: Hand, nats_server: NatsServer, tmp_path: Pa
             "HighTempStream": (len(higher), 0, len(high) - len(higher), 0),
         }
 
-        # Explained: an alert by its two events, a high temperature by its one.
-        lineage = Lineage(have.client, app.record)
-        for stream, wanted in (("AlertStream", {"initialTemp", "finalTemp"}),
-                               ("HighTempStream", {"temp"})):  # fmt: skip
-            js_stream, subject = f"mesh-Temp-{stream}", f"mesh.Temp.{stream}"
-            async for one in log_reader.read(have.client, js_stream, 1, 2**62, subject):
-                why = await lineage.why(stream, one.sequence)
-                temps = [cause.event["temp"] for cause in why.inputs]
-                assert sorted(temps) == sorted(why.event[name] for name in wanted), why
-                break
+        await explained(have, app)
 
         # Begun after its past, whose process is killed after its first checkpoint.
         calls = backfills(have, tmp_path / "files", (sys.executable, "-c", PROCESS, "killed"))
