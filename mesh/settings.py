@@ -156,6 +156,11 @@ class ManagerSettings:
         "Addresses of databases whose tables 'mesh backfill' may name by URL, as in "
         "receiver.listen; empty: none but those of stores.sources_file.",
     )
+    history_catalogs: str = setting(
+        "",
+        "Iceberg catalogs whose tables 'mesh backfill' may name, by their names in PyIceberg's own "
+        "configuration, separated by commas.",
+    )
     autoscale: bool = setting(
         True,
         "Scale groups with @dist(min=.., max=..) by their load; false tells in the story what "

@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = measuring.parser_of("flow", __doc__, MEASUREMENTS)
     sized = " and ".join(_SIZED)
     parser.add_argument("--events", type=int, help=f"number of events in {sized}")
+    parser.add_argument("--times", type=int, help="rows of history for each event that is played")
     given = parser.parse_args(arguments)
     names = measuring.wanted(given.only, MEASUREMENTS)
     if names is None:
@@ -36,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started_s = time.monotonic()
     figures: list[Figure] = []
     for name in names:
-        size = (given.events,) if given.events and name in _SIZED else ()
+        size: tuple[int, ...] = (given.events,) if given.events and name in _SIZED else ()
+        if name == "history" and size and given.times:
+            size = (*size, given.times)
         figures += measuring.measured(console, "flow", name, *size)
     console.print(report.shown(figures, "flow"))
     if not given.only:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from mesh.cli.backfill import (
     UntilOption,
     backfill_and_wait,
     describe,
+    followed,
     inputs_of_deploy,
 )
 from mesh.cli.client import Client
@@ -118,7 +120,7 @@ def deploy(
                     if inputs
                     else deploy_and_wait(
                         client, text, timeout, replace=replace, reset=reset or (), begin=begin,
-                        say=say,
+                        say=say, at=at,
                     )
                 )  # fmt: skip
             except MeshError as error:
@@ -150,15 +152,21 @@ def deploy_and_wait(
     reset: Sequence[str] = (),
     begin: str = "earliest",
     say: Callable[[str], None] = lambda _: None,
+    at: Context | None = None,
 ) -> dict[str, Any]:
     """Deploy ``text``; returns whether it runs, the time that took, and the status.
 
     A running app of its name is changed: with ``replace`` it is removed first, otherwise the groups
     of ``reset`` discard their states.  A new one reads from ``begin``.  ``say`` gets the reason of
-    a longer wait, for example that no session is warm.
+    a longer wait, for example that no session is warm.  With ``at``, the progress of a history that
+    the text names is shown.
     """
     started_s = time.monotonic()
-    done = client.update(text, replace=replace, reset=reset, begin=begin)
+    update = partial(client.update, text, replace=replace, reset=reset, begin=begin)
+    if at is not None and _has_history(text):
+        done = followed(at, text, partial(update, has_history=True))
+    else:
+        done = update()
     answer: dict[str, Any] = {**done, "running": False, "status": None, "seconds": None}
     if timeout_s > 0:
         first_s = min(_SILENT_S, timeout_s)
@@ -171,6 +179,16 @@ def deploy_and_wait(
         answer["running"] = answer["status"]["state"] == "running"
     answer["seconds"] = round(time.monotonic() - started_s, 3)
     return answer
+
+
+def _has_history(text: str) -> bool:
+    """Whether a text names past events; a manager says what is wrong with another one."""
+    from mesh.plan.history_source import history_inputs
+
+    try:
+        return bool(history_inputs(text))
+    except (MeshError, KeyError):
+        return False
 
 
 def describe_deploy(done: dict[str, Any]) -> str:
@@ -186,6 +204,8 @@ def _outcome(done: dict[str, Any]) -> str:
         again = " (it replaced another app)"
     if done.get("edited"):
         again = f"\n{_describe_edit(done['changes'])}"
+    if done.get("past"):
+        again += f"\n{describe(done['past'])}"
     if done["running"]:
         count = counted(len(status["instances"]), "instance")
         failing = [

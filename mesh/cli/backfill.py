@@ -20,7 +20,7 @@ from mesh.errors import MeshError
 from mesh.model.history import HistoryInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
     from mesh.cli.context import Context
@@ -166,35 +166,36 @@ def backfill_and_wait(
     client: Client, at: Context, text: str, inputs: Sequence[HistoryInput], timeout_s: float
 ) -> dict[str, Any]:
     """Deploy an app after its history, with progress on standard error; the outcome."""
-    done = _run(client, at, text, inputs)
-    if timeout_s:
-        status = client.wait_running(done["app"], timeout_s)
-        done |= {"status": status, "running": status["state"] == "running"}
-    return done
-
-
-def _run(client: Client, at: Context, text: str, inputs: Sequence[HistoryInput]) -> dict[str, Any]:
-    """Wait for the answer, and show the progress meanwhile.
-
-    A manager that ends in the middle has left nothing that counts: the next one starts again.
-    """
-    from mesh.language.parser import parse_app
-    from mesh.plan.groups import app_name
-
-    name = app_name(parse_app(text))
     which = {
         "stream": [one.stream for one in inputs],
         "path": [one.path for one in inputs],
         "time": [one.time for one in inputs],
         "until": [one.until or "" for one in inputs],
     }
+    done = followed(at, text, lambda: client.backfill(text, which))
+    if timeout_s:
+        status = client.wait_running(done["app"], timeout_s)
+        done |= {"status": status, "running": status["state"] == "running"}
+    return done
+
+
+def followed(at: Context, text: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The answer to a deploy with a history, with its progress on standard error meanwhile.
+
+    When its manager ends in the middle, ``ask`` is called again: the next manager continues from
+    the last checkpoint.
+    """
+    from mesh.language.parser import parse_app
+    from mesh.plan.groups import app_name
+
+    name = app_name(parse_app(text))
     with Client(at) as other, ThreadPoolExecutor(1) as runner:
         for _ in range(_TRIES):
-            asked = runner.submit(client.backfill, text, which)
+            asked = runner.submit(ask)
             is_begun = _watch(asked, other, name)
             if not (is_begun and _is_away(asked) and _is_back(other)):
                 break
-            _show(f'app "{name}": its manager has ended; the history starts again\n')
+            _show(f'app "{name}": its manager has ended; another one continues\n')
         return asked.result()
 
 
@@ -237,10 +238,13 @@ def _show(line: str) -> None:
 
 def describe(done: dict[str, Any]) -> str:
     """The outcome in sentences."""
-    rate = done["rows"] / max(done["seconds"], 1e-3)
+    resumed = done.get("resumed", 0)
+    rate = (done["rows"] - resumed) / max(done["seconds"], 1e-3)
     seen = f'app "{done["app"]}" has seen {done["rows"]:,} rows of {", ".join(done["streams"])}'
     emitted = f"{done['emitted']:,} events that its groups made of them are not published"
     lines = [f"{seen} in {done['seconds']:.1f} s ({rate:,.0f} rows/s); {emitted}"]
+    if resumed:
+        lines.append(f"  {resumed:,} of these rows were run before it was interrupted")
     if done["later"]:
         lines.append(f"  {done['later']:,} rows were later, and are left to the live stream")
     if done["failed"]:

@@ -75,9 +75,10 @@ class Client:
         )
 
     def update(
-        self, text: str, *, replace: bool = False, reset: Sequence[str] = (), begin: str = ""
-    ) -> dict[str, Any]:
-        """Deploy an app, or change the one of its name; the values have ``is_new``, ``edited``."""
+        self, text: str, *, replace: bool = False, reset: Sequence[str] = (), begin: str = "",
+        has_history: bool = False,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Deploy an app, or change the one of its name; ``has_history``: that may take long."""
         headers = {"Content-Type": "text/plain; charset=utf-8"}
         return cast(
             "dict[str, Any]",
@@ -92,7 +93,7 @@ class Client:
                     **({"from": begin} if begin else {}),
                 },
                 # The old one may be removed meanwhile.
-                timeout=_REPLACE_S,
+                timeout=None if has_history else _REPLACE_S,
             ),
         )
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mesh.connect import file_specs
+from mesh.connect.history import HISTORY_SOURCE
 from mesh.connect.parts import SINK, SOURCE, TLS
 from mesh.connect.parts import file as _file
 from mesh.connect.parts import ignored as _ignored
@@ -299,6 +300,7 @@ SPECS: Final = (
     _HTTP_SINK,
     *file_specs.SPECS,
     _NATS_SOURCE,
+    HISTORY_SOURCE,
     _NATS_SINK,
     Spec(
         "log",

@@ -55,6 +55,13 @@ class GroupChange:
     stops: Mapping[str, StopOutcome]
     #: the instances that must run once more, and the position to run up to.
     left: Mapping[str, Mapping[str, int]]
+    #: Whether its next revision waits for a state that a manager stores.
+    adopts: bool = False
+
+    @property
+    def has_drained(self) -> bool:
+        """Whether its next revision may begin, but for such a state."""
+        return not (self.live or self.left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +216,8 @@ def _changes(known: ClusterState) -> dict[tuple[str, str], GroupChange]:
         if not live:
             stops = {name: _stop(known, form, one) for name, one in instances.items()}
             left = instances_to_catch_up(form, becomes, stops)
-        found[at] = GroupChange(form, becomes, live, stops, left)
+        adopts = any(form.group in w.app.adopting for w in group.values())
+        found[at] = GroupChange(form, becomes, live, stops, left, adopts)
     return found
 
 

@@ -182,7 +182,7 @@ def _changes(found: ClusterState, lease_revision: int) -> Iterator[Action]:
             if worker is not None:
                 wanted, before = found.wanted[name], found.assignments.get(name)
                 yield _place(found, wanted, worker, before, lease_revision, until)
-        if not change.left:
+        if change.has_drained and not change.adopts:
             epochs = [a.epoch for a in found.assignments.values() if (a.app, a.group) == at]
             statuses = [s for n, s in found.statuses.items() if n in change.stops]
             epochs += [e for s in statuses for e in (s.epoch, s.newer_epoch)]

@@ -47,15 +47,28 @@ class HistoryFiles:
         if not all(path.name.endswith(PARQUET) for path in self.paths):
             return 0
         try:
-            return sum(dataset.dataset(p, format="parquet").count_rows() for p in self.paths)
+            return sum(_count(path) for path in self.paths)
         except (pa.ArrowException, OSError) as error:
             raise unusable("a file can't be read", f"{error}") from error
 
-    def batches(self) -> Iterator[Rows]:
-        """The rows of all files; MESH-C161 at the first file that can't be read."""
+    def contents(self) -> str:
+        """The files with their sizes and times."""
+        found = [(str(path), path.stat()) for path in self.paths]
+        return "\n".join(f"{path} {one.st_size} {one.st_mtime_ns}" for path, one in found)
+
+    def batches(self, skipped: int = 0) -> Iterator[Rows]:
+        """The rows of all files but the first; MESH-C161 at the first file that can't be read."""
         for path in self.paths:
             try:
-                yield from self._of_file(path)
+                count = _count(path) if skipped and path.name.endswith(PARQUET) else 0
+                if 0 < count <= skipped:
+                    skipped -= count
+                    continue
+                for rows in self._of_file(path):
+                    left = rows.after(skipped)
+                    skipped -= len(rows) - len(left)
+                    if len(left):
+                        yield left
             except (pa.ArrowException, OSError) as error:
                 raise unusable(f"{path} can't be read", f"{error}") from error
 
@@ -78,3 +91,8 @@ class HistoryFiles:
         kinds = {field.name: field.type for field in self._schema if field.name != self._time}
         options = csv.ConvertOptions(column_types=kinds)
         return dataset.CsvFileFormat(convert_options=options)
+
+
+def _count(path: Path) -> int:
+    """The number of rows of a Parquet file."""
+    return int(dataset.dataset(path, format="parquet").count_rows())

@@ -1,7 +1,7 @@
 """The process that runs a history: an order on standard input, reports on standard output.
 
 It has no login of NATS: the manager stores what it writes.  It ends when its input is closed, that
-is, with its manager; nothing that it has written is used then.
+is, with its manager.  Another process continues from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.errors import MeshError
+from mesh.history.checkpoint import Checkpoints, mark_of
 from mesh.history.reader import reader_of
 from mesh.history.rows import Rows
 from mesh.history.run import HistoryRun
@@ -41,7 +42,8 @@ class _Source:
     stream: str
     before_ms: int | None
     batches: Iterator[Rows]
-    #: The highest time of its rows so far.
+    #: The rows that were read, and the highest time of those that were run.
+    consumed: int = 0
     known_ms: int = 0
     is_ended: bool = False
 
@@ -51,6 +53,7 @@ class _Source:
         if given is None:
             self.is_ended = True
             return None
+        self.consumed += len(given)
         rows, time_ms = given.rows, given.time_ms
         if self.before_ms is not None and not (is_past := time_ms < self.before_ms).all():
             rows, time_ms = rows.filter(pa.array(is_past)), time_ms[np.flatnonzero(is_past)]
@@ -63,6 +66,7 @@ def run(task: HistoryTask, report: Callable[[HistoryReport], None]) -> None:
     """Run a history; the last report has its states.
 
     The input that is known least far is read next, so that few events wait for those of others.
+    Where it stands after a batch of rows is all that a checkpoint has to hold.
 
     Raises:
         MeshError: MESH-C161 for inputs that can't be used.
@@ -70,11 +74,17 @@ def run(task: HistoryTask, report: Callable[[HistoryReport], None]) -> None:
     history = HistoryRun(task)
     opened = [reader_of(task.root, one, history.schema(one.stream)) for one in task.inputs]
     counts = [one.count() for one in opened]
-    sources = [
-        _Source(asked.stream, task.before_ms.get(asked.stream), one.batches())
-        for asked, one in zip(task.inputs, opened, strict=True)
-    ]
     now = HistoryReport(of=sum(counts) if all(counts) else 0)
+    consumed, known_ms = [0] * len(opened), [0] * len(opened)
+    checkpoints = Checkpoints(task, mark_of(task, opened))
+    if (begun := checkpoints.begun) is not None:
+        history.restore(begun)
+        consumed, known_ms = list(begun.consumed), list(begun.known_ms)
+        now = replace(now, rows=begun.rows, later=begun.later, resumed=begun.rows)
+    sources = [
+        _Source(asked.stream, task.before_ms.get(asked.stream), one.batches(count), count, ms)
+        for asked, one, count, ms in zip(task.inputs, opened, consumed, known_ms, strict=True)
+    ]
     began_s = told_s = time.monotonic()
     while waiting := [one for one in sources if not one.is_ended]:
         source = min(waiting, key=lambda one: one.known_ms)
@@ -87,8 +97,12 @@ def run(task: HistoryTask, report: Callable[[HistoryReport], None]) -> None:
         if len(sources) > 1:
             _pass_time(history, sources, source)
         at_s = time.monotonic()
-        now = replace(now, rows_per_s=round(now.rows / max(at_s - began_s, 1e-3)))
-        if at_s - told_s >= _REPORT_S:
+        rate = (now.rows - now.resumed) / max(at_s - began_s, 1e-3)
+        now = replace(now, rows_per_s=round(rate))
+        if found is not None and checkpoints.is_due(at_s):
+            places = [(one.consumed, one.known_ms) for one in sources]
+            report(replace(now, checkpoint=checkpoints.made(history, now, places)))
+        elif at_s - told_s >= _REPORT_S:
             told_s = at_s
             report(now)
     history.finish(max(one.known_ms for one in sources))

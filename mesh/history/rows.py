@@ -26,6 +26,13 @@ class Rows:
     #: int64[n], their own times, milliseconds since 1970.
     time_ms: npt.NDArray[np.int64]
 
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def after(self, count: int) -> Rows:
+        """All but the first ``count``, or none."""
+        return Rows(self.rows.slice(min(count, len(self))), self.time_ms[count:])
+
 
 def rows_of(where: object, batch: pa.RecordBatch, schema: pa.Schema, time: str) -> Rows:
     """The events of a batch.

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from mesh.model.app import Channel, GroupSpec
-    from mesh.model.history import HistoryTask
+    from mesh.model.history import HistoryCheckpoint, HistoryTask
     from mesh.operators.executor import OutputRun
 
     Longs = npt.NDArray[np.int64]
@@ -53,8 +53,10 @@ class _Group:
     io: InstanceIO
     #: By stream of past events that it reads, directly or by key: the time up to which it is known.
     known: dict[str, int]
-    _parts: dict[int, Partition] = field(default_factory=dict)
-    _seen: dict[tuple[int, str], int] = field(default_factory=dict)
+    #: By virtual partition.
+    parts: dict[int, Partition] = field(default_factory=dict)
+    #: By virtual partition and stream: the number of events so far.
+    seen: dict[int, dict[str, int]] = field(default_factory=dict)
 
     @property
     def numbers(self) -> range:
@@ -67,14 +69,14 @@ class _Group:
 
     def part(self, number: int) -> Partition:
         """The state of a virtual partition."""
-        if number not in self._parts:
+        if number not in self.parts:
             group = self.io.group
             outputs = dict.fromkeys(c.stream.name for c in group.outputs)
             app = restrict_to_partition(bound_group(group), number, self.io.partition_count)
             executor = Executor(app, [*outputs, FAILED], salt=self.io.producer(str(number)))
             clocks = {i.channel.stream.name: StreamClock() for i in group.inputs}
-            self._parts[number] = Partition(executor, clocks)
-        return self._parts[number]
+            self.parts[number] = Partition(executor, clocks)
+        return self.parts[number]
 
     def run(
         self, number: int, channel: Channel, rows: pa.RecordBatch, time_ms: Longs
@@ -82,8 +84,9 @@ class _Group:
         """The output of a virtual partition for its next events, n > 0 of them."""
         part = self.part(number)
         name = channel.stream.name
-        begin = self._seen.get((number, name), 0)
-        self._seen[number, name] = begin + rows.num_rows
+        seen = self.seen.setdefault(number, {})
+        begin = seen.get(name, 0)
+        seen[name] = begin + rows.num_rows
         # Each row is a message of its own; the numbers say no more than that.
         sequence = np.arange(begin, begin + rows.num_rows)
         part.clocks[name].take(time_ms, last_is_own=True)
@@ -218,16 +221,43 @@ class HistoryRun:
             for output in one.io.outputs(made.stream):
                 self._place(output, group.text, made.rows, made.time_ms)
 
-    def states(self) -> Iterator[HistoryState]:
-        """Write the state of each part of the groups with state to its directory."""
-        top = Path(self.task.directory)
+    def states(self, *, of_all: bool = False) -> Iterator[HistoryState]:
+        """Write the state of each part to its directory: of groups with state, or ``of_all``."""
         for name, one in self._groups.items():
-            for number in one.numbers if one.io.group.stateful else ():
-                local = LocalState(top / name / str(number))
+            for number in one.numbers if one.io.group.stateful or of_all else ():
+                local = self._local(name, number)
                 manifest = self._stored(one, number, local)
                 pieces = {n: str(local.piece_path(n)) for n in manifest.pieces}
                 data = sign_manifest(manifest, one.io.group).to_bytes().decode()
                 yield HistoryState(name, one.io.part(number), data, pieces)
+
+    def known(self) -> dict[str, dict[str, int]]:
+        """By group and stream: the time up to which the group knows the stream."""
+        return {name: dict(group.known) for name, group in self._groups.items()}
+
+    def seen(self) -> dict[str, dict[str, dict[str, int]]]:
+        """By group, part and stream: the number of its events so far."""
+        return {
+            name: {one.io.part(number): dict(seen) for number, seen in one.seen.items()}
+            for name, one in self._groups.items()
+        }
+
+    def restore(self, checkpoint: HistoryCheckpoint) -> None:
+        """Continue from a checkpoint, whose files are in the directory."""
+        self.emitted, self.failed = checkpoint.emitted, checkpoint.failed
+        for name, one in self._groups.items():
+            one.known.update(checkpoint.known.get(name, {}))
+            numbers = {one.io.part(number): number for number in one.numbers}
+            for part, seen in checkpoint.seen.get(name, {}).items():
+                one.seen[numbers[part]] = dict(seen)
+            for state in (s for s in checkpoint.states if s.group == name):
+                number = numbers[state.part]
+                manifest = Manifest.from_bytes(state.manifest.encode())
+                one.part(number).executor.restore(self._local(name, number).load(manifest))
+                one.part(number).restore_clocks(manifest.clocks)
+
+    def _local(self, group: str, number: int) -> LocalState:
+        return LocalState(Path(self.task.directory) / group / str(number))
 
     def _stored(self, group: _Group, number: int, local: LocalState) -> Manifest:
         part = group.part(number)

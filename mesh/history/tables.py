@@ -53,8 +53,12 @@ class HistoryTable:
             table = self._table(connection)
             return int(connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0)
 
-    def batches(self) -> Iterator[Rows]:
-        """All rows.
+    def contents(self) -> str:
+        """The table with its number of rows: one to which rows are added is another one."""
+        return f"{self.place} {self.count()}"
+
+    def batches(self, skipped: int = 0) -> Iterator[Rows]:
+        """All rows but the first ``skipped``.
 
         Raises:
             MeshError: MESH-C161 for a table that can't be used, MESH-S140 to MESH-S145 for the
@@ -68,6 +72,7 @@ class HistoryTable:
             order = dict.fromkeys((self.time, *(c.name for c in table.primary_key.columns)))
             asked = sa.select(*(table.c[name] for name in names))
             asked = asked.order_by(*(table.c[name] for name in order))
+            asked = asked.offset(skipped) if skipped else asked
             streaming = connection.execution_options(yield_per=BATCH_ROWS)
             with streaming.execute(asked) as found:
                 for some in found.partitions():

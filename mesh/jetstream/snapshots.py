@@ -343,7 +343,8 @@ async def purge(js: JetStreamContext, pieces: BlobStore, incarnation: str, group
     key, start = f"{incarnation}.", f"{incarnation}/"
     if group:
         key, start = f"{key}{group}.", f"{start}{group}/"
-    for subject in (f"{key}>", f"{names.TASK_RECORDS}.{key}>"):
+    of_others = (f"{one}.{key}>" for one in (names.TASK_RECORDS, names.ADOPTED_RECORDS))
+    for subject in (f"{key}>", *of_others):
         await js.purge_stream(
             f"KV_{names.SNAPSHOTS_BUCKET}", subject=f"$KV.{names.SNAPSHOTS_BUCKET}.{subject}"
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from nats.js.errors import KeyNotFoundError
 
-from mesh.jetstream import kv
+from mesh.jetstream import history_checkpoints, kv
 from mesh.logs import fields
 from mesh.model import names
 
@@ -28,13 +28,15 @@ INTERVAL_S: Final = 6 * 3600.0
 async def sweep(js: JetStreamContext, pieces: BlobStore, now_ms: int) -> int:
     """Delete the pieces that no snapshot of a present app names; returns their number.
 
-    Pieces of apps without any snapshot, and of backups, are left to their own removal.
+    Pieces of apps without any snapshot, and of backups, are left to their own removal.  Old
+    checkpoints of histories are deleted as well.
 
     Args:
         js: the connection.
         pieces: the store of ``state.store``.
         now_ms: the present time; the store's clock may differ by hours.
     """
+    await history_checkpoints.drop_old(js, pieces, now_ms)
     # Listed before the manifests are read: a manifest names only pieces that were stored before.
     stored = await pieces.listed()
     named, incarnations = await _named(js)

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nats.errors import Error as NatsError
 
 from mesh.errors import MeshError
 from mesh.jetstream import connection
+from mesh.jetstream.blob_store import open_blob_store
+from mesh.jetstream.connection import connector_options
+from mesh.lineage.adopting import adopted
+from mesh.lineage.bases import Bases
 from mesh.lineage.outputs import compare_apps
 from mesh.lineage.why import Lineage
 from mesh.model import codec
@@ -26,12 +31,16 @@ if TYPE_CHECKING:
     from mesh.settings import NatsSettings
 
 
-def why(nats: NatsSettings, record: AppRecord, stream: str, sequence: int, index: int) -> Any:
-    """The lineage of an event, as JSON values; see ``Lineage.why``."""
+def why(
+    nats: NatsSettings, record: AppRecord, store: str, stream: str, sequence: int, index: int
+) -> Any:
+    """The lineage of an event, as JSON values; see ``Lineage.why``.  ``store``: of backups."""
 
     async def answer() -> Any:
         async with _connected(nats) as client:
-            return codec.to_values(await Lineage(client, record).why(stream, sequence, index))
+            pieces = open_blob_store(client.jetstream(), store, connector_options(nats))
+            lineage = Lineage(client, record, bases=Bases(client, pieces, record))
+            return codec.to_values(await lineage.why(stream, sequence, index))
 
     return asyncio.run(answer())
 
@@ -48,6 +57,18 @@ def compare(
     async def answer() -> Any:
         async with _connected(nats) as client:
             return await compare_apps(client, before, after, streams, key)
+
+    return asyncio.run(answer())
+
+
+def adopt(
+    nats: NatsSettings, record: AppRecord, group: str, number: int, base: str, end: str, files: str
+) -> str:
+    """The state of a fork's group where the app's group is; see ``mesh.lineage.adopting``."""
+
+    async def answer() -> str:
+        async with _connected(nats) as client:
+            return await adopted(client, record, group, number, base, end, Path(files))
 
     return asyncio.run(answer())
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from mesh.errors import MeshError
 from mesh.jetstream import log_reader
 from mesh.model import names
+from mesh.spark.sink_rows import ARROW_TYPE, POSITION_COLUMN
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -118,3 +121,14 @@ def too_many(group: str, js_stream: str, count: int) -> MeshError:
         f"{REPLAYED_MAX} are run again.",
         hint="Fork the app from a place shortly before the event, and ask about the fork's.",
     )
+
+
+def position_of(message: LogMessage, index: int) -> int:
+    """The position of an event of an Arrow message of ours; -1 in other messages."""
+    if message.headers.get("Content-Type") != ARROW_TYPE:
+        return -1
+    with pa.ipc.open_stream(message.data) as reader:
+        table = reader.read_all()
+    if POSITION_COLUMN not in table.column_names:
+        return -1
+    return int(table.column(POSITION_COLUMN)[index].as_py())

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from mesh.jetstream.log_reader import LogMessage
+    from mesh.lineage.bases import Base
     from mesh.model.app import Channel
     from mesh.spark.instance_io import InstanceIO
 
@@ -114,6 +115,8 @@ class GroupReplay:
     inputs: Sequence[Events]
     #: Broker's time up to which each input is known.
     end_ms: int
+    #: The state before the inputs; None for an empty one.
+    base: Base | None = None
     _executor: Executor = field(init=False)
     _empty: Any = field(init=False)
 
@@ -135,6 +138,8 @@ class GroupReplay:
                 f'group "{group.name}" can\'t be recomputed',
                 detail="It has tables in a database.",
             )
+        if self.base is not None:
+            self._executor.restore(self.base.state)
         self._empty = self._executor.snapshot()
         order = np.lexsort(
             (
@@ -157,6 +162,8 @@ class GroupReplay:
         self._executor.restore(self._empty)
         clocks = {e.channel.stream.name: StreamClock() for e in self.inputs}
         partition = Partition(self._executor, clocks)
+        if self.base is not None:
+            partition.restore_clocks(self.base.manifest.clocks)
         runs, has_own = [], False
         for number, events in enumerate(self.inputs):
             kept = self._kept(number, events, mask)

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-import pyarrow as pa
 
 from mesh.errors import MeshError
 from mesh.lineage.contributors import inputs_of
-from mesh.lineage.reading import REPLAYED_MAX, Reader, subject_of, too_many
+from mesh.lineage.reading import REPLAYED_MAX, Reader, position_of, subject_of, too_many
 from mesh.lineage.replay import GroupReplay, events_of
 from mesh.model import names
 from mesh.model.app import GroupKind
@@ -26,13 +25,13 @@ from mesh.model.cluster import Assignment
 from mesh.model.lineage import RUN_COST, Budget, Cause
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE, InstanceIO, js_stream_of
 from mesh.spark.routes import positioned_routes
-from mesh.spark.sink_rows import ARROW_TYPE, POSITION_COLUMN
 from mesh.spark.stateless_task import StatelessTask
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.jetstream.log_reader import LogMessage
+    from mesh.lineage.bases import Base, Bases
     from mesh.lineage.contributors import Bools
     from mesh.lineage.replay import Events, Row
     from mesh.model.app import Channel, GroupSpec
@@ -44,6 +43,7 @@ EDIT: Final = re.compile(r"~[0-9]+-")
 LISTED_MAX = 50
 _BY_SETS = "Its inputs were searched for in sets; some that offset each other may be missing."
 _EARLIER = "The group emitted it with an earlier text: it is not recomputed."
+_IN_BASE = "Inputs before backup {} are in the state from which it is run, and are not listed."
 _NONE = "No input is needed alone: without any one of them, others give an equal event."
 _IN_PREFIX = "Not all later events were run: an input that one of them could replace is listed too."
 
@@ -68,8 +68,14 @@ class _Origin:
 class Lineage:
     """Answers for one app."""
 
-    def __init__(self, client: Client, record: AppRecord, budget: Budget | None = None) -> None:
-        self._record = record
+    def __init__(
+        self,
+        client: Client,
+        record: AppRecord,
+        budget: Budget | None = None,
+        bases: Bases | None = None,
+    ) -> None:
+        self._record, self._bases = record, bases
         self._spec = record.spec
         self._budget = budget or Budget()
         self._reader = Reader(client, self._budget)
@@ -163,7 +169,7 @@ class Lineage:
             is_ours = group.kind in (GroupKind.QUERIES, GroupKind.PARTITIONER)
             if part != producer and is_ours and "-large-" not in part:
                 last = int(values["position"])
-                position = _position(message, index)
+                position = position_of(message, index)
                 if position >= 0:
                     return _Origin(group, part, last, position)
                 since, place = await self._place(js_stream, channel, message, index, marker)
@@ -254,12 +260,42 @@ class Lineage:
         self._budget.replays -= 1
         if self._budget.replays < 0 or self._budget.work <= 0:
             return _noted(made, origin, "Not recomputed: the answer would take too much work.")
+        failure: MeshError | None = None
+        try:
+            replay, row, note = await self._replayed(made, origin, stored_ms)
+        except MeshError as error:
+            if error.code != "MESH-C153":
+                raise
+            replay, row, note, failure = None, None, "", error
+        if row is None and self._bases is not None:
+            part = str(int(origin.part))
+            async for base in self._bases.before(origin.group, part, origin.last):
+                replay, row, missing = await self._replayed(made, origin, stored_ms, base)
+                if row is not None:
+                    note = f"{missing} {_IN_BASE.format(base.revision)}".strip()
+                    break
+        if replay is None or row is None:
+            if failure is not None:
+                raise failure
+            why = note or "The group emits another row today: it had another text or state then."
+            return _noted(made, origin, f"It can't be recomputed. {why}")
+        return await self._explain_row(made, origin, replay, row, note)
+
+    async def _replayed(
+        self, made: Cause, origin: _Origin, stored_ms: int, base: Base | None = None
+    ) -> tuple[GroupReplay, Row | None, str]:
+        """A group over its log, from its beginning or a state; the row of an event, and a note.
+
+        Raises:
+            MeshError: MESH-C153 where the log is too long.
+        """
         number = int(origin.part)
         io = self._io_of_partition(origin.group, number)
         logs: list[tuple[str, Channel, list[LogMessage]]] = []
         note, end_ms = "", stored_ms
+        reached = base.reached if base is not None else origin.group.starts
         for js_stream, one in io.input_streams(number).items():
-            begin = origin.group.starts.get(js_stream, 0)
+            begin = reached.get(js_stream, 0)
             first = await self._reader.first(js_stream)
             if first > begin + 1:
                 note = f"Retention has taken messages {begin + 1} to {first - 1} of {js_stream}."
@@ -275,15 +311,12 @@ class Lineage:
             ])
             for js_stream, channel, messages in logs
         ]  # fmt: skip
-        replay = GroupReplay(io, number, inputs, end_ms)
+        replay = GroupReplay(io, number, inputs, end_ms, base)
         row = _row_of(replay.rows(), made, origin)
         if row is None and end_ms < stored_ms:
             js_stream, _, messages = max(logs, key=lambda log: len(log[2]))
             raise too_many(origin.group.name, js_stream, len(messages))
-        if row is None:
-            why = note or "The group emits another row today: it had another text or state then."
-            return _noted(made, origin, f"It can't be recomputed. {why}")
-        return await self._explain_row(made, origin, replay, row, note)
+        return replay, row, note
 
     async def _explain_row(
         self, made: Cause, origin: _Origin, replay: GroupReplay, row: Row, note: str
@@ -323,17 +356,6 @@ class Lineage:
     def _io_of_partition(self, group: GroupSpec, partition: int) -> InstanceIO:
         numbers = range(1, group.parallel + 1)
         return self._io(group, next(n for n in numbers if partition in group.partitions_of(n)))
-
-
-def _position(message: LogMessage, index: int) -> int:
-    """The position of an event of an Arrow message of ours; -1 in other messages."""
-    if message.headers.get("Content-Type") != ARROW_TYPE:
-        return -1
-    with pa.ipc.open_stream(message.data) as reader:
-        table = reader.read_all()
-    if POSITION_COLUMN not in table.column_names:
-        return -1
-    return int(table.column(POSITION_COLUMN)[index].as_py())
 
 
 def _values(events: Events, row: int) -> list[Any]:

@@ -2,53 +2,66 @@
 
     making ──▶ channels ──▶ cut ──▶ events through groups, in a process ──▶ snapshots ──▶ running
 
-The app is held until all of it is there.  A failure removes the app; what an ended manager has left
-is replaced by the next deploy, which starts from the beginning.  No output of the history is
-published, so there is nothing that could be doubled.
+The app is held until all of it is there.  A failure removes the app.  The next deploy of the same
+history continues from its last checkpoint (``mesh.manager.history_runs``).  No output of the
+history is published, so there is nothing that could be doubled.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import sys
-from contextlib import aclosing, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import orjson
-
-from mesh import scratch
 from mesh.control import backfilling
 from mesh.errors import MeshError
-from mesh.functions.script_switch import OF_MANAGERS
 from mesh.jetstream import snapshots, start_positions, stream_positions
-from mesh.jetstream.server import die_with_parent
-from mesh.model import codec, names
+from mesh.jetstream.history_checkpoints import HistoryCheckpoints
+from mesh.manager.history_runs import COMMAND, HistoryRunner
 from mesh.model.addresses import split_list
 from mesh.model.begin import StartPosition, StartPositionKind, parse_start_position
-from mesh.model.history import Backfilled, HistoryReport, HistoryTask
-from mesh.plan import history_files, history_tables
+from mesh.model.history import Backfilled, HistoryTask
+from mesh.plan import history_files, history_iceberg, history_tables
 from mesh.plan.history import entrances
 from mesh.store import sources
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from nats.aio.client import Client
 
     from mesh.clock import Clock
     from mesh.jetstream.blob_store import BlobStore
-    from mesh.manager.deployments import Deployments, Tell
+    from mesh.manager.deployed import Tell
+    from mesh.manager.deployments import Deployments
     from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
     from mesh.model.cluster import AppRecord
-    from mesh.model.history import HistoryInput, HistoryState
+    from mesh.model.history import HistoryInput, HistoryReport
     from mesh.settings import Settings
 
-_COMMAND: Final = (sys.executable, "-P", "-m", "mesh.history.process")
-#: Bytes of one line: the last names all states.
-_LINE_MAX: Final = 64 << 20
+
+@dataclass(slots=True)
+class AppHistory:
+    """The history of an app that is about to be deployed; a ``deployed.History``."""
+
+    of: Backfills
+    inputs: tuple[HistoryInput, ...]
+    #: Execution groups that it runs through.
+    groups: tuple[str, ...]
+    ends: Mapping[str, StartPosition]
+    #: The outcome, as soon as its states are stored.
+    done: Backfilled | None = None
+
+    async def run(self, record: AppRecord, tell: Tell) -> Mapping[str, int]:
+        """See ``deployed.History.run``."""
+        self.done = await self.of.run(record, self, tell)
+        return {stream: n for stream, n in self.done.cuts.items() if n}
+
+    async def ended(self, app: str) -> None:
+        """See ``deployed.History.ended``."""
+        await HistoryCheckpoints(self.of.runner.js, self.of.runner.pieces, app).drop()
 
 
 class Backfills:
@@ -59,7 +72,7 @@ class Backfills:
         deployments: makes the apps.
         planner: computes plans.
         pieces: the store of states.
-        settings: ``manager.history_dir``, ``manager.history_databases``, ``stores.sources_file``.
+        settings: ``manager.history_*``, ``stores.sources_file``.
         clock: measures the time of a history.
         command: starts the process; tests give one of their own.
     """
@@ -72,19 +85,17 @@ class Backfills:
         pieces: BlobStore,
         settings: Settings,
         clock: Clock,
-        command: Sequence[str] = _COMMAND,
+        command: Sequence[str] = COMMAND,
     ) -> None:
         self._client = client
         self._deployments = deployments
         self._planner = planner
-        self._pieces = pieces
         self._root = settings.manager.history_dir
+        self._catalogs = split_list(settings.manager.history_catalogs)
         self._databases = split_list(settings.manager.history_databases)
-        self._sources = sources.variables("", settings.stores.sources_file)
         self._clock = clock
-        self._command = command
-        #: Of the processes that run now.
-        self.pids: set[int] = set()
+        variables = sources.variables("", settings.stores.sources_file)
+        self.runner = HistoryRunner(client.jetstream(), pieces, variables, command)
 
     async def backfill(
         self, text: str, inputs: Sequence[HistoryInput], *, by: str = ""
@@ -93,7 +104,7 @@ class Backfills:
 
         Args:
             text: SiddhiQL.
-            inputs: the past events of input streams, one entry for each stream.
+            inputs: the past events of input streams besides those that the text names.
             by: the user.
 
         Raises:
@@ -101,52 +112,73 @@ class Backfills:
                 for an app that is there, MESH-A410 and MESH-A422 for an end that can't be kept; as
                 ``Planner.plan`` for the text.
         """
+        spec = await self._planner.plan(text)
+        history = await self.history_of(spec, inputs)
+        if history is None:
+            raise MeshError("MESH-A422", "no past events are named")
+        await self._deployments.deploy_after(spec, by, history)
+        assert history.done is not None
+        return history.done
+
+    async def history_of(
+        self, spec: AppSpec, inputs: Sequence[HistoryInput] = ()
+    ) -> AppHistory | None:
+        """The history of an app, by its text and ``inputs``; None without any.
+
+        Raises:
+            MeshError: as ``backfill``, for what can be said before the app is deployed.
+        """
+        inputs = (*inputs, *await self._planner.history_sources(spec))
+        if not inputs:
+            return None
         ends = {
             one.stream: parse_start_position(one.until) for one in inputs if one.until is not None
         }
         streams = tuple(dict.fromkeys(one.stream for one in inputs))
         if len(streams) < len(inputs):
             raise MeshError("MESH-A422", "a stream has two histories", detail="It may have one.")
-        spec = await self._planner.plan(text)
         groups = await self._planner.history(spec, streams)
         for one in inputs:
             await asyncio.to_thread(self._check, one.path)
-        began_s = self._clock.monotonic_s()
-        told = HistoryReport()
+        return AppHistory(self, inputs, groups, ends)
+
+    async def run(self, record: AppRecord, history: AppHistory, tell: Tell) -> Backfilled:
+        """Run the history of an app whose channels are there, and store the states.
+
+        Raises:
+            MeshError: as ``backfill``.
+        """
+        spec, inputs, began_s = record.spec, history.inputs, self._clock.monotonic_s()
+        streams = tuple(one.stream for one in inputs)
         cuts: dict[str, int] = {}
+        for stream in streams:
+            self._add(cuts, await self._cuts(spec, stream, history.ends.get(stream)))
+        before_ms = {stream: end.time_ms for stream, end in history.ends.items() if end.time_ms}
+        task = HistoryTask(
+            spec, record.incarnation, inputs, history.groups, self._root, before_ms, cuts, ""
+        )
 
-        async def history(record: AppRecord, tell: Tell) -> Mapping[str, int]:
-            nonlocal told
-            for stream in streams:
-                self._add(cuts, await self._cuts(record.spec, stream, ends.get(stream)))
-            before_ms = {stream: end.time_ms for stream, end in ends.items() if end.time_ms}
-            with scratch.directory("history") as directory:
-                task = HistoryTask(
-                    record.spec, record.incarnation, tuple(inputs), groups, self._root, before_ms,
-                    cuts, str(directory),
-                )  # fmt: skip
-                async with aclosing(self._run(task)) as reports:
-                    async for told in reports:
-                        await tell(backfilling.progress(", ".join(streams), told))
-                await self._store(record, told.states)
-            return {s: n for s, n in cuts.items() if n}
+        async def reported(told: HistoryReport) -> None:
+            await tell(backfilling.progress(", ".join(streams), told))
 
-        async def purged(record: AppRecord, tell: Tell) -> Mapping[str, int]:
-            try:
-                return await history(record, tell)
-            except BaseException:
-                await snapshots.purge(self._client.jetstream(), self._pieces, record.incarnation)
-                raise
-
-        await self._deployments.deploy_after(spec, by, purged)
+        try:
+            told = await self.runner.run(task, reported)
+        except BaseException:
+            js, pieces = self.runner.js, self.runner.pieces
+            await snapshots.purge(js, pieces, record.incarnation)
+            raise
         seconds = round(self._clock.monotonic_s() - began_s, 3)
         return Backfilled(
-            spec.name, streams, told.rows, told.later, told.emitted, told.failed, seconds, cuts,
-            groups,
+            spec.name, streams, told.rows, told.later, told.emitted, told.failed, seconds,
+            told.resumed, cuts, history.groups,
         )  # fmt: skip
 
     def _check(self, path: str) -> None:
         """Refuse what is no history, before there is an app."""
+        if path.startswith("iceberg:"):
+            iceberg = history_iceberg.iceberg_of(os.devnull, path)
+            history_iceberg.check_catalog(iceberg, self._catalogs)
+            return
         if history_tables.is_table(path):
             place = history_tables.table_of(self._root or os.devnull, path)
             history_tables.check_address(place, self._databases)
@@ -158,6 +190,9 @@ class Backfills:
                 detail="Its manager.history_dir is empty.",
                 hint="Set it to a directory of the manager's machine, and put the files there.",
             )
+        if history_iceberg.is_iceberg(path):
+            history_iceberg.iceberg_of(self._root, path)
+            return
         history_files.found(self._root, path)
 
     @staticmethod
@@ -185,72 +220,3 @@ class Backfills:
         if end.kind is StartPositionKind.TIME:
             asked = await start_positions.skipped_positions(self._client, streams, end)
         return backfilling.cuts(end, states, asked, self._clock.wall_ms())
-
-    async def _run(self, task: HistoryTask) -> AsyncGenerator[HistoryReport, None]:
-        """The reports of the process; MESH-C162 if it ends without a result."""
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env={**process_environment(), **self._sources},
-            start_new_session=True,
-            preexec_fn=die_with_parent(),
-            limit=_LINE_MAX,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self.pids.add(process.pid)
-        try:
-            process.stdin.write(codec.encode(task) + b"\n")
-            with suppress(ConnectionError):
-                await process.stdin.drain()
-            while line := await process.stdout.readline():
-                report = codec.decode(HistoryReport, line)
-                if report.error is not None:
-                    raise _of(report.error)
-                yield report
-                if report.is_done:
-                    return
-            raise MeshError(
-                "MESH-C162",
-                "the process that runs the history has ended",
-                detail=f"Its exit status: {await process.wait()}.",
-                hint="The manager's log has its error; it needs the packages of a worker, and "
-                "memory for the states.",
-            )
-        finally:
-            self.pids.discard(process.pid)
-            process.stdin.close()
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-
-    async def _store(self, record: AppRecord, states: Sequence[HistoryState]) -> None:
-        """Store the states as the first snapshots of the app's groups."""
-        bucket = await self._client.jetstream().key_value(names.SNAPSHOTS_BUCKET)
-        for one in states:
-            objects: dict[str, str] = {}
-            for piece, path in one.pieces.items():
-                objects[piece] = f"{record.incarnation}/{one.group}/{one.part}/0/{piece}"
-                await self._pieces.put(
-                    objects[piece], await asyncio.to_thread(Path(path).read_bytes)
-                )
-            values = {"epoch": 0, "objects": objects, "manifest": orjson.loads(one.manifest)}
-            key = f"{record.incarnation}.{one.group}.{one.part}"
-            await bucket.put(key, orjson.dumps(values))
-
-
-def _of(values: Mapping[str, object]) -> MeshError:
-    detail, hint = values.get("detail"), values.get("hint")
-    return MeshError(
-        str(values["code"]),
-        str(values["message"]),
-        detail=None if detail is None else str(detail),
-        hint=None if hint is None else str(hint),
-    )
-
-
-def process_environment() -> dict[str, str]:
-    """The variables of the process: no login, and no functions of apps."""
-    kept = {n: v for n, v in os.environ.items() if not n.startswith("MESH_")}
-    return {**kept, **OF_MANAGERS, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

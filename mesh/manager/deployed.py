@@ -1,9 +1,18 @@
-"""Answers of a manager to a deploy, and to the question what it would change."""
+"""Answers of a manager to a deploy, and to what it would change; what it runs first."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from mesh.model.cluster import AppRecord
+    from mesh.model.history import Backfilled
+
+#: Writes why an app does not run yet.
+Tell: TypeAlias = "Callable[[str], Awaitable[None]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +30,8 @@ class Deployed:
     changes: dict[str, Any] | None = None
     #: Parts of the app that run to no effect, a sentence each.
     warnings: tuple[str, ...] = ()
+    #: The history after which a new app begins; None without one.
+    past: Backfilled | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +47,20 @@ class Preview:
     changes: dict[str, Any] | None
     #: The error with which the deploy would be refused; None if it would not be.
     refused: dict[str, Any] | None
+
+
+class History(Protocol):
+    """The past of a new app."""
+
+    @property
+    def done(self) -> Backfilled | None:
+        """The outcome, as soon as it has been run."""
+        ...
+
+    async def run(self, record: AppRecord, tell: Tell) -> Mapping[str, int]:
+        """Run it for an app whose channels are there: by JetStream stream, what it includes."""
+        ...
+
+    async def ended(self, app: str) -> None:
+        """Remove what only another run of it would need."""
+        ...

@@ -10,44 +10,47 @@ import contextlib
 import dataclasses
 import secrets
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
+
+from nats.errors import Error as NatsError
 
 from mesh.errors import MeshError
 from mesh.jetstream import channels, start_positions
 from mesh.manager.deployed import Deployed, Preview
 from mesh.manager.desired_state import refusals
+from mesh.manager.edit_refusals import refuse_edit, refuse_lost_input
 from mesh.manager.waiting import until, until_removed
 from mesh.model import names
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import AppRecord, Retired
 from mesh.plan.edits import still_retired, with_start_positions
 from mesh.plan.explain_changes import changes_to_values, explain_changes
-from mesh.plan.fork import read_by_others
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection
 
     from nats.aio.client import Client
 
     from mesh.clock import Clock
     from mesh.control.snapshot import Seen
     from mesh.jetstream.watch import ClusterView
+    from mesh.manager.deployed import History, Tell
     from mesh.manager.desired_state import DesiredState
     from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
     from mesh.settings import Settings
 
-#: Writes why an app does not run yet.
-Tell: TypeAlias = "Callable[[str], Awaitable[None]]"
-#: Runs the history of an app whose channels are there: by JetStream stream, what it includes.
-History: TypeAlias = "Callable[[AppRecord, Tell], Awaitable[Mapping[str, int]]]"
 #: Time that a deploy waits for the removal of an app of the same name.
 UNDEPLOY_S: Final = 15.0
 #: Time for which the removal of a failed deploy is retried while others write the record.
 GIVE_UP_S: Final = 2.0
 #: Reason why an app does not run yet.
 MAKING: Final = "its channels are being made"
+
+
+async def _no_history(_: AppSpec) -> History | None:
+    return None
 
 
 class Deployments:
@@ -80,6 +83,8 @@ class Deployments:
         self._clock = clock
         self._note = note
         self._planner = planner
+        #: The history that the text of a new app names.
+        self.history_of: Callable[[AppSpec], Awaitable[History | None]] = _no_history
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """Plan ``text``, make its channels and write it as desired state.
@@ -140,6 +145,13 @@ class Deployments:
                 f'app "{spec.name}" is deployed already, with another text',
                 hint="'mesh deploy' (PUT) changes it while it runs; 'mesh diff' shows how.",
             )
+        history = history or await self.history_of(spec)
+        if history is not None and begin != EARLIEST:
+            raise MeshError(
+                "MESH-A422",
+                f'app "{spec.name}" begins where its history ends, not at {begin}',
+                hint="Leave --from out; 'until' is the end of a history.",
+            )
         # The revision of what was just looked at: another deploy may be written meanwhile.
         revision = self._desired.revision(spec.name)
         record = AppRecord(
@@ -156,7 +168,7 @@ class Deployments:
         async def fill(tell: Tell) -> AppRecord:
             await channels.ensure_channels(self._client, spec, self._settings.channels)
             if history is not None:
-                passed = await history(record, tell)
+                passed = await history.run(record, tell)
             else:
                 passed = await start_positions.skipped_positions(
                     self._client, spec.given_streams, begin
@@ -164,12 +176,16 @@ class Deployments:
             return replace(record, spec=with_start_positions(spec, passed))
 
         await self.make(record, revision, fill)
+        if history is not None:
+            with contextlib.suppress(MeshError, NatsError, TimeoutError):
+                await history.ended(spec.name)
         instances = sum(group.parallel for group in spec.groups)
         reads = "" if begin == EARLIEST else f", to read from {begin}"
         reads = reads if history is None else ", after its history"
         note = f"deployed app {spec.name}, {instances} instances{reads}"
         self._note(note, record.deployed_at_ms, by, app=spec.name)
-        return await self._done(spec, is_new=True)
+        past = None if history is None else history.done
+        return await self._done(spec, is_new=True, past=past)
 
     async def _known(self, app: str) -> Seen[AppRecord] | None:
         """The record of an app, as soon as no other deploy makes its channels."""
@@ -246,6 +262,7 @@ class Deployments:
         replace: bool = False,
         reset: Collection[str] = (),
         begin: StartPosition = EARLIEST,
+        adopting: Collection[str] = (),
     ) -> Deployed:
         """Deploy ``text`` in place of the app of its name, or as a new app.
 
@@ -259,6 +276,7 @@ class Deployments:
             replace: whether the old app may be removed.
             reset: the groups that lose their state, without ``replace``.
             begin: where a new app begins to read streams that hold events already.
+            adopting: those of ``reset`` that wait for a state; see ``AppRecord.adopting``.
 
         Raises:
             MeshError: as ``deploy`` for a new app; MESH-C120 for a change that loses state of a
@@ -266,7 +284,7 @@ class Deployments:
                 app runs, MESH-C122 for a group that doesn't exist; MESH-A409 when another user
                 changed the app at the same time.
         """
-        spec = await self._planner.plan(text)
+        spec, history = await self._planner.plan(text), None
         known = await self._known(spec.name)
         if known is not None and known.value.making:
             known = None
@@ -282,37 +300,28 @@ class Deployments:
                         hint="A start position is for a new app; --replace "
                         "removes the old one first.",
                     )
-                return await self._edit(spec, by, reset)
+                return await self._edit(spec, by, reset, adopting)
+            # What is wrong with a history is said before anything is removed.
+            history = await self.history_of(spec)
             await undeploy(spec.name, by=by)
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)
-        done = await self._deploy(spec, by, begin)
+        done = await self._deploy(spec, by, begin, history)
         is_new = known is None and done.is_new
         return dataclasses.replace(done, is_new=is_new, replaced=known is not None)
 
-    async def _edit(self, spec: AppSpec, by: str, reset: Collection[str]) -> Deployed:
+    async def _edit(
+        self, spec: AppSpec, by: str, reset: Collection[str], adopting: Collection[str]
+    ) -> Deployed:
         """Give a running app another plan."""
         name = spec.name
         hint = "Deploy it again in a moment."
         await until_removed(self._view, self._clock, name, UNDEPLOY_S, hint)
         known = self._desired.get(name)
         before = known.value
-        if before.held:
-            raise MeshError(
-                "MESH-A409",
-                f'app "{name}" is being restored',
-                hint="Deploy it again when it runs.",
-            )
-        if before.paused:
-            raise paused_error(name)
-        if before.fork is not None:
-            raise MeshError(
-                "MESH-A409",
-                f'app "{name}" is a fork of "{before.fork.app}" and keeps its text',
-                hint=f"Undeploy it, and fork '{before.fork.app}' with the new text.",
-            )
+        refuse_edit(before)
         number = before.edits + 1
         spec, made = await self._planner.edit(before.spec, spec, before.scaled, number, reset)
-        self._refuse_lost_input(name, made.retired)
+        refuse_lost_input((s.value.spec for s in self._view.snapshot().apps), name, made.retired)
         conflict = MeshError(
             "MESH-A409",
             f'app "{name}" was changed by another user just now',
@@ -325,6 +334,7 @@ class Deployments:
                 before,
                 spec=made.begun(ends),
                 edits=number,
+                adopting=tuple(adopting),
                 retired=still_retired(before.retired, made.retired, spec),
             )
             self._desired.check_size(record)
@@ -349,19 +359,6 @@ class Deployments:
     async def _done(self, spec: AppSpec, **more: Any) -> Deployed:
         return Deployed(spec.name, warnings=await self._planner.warnings(spec), **more)
 
-    def _refuse_lost_input(self, name: str, retired: Retired) -> None:
-        """Refuse an edit that removes a channel which a fork reads: MESH-A409."""
-        read = read_by_others((s.value.spec for s in self._view.snapshot().apps), name)
-        for channel in retired.channels:
-            if channel.id in read:
-                fork = read[channel.id]
-                raise MeshError(
-                    "MESH-A409",
-                    f'app "{name}" would lose channel {channel.subject()}, which fork "{fork}" '
-                    "reads",
-                    hint=f"'mesh undeploy {fork}' first.",
-                )
-
     async def _retire_added(self, before: AppSpec, spec: AppSpec) -> None:
         """Have the leader remove channels that a failed edit has made, if nothing uses them now."""
         there = {channel.js_stream() for channel in before.channels}
@@ -377,15 +374,6 @@ class Deployments:
         if added.channels:
             with contextlib.suppress(MeshError):
                 await self._desired.change(names.app_key(spec.name), cleared, GIVE_UP_S)
-
-
-def paused_error(app: str) -> MeshError:
-    """The refusal of a change of an app that is paused."""
-    return MeshError(
-        "MESH-A409",
-        f'app "{app}" is paused',
-        hint=f"'mesh resume {app}' continues it; change it then.",
-    )
 
 
 def retired_by(failed: AppRecord, spec: AppSpec, before: Retired | None) -> Retired | None:

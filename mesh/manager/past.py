@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from mesh.bounded_process import Process
     from mesh.manager.desired_state import DesiredState
+    from mesh.model.cluster import AppRecord
     from mesh.settings import Settings
 
 #: Time for one answer, the start of the process among it, seconds.
@@ -39,7 +40,7 @@ class PastQuestions:
 
     Args:
         desired: the records of apps.
-        settings: of NATS.
+        settings: of NATS, and of the store of states.
         process: computes the answers; tests give one of their own.
     """
 
@@ -47,7 +48,7 @@ class PastQuestions:
         self, desired: DesiredState, settings: Settings, process: Process | None = None
     ) -> None:
         self._desired = desired
-        self._nats = settings.nats
+        self._nats, self._store = settings.nats, settings.state.store
         self._questions = Questions(process or _PROCESS, ANSWER_S, "questions about the past wait")
 
     async def why(self, app: str, stream: str, sequence: int, index: int) -> Any:
@@ -58,7 +59,7 @@ class PastQuestions:
                 MESH-C153 for an event that can't be recomputed.
         """
         record = self._desired.get(app).value
-        return await self._ask(f"{_MODULE}:why", record, stream, sequence, index)
+        return await self._ask(f"{_MODULE}:why", record, self._store, stream, sequence, index)
 
     async def compare(
         self, app: str, other: str, streams: Sequence[str], key: Sequence[str]
@@ -71,6 +72,17 @@ class PastQuestions:
         """
         before, after = self._desired.get(app).value, self._desired.get(other).value
         return await self._ask(f"{_MODULE}:compare", before, after, list(streams), list(key))
+
+    async def adopt(
+        self, record: AppRecord, group: str, number: int, base: str, end: str, files: str
+    ) -> str:
+        """The manifest of a fork's state where the app's is; see ``mesh.lineage.adopting``.
+
+        Raises:
+            MeshError: MESH-C153 for too much input; what ``mesh.lineage.process.adopt`` raises.
+        """
+        found = await self._ask(f"{_MODULE}:adopt", record, group, number, base, end, files)
+        return str(found)
 
     async def _ask(self, function: str, *arguments: Any) -> Any:
         return await self._questions.ask(function, self._nats, *arguments)

@@ -29,11 +29,12 @@ from mesh.plan.fork import (
     StateFit,
     fork_app,
     promoted_text,
-    promotion_obstacles,
+    promotion_states,
     state_fit,
 )
 from mesh.plan.groups import app_name
 from mesh.plan.history import fed_groups
+from mesh.plan.history_source import history_inputs
 from mesh.plan.picture import drawing_of, to_dot, to_svg
 from mesh.plan.rename import renamed
 from mesh.plan.scale import as_scaled
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from mesh.model.app import AppSpec
+    from mesh.model.history import HistoryInput
     from mesh.settings import Settings
 
 T = TypeVar("T")
@@ -200,8 +202,13 @@ class Planner:
         """The groups that history of streams runs through; see ``mesh.plan.history``."""
         return await self._run(None, fed_groups, spec, tuple(streams))
 
-    async def promotion(self, of: AppSpec, text: str) -> tuple[str, list[str]]:
-        """The text of a fork under its app's name, and the reasons against its promotion."""
+    async def history_sources(self, spec: AppSpec) -> tuple[HistoryInput, ...]:
+        """The past events that a text names; see ``mesh.plan.history_source``."""
+        key = "history", _digest(spec.text.encode())
+        return await self._run(key, history_inputs, spec.text)
+
+    async def promotion(self, of: AppSpec, text: str) -> tuple[str, list[str], list[str]]:
+        """The text of a fork under its app's name; see ``promotion_states`` for the rest."""
         return await self._run(None, promotion_of, of, text, self._partitions)
 
     async def _run(
@@ -329,10 +336,10 @@ def fork_fit_of(
     return state_fit(was, base, fork, number)
 
 
-def promotion_of(of: AppSpec, text: str, partitions: int) -> tuple[str, list[str]]:
+def promotion_of(of: AppSpec, text: str, partitions: int) -> tuple[str, list[str], list[str]]:
     """See ``Planner.promotion``."""
     named = promoted_text(text, of.name)
-    return named, promotion_obstacles(of, plan(named, partitions=partitions).spec)
+    return named, *promotion_states(of, plan(named, partitions=partitions).spec)
 
 
 def preview_of(

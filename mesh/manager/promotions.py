@@ -2,11 +2,12 @@
 
 A promotion is an edit of the running app.  Groups that change drain at a sequence and continue
 there with the fork's text, so readers of the app's outputs miss nothing and see nothing twice.
+Groups whose state is another one in the fork get the fork's (``mesh.manager.adoptions``).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
@@ -15,9 +16,11 @@ from mesh.model.fork import Promoted
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mesh.manager.adoptions import Adoptions
     from mesh.manager.deployments import Deployments
     from mesh.manager.desired_state import DesiredState
     from mesh.manager.planning import Planner
+    from mesh.model.cluster import AppRecord
     from mesh.model.fork import ForkOrigin
 
 
@@ -30,6 +33,7 @@ class Promotions:
         planner: computes plans.
         undeploy: removes the app of a name for the user ``by``.
         note: writes a journal entry.
+        adoptions: takes over states of forks.
     """
 
     def __init__(
@@ -39,12 +43,14 @@ class Promotions:
         planner: Planner,
         undeploy: Callable[..., Awaitable[None]],
         note: Callable[[JournalEntry], None],
+        adoptions: Adoptions,
     ) -> None:
         self._desired = desired
         self._deployments = deployments
         self._planner = planner
         self._undeploy = undeploy
         self._note = note
+        self._adoptions = adoptions
 
     def app_of(self, fork: str) -> str:
         """The app that a fork comes from; MESH-A404, or MESH-C154 for an app that is no fork."""
@@ -70,20 +76,36 @@ class Promotions:
             raise _refused(fork, f'app "{origin.app}" was restored or deployed again since')
         if origin.until:
             raise _refused(fork, "it has an end (--until)")
-        text, reasons = await self._planner.promotion(app.spec, origin.text or app.spec.text)
+        changes = None
+        if not app.adopting:
+            changes = await self._edit(fork, app, origin, by)
+        if self._desired.get(origin.app).value.adopting:
+            await self._adoptions.finish(origin.app)
+        await self._undeploy(fork, by=by)
+        told = f"promoted fork {fork}: app {origin.app} has its text"
+        self._note(JournalEntry(told, by=by and f"user {by}", app=origin.app))
+        return Promoted(origin.app, fork, changes)
+
+    async def _edit(self, fork: str, app: AppRecord, origin: ForkOrigin, by: str) -> Any:
+        """Give the app the fork's text; groups whose state is to be the fork's wait for it."""
+        text, groups, reasons = await self._planner.promotion(
+            app.spec, origin.text or app.spec.text
+        )
         if reasons:
             raise MeshError(
                 "MESH-C154",
                 f'fork "{fork}" can\'t be promoted with its state',
-                detail=f"The app's states may differ from those of the fork: {'; '.join(reasons)}.",
+                detail=f"A state of the fork has no place in the app: {'; '.join(reasons)}.",
                 hint="'mesh deploy' with its text edits the app, with the app's states; "
                 "'mesh diff' shows which are kept.",
             )
-        done = await self._deployments.update(text, undeploy=self._undeploy, by=by)
-        await self._undeploy(fork, by=by)
-        told = f"promoted fork {fork}: app {origin.app} has its text"
-        self._note(JournalEntry(told, by=by and f"user {by}", app=origin.app))
-        return Promoted(origin.app, fork, done.changes)
+        if groups:
+            after = await self._planner.plan(text)
+            await self._adoptions.prepare(app, self._desired.get(fork).value, after, groups)
+        done = await self._deployments.update(
+            text, undeploy=self._undeploy, by=by, reset=groups, adopting=groups
+        )
+        return done.changes
 
     def _origin(self, fork: str) -> ForkOrigin:
         origin = self._desired.get(fork).value.fork

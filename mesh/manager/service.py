@@ -20,10 +20,12 @@ from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import connector_options
 from mesh.jetstream.feed_store import FeedStore
 from mesh.manager import door_checks
+from mesh.manager.adoptions import Adoptions
 from mesh.manager.backfills import Backfills
 from mesh.manager.backups import Backups
-from mesh.manager.deployments import UNDEPLOY_S, Deployments, paused_error
+from mesh.manager.deployments import UNDEPLOY_S, Deployments
 from mesh.manager.desired_state import DesiredState, refusals
+from mesh.manager.edit_refusals import paused_error
 from mesh.manager.events import Events
 from mesh.manager.feeds import Feeds
 from mesh.manager.forks import Forks
@@ -95,9 +97,8 @@ class ManagerService:
         self._story_turn = asyncio.Lock()
         self._survey: tuple[int, ClusterState] | None = None
         self._planner = planner = Planner(settings)
-        self._deployments = Deployments(
-            client, view, self._desired, settings, clock, self._note, planner
-        )
+        known = client, view, self._desired
+        self._deployments = Deployments(*known, settings, clock, self._note, planner)
         self.streams = Streams(client, self._desired.spec)
         self.tracer = Tracer()
         #: By app and group: the instances that the load needs; the autoscaler's, while it leads.
@@ -108,19 +109,18 @@ class ManagerService:
         pieces = open_blob_store(self._js, settings.state.store, connector_options(settings.nats))
         store = FeedStore(self._js, pieces, settings.channels.replicas)
         self.feeds = Feeds(store, self.events, self._desired.spec, self._take, clock.wall_ms)
-        self.backups = Backups(
-            client, view, self._desired, pieces, settings, clock, self._take, planner
-        )
+        self.backups = Backups(*known, pieces, settings, clock, self._take, planner)
         self.verification = Verification(client, view, self._desired, pieces, settings, clock)
-        self.promotions = Promotions(
-            self._desired, self._deployments, planner, self.undeploy, self._take
-        )
         self.past = PastQuestions(self._desired, settings)
+        adoptions = Adoptions(*known, self.past, pieces, settings, clock)
+        calls = self._deployments, planner, self.undeploy, self._take
+        self.promotions = Promotions(self._desired, *calls, adoptions)
         self.forks = Forks(
             client, self._desired, self._deployments, pieces, settings, clock, self._take, planner
         )
         self.what_ifs = WhatIfs(planner, view)
         self.backfills = Backfills(client, self._deployments, planner, pieces, settings, clock)
+        self._deployments.history_of = self.backfills.history_of
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """See ``Deployments.deploy``."""

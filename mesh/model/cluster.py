@@ -174,6 +174,8 @@ class AppRecord:
     statistics: StatisticsLevel = StatisticsLevel.BASIC
     #: Of a fork: where it comes from.
     fork: ForkOrigin | None = None
+    #: Groups of a promoted text that stay stopped until the fork's state of theirs is stored.
+    adopting: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,39 @@ class HistoryInput:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryState:
+    """The state of one part of a group after the history; files in ``HistoryTask.directory``."""
+
+    group: str
+    part: str
+    #: JSON, as an instance stores it.
+    manifest: str
+    #: Piece to file.
+    pieces: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryCheckpoint:
+    """A history that was run up to a place: what another process needs to continue from there."""
+
+    #: Digest of the app, its inputs and their contents; another one is of another history.
+    mark: str
+    rows: int
+    later: int
+    emitted: int
+    failed: int
+    #: Of each input: the rows that were read, and the highest time of those that were run.
+    consumed: tuple[int, ...]
+    known_ms: tuple[int, ...]
+    #: By group and stream: the time up to which the group knows the stream.
+    known: Mapping[str, Mapping[str, int]]
+    #: By group, part and stream: the number of its events so far.
+    seen: Mapping[str, Mapping[str, Mapping[str, int]]]
+    #: Of all groups, also of those without state.
+    states: tuple[HistoryState, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryTask:
     """The order to run past events through the groups of an app."""
 
@@ -40,18 +73,10 @@ class HistoryTask:
     cuts: Mapping[str, int]
     #: Where states are written.
     directory: str
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryState:
-    """The state of one part of a group after the history; files in ``HistoryTask.directory``."""
-
-    group: str
-    part: str
-    #: JSON, as an instance stores it.
-    manifest: str
-    #: Piece to file.
-    pieces: Mapping[str, str]
+    #: Where an earlier process came to; the files of its states are in ``directory``.
+    checkpoint: HistoryCheckpoint | None = None
+    #: Interval of checkpoints, seconds.
+    checkpoint_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +94,10 @@ class HistoryReport:
     failed: int = 0
     is_done: bool = False
     states: tuple[HistoryState, ...] = ()
+    #: Rows that an interrupted run of the same history had run already.
+    resumed: int = 0
+    #: Where the process has come to; None in most reports.
+    checkpoint: HistoryCheckpoint | None = None
     #: As ``MeshError.to_values``; None without an error.
     error: Mapping[str, Any] | None = None
 
@@ -84,6 +113,8 @@ class Backfilled:
     emitted: int
     failed: int
     seconds: float
+    #: Rows of these that an interrupted run of the same history had run already.
+    resumed: int = 0
     #: By JetStream stream: the last sequence that the history includes; live groups read on after
     #: it.
     cuts: Mapping[str, int] = field(default_factory=dict)

@@ -26,6 +26,10 @@ STATE_BUCKET: Final = f"{ROOT}_state"
 SNAPSHOTS_BUCKET: Final = f"{ROOT}_snapshots"
 #: First part of the keys there that tasks on executors write.
 TASK_RECORDS: Final = "tasks"
+#: First part of the keys there of the states of forks that apps take over.
+ADOPTED_RECORDS: Final = "adopted"
+#: First part of the keys there, and of the names of pieces, of checkpoints of histories.
+HISTORY_RECORDS: Final = "history"
 
 #: Key-value bucket with a description of each backup; their contents are beside the snapshots.
 BACKUPS_BUCKET: Final = f"{ROOT}_backups"

@@ -512,6 +512,11 @@ class Executor:
         parts |= {"inputs": self._inputs.snapshot(), "tables": self._tables.snapshot()}
         return namespaced({"own": State({}, scalars), **parts})
 
+    def count_from(self, outputs: int) -> None:
+        """Number the next rows as those of an executor that has emitted so many."""
+        self._gap.rows += outputs - self.outputs_count
+        self.outputs_count = outputs
+
     def restore(self, state: State) -> None:
         """Continue from ``state``, a snapshot of an executor of the same app.
 

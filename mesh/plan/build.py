@@ -37,6 +37,7 @@ from mesh.plan.deployable import check_deployable
 from mesh.plan.doors import address_of, door_of
 from mesh.plan.groups import Element, Group, app_name, split_app
 from mesh.plan.guarantees import check_guarantee
+from mesh.plan.history_source import check_history
 from mesh.plan.scale import with_instances
 from mesh.plan.supported import check_supported
 
@@ -105,6 +106,7 @@ def _draft(app: str | App, partitions: int) -> tuple[AppPlan, tuple[Group, ...]]
     specs += [_door_spec(d, tree, wiring) for d in wiring.connections.doors]
     _refuse_same_addresses(wiring.connections.doors, name)
     check_guarantee(tree, wiring.connections.doors)
+    check_history(tree)
     creates = _creates_channels(tree)
     bounds = {g.name: g.bounds for g in groups if g.bounds is not None}
     spec = AppSpec(name, text, wiring.channels, tuple(specs), creates, bounds)

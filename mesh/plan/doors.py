@@ -183,16 +183,16 @@ def check_door(door: Door, stream: StreamSchema) -> None:
     map_spec = _spec(mapper, door.map.type, door.position)
     if door.strategy:
         strategy = _spec(Role.DISTRIBUTION, door.strategy, door.position)
-        _check(strategy, door.strategy_options, attributes, door.position)
+        check_options(strategy, door.strategy_options, attributes, door.position)
         for number, destination in enumerate(door.destinations, 1):
             # Options of the reference are known to the node only.
-            _check(
+            check_options(
                 spec, {**door.options, **destination}, attributes, door.position,
                 is_whole=not door.ref, where=f" of destination {number}",
             )  # fmt: skip
     else:
-        _check(spec, door.options, attributes, door.position, is_whole=not door.ref)
-    _check(map_spec, door.map.options, attributes, door.position)
+        check_options(spec, door.options, attributes, door.position, is_whole=not door.ref)
+    check_options(map_spec, door.map.options, attributes, door.position)
     try:
         make_mapper(door, stream)
     except ValueError as error:
@@ -237,7 +237,7 @@ def _spec(role: Role, name: str, position: Position) -> Spec:
     return spec
 
 
-def _check(
+def check_options(
     spec: Spec,
     given: Mapping[str, str],
     attributes: Sequence[str],
@@ -246,7 +246,19 @@ def _check(
     is_whole: bool = True,
     where: str = "",
 ) -> None:
-    """Check options; ``is_whole``: a required one can't be given elsewhere."""
+    """Check the options of a connector.
+
+    Args:
+        spec: the connector.
+        given: the options as written.
+        attributes: of the stream.
+        position: of the annotation.
+        is_whole: whether a required option can't be given elsewhere.
+        where: after the connector's name in messages.
+
+    Raises:
+        MeshError: as ``check_door``, for options.
+    """
     of = f'{spec.role} "{spec.name}"{where}'
     for name, value in given.items():
         option = spec.option(name)

@@ -16,7 +16,8 @@ from mesh.language.parser import parse
 from mesh.language.printer import print_app
 from mesh.language.syntax import Annotation, StreamDefinition, find
 from mesh.model.app import GroupKind
-from mesh.plan.build import plan
+from mesh.plan.annotations import playback_times
+from mesh.plan.build import bind_group, plan
 from mesh.plan.changes import GroupFate, changes_between
 from mesh.plan.channels import PARTITIONS
 from mesh.plan.edits import edit_app
@@ -128,24 +129,53 @@ def promoted_text(text: str, app: str) -> str:
     return print_app(replace(tree, annotations=(name, *kept)))
 
 
-def promotion_obstacles(old: AppSpec, new: AppSpec) -> list[str]:
-    """Groups whose state in the fork may differ from the app's, each with the reason; fragments.
+def promotion_states(old: AppSpec, new: AppSpec) -> tuple[list[str], list[str]]:
+    """The groups whose state has to be the fork's, and the reasons why that of some can't be.
 
     A promotion is an edit of the app, which keeps the app's states.  A state of the fork is equal
-    to it, at the same sequence, if its group and all groups before it are the same in both.
+    to it, at the same sequence, if its group and all groups before it are the same in both.  That
+    of a changed group is the fork's, run on to where the app's group has drained.  That is a place
+    in streams which the app and the fork share, or whose events are the same in both: a group
+    that reads what a changed one emits has no such place.
 
     Args:
         old: the app.
         new: the fork's text under the app's name.
+
+    Returns:
+        Names, and fragments.
     """
     found = changes_between(old, new)
     changed = {g.group for g in found.groups if g.fate in (GroupFate.RESTARTED, GroupFate.STARTED)}
     after = set(_downstream(new, changed))
-    return [
-        f"group {g.name} {'is another one' if g.name in changed else 'reads what changes'}"
-        for g in new.groups
-        if g.stateful and (g.name in changed or g.name in after)
-    ]
+    taken, reasons = [], []
+    for group in new.groups:
+        if not group.stateful or not (group.name in changed or group.name in after):
+            continue
+        why = "it reads what a changed group emits" if group.name in after else ""
+        why = why or _unadoptable(old.group(group.name), group)
+        if why:
+            reasons.append(f"group {group.name}: {why}")
+        else:
+            taken.append(group.name)
+    return taken, reasons
+
+
+def _unadoptable(old: GroupSpec | None, new: GroupSpec) -> str:
+    """The reason against a state of the fork for a changed group; empty for none."""
+    if old is None or not old.stateful:
+        return "the app has no group of this name with a state, and so no place where it begins"
+    if {i.channel.id for i in old.inputs} != {i.channel.id for i in new.inputs}:
+        return "it reads other streams than in the app"
+    if old.parallel != new.parallel:
+        return "it has another number of instances"
+    bound = bind_group(new)
+    if bound.scripts:
+        return "it has functions of its own (define function)"
+    playback = find(bound.annotations, "app:playback")
+    if playback is not None and playback_times(playback) is not None:
+        return "its clock advances by idle time (@App:playback)"
+    return ""
 
 
 def read_by_others(specs: Iterable[AppSpec], app: str) -> dict[tuple[str, str], str]:

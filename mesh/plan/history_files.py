@@ -30,8 +30,8 @@ def found(root: str, path: str) -> Sequence[Path]:
     if "://" in path:
         raise unusable(
             f"{path} is no path",
-            "History is read from files of the manager's machine and from databases; Iceberg "
-            "catalogs and object stores are not.",
+            "History is read from files of the manager's machine, from databases, and from "
+            "Iceberg tables; from object stores by a catalog alone.",
         )
     top = Path(os.path.realpath(root))
     place = Path(os.path.realpath(top / path))
@@ -44,7 +44,8 @@ def found(root: str, path: str) -> Sequence[Path]:
     if any((place / "metadata").glob("*.metadata.json")):
         raise unusable(
             f"{path} is an Iceberg table",
-            "Which of its files are current is in its metadata, and Iceberg is not read yet.",
+            "Name its current metadata, as in orders/metadata/00002-1f.metadata.json, or its "
+            "catalog, as in iceberg:warehouse#shop.orders.",
         )
     inside = (
         one
@@ -73,5 +74,6 @@ def unusable(what: str, detail: str) -> MeshError:
         what,
         detail=detail or None,
         hint="History is Parquet (.parquet) or CSV (.csv, .csv.gz), a file or a directory, or a "
-        "table, as in 'postgresql://host/name#table'; write other data to Parquet first.",
+        "table, as in 'postgresql://host/name#table' or 'iceberg:catalog#space.table'; write other "
+        "data to Parquet first.",
     )

@@ -60,6 +60,46 @@ def test_an_app_is_deployed_after_its_history(
         assert "mesh-Later-Readings is read on after 0" in said
 
 
+#: The past is in the text.
+NAMED = "@source(type='history', path='old', time='at')\n"
+
+
+def test_a_text_names_its_past_which_a_new_app_reads_and_an_edit_does_not(
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    text = CHAIN.format(name="Late", source=NAMED)
+    (tmp_path / "late.siddhi").write_text(text)
+    (tmp_path / "next.siddhi").write_text(
+        text.replace("watt >= 0.0", "watt >= 1.0").replace("'old'", "'gone'")
+    )
+    (tmp_path / "lost.siddhi").write_text(text.replace("'Late'", "'Lost'").replace("old", "gone"))
+    parquet(tmp_path / "history" / "old", events(20))
+    with manager_api(nats_server, tmp_path) as url:
+
+        def deployed(*arguments: str, fails: bool = False) -> str:
+            known = {"MESH_SERVER": url, "MESH_USER": "ada", "MESH_PASSWORD": "pw"}
+            given = ["deploy", *arguments, "--timeout", "0"]
+            result = CliRunner().invoke(app, given, env={**known, "COLUMNS": "200"})
+            assert (result.exit_code != 0) == fails, result.output
+            return result.stdout if not fails else result.output + result.stderr
+
+        assert "MESH-C161" in deployed("lost.siddhi", fails=True)
+        assert "two histories" in deployed(
+            "late.siddhi", "--backfill", "Readings=old", "--time", "at", fails=True
+        )
+        assert "not at sequence 3" in deployed("late.siddhi", "--from", "3", fails=True)
+        assert 'app "Late" has seen 20 rows of Readings' in deployed("late.siddhi")
+        assert "the same text" in deployed("late.siddhi")
+        assert "group clean is restarted" in deployed("next.siddhi")
+        # What is wrong with a history is said before the app is removed.
+        (tmp_path / "next.siddhi").write_text(text.replace("'old'", "'gone'"))
+        assert "MESH-C161" in deployed("next.siddhi", "--replace", fails=True)
+        done = orjson.loads(deployed("late.siddhi", "--replace", "--output", "json"))
+        assert (done["replaced"], done["past"]["rows"]) == (True, 20)
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

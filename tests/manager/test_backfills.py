@@ -148,7 +148,7 @@ def test_an_app_whose_history_is_killed_is_removed(nats_server: NatsServer, tmp_
                 CHAIN.format(name="Late", source=""),
                 [HistoryInput("Readings", "old", "at")],
             )  # fmt: skip
-        assert not broken.pids
+        assert not broken.runner.pids
         found = have.view.snapshot().app("Late")
         assert found is None or found.value.deleting
 

@@ -12,7 +12,7 @@ from mesh.functions.script_switch import SWITCH
 from mesh.functions.scripts import compile_scripts
 from mesh.language.parser import parse
 from mesh.manager import past, what_ifs
-from mesh.manager.backfills import process_environment
+from mesh.manager.history_runs import process_environment
 from mesh.manager.queries import Queries
 from mesh.plan.bind import bind
 from mesh.settings import FunctionSettings, Settings

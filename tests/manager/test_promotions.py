@@ -50,16 +50,18 @@ def test_a_fork_without_another_state_becomes_the_app(
     play(nats_server, tmp_path, scene)
 
 
-def test_a_fork_with_states_of_its_own_is_refused(nats_server: NatsServer, tmp_path: Path) -> None:
+def test_a_fork_with_a_changed_group_before_one_with_state_is_refused(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
         service = have.service
         await service.deploy(TEXT)
-        other = TEXT.replace("select n, seen, sum(n)", "select n, seen, sum(n + 1)")
+        other = TEXT.replace("length(100)", "length(50)")
         await service.forks.fork("Pair", "Next", text=other)
         with pytest.raises(MeshError) as error:
             await service.promotions.promote("Next")
         assert error.value.code == "MESH-C154"
-        assert "group two is another one" in (error.value.detail or "")
+        assert "group two: it reads what a changed group emits" in (error.value.detail or "")
         await service.forks.fork("Pair", "Ends", until="5")
         with pytest.raises(MeshError, match="it has an end"):
             await service.promotions.promote("Ends")

@@ -11,6 +11,7 @@ import pytest
 from mesh.errors import MeshError
 from mesh.jetstream import log_reader
 from mesh.lineage import reading
+from mesh.lineage.bases import Bases
 from mesh.lineage.why import Lineage
 from mesh.model import codec
 from mesh.model.lineage import Budget
@@ -90,6 +91,49 @@ def test_an_event_is_traced_through_filters_windows_and_patterns(
         cut = await Lineage(have.client, one.record, Budget()).why("Shown", first)
         notes = [evens.note for sums in cut.inputs[0].inputs for evens in sums.inputs]
         assert any("is gone" in note for note in notes), cut
+        await one.stop()
+
+    play(nats_server, tmp_path, scene)
+
+
+SUMS = """@App:name('Pair')
+define stream Numbers (n long);
+@dist(execGroup='sums') from Numbers select sum(n) as total insert into Sums;
+"""
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_an_event_whose_first_inputs_are_gone_is_traced_from_a_backup(
+    hand: Hand,
+    nats_server: NatsServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_long: bool,
+) -> None:
+    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+        await have.service.deploy(SUMS)
+        one = await played(have, "Pair", hand, runner)
+        js = have.client.jetstream()
+        hand.publish("Pair", 2, 4, 6, 8)
+        await one.until("Sums", 4)
+        await one.share()
+        backup = await have.service.backups.make("Pair")
+        hand.publish("Pair", 10, 12, 14)
+        await one.until("Sums", 7)
+        last = await js.get_last_msg("mesh-Pair-Sums", "mesh.Pair.Sums")
+        if is_long:
+            monkeypatch.setattr(reading, "REPLAYED_MAX", 4)
+            with pytest.raises(MeshError, match="too much to recompute"):
+                await Lineage(have.client, one.record).why("Sums", last.seq or 0)
+        else:
+            await js.purge_stream("mesh-Pair-Numbers", seq=4)
+            blind = await Lineage(have.client, one.record).why("Sums", last.seq or 0)
+            assert "Retention has taken" in blind.note
+            assert not blind.inputs
+        bases = Bases(have.client, have.pieces, one.record)
+        found = await Lineage(have.client, one.record, bases=bases).why("Sums", last.seq or 0)
+        assert f"before backup {backup.revision}" in found.note
+        assert [cause.event["n"] for cause in found.inputs] == [10, 12, 14]
         await one.stop()
 
     play(nats_server, tmp_path, scene)

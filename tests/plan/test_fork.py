@@ -12,7 +12,7 @@ from mesh.plan.fork import (
     StateFit,
     fork_app,
     promoted_text,
-    promotion_obstacles,
+    promotion_states,
     read_by_others,
     state_fit,
 )
@@ -100,9 +100,9 @@ def test_a_state_fits_if_no_changed_group_is_before_it() -> None:
 
 def test_a_promotion_needs_the_same_states() -> None:
     of = plan(KEYED).spec
-    assert promotion_obstacles(of, plan(KEYED.replace("t > 5", "t > 7")).spec) == []
+    assert promotion_states(of, plan(KEYED.replace("t > 5", "t > 7")).spec) == ([], [])
     other = plan(KEYED.replace("S#window", "S[v > 0]#window")).spec
-    assert promotion_obstacles(of, other) == ["group sums is another one"]
+    assert promotion_states(of, other) == (["sums"], [])
     assert promoted_text(KEYED, "A") == KEYED
     assert plan(promoted_text(KEYED, "C")).spec.name == "C"
 

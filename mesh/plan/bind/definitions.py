@@ -49,6 +49,7 @@ from mesh.plan.bound import (
 )
 from mesh.plan.diagnostics import DependsOnError
 from mesh.plan.expressions import Vocabulary
+from mesh.plan.history_source import of_running
 from mesh.plan.scopes import InputScope
 from mesh.plan.sources import Source, Sources, by_name
 
@@ -233,7 +234,7 @@ def _complete(
         case StreamDefinition():
             refuse_second(definition.annotations, ("OnError", "Async"), problems)
             _each(definition.annotations, problems, lambda a: check_stream(a, definition))
-            defined.stream_annotations += [(definition.name, a) for a in definition.annotations]
+            defined.stream_annotations += of_running(definition)
         case TableDefinition():
             schema = _known(names.tables[definition.name])
             check_table(definition, schema, problems)

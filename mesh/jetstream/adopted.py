@@ -1,0 +1,145 @@
+"""States that groups of an app take over from its fork, beside the snapshots of the app.
+
+A state of the fork is copied when the promotion begins: the fork runs on, and replaces its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from nats.js.errors import KeyNotFoundError
+
+from mesh.jetstream.blob_store import BlobMissingError
+from mesh.model import names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from nats.js import JetStreamContext
+
+    from mesh.jetstream.blob_store import BlobStore
+
+#: Reads of a snapshot that is replaced meanwhile.
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """A snapshot of a part, whose pieces are local files."""
+
+    #: Of the key.
+    revision: int
+    epoch: int
+    #: JSON, as an instance stores it.
+    manifest: str
+    #: Piece to its object.
+    objects: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class AdoptedStates:
+    """The states of one group of an app and of its fork.
+
+    Args:
+        js: the connection.
+        pieces: the store.
+        incarnation: of the app.
+        group: the group's name.
+    """
+
+    js: JetStreamContext
+    pieces: BlobStore
+    incarnation: str
+    group: str
+
+    async def copy(self, fork: str, part: str, into: Path) -> None:
+        """Keep the state of a part in the incarnation ``fork``; nothing where it has none."""
+        found = await self._read(f"{fork}.{self.group}.{part}", into)
+        if found is not None:
+            await self.keep(part, found.manifest, into)
+
+    async def keep(self, part: str, manifest: str, files: Path) -> None:
+        """Keep a state of the fork, whose pieces are in ``files``."""
+        stored = {n: f"{self._start(part)}base/{n}" for n in _pieces(manifest)}
+        await self._put(stored, files)
+        await self._write(f"{names.ADOPTED_RECORDS}.{self._key(part)}", 0, stored, manifest)
+
+    async def base(self, part: str, into: Path) -> StoredState | None:
+        """The kept state of the fork, with its pieces in ``into``; None without any."""
+        return await self._read(f"{names.ADOPTED_RECORDS}.{self._key(part)}", into)
+
+    async def own(self, part: str) -> StoredState | None:
+        """The stored snapshot of the app's part, without its pieces."""
+        return await self._read(self._key(part), None)
+
+    async def replace(self, was: StoredState, part: str, manifest: str, files: Path) -> None:
+        """Store a state in the place of the app's own, of which no instance runs.
+
+        Args:
+            was: the app's own.
+            part: of the group.
+            manifest: of the new one.
+            files: the directory with its pieces.
+        """
+        stored = {p: f"{self._start(part)}{was.revision}/{p}" for p in _pieces(manifest)}
+        await self._put(stored, files)
+        await self._write(self._key(part), was.epoch, stored, manifest)
+        for name in set(was.objects.values()) - set(stored.values()):
+            await self.pieces.delete(name)
+
+    async def drop(self, part: str) -> None:
+        """Remove the kept state of the fork."""
+        bucket = await self.js.key_value(names.SNAPSHOTS_BUCKET)
+        await bucket.purge(f"{names.ADOPTED_RECORDS}.{self._key(part)}")
+        await self.pieces.drop(f"{self._start(part)}base/")
+
+    async def _read(self, key: str, into: Path | None) -> StoredState | None:
+        bucket = await self.js.key_value(names.SNAPSHOTS_BUCKET)
+        for _ in range(_TRIES):
+            try:
+                entry = await bucket.get(key)
+            except KeyNotFoundError:
+                return None
+            values: dict[str, Any] = orjson.loads(entry.value or b"{}")
+            manifest = orjson.dumps(values["manifest"]).decode()
+            try:
+                if into is not None:
+                    wanted = {o: _file(into, n) for n, o in values["objects"].items()}
+                    await self.pieces.fetch(wanted)
+            except BlobMissingError:
+                # A newer snapshot has replaced this one.
+                continue
+            return StoredState(entry.revision or 0, values["epoch"], manifest, values["objects"])
+        raise TimeoutError(f"snapshot {key} is replaced faster than it can be copied")
+
+    async def _put(self, stored: Mapping[str, str], files: Path) -> None:
+        for piece, name in stored.items():
+            data = await asyncio.to_thread(_file(files, piece).read_bytes)
+            await self.pieces.put(name, data)
+
+    async def _write(self, key: str, epoch: int, objects: Mapping[str, str], manifest: str) -> None:
+        bucket = await self.js.key_value(names.SNAPSHOTS_BUCKET)
+        values = {"epoch": epoch, "objects": objects, "manifest": orjson.loads(manifest)}
+        await bucket.put(key, orjson.dumps(values))
+
+    def _key(self, part: str) -> str:
+        return f"{self.incarnation}.{self.group}.{part}"
+
+    def _start(self, part: str) -> str:
+        return f"{self.incarnation}/{self.group}/{part}/adopted/"
+
+
+def _pieces(manifest: str) -> list[str]:
+    found: list[str] = orjson.loads(manifest)["pieces"]
+    return found
+
+
+def _file(directory: Path, piece: str) -> Path:
+    # Only here: it brings the operators along.
+    from mesh.spark.local_state import LocalState
+
+    return LocalState(directory).piece_path(piece)
