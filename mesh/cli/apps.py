@@ -19,10 +19,10 @@ from mesh.cli.backfill import (
     inputs_of_deploy,
 )
 from mesh.cli.client import Client
+from mesh.cli.deploy_outcome import describe_deploy
 from mesh.cli.options import AppArgument, FilesArgument, OutputOption, takes_cluster
 from mesh.cli.output import (
     Output,
-    counted,
     read_source,
     refusal,
     show_error,
@@ -189,53 +189,6 @@ def _has_history(text: str) -> bool:
         return bool(history_inputs(text))
     except (MeshError, KeyError):
         return False
-
-
-def describe_deploy(done: dict[str, Any]) -> str:
-    """The outcome of ``deploy_and_wait``, a sentence, and its warnings."""
-    warnings = [f"\n  warning: {one}" for one in done.get("warnings") or ()]
-    return "".join([_outcome(done), *warnings])
-
-
-def _outcome(done: dict[str, Any]) -> str:
-    name, status, seconds = done["app"], done["status"], done["seconds"]
-    again = "" if done.get("is_new", True) else " (the same text was deployed already)"
-    if done.get("replaced"):
-        again = " (it replaced another app)"
-    if done.get("edited"):
-        again = f"\n{_describe_edit(done['changes'])}"
-    if done.get("past"):
-        again += f"\n{describe(done['past'])}"
-    if done["running"]:
-        count = counted(len(status["instances"]), "instance")
-        failing = [
-            f"\n  {door['name']} fails: {door['error']}"
-            for instance in status["instances"]
-            for door in instance.get("doors") or ()
-            if door.get("error")
-        ]
-        ran = f'app "{name}" runs after {seconds:.1f} s: {count}{again}'
-        return ran + "".join(failing)
-    if status is None:
-        return f'app "{name}" is deployed{again}'
-    reason = status.get("reason") or "see 'mesh status'"
-    if status.get("cure"):
-        reason += f"\n  hint: {status['cure']}"
-    return f'app "{name}" is deployed, but {status["state"]} after {seconds:.1f} s: {reason}{again}'
-
-
-def _describe_edit(found: dict[str, Any]) -> str:
-    """One line per group that restarts, starts or stops, with its reasons."""
-    lines = []
-    for group in found["groups"]:
-        if group["change"] != "same":
-            reasons = f": {'; '.join(group['reasons'])}" if group["reasons"] else ""
-            lines.append(f"  group {group['name']} is {group['change']}{reasons}")
-            lines += [
-                f"    {state['kind']} {state['name']} is {state['change']}"
-                for state in group["states"]
-            ]
-    return "\n".join(lines)
 
 
 @takes_cluster

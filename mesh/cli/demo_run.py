@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.cli import wire
-from mesh.cli.apps import describe_deploy
 from mesh.cli.client import Client
 from mesh.cli.demo_view import Tally
+from mesh.cli.deploy_outcome import describe_deploy
 from mesh.cli.dev import wait_until_up
 from mesh.errors import MeshError
 from mesh.model import names

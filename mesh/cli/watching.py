@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from mesh.cli.apps import deploy_and_wait, describe_deploy
+from mesh.cli.apps import deploy_and_wait
 from mesh.cli.client import Client
+from mesh.cli.deploy_outcome import describe_deploy
 from mesh.cli.output import show_error
 from mesh.errors import MeshError, all_errors
 from mesh.language.substitution import substitute, variables_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.cli.apps import describe_deploy
+from mesh.cli.deploy_outcome import describe_deploy
 from mesh.plan.build import plan
 from mesh.plan.unread import unread_sources
 
