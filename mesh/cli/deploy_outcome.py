@@ -1,4 +1,4 @@
-"""What ``mesh deploy`` says when it ends: the outcome, changes of an edit, and warnings."""
+"""Texts of the outcome of ``mesh deploy``: whether the app runs, changes of an edit, warnings."""
 
 from __future__ import annotations
 
