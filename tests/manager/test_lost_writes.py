@@ -115,7 +115,6 @@ def test_a_manager_leads_again_after_nats_lost_writes(
             restart(nats_server, copy)
             await until(manager, lambda: service.record("Two") is not None)
             before = revision(manager)
-            assert before < early + 10
             await until(manager, lambda: revision(manager) > before and manager.leads)
             assert await _answers(manager, lambda: service.scale("Two", "one", 1))
             async with asyncio.timeout(20):
