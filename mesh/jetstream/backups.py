@@ -108,7 +108,11 @@ async def list_backups(client: Client, app: str) -> list[BackupRecord]:
     if not names.is_app_name(app):
         # It would be a part of a filter: a wildcard would list the backups of every app.
         return []
-    bucket = await client.jetstream().key_value(names.BACKUPS_BUCKET)
+    try:
+        bucket = await client.jetstream().key_value(names.BACKUPS_BUCKET)
+    except BucketNotFoundError:
+        # The first backup makes it.
+        return []
     subject = kv.subject(names.BACKUPS_BUCKET, names.backup_key(app, ">"))
     info = await client.jetstream().stream_info(
         f"KV_{names.BACKUPS_BUCKET}", subjects_filter=subject

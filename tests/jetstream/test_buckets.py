@@ -9,7 +9,7 @@ import pytest
 from nats.js.errors import BadRequestError
 
 from mesh.errors import MeshError
-from mesh.jetstream import channels
+from mesh.jetstream import backups, channels
 from mesh.jetstream.connection import close, connect
 from mesh.model import names
 from mesh.settings import ChannelSettings, NatsSettings
@@ -93,3 +93,15 @@ def test_what_does_not_pass_is_raised_at_once(nats_server: NatsServer) -> None:
             await channels.ensure_buckets(js, ChannelSettings(replicas=3))
 
     run(nats_server, play)
+
+
+@pytest.mark.nats
+def test_an_app_of_a_cluster_without_backups_has_none(nats_server: NatsServer) -> None:
+    async def run() -> None:
+        client = await connect(NatsSettings(url=nats_server.url), "reader")
+        try:
+            assert await backups.list_backups(client, "Shop") == []
+        finally:
+            await close(client)
+
+    asyncio.run(run())
