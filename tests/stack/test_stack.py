@@ -134,20 +134,17 @@ class Stack:
 
     def logs_have(self, wanted: set[str]) -> bool:
         """Whether ``make logs`` shows lines of all these services."""
-        run = subprocess.Popen(
+        with subprocess.Popen(
             ["timeout", str(OUT_S), "make", "logs"], cwd=self.folder, env=self.environment,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
-        )  # fmt: skip
-        try:
+        ) as run:  # fmt: skip
             assert run.stdout is not None
             for line in run.stdout:
                 wanted = {name for name in wanted if name not in line.partition("|")[0]}
                 if not wanted:
-                    return True
-            return False
-        finally:
+                    break
             os.killpg(run.pid, signal.SIGKILL)
-            run.wait()
+        return not wanted
 
     def compose(self, *arguments: str) -> str:
         v2 = docker("compose", "version").returncode == 0
