@@ -8,6 +8,7 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.support.databases import DatabaseServer
     from tests.support.kafka import Kafka
@@ -56,3 +57,13 @@ def mariadb() -> Iterator[DatabaseServer]:
 
     with databases.mariadb() as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def ftp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The URL of an FTP server, and its directory."""
+    from tests.support.ftp import server
+
+    directory = tmp_path_factory.mktemp("ftp")
+    with server(directory) as url:
+        yield url, directory

@@ -15,7 +15,6 @@ import sqlalchemy as sa
 
 from mesh.connect.contract import Access, Context, Record, UnavailableError
 from mesh.errors import MeshError
-from mesh.model import names
 from mesh.model.stored import Backend
 from mesh.receiver.types.cdc_source import CdcSource, Polling, loaded, stored
 from mesh.receiver.types.pg_changes import lsn_of
@@ -24,7 +23,7 @@ from mesh.store.engine import engine_of
 from mesh.testing.connectors import Scenario, Stage, conform
 from tests.support import databases
 from tests.support.databases import PASSWORD, USER
-from tests.support.doors import staged
+from tests.support.doors import first_position, staged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -188,13 +187,7 @@ def test_rows_of_a_table_are_polled_exactly_once(nats_server: NatsServer, tmp_pa
     async def insert(stage: Stage) -> None:
         # After its first position: earlier rows are not its own.
         name = stage.spec.name
-        js_stream = names.js_stream(name, "S")
-        subject = f"{names.marker_subject(js_stream)}.receiver-S-source"
-
-        async def has_begun() -> bool:
-            return any(b'"last":1' in m for m in await stage.messages(js_stream, subject))
-
-        await stage.until("its first position", has_begun)
+        await first_position(stage, b'"last":1')
         values = ", ".join(f"({n}, 'k{n}')" for n in range(2, 6))
         await asyncio.to_thread(execute, database, f'insert into "{name}" values {values}')
 

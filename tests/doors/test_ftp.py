@@ -14,11 +14,8 @@ from mesh.errors import MeshError
 from mesh.plan.build import plan
 from mesh.receiver.types.file_ftp import FtpFiles
 from mesh.testing.connectors import Scenario, Stage, conform
-from tests.support.ftp import server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mesh.jetstream.server import NatsServer
 
 APP = """@App:name('{app}')
@@ -29,13 +26,6 @@ define stream T (n int);
 from S select n insert into T;
 """
 MOVED = "move.after.process='URL/done/{app}'"
-
-
-@pytest.fixture(scope="module")
-def ftp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    directory = tmp_path_factory.mktemp("ftp")
-    with server(directory) as url:
-        yield url, directory
 
 
 @pytest.mark.nats

@@ -21,7 +21,7 @@ from tests.support.certificates import Authority
 from tests.support.ftp import server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
@@ -32,13 +32,6 @@ define stream S (k string, n int);
 define stream T (k string, n int);
 from S select k, n insert into T;
 """
-
-
-@pytest.fixture(scope="module")
-def ftp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    directory = tmp_path_factory.mktemp("ftp")
-    with server(directory) as url:
-        yield url, directory
 
 
 @pytest.mark.nats

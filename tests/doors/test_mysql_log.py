@@ -13,7 +13,6 @@ import sqlalchemy as sa
 
 from mesh.connect.contract import Context, UnavailableError
 from mesh.errors import MeshError
-from mesh.model import names
 from mesh.plan.build import plan
 from mesh.receiver.types.cdc_source import CdcSource
 from mesh.receiver.types.databases import plain
@@ -21,6 +20,7 @@ from mesh.store.engine import engine_of
 from mesh.testing.connectors import Scenario, Stage, conform
 from tests.support import databases
 from tests.support.databases import PASSWORD, USER
+from tests.support.doors import first_position
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +70,7 @@ class Reader:
         self.position: Mapping[str, Any] | None = None
 
     def changes(self) -> list[tuple[str, dict[str, Any]]]:
-        """What a new source reads after the last position: the first one, nothing."""
+        """The changes that a new source reads after the last position: none for the first one."""
 
         async def read() -> list[tuple[str, dict[str, Any]]]:
             source, found = CdcSource(), list[tuple[str, dict[str, Any]]]()
@@ -183,13 +183,7 @@ def test_changes_from_the_binary_log_are_exact(
 
     async def drive(stage: Stage) -> None:
         name = stage.spec.name
-        js_stream = names.js_stream(name, "S")
-        subject = f"{names.marker_subject(js_stream)}.receiver-S-source"
-
-        async def has_begun() -> bool:
-            return any(b'"file"' in m for m in await stage.messages(js_stream, subject))
-
-        await stage.until("its first position", has_begun)
+        await first_position(stage, b'"file"')
         for step in (
             "insert into {} values (1, 'a'), (2, 'b')", "update {} set k = 'c' where id = 1",
             "delete from {} where id = 2", "insert into other values (7)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from mesh.model import names
 from mesh.receiver.http_server import HttpServers, Request, Response
 from mesh.testing import connectors
 
@@ -23,6 +24,17 @@ def staged(
 ) -> AbstractAsyncContextManager[Stage]:
     """A stage for the app ``text``."""
     return connectors.staged(server.url, text, access, SECRETS)
+
+
+async def first_position(stage: Stage, sign: bytes) -> None:
+    """Wait until the source of stream S has stored a position that contains ``sign``."""
+    js_stream = names.js_stream(stage.spec.name, "S")
+    subject = f"{names.marker_subject(js_stream)}.receiver-S-source"
+
+    async def is_stored() -> bool:
+        return any(sign in m for m in await stage.messages(js_stream, subject))
+
+    await stage.until("its first position", is_stored)
 
 
 class Endpoint:
