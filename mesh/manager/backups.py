@@ -98,7 +98,6 @@ class Backups:
     async def known(self, app: str) -> Sequence[BackupRecord]:
         """The backups of ``app``, oldest first, also after it was undeployed."""
         with refusals():
-            await backups.ensure_bucket(self._client, self._settings.channels.replicas)
             found = await backups.list_backups(self._client, app)
         if not found and self._desired.record(app) is None:
             raise _not_deployed(app)

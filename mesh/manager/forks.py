@@ -197,7 +197,6 @@ class Forks:
     ) -> list[_Known]:
         """Backups of the app, the newest first, with their fit."""
         app = wanted.of.spec.name
-        await backups.ensure_bucket(self._client, self._settings.channels.replicas)
         records = await backups.list_backups(self._client, app)
         chosen = [r for r in reversed(records) if not revision or r.revision == revision][:most]
         found = []
