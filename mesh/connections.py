@@ -69,7 +69,7 @@ class TimedProtocol(H11Protocol):
             _Wait.READ_ANSWER: bounds.body_timeout_s,
         }
         self._timer: asyncio.TimerHandle | None = None
-        #: What the timer limits.
+        #: The step that the timer limits.
         self._timed: _Wait | None = None
         self.closed = asyncio.Event()
 

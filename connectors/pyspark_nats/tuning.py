@@ -188,7 +188,7 @@ def lean_home(wanted: Path, spare: Path) -> Path:
     Returns:
         ``wanted`` or ``spare``; to be set as ``SPARK_HOME`` before the session starts.
     """
-    if os.access(wanted, os.R_OK | os.X_OK):
+    if _is_readable(wanted):
         return wanted
     installed = Path(pyspark.__file__).parent
     spare.mkdir(parents=True)
@@ -201,5 +201,9 @@ def lean_home(wanted: Path, spare: Path) -> Path:
         spare.rename(wanted)
     except OSError:
         # Another session was quicker, or the installation is read-only.
-        return wanted if os.access(wanted, os.R_OK | os.X_OK) else spare
+        return wanted if _is_readable(wanted) else spare
     return wanted
+
+
+def _is_readable(directory: Path) -> bool:
+    return os.access(directory, os.R_OK | os.X_OK)

@@ -301,7 +301,7 @@ class Deployments:
                         "removes the old one first.",
                     )
                 return await self._edit(spec, by, reset, adopting)
-            # What is wrong with a history is said before anything is removed.
+            # A wrong history is refused before anything is removed.
             history = await self.history_of(spec)
             await undeploy(spec.name, by=by)
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)

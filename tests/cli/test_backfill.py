@@ -93,7 +93,7 @@ def test_a_text_names_its_past_which_a_new_app_reads_and_an_edit_does_not(
         assert 'app "Late" has seen 20 rows of Readings' in deployed("late.siddhi")
         assert "the same text" in deployed("late.siddhi")
         assert "group clean is restarted" in deployed("next.siddhi")
-        # What is wrong with a history is said before the app is removed.
+        # A wrong history is refused before the app is removed.
         (tmp_path / "next.siddhi").write_text(text.replace("'old'", "'gone'"))
         assert "MESH-C161" in deployed("next.siddhi", "--replace", fails=True)
         done = orjson.loads(deployed("late.siddhi", "--replace", "--output", "json"))

@@ -64,7 +64,7 @@ process.run(task, report)
 async def outputs_are_equal(
     have: Mesh, hand: Hand, runner: ThreadPoolExecutor, text: str, stream: str
 ) -> None:
-    """What app Late, which begins after the past, emits is what one that has read all emits."""
+    """The outputs of app Late, which begins after the past: those of one that has read all."""
     await have.service.deploy(text.format(name="Live", source=""))
     live = await played(have, "Live", hand, runner)
     await publish(have, "mesh.Live.Readings", ROWS)

@@ -154,7 +154,7 @@ class CellStore:
         if self._order is not Order.LATE:
             self._add(cells, version)
             return
-        # What is merged at which cell does not depend on how the cells are cut.
+        # Places of merging that do not depend on how the cells are cut.
         while self.count + len(cells) > self._limit:
             room = self._limit - self.count
             self._add(cells.part(0, room), version)
