@@ -18,6 +18,7 @@ from nats.js.errors import Error as JetStreamError
 from mesh.errors import MeshError
 from mesh.jetstream.server_selection import ServerSelection
 from mesh.logs import fields
+from mesh.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,12 +76,25 @@ class TlsClient(Client):
             info = {name: value for name, value in info.items() if name != "connect_urls"}
         await super()._process_info(info, initial_connection)
 
+    async def _connect_to_server(self, server: Any) -> None:
+        """Connect a socket, in place of one whose handshake failed: nats-py leaves that one open.
+
+        A server that hangs or ends accepts many connections, and says nothing on any.
+        """
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]  # of nats-py
+        await super()._connect_to_server(server)
+
 
 async def close(client: Client) -> None:
     """Close a connection, with a limit to the wait."""
+    # An attempt to reconnect that goes on would open another socket.
+    client.options["allow_reconnect"] = False
+    reconnecting = client._reconnection_task
     try:
         with contextlib.suppress(*UNREACHABLE):
             async with asyncio.timeout(CLOSE_S):
+                await end([reconnecting] if reconnecting is not None else [])
                 await client.close()
     finally:
         # nats-py closes the socket last, so that a call that was cut short leaves it open.
