@@ -245,6 +245,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A server for many streams after each other."""
     running = server.start(tmp_path_factory.mktemp("shared"))
     made = connect(running)
+    # With its last stream the server removes a directory, in which it may be creating the next.
+    made.create("kept")
     yield made
     made.connection.close()
     running.stop()
