@@ -100,6 +100,7 @@ class Machines:
         container, address = self.hosts[name].container, self._addresses[name]
         _done("network", "connect", "--ip", address, self._network, container)
         _done("start", container)
+        _wait_until_up(self.hosts[name])
 
     def _made(self, name: str, address: str) -> Machine:
         home = self._directory / name
@@ -112,8 +113,7 @@ class Machines:
         place = (f"--hostname={name}", f"--network={self._network}", f"--ip={address}")
         _done("run", "-d", f"--name={container}", *place, *rights, *mounts, *volatile, _IMAGE)
         machine = Machine(name, container, home)
-        # It also ends, and says so, when a unit of Debian's has failed.
-        machine.run("systemctl is-system-running --wait || true")
+        _wait_until_up(machine)
         return machine
 
 
@@ -135,6 +135,13 @@ def build(base: str, directory: Path, commands: str) -> str:
     (directory / "Dockerfile").write_text(_DOCKERFILE.format(base=base, commands=lines))
     _done("build", "--network=host", "-t", _IMAGE, str(directory), limit_s=_BUILD_S)
     return ""
+
+
+def _wait_until_up(machine: Machine) -> None:
+    """Wait until systemd answers and has started what is enabled."""
+    machine.run("until [ -S /run/systemd/private ]\ndo sleep 0.2; done")
+    # It also ends, and says so, when a unit of Debian's has failed.
+    machine.run("systemctl is-system-running --wait || true")
 
 
 def _done(*arguments: str, limit_s: float = 120.0) -> None:
