@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.native import njit
+from mesh.operators.native import bare, helper
 from mesh.operators.patterns import memory_layout
 from mesh.operators.patterns.memory_layout import (
     AFTER,
@@ -66,7 +66,7 @@ class _Swept(NamedTuple):
     counts: Array
 
 
-@njit
+@helper
 def _copy_chain(w: PatternMemory, new: _Swept, first: int) -> None:
     """Copy a chain of nodes, if it has not been copied yet."""
     if new.number_of_node[first] != NONE:
@@ -96,7 +96,7 @@ def _copy_chain(w: PatternMemory, new: _Swept, first: int) -> None:
     new.nodes[head, TAIL] = before
 
 
-@njit
+@helper
 def _copy_match(w: PatternMemory, new: _Swept, match: int) -> int:
     """Copy a match and its chains, if it has not been copied yet; its new number."""
     if new.number_of_match[match] == NONE:
@@ -115,7 +115,7 @@ def _copy_match(w: PatternMemory, new: _Swept, match: int) -> int:
     return int(new.number_of_match[match])
 
 
-@njit
+@helper
 def _copy_list(w: PatternMemory, new: _Swept, of: int) -> None:
     """Copy the cells of a list, and their content."""
     cell = w.lists[of, HEAD]
@@ -140,7 +140,7 @@ def _copy_list(w: PatternMemory, new: _Swept, of: int) -> None:
         cell = after
 
 
-@njit
+@helper
 def _copy_queue(w: PatternMemory, new: _Swept, key: int) -> None:
     """Copy the cells of the queue of a step of an instance."""
     cell = w.local[key, QUEUE]
@@ -159,7 +159,7 @@ def _copy_queue(w: PatternMemory, new: _Swept, key: int) -> None:
         cell = after
 
 
-@njit
+@bare
 def _sweep(w: PatternMemory, new: _Swept) -> None:
     """Copy the rows in use into new arrays, and renumber everything."""
     for of in range(len(w.lists)):
