@@ -215,8 +215,7 @@ class ManagerSettings:
     )
     moves_at_once: int = setting(
         2,
-        "Most instances that move at once to even out the load or to empty a worker.",
-        least=1,
+        "Most instances that move at once to even out the load or to empty a worker; 0: none does.",
     )
     hold_s: float = setting(
         20.0, "Time that instances wait for their worker's next Spark session, seconds."

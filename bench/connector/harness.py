@@ -185,9 +185,10 @@ class Bench:
         """Delete a stream, so its files do not affect the next measurement."""
         self.call(f"STREAM.DELETE.{name}")
 
-    def messages(self, name: str) -> int:
-        """Number of messages in a stream."""
-        return int(self.call(f"STREAM.INFO.{name}")["state"]["messages"])
+    def messages(self, name: str, subject: str = ">") -> int:
+        """Number of messages in a stream with this subject."""
+        state = self.call(f"STREAM.INFO.{name}", subjects_filter=subject)["state"]
+        return sum(state.get("subjects", {}).values())
 
     # --- Spark
 
