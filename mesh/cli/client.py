@@ -25,6 +25,8 @@ _MARGIN_S = 15.0
 #: Codes of a manager that is not there, and the pause before it is asked again, seconds.
 _AWAY = ("MESH-U112", "MESH-A503")
 _AGAIN_S = 0.5
+#: Longest wait that is asked for in one request, seconds; a manager refuses more than 300.
+_WAIT_S = 60.0
 _REPLACE_S = 60.0
 #: Interval at which a manager that starts is asked, seconds.
 _LOOK_S = 0.2
@@ -154,17 +156,19 @@ class Client:
         ends_s = time.monotonic() + timeout_s
         while True:
             left_s = max(0.0, ends_s - time.monotonic())
-            parameters = {"wait": "running", "timeout": f"{left_s:g}"}
+            asked_s = min(left_s, _WAIT_S)
+            parameters = {"wait": "running", "timeout": f"{asked_s:g}"}
             try:
                 found = self._ask(
-                    "GET", _path(app, "/status"), params=parameters, timeout=left_s + _MARGIN_S
+                    "GET", _path(app, "/status"), params=parameters, timeout=asked_s + _MARGIN_S
                 )
             except MeshError as error:
                 if error.code not in _AWAY or not left_s:
                     raise
                 time.sleep(min(_AGAIN_S, left_s))
             else:
-                return cast("dict[str, Any]", found)
+                if asked_s == left_s or found["state"] == "running":
+                    return cast("dict[str, Any]", found)
 
     def query(
         self, app: str, query: str, min_position: dict[str, int], *, partial: bool

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 
+from mesh.api.routes import WAIT_S_MAX
 from mesh.api.server import ApiServer, listen
 from mesh.cli.client import Client
 from mesh.cli.context import Context
@@ -69,3 +71,30 @@ def test_a_command_that_waits_for_an_app_asks_the_manager_again() -> None:
             return client.wait_running("Shop", 60)
 
     assert asyncio.run(_play(ask, is_back=True))["state"] == "running"
+
+
+def test_a_command_waits_for_longer_than_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mesh.cli.client._WAIT_S", 0.01)
+
+    class Slow(FakeService):
+        """Has an app that runs when it is asked for the fourth time."""
+
+        asked = 0
+
+        async def wait_running(self, app: str, timeout_s: float) -> dict[str, str]:
+            self.asked += 1
+            if self.asked == 4:
+                self.runs.set()
+            return await super().wait_running(app, timeout_s)
+
+    async def scene() -> Any:
+        api = ApiServer(Slow(texts={"Shop": TEXT}), OPEN, listen(OPEN))
+        serving = asyncio.create_task(api.run())
+        with Client(Context(api.url)) as client:
+            # More than the API takes in one request.
+            found = await asyncio.to_thread(client.wait_running, "Shop", 2 * WAIT_S_MAX)
+        api.stop()
+        await serving
+        return found
+
+    assert asyncio.run(scene())["state"] == "running"
