@@ -1,4 +1,4 @@
-"""``mesh pack`` where it can't work; tests/cli/test_wheel.py packs a real environment."""
+"""``mesh pack`` where it can't work; tests/stack/test_spark_hosts.py packs one."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ from nats.errors import Error as NatsError
 
 from mesh.jetstream.server import free_ports
 from mesh.model import names
+from tests.support.machines import base_image
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
 
-DEFAULT_BASE = "python:3.12-slim-bookworm"
 TARGETS = ("manager", "worker", "nats")
 #: What `make up` and the commands of docs/compose.md use of a checkout.
 CHECKOUT = ("Makefile", "compose", "conf", "examples", "pyproject.toml")
@@ -289,7 +289,7 @@ def test_an_image_adds_at_most_what_the_page_says(target: str) -> None:
     page = (ROOT / "docs" / "compose.md").read_text("utf-8")
     row = re.search(rf"\| `mesh-{target}` \| ([\d,]+) MB \|", page)
     assert row is not None
-    base = os.environ.get("MESH_IMAGE_BASE", DEFAULT_BASE)
+    base = base_image()
     if (reason := reason_to_skip(target)) is not None:
         pytest.skip(reason)
     if docker("image", "inspect", base).returncode:

@@ -15,14 +15,8 @@ import httpx
 import pytest
 
 from mesh.jetstream.server import free_port
-from tests.stack.test_stack import (
-    DEFAULT_BASE,
-    OUT_S,
-    Stack,
-    commands_of,
-    docker,
-    reason_to_skip,
-)
+from tests.stack.test_stack import OUT_S, Stack, commands_of, docker, reason_to_skip
+from tests.support.machines import base_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +52,7 @@ def local_image(name: str) -> str:
     """An image of a profile: the official one if the engine has it, else one of Debian's."""
     if not docker("image", "inspect", OFFICIAL[name]).returncode:
         return OFFICIAL[name]
-    base = os.environ.get("MESH_IMAGE_BASE", DEFAULT_BASE)
+    base = base_image()
     tag = f"mesh-test-{name.lower()}"
     said = subprocess.run(
         ["docker", "build", "--network", "host", "-t", tag, "-"],

@@ -15,7 +15,7 @@ from mesh.model import names
 from mesh.settings import NatsSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from nats.js import JetStreamContext
@@ -124,3 +124,28 @@ class Load:
                     if last >= wanted:
                         return
                 await asyncio.sleep(0.2)
+
+    @contextlib.asynccontextmanager
+    async def published(self) -> AsyncIterator[Callable[[Any], Awaitable[list[dict[str, Any]]]]]:
+        """Publish meanwhile; called with a reader, what it yields ends that and returns all rows.
+
+        Each number has then been counted once.
+        """
+        publishing = asyncio.create_task(self.publish())
+
+        async def rows_of_all(client: Any) -> list[dict[str, Any]]:
+            self._is_over = True
+            await publishing
+            async with asyncio.timeout(OUT_S):
+                while (missing := self.sent - len(await self.rows(client))) > 0:
+                    await self.more(client, missing)
+            rows = [row for _, row in await self.rows(client)]
+            assert sorted(row["n"] for row in rows) == list(range(self.sent))
+            assert [row["seen"] for row in rows] == list(range(1, self.sent + 1))
+            assert rows[-1]["total"] == sum(range(self.sent))
+            return rows
+
+        try:
+            yield rows_of_all
+        finally:
+            publishing.cancel()

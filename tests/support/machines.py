@@ -7,9 +7,11 @@ neither the checkout nor its environment.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,7 +34,7 @@ _DOCKERFILE: Final = """FROM {base}
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends systemd systemd-sysv dbus
 COPY wheels /root/wheels
 ENV PIP_FIND_LINKS=/root/wheels
-RUN {commands}
+{commands}
 STOPSIGNAL SIGRTMIN+3
 # Credentials of units are mounts, which must reach the units' own namespaces.
 CMD ["sh", "-c", "mount --make-rshared / && exec /sbin/init"]
@@ -117,21 +119,31 @@ class Machines:
         return machine
 
 
-def build(base: str, directory: Path, commands: str) -> str:
-    """Build the machines' image; the reason why it can't be built, empty if it can.
+def base_image() -> str:
+    """Debian with Python, of which images are made."""
+    return os.environ.get("MESH_IMAGE_BASE", "python:3.12-slim-bookworm")
+
+
+def build(directory: Path, more: str = "") -> str:
+    """Build the machines' image by docs/machines.md; the reason why not, empty if it is built.
 
     Args:
-        base: an image of Debian with Python.
         directory: an empty one, for the wheel.
-        commands: of the page, for every machine.
+        more: further commands of the image.
     """
+    base = base_image()
     if shutil.which("docker") is None or _docker("info").returncode:
         return "there is no Docker engine"
     if _docker("image", "inspect", base).returncode:
         return f"base {base} is not there; MESH_IMAGE_BASE names it"
+    page = (ROOT / "docs" / "machines.md").read_text("utf-8")
+    shown = re.search(r"On every machine, as root:\n\n((?:    .*\n)+)", page)
+    assert shown is not None
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "-w", str(directory / "wheels"), str(ROOT)], check=True, timeout=200)
-    lines = " && ".join(commands.splitlines()).replace("apt-get install", "apt-get install -y -qq")
+    commands = [*textwrap.dedent(shown[1]).splitlines(), *more.splitlines()]
+    lines = "\n".join(f"RUN {one}" for one in commands)
+    lines = lines.replace("apt-get install", "apt-get install -y -qq")
     (directory / "Dockerfile").write_text(_DOCKERFILE.format(base=base, commands=lines))
     _done("build", "--network=host", "-t", _IMAGE, str(directory), limit_s=_BUILD_S)
     return ""
