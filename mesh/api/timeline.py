@@ -21,6 +21,7 @@ from mesh.api.responses import Json, app_text, parameter, user_of
 from mesh.api.visible import require_for_text
 from mesh.model.access import Permission, require
 from mesh.model.history import HistoryInput
+from mesh.plan.history_streams import is_stream
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -110,19 +111,23 @@ class TimeRoutes:
 def _history(request: Request) -> list[HistoryInput]:
     """The past events of streams that parameters name; MESH-A400 where they don't fit together."""
     asked = request.query_params
-    streams = asked.getlist("stream")
-    given: dict[str, list[str]] = {"stream": streams}
-    for name, wanted in (("path", "the past events"), ("time", "the column of times")):
-        given[name] = asked.getlist(name)
-        if name == "time" and len(given[name]) == 1:
-            given[name] *= len(streams)
-        if not streams or len(given[name]) != len(streams) or not all((*streams, *given[name])):
-            raise parameter(name, ", ".join(given[name]), f"{wanted}, for each stream")
-    ends = asked.getlist("until") or [""]
-    ends = ends * len(streams) if len(ends) == 1 else ends
+    streams, paths = asked.getlist("stream"), asked.getlist("path")
+    if not streams or len(paths) != len(streams) or not all((*streams, *paths)):
+        raise parameter("path", ", ".join(paths), "the past events, for each stream")
+    times = _for_each(asked.getlist("time"), streams)
+    has_times = [bool(time) or is_stream(path) for time, path in zip(times, paths, strict=False)]
+    if len(times) != len(streams) or not all(has_times):
+        raise parameter("time", ", ".join(times), "the column of times, for each stream")
+    ends = _for_each(asked.getlist("until"), streams)
     if len(ends) != len(streams):
         raise parameter("until", ", ".join(ends), "one end, or one for each stream")
     return [
         HistoryInput(stream, path, time, end or None)
-        for stream, path, time, end in zip(streams, given["path"], given["time"], ends, strict=True)
+        for stream, path, time, end in zip(streams, paths, times, ends, strict=True)
     ]
+
+
+def _for_each(values: list[str], streams: list[str]) -> list[str]:
+    """A parameter that may be given once for all streams, or not at all."""
+    values = values or [""]
+    return values * len(streams) if len(values) == 1 else values

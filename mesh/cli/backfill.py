@@ -43,7 +43,8 @@ TimeOption = Annotated[
     list[str] | None,
     typer.Option(
         "--time", metavar="COLUMN",
-        help="Column with the times of past events; STREAM=COLUMN for one stream of several.",
+        help="Column with the times of past events; STREAM=COLUMN for one stream of several. "
+        "Messages of NATS have the times of live events by default.",
     ),
 ]  # fmt: skip
 UntilOption = Annotated[
@@ -70,7 +71,8 @@ def backfill(
         typer.Argument(
             help="An input stream, and its past events: a Parquet or CSV file, or a directory of "
             "them, in the setting manager.history_dir; or a table, as in "
-            "postgresql://host/name#table. May be repeated.",
+            "postgresql://host/name#table; or a JetStream stream, as in nats:OLD_ORDERS. May be "
+            "repeated.",
             metavar="STREAM PATH",
         ),
     ],
@@ -87,7 +89,7 @@ def backfill(
 ) -> None:
     """Deploy an app that has seen the past: events of its streams, up to exact places.
 
-    Past events are run through the app's groups as a batch, without NATS.  The states that they
+    Past events are run through the app's groups as a batch, without channels.  The states that they
     give are those from which the app starts; it reads the live streams on after the past events,
     without a gap or an overlap.  Outputs of the past are not published.
 
@@ -137,16 +139,18 @@ def inputs_of(
     pairs: Iterable[tuple[str, str]], columns: Sequence[str], ends: Sequence[str]
 ) -> list[HistoryInput]:
     """The past events of streams, by stream and path, with ``--time`` and ``--until``."""
+    from mesh.plan.history_streams import is_stream
+
     given = dict(pairs)
     times, untils = _by_stream("--time", columns, given), _by_stream("--until", ends, given)
-    for stream in given:
-        if stream not in times:
+    for stream, path in given.items():
+        if stream not in times and not is_stream(path):
             raise typer.BadParameter(f"stream {stream} has none", param_hint="--time")
     if len(given) > 1 and any(one.isdecimal() for one in ends):
         raise typer.BadParameter(
             "a sequence is that of one stream: STREAM=SEQUENCE", param_hint="--until"
         )
-    return [HistoryInput(s, path, times[s], untils.get(s)) for s, path in given.items()]
+    return [HistoryInput(s, path, times.get(s, ""), untils.get(s)) for s, path in given.items()]
 
 
 def _by_stream(option: str, values: Sequence[str], given: dict[str, str]) -> dict[str, str]:
@@ -247,6 +251,8 @@ def describe(done: dict[str, Any]) -> str:
         lines.append(f"  {resumed:,} of these rows were run before it was interrupted")
     if done["later"]:
         lines.append(f"  {done['later']:,} rows were later, and are left to the live stream")
+    if done["unreadable"]:
+        lines.append(f"  {done['unreadable']:,} events could not be read, and are left out")
     if done["failed"]:
         lines.append(f"  a query failed on {done['failed']:,} events")
     lines += [f"  {name} is read on after {last}" for name, last in sorted(done["cuts"].items())]

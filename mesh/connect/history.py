@@ -14,9 +14,13 @@ HISTORY_SOURCE: Final = Spec(
         Option(
             "path",
             is_required=True,
-            doc="Files of the manager's machine, or a table: as 'mesh backfill' takes them.",
+            doc="Files of the manager's machine, a table, or a stream: as 'mesh backfill' takes "
+            "them.",
         ),
-        Option("time", is_required=True, doc="Column with the times of events."),
+        Option(
+            "time",
+            doc="Column with the times of events; of a stream, by default, those of its messages.",
+        ),
         Option(
             "until",
             doc="The last sequence of the live stream that they include, or a time before which "

@@ -1,6 +1,6 @@
 """The cut between history and the live stream, decided; and the progress of a history in words.
 
-files:  rows .......... ┐ cut                 the last sequence that history includes
+past:   rows .......... ┐ cut                 the last sequence that history includes
 stream:    ... 118  119 │ 120  121 ...        live groups read on after it
 """
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def cuts(
     end: StartPosition, states: Mapping[str, StreamState], asked: Mapping[str, int], now_ms: int
 ) -> dict[str, int]:
-    """By JetStream stream of the input: the last sequence that the files include.
+    """By JetStream stream of the input: the last sequence that the past events include.
 
     Args:
-        end: where the files end: a sequence, which they include, or a time, which they don't.
+        end: where they end: a sequence, which they include, or a time, which they don't.
         states: the streams.
         asked: of a time: by stream, the last sequence stored before it.
         now_ms: the present time.
@@ -67,10 +67,12 @@ def cuts(
 
 def progress(stream: str, told: HistoryReport) -> str:
     """The progress of a history, as the reason of an app that does not run yet."""
-    rows = f"{told.rows:,} of {told.of:,} rows" if told.of else f"{told.rows:,} rows"
+    # Of a stream the number of messages is known, which may have several rows.
+    is_known = told.rows + told.later < told.of or told.rows == told.of
+    rows = f"{told.rows:,} of {told.of:,} rows" if is_known else f"{told.rows:,} rows"
     rate = f"{told.rows_per_s:,.0f} rows/s"
     left = ""
-    if told.of and told.rows_per_s:
+    if is_known and told.rows_per_s:
         left = f", {max(0, told.of - told.rows - told.later) / told.rows_per_s:.0f} s left"
     done = "its history is stored: " if told.is_done else "its history is run: "
     return f"{done}{stream}, {rows}, {rate}{left}"

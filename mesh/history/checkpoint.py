@@ -59,7 +59,7 @@ class Checkpoints:
     def made(
         self, history: HistoryRun, now: HistoryReport, places: Sequence[tuple[int, int]]
     ) -> HistoryCheckpoint:
-        """A checkpoint; ``places`` are the rows read, and the highest time, of each input."""
+        """A checkpoint; ``places`` are that of the reader, and the highest time, of each input."""
         began_s = time.monotonic()
         states = tuple(history.states(of_all=True))
         self._drop_old({path for state in states for path in state.pieces.values()})
@@ -67,8 +67,8 @@ class Checkpoints:
         self._due_s = ended_s + max(self._task.checkpoint_s, (ended_s - began_s) / _SHARE)
         return HistoryCheckpoint(
             self._mark, now.rows, now.later, history.emitted, history.failed,
-            tuple(count for count, _ in places), tuple(ms for _, ms in places),
-            history.known(), history.seen(), states,
+            tuple(place for place, _ in places), tuple(ms for _, ms in places),
+            history.known(), history.seen(), states, now.unreadable,
         )  # fmt: skip
 
     def _drop_old(self, named: set[str]) -> None:

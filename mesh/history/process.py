@@ -1,7 +1,8 @@
 """The process that runs a history: an order on standard input, reports on standard output.
 
-It has no login of NATS: the manager stores what it writes.  It ends when its input is closed, that
-is, with its manager.  Another process continues from its last checkpoint.
+It stores nothing: the manager does, and gives it a login of NATS only for past events in a stream.
+It ends when its input is closed, that is, with its manager.  Another process continues from its
+last checkpoint.
 """
 
 from __future__ import annotations
@@ -15,19 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import pyarrow as pa
-
 from mesh.errors import MeshError
 from mesh.history.checkpoint import Checkpoints, mark_of
 from mesh.history.reader import reader_of
-from mesh.history.rows import Rows
 from mesh.history.run import HistoryRun
 from mesh.model import codec
 from mesh.model.history import HistoryReport, HistoryTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from mesh.history.rows import Rows
 
 #: Interval of reports, seconds.
 _REPORT_S: Final = 1.0
@@ -42,8 +41,8 @@ class _Source:
     stream: str
     before_ms: int | None
     batches: Iterator[Rows]
-    #: The rows that were read, and the highest time of those that were run.
-    consumed: int = 0
+    #: Where the reader is, and the highest time of the rows that were run.
+    place: int = 0
     known_ms: int = 0
     is_ended: bool = False
 
@@ -53,13 +52,11 @@ class _Source:
         if given is None:
             self.is_ended = True
             return None
-        self.consumed += len(given)
-        rows, time_ms = given.rows, given.time_ms
-        if self.before_ms is not None and not (is_past := time_ms < self.before_ms).all():
-            rows, time_ms = rows.filter(pa.array(is_past)), time_ms[np.flatnonzero(is_past)]
-        if rows.num_rows:
-            self.known_ms = max(self.known_ms, int(time_ms.max()))
-        return Rows(rows, time_ms), given.rows.num_rows - rows.num_rows
+        self.place = self.place + len(given) if given.place is None else given.place
+        past = given if self.before_ms is None else given.before(self.before_ms)
+        if len(past):
+            self.known_ms = max(self.known_ms, int(past.time_ms.max()))
+        return past, len(given) - len(past)
 
 
 def run(task: HistoryTask, report: Callable[[HistoryReport], None]) -> None:
@@ -72,18 +69,21 @@ def run(task: HistoryTask, report: Callable[[HistoryReport], None]) -> None:
         MeshError: MESH-C161 for inputs that can't be used.
     """
     history = HistoryRun(task)
-    opened = [reader_of(task.root, one, history.schema(one.stream)) for one in task.inputs]
+    opened = [reader_of(task, one, history.entrances(one.stream)) for one in task.inputs]
     counts = [one.count() for one in opened]
     now = HistoryReport(of=sum(counts) if all(counts) else 0)
-    consumed, known_ms = [0] * len(opened), [0] * len(opened)
+    places, known_ms = [0] * len(opened), [0] * len(opened)
     checkpoints = Checkpoints(task, mark_of(task, opened))
     if (begun := checkpoints.begun) is not None:
         history.restore(begun)
-        consumed, known_ms = list(begun.consumed), list(begun.known_ms)
-        now = replace(now, rows=begun.rows, later=begun.later, resumed=begun.rows)
+        places, known_ms = list(begun.places), list(begun.known_ms)
+        now = replace(
+            now, rows=begun.rows, later=begun.later, unreadable=begun.unreadable,
+            resumed=begun.rows,
+        )  # fmt: skip
     sources = [
-        _Source(asked.stream, task.before_ms.get(asked.stream), one.batches(count), count, ms)
-        for asked, one, count, ms in zip(task.inputs, opened, consumed, known_ms, strict=True)
+        _Source(asked.stream, task.before_ms.get(asked.stream), one.batches(place), place, ms)
+        for asked, one, place, ms in zip(task.inputs, opened, places, known_ms, strict=True)
     ]
     began_s = told_s = time.monotonic()
     while waiting := [one for one in sources if not one.is_ended]:
@@ -91,17 +91,20 @@ def run(task: HistoryTask, report: Callable[[HistoryReport], None]) -> None:
         found = source.next()
         if found is not None:
             given, later = found
-            if given.rows.num_rows:
-                history.take(source.stream, given.rows, given.time_ms)
-            now = replace(now, rows=now.rows + given.rows.num_rows, later=now.later + later)
+            if len(given):
+                history.take(source.stream, given)
+            now = replace(
+                now, rows=now.rows + len(given), later=now.later + later,
+                unreadable=now.unreadable + given.unreadable,
+            )  # fmt: skip
         if len(sources) > 1:
             _pass_time(history, sources, source)
         at_s = time.monotonic()
         rate = (now.rows - now.resumed) / max(at_s - began_s, 1e-3)
         now = replace(now, rows_per_s=round(rate))
         if found is not None and checkpoints.is_due(at_s):
-            places = [(one.consumed, one.known_ms) for one in sources]
-            report(replace(now, checkpoint=checkpoints.made(history, now, places)))
+            reached = [(one.place, one.known_ms) for one in sources]
+            report(replace(now, checkpoint=checkpoints.made(history, now, reached)))
         elif at_s - told_s >= _REPORT_S:
             told_s = at_s
             report(now)

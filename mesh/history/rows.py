@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,12 @@ class Rows:
     rows: pa.RecordBatch
     #: int64[n], their own times, milliseconds since 1970.
     time_ms: npt.NDArray[np.int64]
+    #: int64[n], growing: events of one number were sent as one message; None: each was alone.
+    message: npt.NDArray[np.int64] | None = None
+    #: Where the reader is after them; None for one that counts its rows.
+    place: int | None = None
+    #: Events beside these that can't be read.
+    unreadable: int = 0
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
@@ -32,6 +38,23 @@ class Rows:
     def after(self, count: int) -> Rows:
         """All but the first ``count``, or none."""
         return Rows(self.rows.slice(min(count, len(self))), self.time_ms[count:])
+
+    def before(self, end_ms: int) -> Rows:
+        """Those that are earlier than a time."""
+        is_past = self.time_ms < end_ms
+        return self if is_past.all() else self.take(np.flatnonzero(is_past))
+
+    def take(self, chosen: npt.NDArray[np.int64]) -> Rows:
+        """The rows with these numbers, which grow."""
+        at: Any = pa.array(chosen)
+        message = None if self.message is None else self.message[chosen]
+        return replace(self, rows=self.rows.take(at), time_ms=self.time_ms[chosen], message=message)
+
+    def message_numbers(self) -> npt.NDArray[np.int64]:
+        """int64[n], from 0: the number of the message of each event."""
+        if self.message is None:
+            return np.arange(len(self))
+        return np.cumsum(np.diff(self.message, prepend=self.message[:1]) != 0)
 
 
 def rows_of(where: object, batch: pa.RecordBatch, schema: pa.Schema, time: str) -> Rows:

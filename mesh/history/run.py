@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
+from mesh.history.rows import Rows
 from mesh.model.app import Format, GroupKind, Strategy
 from mesh.model.cluster import Assignment
 from mesh.model.history import HistoryState
@@ -37,13 +37,9 @@ from mesh.spark.stream_clock import StreamClock
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    import numpy.typing as npt
-
     from mesh.model.app import Channel, GroupSpec
     from mesh.model.history import HistoryCheckpoint, HistoryTask
     from mesh.operators.executor import OutputRun
-
-    Longs = npt.NDArray[np.int64]
 
 
 @dataclass
@@ -55,7 +51,7 @@ class _Group:
     known: dict[str, int]
     #: By virtual partition.
     parts: dict[int, Partition] = field(default_factory=dict)
-    #: By virtual partition and stream: the number of events so far.
+    #: By virtual partition and stream: the number of messages so far.
     seen: dict[int, dict[str, int]] = field(default_factory=dict)
 
     @property
@@ -78,20 +74,18 @@ class _Group:
             self.parts[number] = Partition(executor, clocks)
         return self.parts[number]
 
-    def run(
-        self, number: int, channel: Channel, rows: pa.RecordBatch, time_ms: Longs
-    ) -> Iterator[OutputRun]:
+    def run(self, number: int, channel: Channel, given: Rows) -> Iterator[OutputRun]:
         """The output of a virtual partition for its next events, n > 0 of them."""
         part = self.part(number)
         name = channel.stream.name
         seen = self.seen.setdefault(number, {})
-        begin = seen.get(name, 0)
-        seen[name] = begin + rows.num_rows
-        # Each row is a message of its own; the numbers say no more than that.
-        sequence = np.arange(begin, begin + rows.num_rows)
-        part.clocks[name].take(time_ms, last_is_own=True)
+        # The numbers say no more than which events are one message.
+        sequence = seen.get(name, 0) + given.message_numbers()
+        seen[name] = int(sequence[-1]) + 1
+        part.clocks[name].take(given.time_ms, last_is_own=True)
         chunk = sequence if channel.format is Format.JSON else None
-        yield from self._advance(part, [InputRun(name, sequence, time_ms, rows, chunk)])
+        run = InputRun(name, sequence, given.time_ms, given.rows, chunk)
+        yield from self._advance(part, [run])
 
     def pass_time(self, stream: str, known_ms: int) -> Iterator[OutputRun]:
         """The output of all partitions after a stream of past events is known up to a time."""
@@ -161,14 +155,14 @@ class HistoryRun:
             for number in made.numbers:
                 made.part(number)
 
-    def schema(self, stream: str) -> pa.Schema:
-        """Of a stream whose events are past."""
-        return self._entrances[stream][0].stream.arrow
+    def entrances(self, stream: str) -> tuple[Channel, ...]:
+        """The channels by which events of a stream enter that are past."""
+        return self._entrances[stream]
 
-    def take(self, stream: str, rows: pa.RecordBatch, time_ms: Longs) -> None:
+    def take(self, stream: str, given: Rows) -> None:
         """Run the next past events of a stream, n > 0 of them, through all groups."""
         for channel in self._entrances[stream]:
-            self._place(channel, "", rows, time_ms)
+            self._place(channel, "", given)
 
     def pass_time(self, stream: str, known_ms: int) -> None:
         """No event of a stream that is still to come is earlier than this."""
@@ -181,35 +175,34 @@ class HistoryRun:
         for name, group in self._groups.items():
             self._emit(group, self.task.spec.group(name), group.finish(end_ms))
 
-    def _place(self, channel: Channel, text: str, rows: pa.RecordBatch, time_ms: Longs) -> None:
+    def _place(self, channel: Channel, text: str, given: Rows) -> None:
         """Give the rows of a channel to its readers, each to its partition."""
         readers = self._readers.get(channel.id, ())
-        if not readers or not rows.num_rows:
+        if not readers or not len(given):
             return
         if not channel.is_keyed:
             for group in readers:
-                self._run(group, channel, 0, rows, time_ms)
+                self._run(group, channel, 0, given)
             return
 
         def events() -> Any:
-            return as_chunk(rows, time_ms, int(time_ms[-1]))
+            return as_chunk(given.rows, given.time_ms, int(given.time_ms[-1]))
 
-        for number, chosen in split_by_partition(channel, text, rows, events):
-            at: Any = pa.array(chosen)
-            part, times = rows.take(at), time_ms[chosen]
+        for number, chosen in split_by_partition(channel, text, given.rows, events):
+            part = given.take(chosen)
             for group in readers:
-                self._run(group, channel, number, part, times)
+                self._run(group, channel, number, part)
 
-    def _run(
-        self, group: GroupSpec, channel: Channel, number: int, rows: pa.RecordBatch, time_ms: Longs
-    ) -> None:
+    def _run(self, group: GroupSpec, channel: Channel, number: int, given: Rows) -> None:
         if group.kind is GroupKind.PARTITIONER:
+            # It publishes each event alone.
+            alone = Rows(given.rows, given.time_ms)
             for output in group.outputs:
-                self._place(output, group.text, rows, time_ms)
+                self._place(output, group.text, alone)
             return
         one = self._groups[group.name]
         for part in one.numbers_of(channel, number):
-            self._emit(one, group, one.run(part, channel, rows, time_ms))
+            self._emit(one, group, one.run(part, channel, given))
 
     def _emit(self, one: _Group, group: GroupSpec | None, runs: Iterable[OutputRun]) -> None:
         assert group is not None
@@ -219,7 +212,7 @@ class HistoryRun:
                 continue
             self.emitted += made.rows.num_rows
             for output in one.io.outputs(made.stream):
-                self._place(output, group.text, made.rows, made.time_ms)
+                self._place(output, group.text, Rows(made.rows, made.time_ms))
 
     def states(self, *, of_all: bool = False) -> Iterator[HistoryState]:
         """Write the state of each part to its directory: of groups with state, or ``of_all``."""
@@ -236,7 +229,7 @@ class HistoryRun:
         return {name: dict(group.known) for name, group in self._groups.items()}
 
     def seen(self) -> dict[str, dict[str, dict[str, int]]]:
-        """By group, part and stream: the number of its events so far."""
+        """By group, part and stream: the number of its messages so far."""
         return {
             name: {one.io.part(number): dict(seen) for number, seen in one.seen.items()}
             for name, one in self._groups.items()

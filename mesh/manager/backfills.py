@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING
 from mesh.control import backfilling
 from mesh.errors import MeshError
 from mesh.jetstream import snapshots, start_positions, stream_positions
+from mesh.jetstream.connection import connector_options
 from mesh.jetstream.history_checkpoints import HistoryCheckpoints
 from mesh.manager.history_runs import COMMAND, HistoryRunner
+from mesh.model.access import Permission, require
 from mesh.model.addresses import split_list
 from mesh.model.begin import StartPosition, StartPositionKind, parse_start_position
 from mesh.model.history import Backfilled, HistoryTask
-from mesh.plan import history_files, history_iceberg, history_tables
+from mesh.plan import history_files, history_iceberg, history_streams, history_tables
 from mesh.plan.history import entrances
 from mesh.store import sources
 
@@ -72,7 +74,7 @@ class Backfills:
         deployments: makes the apps.
         planner: computes plans.
         pieces: the store of states.
-        settings: ``manager.history_*``, ``stores.sources_file``.
+        settings: of NATS, ``manager.history_*``, ``stores.sources_file``.
         clock: measures the time of a history.
         command: starts the process; tests give one of their own.
     """
@@ -95,7 +97,9 @@ class Backfills:
         self._databases = split_list(settings.manager.history_databases)
         self._clock = clock
         variables = sources.variables("", settings.stores.sources_file)
-        self.runner = HistoryRunner(client.jetstream(), pieces, variables, command)
+        self.runner = HistoryRunner(
+            client.jetstream(), pieces, variables, connector_options(settings.nats), command
+        )
 
     async def backfill(
         self, text: str, inputs: Sequence[HistoryInput], *, by: str = ""
@@ -139,7 +143,10 @@ class Backfills:
             raise MeshError("MESH-A422", "a stream has two histories", detail="It may have one.")
         groups = await self._planner.history(spec, streams)
         for one in inputs:
-            await asyncio.to_thread(self._check, one.path)
+            if history_streams.is_stream(one.path):
+                await self._check_stream(spec, one)
+            else:
+                await asyncio.to_thread(self._check, one.path)
         return AppHistory(self, inputs, groups, ends)
 
     async def run(self, record: AppRecord, history: AppHistory, tell: Tell) -> Backfilled:
@@ -151,9 +158,14 @@ class Backfills:
         spec, inputs, began_s = record.spec, history.inputs, self._clock.monotonic_s()
         streams = tuple(one.stream for one in inputs)
         cuts: dict[str, int] = {}
-        for stream in streams:
-            self._add(cuts, await self._cuts(spec, stream, history.ends.get(stream)))
-        before_ms = {stream: end.time_ms for stream, end in history.ends.items() if end.time_ms}
+        before_ms: dict[str, int] = {}
+        for one in inputs:
+            end = history.ends.get(one.stream)
+            cut, is_of_input = await self._cuts(spec, one, end)
+            self._add(cuts, cut)
+            # What the input itself has stored by the cut is its past, whatever times it has.
+            if end is not None and end.time_ms and not is_of_input:
+                before_ms[one.stream] = end.time_ms
         task = HistoryTask(
             spec, record.incarnation, inputs, history.groups, self._root, before_ms, cuts, ""
         )
@@ -170,7 +182,7 @@ class Backfills:
         seconds = round(self._clock.monotonic_s() - began_s, 3)
         return Backfilled(
             spec.name, streams, told.rows, told.later, told.emitted, told.failed, seconds,
-            told.resumed, cuts, history.groups,
+            told.resumed, cuts, history.groups, told.unreadable,
         )  # fmt: skip
 
     def _check(self, path: str) -> None:
@@ -195,6 +207,19 @@ class Backfills:
             return
         history_files.found(self._root, path)
 
+    async def _check_stream(self, spec: AppSpec, asked: HistoryInput) -> None:
+        """Refuse a stream that is not there, and one of an app whose events the user may not read.
+
+        Raises:
+            MeshError: MESH-C161, MESH-A403.
+        """
+        place = history_streams.stream_of(asked.path)
+        history_streams.check_time(place, asked.time, entrances(spec, asked.stream)[0].stream)
+        if place.app is not None:
+            require(Permission.DATA_READ, place.app)
+        if await stream_positions.state(self._client, place.js_stream) is None:
+            raise history_files.unusable(f"there is no {place}", "It is on the mesh's own servers.")
+
     @staticmethod
     def _add(cuts: dict[str, int], more: Mapping[str, int]) -> None:
         """Add the cuts of a stream; two that read one JetStream stream end at one place."""
@@ -206,17 +231,27 @@ class Backfills:
                     hint="Give both the same --until.",
                 )
 
-    async def _cuts(self, spec: AppSpec, stream: str, end: StartPosition | None) -> dict[str, int]:
-        """By JetStream stream of the input: the last sequence that the past events include."""
-        streams = [c.js_stream(p) for c in entrances(spec, stream) for p in range(c.partitions)]
-        if end is None:
-            return dict.fromkeys(streams, 0)
+    async def _cuts(
+        self, spec: AppSpec, asked: HistoryInput, end: StartPosition | None
+    ) -> tuple[dict[str, int], bool]:
+        """By JetStream stream of the input: the last sequence that the past events include.
+
+        And whether the past events are those of the input itself.
+        """
+        channels = entrances(spec, asked.stream)
+        streams = [c.js_stream(p) for c in channels for p in range(c.partitions)]
+        past = asked.path if history_streams.is_stream(asked.path) else None
+        is_of_input = past is not None and history_streams.stream_of(past).js_stream in streams
+        if end is None and not is_of_input:
+            return dict.fromkeys(streams, 0), False
         states = {}
         for one in streams:
             state = await stream_positions.state(self._client, one)
             if state is not None:
                 states[one] = state
-        asked: dict[str, int] = {}
+        if end is None:
+            return {one: state.last for one, state in states.items()}, True
+        known: dict[str, int] = {}
         if end.kind is StartPositionKind.TIME:
-            asked = await start_positions.skipped_positions(self._client, streams, end)
-        return backfilling.cuts(end, states, asked, self._clock.wall_ms())
+            known = await start_positions.skipped_positions(self._client, streams, end)
+        return backfilling.cuts(end, states, known, self._clock.wall_ms()), is_of_input

@@ -27,6 +27,7 @@ from mesh.jetstream.history_checkpoints import HistoryCheckpoints
 from mesh.jetstream.server import die_with_parent
 from mesh.model import codec, names
 from mesh.model.history import HistoryReport
+from mesh.plan.history_streams import is_stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -51,6 +52,7 @@ class HistoryRunner:
         js: the connection to NATS.
         pieces: the store of states.
         environment: variables of the process besides this process's own, less the mesh's.
+        nats: options of a connection, for processes that read a stream.
         command: starts the process.
         checkpoint_s: interval of checkpoints.
     """
@@ -58,6 +60,7 @@ class HistoryRunner:
     js: JetStreamContext
     pieces: BlobStore
     environment: Mapping[str, str]
+    nats: Mapping[str, str]
     command: Sequence[str] = COMMAND
     checkpoint_s: float = CHECKPOINT_S
     #: Of the processes that run now.
@@ -71,7 +74,7 @@ class HistoryRunner:
         Its checkpoint stays: the app may not have begun when this manager ends.
 
         Args:
-            task: the order, without a directory and a checkpoint.
+            task: the order, without a directory, a checkpoint and a login.
             tell: receives the reports.
 
         Returns:
@@ -81,6 +84,7 @@ class HistoryRunner:
             MeshError: MESH-C161 for inputs that can't be used, MESH-C162 if the process ends.
         """
         checkpoints = HistoryCheckpoints(self.js, self.pieces, task.spec.name)
+        reads_stream = any(is_stream(one.path) for one in task.inputs)
         reached = -1
         while True:
             with scratch.directory("history") as directory:
@@ -88,7 +92,7 @@ class HistoryRunner:
                 rows = begun.rows if begun is not None else 0
                 order = replace(
                     task, directory=str(directory), checkpoint=begun,
-                    checkpoint_s=self.checkpoint_s,
+                    checkpoint_s=self.checkpoint_s, nats=self.nats if reads_stream else {},
                 )  # fmt: skip
                 try:
                     told = await self._reported(order, checkpoints, tell)

@@ -14,9 +14,9 @@ class HistoryInput:
     """The past events of one input stream."""
 
     stream: str
-    #: As the user wrote it: a file or directory, or the address of a table in a database.
+    #: As the user wrote it: a file or directory, or the address of a table or of a stream.
     path: str
-    #: Column with the times of events.
+    #: Column with the times of events; empty for those of a stream's messages.
     time: str
     #: The last sequence of the stream that the events include, or the time before which they are
     #: read; None if they end before the first message of the stream.
@@ -45,8 +45,8 @@ class HistoryCheckpoint:
     later: int
     emitted: int
     failed: int
-    #: Of each input: the rows that were read, and the highest time of those that were run.
-    consumed: tuple[int, ...]
+    #: Of each input: where its reader is, and the highest time of the rows that were run.
+    places: tuple[int, ...]
     known_ms: tuple[int, ...]
     #: By group and stream: the time up to which the group knows the stream.
     known: Mapping[str, Mapping[str, int]]
@@ -54,6 +54,7 @@ class HistoryCheckpoint:
     seen: Mapping[str, Mapping[str, Mapping[str, int]]]
     #: Of all groups, also of those without state.
     states: tuple[HistoryState, ...]
+    unreadable: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,8 @@ class HistoryTask:
     checkpoint: HistoryCheckpoint | None = None
     #: Interval of checkpoints, seconds.
     checkpoint_s: float = 30.0
+    #: Connection to NATS, as options of the connector; empty if no input is a stream.
+    nats: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,8 @@ class HistoryReport:
     emitted: int = 0
     failed: int = 0
     is_done: bool = False
+    #: Events that can't be read.
+    unreadable: int = 0
     states: tuple[HistoryState, ...] = ()
     #: Rows that an interrupted run of the same history had run already.
     resumed: int = 0
@@ -120,3 +125,5 @@ class Backfilled:
     cuts: Mapping[str, int] = field(default_factory=dict)
     #: Groups that begin with the state of the history.
     groups: tuple[str, ...] = ()
+    #: Events of a stream that can't be read.
+    unreadable: int = 0

@@ -30,8 +30,8 @@ def found(root: str, path: str) -> Sequence[Path]:
     if "://" in path:
         raise unusable(
             f"{path} is no path",
-            "History is read from files of the manager's machine, from databases, and from "
-            "Iceberg tables; from object stores by a catalog alone.",
+            "History is read from files of the manager's machine, from databases, from streams of "
+            "NATS, and from Iceberg tables; from object stores by a catalog alone.",
         )
     top = Path(os.path.realpath(root))
     place = Path(os.path.realpath(top / path))
@@ -68,12 +68,12 @@ def _checked(path: Path, top: Path) -> Path:
 
 
 def unusable(what: str, detail: str) -> MeshError:
-    """MESH-C161: files or a table that are no history."""
+    """MESH-C161: files, a table or a stream that are no history."""
     return MeshError(
         "MESH-C161",
         what,
         detail=detail or None,
-        hint="History is Parquet (.parquet) or CSV (.csv, .csv.gz), a file or a directory, or a "
-        "table, as in 'postgresql://host/name#table' or 'iceberg:catalog#space.table'; write other "
-        "data to Parquet first.",
+        hint="History is Parquet (.parquet) or CSV (.csv, .csv.gz), a file or a directory; or a "
+        "table, as in 'postgresql://host/name#table' or 'iceberg:catalog#space.table'; or a stream "
+        "of JetStream, as in 'nats:OLD_ORDERS'. Write other data to Parquet first.",
     )

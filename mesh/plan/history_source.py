@@ -19,6 +19,7 @@ from mesh.language.syntax import find
 from mesh.model.begin import StartPositionKind, parse_start_position
 from mesh.model.history import HistoryInput
 from mesh.plan.doors import check_options, door_of
+from mesh.plan.history_streams import is_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,8 @@ def history_inputs(text: str) -> tuple[HistoryInput, ...]:
     found = []
     for _, stream, annotation in _sources(parse(text)):
         given = {name.lower(): value for name, value in door_of(annotation).options.items()}
-        found.append(HistoryInput(stream.name, given["path"], given["time"], given.get("until")))
+        time, until = given.get("time", ""), given.get("until")
+        found.append(HistoryInput(stream.name, given["path"], time, until))
     return tuple(found)
 
 
@@ -66,8 +68,15 @@ def check_history(tree: App) -> None:
                 position=annotation.position,
             )
         check_options(spec, door.options, [a.name for a in stream.attributes], door.position)
-        until = next((v for k, v in door.options.items() if k.lower() == "until"), None)
-        _check_end(until, annotation)
+        given = {name.lower(): value for name, value in door.options.items()}
+        if "time" not in given and not is_stream(given["path"]):
+            raise MeshError(
+                "MESH-P231",
+                'source "history" needs the option "time"',
+                detail="It is the column with the times of events; messages of a stream have some.",
+                position=door.position,
+            )
+        _check_end(given.get("until"), annotation)
 
 
 def _check_end(until: str | None, annotation: Annotation) -> None:

@@ -24,13 +24,23 @@ _STREAM_NAME: Final = re.compile(r"[^\s.*>/\\]+\Z")
 _SUBJECT: Final = re.compile(r"[^\s.*>]+(\.[^\s.*>]+|\.\*)*(\.>)?\Z|[*](\.[^\s.>]+)*(\.>)?\Z|>\Z")
 
 
+def is_stream_name(name: str) -> bool:
+    """Whether NATS takes a name for a JetStream stream."""
+    return _STREAM_NAME.match(name) is not None
+
+
+def is_subject(name: str) -> bool:
+    """Whether NATS takes a name for a subject to read, with wildcards."""
+    return _SUBJECT.match(name) is not None
+
+
 def check_names(options: Mapping[str, str], position: Position) -> None:
     """Refuse names of streams and subjects that NATS refuses; MESH-P900."""
     given = {name.lower(): text for name, text in options.items()}
     stream, subject = given.get("stream"), given.get("destination")
-    if stream is not None and not _STREAM_NAME.match(stream):
+    if stream is not None and not is_stream_name(stream):
         raise not_supported(f'"{stream}" as the name of a JetStream stream', position)
-    if subject is not None and not _SUBJECT.match(subject):
+    if subject is not None and not is_subject(subject):
         raise not_supported(f'"{subject}" as a subject to read', position)
     if stream is None and subject is None:
         raise MeshError(

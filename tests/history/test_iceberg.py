@@ -12,7 +12,7 @@ from pyiceberg.utils.config import Config
 
 from mesh.errors import MeshError
 from mesh.history.iceberg import HistoryIceberg
-from mesh.history.reader import reader_of
+from mesh.history.reader import table_reader
 from mesh.model.history import HistoryInput
 from mesh.plan.history_iceberg import check_catalog, iceberg_of
 
@@ -53,7 +53,7 @@ def path_of(table: Any) -> str:
 
 
 def items(root: Path, path: str, skipped: int = 0) -> list[tuple[str, int]]:
-    reader = reader_of(str(root), HistoryInput("Orders", path, "at"), SCHEMA)
+    reader = table_reader(str(root), HistoryInput("Orders", path, "at"), SCHEMA)
     return [
         (row["item"], at // DAY_MS)
         for one in reader.batches(skipped)

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from mesh.errors import MeshError
-from mesh.history.reader import reader_of
+from mesh.history.reader import table_reader
 from mesh.history.tables import HistoryTable
 from mesh.model.history import HistoryInput
 from mesh.plan.history_tables import TablePlace, check_address, is_table, table_of
@@ -95,7 +95,7 @@ def test_a_database_may_have_a_name_of_the_settings(
     with sa.create_engine(f"sqlite:///{tmp_path}/shop.db").begin() as connection:
         connection.execute(sa.text("create table orders (item text, price real, sold int, at int)"))
         connection.execute(sa.text("insert into orders values ('a', 1, 1, 5)"))
-    reader = reader_of("", HistoryInput("Orders", "datasource:shop#orders", "at"), SCHEMA)
+    reader = table_reader("", HistoryInput("Orders", "datasource:shop#orders", "at"), SCHEMA)
     assert [one.rows.to_pylist() for one in reader.batches()] == [
         [{"item": "a", "price": 1.0, "sold": True}]
     ]

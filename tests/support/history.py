@@ -13,7 +13,7 @@ from mesh.clock import SystemClock
 from mesh.manager.backfills import Backfills
 from mesh.manager.planning import Planner
 from mesh.model import names
-from mesh.settings import ManagerSettings, Settings
+from mesh.settings import ManagerSettings, NatsSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,9 @@ def parquet(path: Path, rows: Sequence[dict[str, Any]], pieces: int = 3) -> None
 def backfills(have: Mesh, root: Path, command: Sequence[str] | None = None) -> Backfills:
     """Backfills by the manager of a test, whose files are in ``root``."""
     manager = ManagerSettings(history_dir=str(root))
-    settings = replace(Settings(), manager=manager)
+    url = have.client.connected_url
+    assert url is not None
+    settings = replace(Settings(), nats=NatsSettings(url=url.geturl()), manager=manager)
     more = {} if command is None else {"command": command}
     return Backfills(
         have.client, have.service._deployments, Planner(settings), have.pieces, settings,

@@ -1,0 +1,166 @@
+"""Past events in a JetStream stream, in the order of their sequences.
+
+Messages are read by the connector's reader and decoded as those of an app's channel.  What is there
+when the reading begins is the history: retention that removes messages before they are read ends
+it, and deleted messages inside of it are none.  A place is a sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.history.files import BATCH_ROWS
+from mesh.history.rows import Rows, kernels
+from mesh.model import names
+from mesh.plan.history_files import unusable
+from mesh.plan.history_streams import stream_of
+from pyspark_nats.errors import DataLossError, RefusedError
+from pyspark_nats.protocol.connection import shared
+from pyspark_nats.protocol.jetstream import stream_infos
+from pyspark_nats.source.batches import RowLayout, read
+from pyspark_nats.source.ranges import StreamRange
+from pyspark_nats.source.source_options import source_options
+from pyspark_nats.source.typed_rows import Typed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from mesh.model.app import Channel
+    from mesh.model.history import HistoryInput, HistoryTask
+    from mesh.plan.history_streams import StreamPlace
+    from pyspark_nats.protocol.jetstream import StreamInfo
+    from pyspark_nats.source.source_options import SourceOptions
+
+#: Bytes of one batch at most, but for its last part.
+_BYTES_MAX: Final = 64 << 20
+_METADATA: Final = {
+    "_sequence": pa.int64(),
+    "_timestamp_ms": pa.int64(),
+    "_event_time_ms": pa.int64(),
+    "_error": pa.string(),
+}
+
+
+def history_stream(
+    task: HistoryTask, asked: HistoryInput, channels: Sequence[Channel]
+) -> HistoryStream:
+    """The reader of an input in a stream, whose events enter by ``channels``.
+
+    Of a stream that the app itself reads, the events up to the cut that are the app's are its past.
+
+    Raises:
+        MeshError: MESH-C161 for what is none.
+    """
+    place = stream_of(asked.path)
+    own = next((c for c in channels if c.js_stream() == place.js_stream), None)
+    subjects = (own.subject(),) if own is not None and not place.subject else place.subjects
+    end = task.cuts.get(place.js_stream)
+    return HistoryStream(
+        place, channels[0].stream.arrow, asked.time, task.nats, subjects=subjects, end=end
+    )
+
+
+@dataclass
+class HistoryStream:
+    """A JetStream stream with past events."""
+
+    place: StreamPlace
+    schema: pa.Schema
+    #: Attribute with the times of events, a whole number; empty: times are those that live events have.
+    time: str
+    #: Options of the connection.
+    nats: Mapping[str, str]
+    subjects: tuple[str, ...] = ()
+    #: Last sequence to read; None for that of the stream when the reading begins.
+    end: int | None = None
+    _options: SourceOptions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._options = source_options({**self.nats, "stream": self.place.js_stream})
+
+    def count(self) -> int:
+        """The number of messages; 0 if only some of them are read."""
+        span = self._last - self._info.first + 1
+        return 0 if self.place.subject else max(0, min(self._info.messages, span))
+
+    def contents(self) -> str:
+        """The stream with its beginning: messages that are added to it are after every place."""
+        info = self._info
+        return f"{self.place} {' '.join(self.subjects)} {info.created_ms} {info.first}"
+
+    def batches(self, place: int = 0) -> Iterator[Rows]:
+        """All rows after a sequence; MESH-C161 where they can't be read."""
+        info = self._info
+        wanted = StreamRange(
+            self.place.js_stream, max(place, info.first - 1), self._last, 0, 0,
+            end_created_ms=info.created_ms, subjects=self.subjects,
+        )  # fmt: skip
+        held: list[pa.RecordBatch] = []
+        try:
+            for batch in read(self._options, RowLayout(self._typed(), False), [wanted]):
+                held.append(batch)
+                rows, size = sum(b.num_rows for b in held), sum(b.nbytes for b in held)
+                if rows >= BATCH_ROWS or size >= _BYTES_MAX:
+                    yield self._rows(held)
+                    held = []
+        except (DataLossError, RefusedError) as error:
+            raise unusable(f"{self.place} can't be read", error.message) from error
+        if held:
+            yield self._rows(held)
+
+    @property
+    def _last(self) -> int:
+        last = self._info.last
+        return last if self.end is None else min(last, self.end)
+
+    @cached_property
+    def _info(self) -> StreamInfo:
+        """The stream when the reading began."""
+        connection, name = shared(self._options.connection), self.place.js_stream
+        try:
+            found = connection.retry_while_unavailable(
+                f'reading stream "{name}"', lambda: stream_infos(connection, [name])
+            )
+        except RefusedError as error:
+            raise unusable(f"{self.place} can't be read", error.message) from error
+        return found[name]
+
+    def _typed(self) -> Typed:
+        """The function that decodes messages, as the source of an app's group does."""
+        metadata = [pa.field(name, kind) for name, kind in _METADATA.items()]
+        return Typed(
+            schema=self.schema,
+            output=pa.schema([*self.schema, *metadata]),
+            content_type="",
+            corrupt="column",
+            event_time_header=names.EVENT_TIME_HEADER,
+        )
+
+    def _rows(self, batches: Sequence[pa.RecordBatch]) -> Rows:
+        """The events of whole messages; the others of them are counted."""
+        batch = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+        place = int(batch.column("_sequence")[-1].as_py())
+        times: Any = batch.column(self.time) if self.time else _times(batch)
+        is_good = kernels.and_(kernels.is_null(batch.column("_error")), kernels.is_valid(times))
+        good = batch.append_column("_time_ms", kernels.cast(times, pa.int64())).filter(is_good)
+        return Rows(
+            good.select(self.schema.names),
+            _longs(good.column("_time_ms")),
+            _longs(good.column("_sequence")),
+            place,
+            batch.num_rows - good.num_rows,
+        )
+
+
+def _times(batch: pa.RecordBatch) -> Any:
+    """The times of live events: the publisher's, or else the server's."""
+    return kernels.coalesce(batch.column("_event_time_ms"), batch.column("_timestamp_ms"))
+
+
+def _longs(column: Any) -> Any:
+    return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
