@@ -1,1 +1,1 @@
-"""Past events in files, run through an app's groups before the app starts."""
+"""Past events, run through an app's groups before the app starts."""

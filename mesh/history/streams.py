@@ -71,7 +71,7 @@ class HistoryStream:
 
     place: StreamPlace
     schema: pa.Schema
-    #: Attribute with the times of events, a whole number; empty: times are those that live events have.
+    #: Attribute with the times of events; empty for those that live events have.
     time: str
     #: Options of the connection.
     nats: Mapping[str, str]

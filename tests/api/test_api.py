@@ -571,7 +571,11 @@ def test_an_app_is_deployed_after_its_history() -> None:
     assert service.backfills.asked == [
         HistoryInput("Orders", "old", "at", "9"), HistoryInput("Payments", "paid", "at"),
     ]  # fmt: skip
-    for wrong in (f"{path}&stream=Payments", f"{path}&until=1&until=2"):
+    # Messages have times of their own.
+    log = "/siddhi-apps/backfill?path=nats:OLD&stream=Orders"
+    assert ask(service, "POST", log, content="text", headers=TEXT_PLAIN).status_code == 201
+    assert service.backfills.asked == [HistoryInput("Orders", "nats:OLD", "")]
+    for wrong in (f"{path}&stream=Payments", f"{path}&until=1&until=2", f"{log}&path=x&stream=P"):
         assert ask(service, "POST", wrong, content="text", headers=TEXT_PLAIN).status_code == 400
     refused = ask(
         service, "POST", path.removesuffix("&time=at"), content="text", headers=TEXT_PLAIN

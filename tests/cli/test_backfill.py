@@ -123,6 +123,9 @@ def test_options_that_do_not_fit_together_are_refused(arguments: tuple[str, ...]
 def test_several_streams_have_columns_and_ends_of_their_own() -> None:
     found = inputs_of([("S", "x"), ("T", "y#t")], ["at", "T=paid_at"], ["S=7"])
     assert found == [HistoryInput("S", "x", "at", "7"), HistoryInput("T", "y#t", "paid_at")]
+    # Messages have times of their own.
+    found = inputs_of([("S", "x"), ("T", "nats:OLD")], ["S=at"], [])
+    assert found == [HistoryInput("S", "x", "at"), HistoryInput("T", "nats:OLD", "")]
 
 
 class _Ending:
