@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,9 @@ from mesh.cli import backfill
 from mesh.cli.backfill import inputs_of
 from mesh.cli.commands import app
 from mesh.errors import MeshError
+from mesh.jetstream.connection import close, connect
 from mesh.model.history import HistoryInput
+from mesh.settings import NatsSettings
 from tests.support.history import CHAIN, events, parquet
 from tests.support.manager_api import manager_api
 
@@ -58,6 +61,26 @@ def test_an_app_is_deployed_after_its_history(
         said = mesh("deploy", "later.siddhi", *again[2:], "Readings=old")
         assert "has seen 20 rows of Readings" in said
         assert "mesh-Later-Readings is read on after 0" in said
+        # And from a stream, with its messages' times.
+        asyncio.run(published(nats_server, events(20)))
+        (tmp_path / "last.siddhi").write_text(CHAIN.format(name="Last", source=""))
+        said = mesh(
+            "deploy", "last.siddhi", "--timeout", "0", "--backfill", "Readings=nats:OLD#old.good"
+        )
+        assert "has seen 20 rows of Readings" in said
+        assert "1 events could not be read" in said
+
+
+async def published(server: NatsServer, rows: list[dict[str, Any]]) -> None:
+    """An old stream with events, one message that can't be read, and one of another subject."""
+    client = await connect(NatsSettings(url=server.url), "test")
+    js = client.jetstream()
+    await js.add_stream(name="OLD", subjects=["old.*"])
+    for row in rows:
+        await js.publish("old.good", orjson.dumps({k: row[k] for k in ("device", "watt")}))
+    await js.publish("old.good", b"none")
+    await js.publish("old.other", b"none")
+    await close(client)
 
 
 #: The past is in the text.
