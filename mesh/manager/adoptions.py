@@ -2,8 +2,9 @@
 
     copy the fork's ──▶ edit: groups drain, and wait ──▶ run on to there, store ──▶ groups begin
 
-The fork's states are copied first, at a place that the app has passed.  From then on whatever ends
-leaves a group that waits for its state, and the same promotion again continues.
+The fork's states are copied first, at a place that the app has passed, and run on to its last
+snapshots while it still runs.  After the edit whatever ends leaves a group that waits for its
+state, and the same promotion again continues.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class Adoptions:
             MeshError: MESH-C154 for a state that can't be had at a place of the app; MESH-A409 if
                 the app does not come there in time.
         """
+        new = replace(app, spec=after)
         for name in groups:
             mine, other = app.spec.group(name), fork.spec.group(name)
             assert mine is not None, "the plan has found it"
@@ -88,18 +90,32 @@ class Adoptions:
             is_shared = _streams(mine) == _streams(other)
             if not is_shared:
                 await self._check_whole(app, fork, mine)
-            for number, part in enumerate(_parts(mine)):
+            for part in _parts(mine):
                 await of.drop(part)
-                with scratch.directory("adopted") as directory:
-                    if is_shared:
+                if is_shared:
+                    with scratch.directory("adopted") as directory:
                         await of.copy(fork.incarnation, part, directory)
-                    elif (own := await of.own(part)) is not None:
-                        state = await self.past.adopt(
-                            replace(app, spec=after), name, number, "", own.manifest,
-                            str(directory),
-                        )  # fmt: skip
-                        await of.keep(part, state, directory)
             await self._pass(of, mine)
+            for number, part in enumerate(_parts(mine)):
+                await self._bring_forward(of, new, name, number, part)
+
+    async def _bring_forward(
+        self, of: AdoptedStates, record: AppRecord, group: str, number: int, part: str
+    ) -> None:
+        """Run the kept state on to the app's stored one, so that little is left to run later.
+
+        The process of the past has started by then, too, which takes longer than a group drains.
+        """
+        own = await of.own(part)
+        if own is None:
+            return
+        with scratch.directory("adopted") as directory:
+            base = await of.base(part, directory)
+            state = await self.past.adopt(
+                record, group, number, base.manifest if base is not None else "", own.manifest,
+                str(directory),
+            )  # fmt: skip
+            await of.keep(part, state, directory)
 
     async def _check_whole(self, app: AppRecord, fork: AppRecord, group: GroupSpec) -> None:
         """Refuse a fork whose state can't be computed from the streams of the app."""
@@ -142,8 +158,6 @@ class Adoptions:
             found = cluster_state_of(self.view.snapshot(), self.settings).changes
             return all(one in found and found[one].has_drained for one in keys)
 
-        # The process has imported what it needs by the time that they have drained.
-        await self._warm(record)
         if not await until(self.view, self.clock, WAIT_S, have_drained):
             raise MeshError(
                 "MESH-A409",
@@ -177,17 +191,6 @@ class Adoptions:
             )  # fmt: skip
             await of.replace(own, part, manifest, directory)
         await of.drop(part)
-
-    async def _warm(self, record: AppRecord) -> None:
-        """Run a state that is there already from its place to the same place."""
-        for name in record.adopting[:1]:
-            of = self._of(record, name)
-            with scratch.directory("adopted") as directory:
-                base = await of.base("0", directory)
-                if base is not None:
-                    await self.past.adopt(
-                        record, name, 0, base.manifest, base.manifest, str(directory)
-                    )
 
     def _of(self, record: AppRecord, group: str) -> AdoptedStates:
         js = self.client.jetstream()

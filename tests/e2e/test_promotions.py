@@ -161,14 +161,13 @@ STATES = {
 }
 
 
-async def adopted(view: View, which: str, *, is_killed: bool) -> None:
-    """Promote a fork with longer windows under load, which an interruption may delay."""
+async def adopted(view: View, which: str, rate: int, *, is_killed: bool) -> float:
+    """Promote a fork with longer windows under load; the longest pause of a key, seconds."""
     text, distance = STATES[which]
     name = f"Longer{which}{int(is_killed)}"
     text = text.format(name=name)
     await view.service.deploy(text)
     await view.until_running(name)
-    rate = 5_000
 
     def promote() -> asyncio.Task[Promoted]:
         return asyncio.create_task(view.service.promotions.promote(f"{name}Next", replaces=name))
@@ -227,7 +226,8 @@ async def adopted(view: View, which: str, *, is_killed: bool) -> None:
         assert began - 2 * rate <= cut < total
         assert all(n in long for n in own if n >= cut)
     await view.service.undeploy(name)
-    print(f"{name}: longest pause of a key {max(pauses)} ms")  # noqa: T201
+    print(f"{name}, {rate} events/s: longest pause of a key {max(pauses)} ms")  # noqa: T201
+    return max(pauses) / 1000
 
 
 @pytest.mark.parametrize("which", STATES)
@@ -236,6 +236,8 @@ def test_a_fork_becomes_the_app_with_its_state(
     play: Callable[..., None], which: str, is_killed: bool
 ) -> None:
     async def scene(view: View) -> None:
-        await adopted(view, which, is_killed=is_killed)
+        rate = 5_000 if is_killed else 20_000
+        pause_s = await adopted(view, which, rate, is_killed=is_killed)
+        assert is_killed or pause_s <= 1.0
 
     play(scene)
