@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.clock import Clock
+    from mesh.control.restoring import StreamState
     from mesh.jetstream.blob_store import BlobStore
     from mesh.manager.deployed import Tell
     from mesh.manager.deployments import Deployments
@@ -159,9 +160,10 @@ class Backfills:
         streams = tuple(one.stream for one in inputs)
         cuts: dict[str, int] = {}
         before_ms: dict[str, int] = {}
+        states: dict[str, StreamState] = {}
         for one in inputs:
             end = history.ends.get(one.stream)
-            cut, is_of_input = await self._cuts(spec, one, end)
+            cut, is_of_input = await self._cuts(spec, one, end, states)
             self._add(cuts, cut)
             # What the input itself has stored by the cut is its past, whatever times it has.
             if end is not None and end.time_ms and not is_of_input:
@@ -232,11 +234,16 @@ class Backfills:
                 )
 
     async def _cuts(
-        self, spec: AppSpec, asked: HistoryInput, end: StartPosition | None
+        self,
+        spec: AppSpec,
+        asked: HistoryInput,
+        end: StartPosition | None,
+        seen: dict[str, StreamState],
     ) -> tuple[dict[str, int], bool]:
         """By JetStream stream of the input: the last sequence that the past events include.
 
-        And whether the past events are those of the input itself.
+        And whether the past events are those of the input itself.  ``seen``: the streams as they
+        were looked at first, so that two inputs in one stream end at one place.
         """
         channels = entrances(spec, asked.stream)
         streams = [c.js_stream(p) for c in channels for p in range(c.partitions)]
@@ -244,11 +251,11 @@ class Backfills:
         is_of_input = past is not None and history_streams.stream_of(past).js_stream in streams
         if end is None and not is_of_input:
             return dict.fromkeys(streams, 0), False
-        states = {}
         for one in streams:
-            state = await stream_positions.state(self._client, one)
-            if state is not None:
-                states[one] = state
+            if one not in seen:
+                state = await stream_positions.state(self._client, one)
+                seen |= {one: state} if state is not None else {}
+        states = {one: seen[one] for one in streams if one in seen}
         if end is None:
             return {one: state.last for one, state in states.items()}, True
         known: dict[str, int] = {}

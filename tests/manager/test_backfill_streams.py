@@ -243,8 +243,11 @@ KILLED = """import os, sys
 from pathlib import Path
 from mesh.history import process, streams
 from mesh.model import codec
+from pyspark_nats.source import batches, pull
 
-streams.BATCH_ROWS = 5000
+# Few messages are on their way at a time, so that no batch has all of them.
+pull._REQUEST_MESSAGES, pull._ASK_AT = 2000, 0
+batches._ROWS_ENOUGH = streams.BATCH_ROWS = 2000
 mark, encode = Path({mark!r}), codec.encode
 
 def encoded(report):
@@ -258,8 +261,8 @@ def encoded(report):
 codec.encode = encoded
 sys.exit(process.main())
 """
-#: Messages that can't be read, before each that can: the connector reads some 8,000 at a time.
-BAD = 600
+#: Messages that can't be read, before each that can.
+BAD = 250
 NUMBERS = """@App:name('{name}')
 define stream Readings (n long);
 @dist(execGroup='all')
