@@ -43,6 +43,8 @@ _KEYS = ("arrival", "bucket", "group")
 _LAST = "last"
 #: Cells of a ``LATE`` store that are appended, at least, before those of one key are merged.
 _LATE_MIN: Final = 262_144
+#: They are put into the columns when they are read, or after this many additions.
+_WAITING_MAX: Final = 256
 #: They are left as they are if there are more different ones than this part of them.
 _MERGED_PART: Final = 0.75
 
@@ -109,6 +111,9 @@ class CellStore:
         self._latest = [n for n, kind in enumerate(kinds) if kind is BaseKind.LATEST]
         self._sets = {n: PairSet() for n, kind in enumerate(kinds) if kind is BaseKind.SET}
         self._numbers = CellNumbers(order)
+        #: Cells of a ``LATE`` store that are not in the columns yet, and their number.
+        self._waiting: list[Cells] = []
+        self._waiting_count = 0
         #: Number of cells at which those of one key are merged.
         self._limit = _LATE_MIN
         self._pages = Pages("cells")
@@ -127,22 +132,27 @@ class CellStore:
     @property
     def count(self) -> int:
         """Number of cells."""
-        return self._numbers.count
+        return self._numbers.count + self._waiting_count
 
     @property
     def arrivals(self) -> Longs:
         """int64[count], the arrival buckets, which never fall in a store of running cells."""
-        return self._numbers.keys[:, ARRIVAL]
+        return self._keys[:, ARRIVAL]
 
     @property
     def buckets(self) -> Longs:
         """int64[count], the event buckets."""
-        return self._numbers.keys[:, BUCKET]
+        return self._keys[:, BUCKET]
 
     @property
     def groups(self) -> Longs:
         """int64[count], the numbers of the groups."""
-        return self._numbers.keys[:, GROUP]
+        return self._keys[:, GROUP]
+
+    @property
+    def _keys(self) -> Longs:
+        self._settle()
+        return self._numbers.keys
 
     # Changing
 
@@ -157,15 +167,50 @@ class CellStore:
         # Places of merging that do not depend on how the cells are cut.
         while self.count + len(cells) > self._limit:
             room = self._limit - self.count
-            self._add(cells.part(0, room), version)
+            self._wait(cells.part(0, room), version)
             cells = cells.part(room, len(cells))
             self._merge(version)
-        self._add(cells, version)
+        self._wait(cells, version)
+
+    def _wait(self, cells: Cells, version: str) -> None:
+        """Take cells as they are until they are read: fewer copies."""
+        if not len(cells):
+            return
+        if self._sets:
+            self._add(cells, version)
+            return
+        self._pages.touch_added(self.count, self.count + len(cells), version)
+        self._waiting.append(cells)
+        self._waiting_count += len(cells)
+        if len(self._waiting) > _WAITING_MAX:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Put cells that wait into the columns."""
+        room = self.count
+        waiting, self._waiting, self._waiting_count = self._waiting, [], 0
+        for cells in waiting:
+            self._put(cells, room)
 
     def _add(self, cells: Cells, version: str) -> None:
         if not len(cells):
             return
-        first, room = self.count, self.count + len(cells)
+        first = self.count
+        numbers = self._put(cells, self.count + len(cells))
+        for number, pairs in self._sets.items():
+            places, values_of = cells.sets[number]
+            before = len(pairs)
+            pairs.add(numbers[places], values_of)
+            if len(pairs) > before:
+                self._set_pages[number].touch_added(before, len(pairs), version)
+        if self._order.appends:
+            self._pages.touch_added(first, self.count, version)
+        else:
+            self._pages.touch(numbers, version)
+
+    def _put(self, cells: Cells, room: int) -> Longs:
+        """Put all but their sets into the columns, and return their numbers."""
+        first = self.count
         if self._order is Order.LATE and room > self._numbers.room:
             # They grow for long: fewer copies.
             room = max(room, min(4 * room, self._limit))
@@ -186,19 +231,11 @@ class CellStore:
                 column.add(numbers, values.spread(len(cells)))
         if self._latest:
             self._add_latest(numbers, cells)
-        for number, pairs in self._sets.items():
-            places, values_of = cells.sets[number]
-            before = len(pairs)
-            pairs.add(numbers[places], values_of)
-            if len(pairs) > before:
-                self._set_pages[number].touch_added(before, len(pairs), version)
-        if self._order.appends:
-            self._pages.touch_added(first, self.count, version)
-        else:
-            self._pages.touch(numbers, version)
+        return numbers
 
     def _merge(self, version: str) -> None:
         """Merge the cells with the same keys, if they are many."""
+        self._settle()
         if self._has_many_keys_twice():
             merged = CellStore(self._plan)
             merged.add(self.take(slice(0, self.count)), version)
@@ -242,6 +279,7 @@ class CellStore:
 
         They rise, but in a store of any order.
         """
+        self._settle()
         for column in self._columns.values():
             column.grow(self.count)
             column.keep(cells)
@@ -258,6 +296,7 @@ class CellStore:
 
     def renumber(self, groups: Longs | None, values: Mapping[int, Longs], version: str) -> None:
         """Give groups and values of sets other numbers, by their present ones."""
+        self._settle()
         if groups is not None:
             self._numbers.renumber(groups)
             self._last_of, self._chained = self._last_of[:0], 0
@@ -279,7 +318,7 @@ class CellStore:
             groups = int(self.groups[self._chained :].max()) + 1
             self._last_of = more_rows(self._last_of, groups, -1)
             self._before = more_rows(self._before, self.count)
-            chain_groups(self._numbers.keys, self._chained, self.count, self._last_of, self._before)
+            chain_groups(self._keys, self._chained, self.count, self._last_of, self._before)
             self._chained = self.count
         found = []
         cell = int(self._last_of[group]) if group < len(self._last_of) else -1
@@ -317,7 +356,7 @@ class CellStore:
 
     def take(self, cells: Longs | slice) -> Cells:
         """Some cells, which are different; a copy."""
-        keys = self._numbers.keys[cells]
+        keys = self._keys[cells]
         numbers = np.arange(cells.stop) if isinstance(cells, slice) else cells
         return Cells(
             keys[:, ARRIVAL].copy(),
@@ -350,7 +389,7 @@ class CellStore:
 
     def _piece(self, start: int, stop: int) -> pa.RecordBatch:
         part = slice(start, stop)
-        keys = self._numbers.keys[part]
+        keys = self._keys[part]
         columns: dict[str, pa.Array[Any]] = {
             name: pa.array(keys[:, column].copy()) for column, name in enumerate(_KEYS)
         }
