@@ -87,6 +87,7 @@ def few_cells() -> Iterator[None]:
     """Closed cells of one key are merged after a few cells, instead of a quarter of a million."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cells, "_LATE_MIN", 4)
+        patch.setattr(cells, "_WAITING_MAX", 3)
         yield
 
 
@@ -279,6 +280,9 @@ def test_late_cells_are_merged_at_the_same_places_however_they_are_cut(keys: int
         store = CellStore([BaseValue(BaseKind.SUM, AttributeType.LONG)], Order.LATE)
         for start in range(0, 100, cut):
             store.add(added.part(start, min(start + cut, 100)), "")
+            # Cells wait until they are read, here between additions.
+            if cut == 9:
+                assert len(store.take(slice(0, len(store)))) == len(store)
         contents.append(pa.Table.from_batches(list(store.snapshot().pieces.values())))
     first, *others = contents
     assert all(other.equals(first) for other in others)

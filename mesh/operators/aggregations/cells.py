@@ -235,7 +235,6 @@ class CellStore:
 
     def _merge(self, version: str) -> None:
         """Merge the cells with the same keys, if they are many."""
-        self._settle()
         if self._has_many_keys_twice():
             merged = CellStore(self._plan)
             merged.add(self.take(slice(0, self.count)), version)
@@ -248,13 +247,16 @@ class CellStore:
         self._limit = _limit_after(self.count)
 
     def _has_many_keys_twice(self) -> bool:
+        keys = self._numbers.keys
+        bucket = np.concatenate([keys[:, BUCKET], *(cells.bucket for cells in self._waiting)])
+        group = np.concatenate([keys[:, GROUP], *(cells.group for cells in self._waiting)])
         # An eighth of all keys, with all of their cells.
-        sample = np.flatnonzero((self.buckets // 1000 + self.groups) % 8 == 0)
+        sample = np.flatnonzero((bucket // 1000 + group) % 8 == 0)
         if 16 * len(sample) < self.count:
             sample = np.arange(self.count)
-        arrival, bucket, group = (column.copy() for column in self._numbers.keys[sample].T)
         numbers = CellNumbers(Order.ANY)
-        numbers.number(arrival, bucket, group)
+        # Closed cells have one arrival.
+        numbers.number(np.zeros(len(sample), dtype=np.int64), bucket[sample], group[sample])
         return numbers.count < _MERGED_PART * len(sample)
 
     def _add_latest(self, numbers: Longs, cells: Cells) -> None:
