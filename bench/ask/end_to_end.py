@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 #: Part of the stateless rate.
 RATIO: Final = 0.6
-_AGGREGATION: Final = """define aggregation A from TempStream
+_AGGREGATION: Final = """@dist(execGroup='one') define aggregation A from TempStream
 select device, avg(temp) as mean, min(temp) as low, max(temp) as high, sum(room) as rooms
 group by device aggregate every sec...year;
 """
 #: The stateless app, whose group aggregates its events too.
 _TEXT: Final = spark.STATELESS.replace("Stateless", "Aggregated").replace(
-    "from ", f"{_AGGREGATION}from "
+    "from ", f"{_AGGREGATION}@dist(execGroup='one') from "
 )
 
 
