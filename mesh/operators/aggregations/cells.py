@@ -8,7 +8,7 @@ numbered in the order of their first event, so those of earlier arrival buckets 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,12 +41,6 @@ if TYPE_CHECKING:
 
 _KEYS = ("arrival", "bucket", "group")
 _LAST = "last"
-#: Cells of a ``LATE`` store that are appended, at least, before those of one key are merged.
-_LATE_MIN: Final = 262_144
-#: They are put into the columns when they are read, or after this many additions.
-_WAITING_MAX: Final = 256
-#: They are left as they are if there are more different ones than this part of them.
-_MERGED_PART: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +105,6 @@ class CellStore:
         self._latest = [n for n, kind in enumerate(kinds) if kind is BaseKind.LATEST]
         self._sets = {n: PairSet() for n, kind in enumerate(kinds) if kind is BaseKind.SET}
         self._numbers = CellNumbers(order)
-        #: Cells of a ``LATE`` store that are not in the columns yet, and their number.
-        self._waiting: list[Cells] = []
-        self._waiting_count = 0
-        #: Number of cells at which those of one key are merged.
-        self._limit = _LATE_MIN
         self._pages = Pages("cells")
         self._set_pages = {number: Pages(f"set{number}") for number in self._sets}
         self._last: Longs = np.zeros(0, dtype=np.int64)
@@ -132,7 +121,7 @@ class CellStore:
     @property
     def count(self) -> int:
         """Number of cells."""
-        return self._numbers.count + self._waiting_count
+        return self._numbers.count
 
     @property
     def arrivals(self) -> Longs:
@@ -151,7 +140,6 @@ class CellStore:
 
     @property
     def _keys(self) -> Longs:
-        self._settle()
         return self._numbers.keys
 
     # Changing
@@ -161,38 +149,6 @@ class CellStore:
 
         ``version``: of the whole state after the change, here and below.
         """
-        if self._order is not Order.LATE:
-            self._add(cells, version)
-            return
-        # Places of merging that do not depend on how the cells are cut.
-        while self.count + len(cells) > self._limit:
-            room = self._limit - self.count
-            self._wait(cells.part(0, room), version)
-            cells = cells.part(room, len(cells))
-            self._merge(version)
-        self._wait(cells, version)
-
-    def _wait(self, cells: Cells, version: str) -> None:
-        """Take cells as they are until they are read: fewer copies."""
-        if not len(cells):
-            return
-        if self._sets:
-            self._add(cells, version)
-            return
-        self._pages.touch_added(self.count, self.count + len(cells), version)
-        self._waiting.append(cells)
-        self._waiting_count += len(cells)
-        if len(self._waiting) > _WAITING_MAX:
-            self._settle()
-
-    def _settle(self) -> None:
-        """Put cells that wait into the columns."""
-        room = self.count
-        waiting, self._waiting, self._waiting_count = self._waiting, [], 0
-        for cells in waiting:
-            self._put(cells, room)
-
-    def _add(self, cells: Cells, version: str) -> None:
         if not len(cells):
             return
         first = self.count
@@ -211,13 +167,9 @@ class CellStore:
     def _put(self, cells: Cells, room: int) -> Longs:
         """Put all but their sets into the columns, and return their numbers."""
         first = self.count
-        if self._order is Order.LATE and room > self._numbers.room:
-            # They grow for long: fewer copies.
-            room = max(room, min(4 * room, self._limit))
         numbers = self._numbers.number(cells.arrival, cells.bucket, cells.group, room)
-        room = self._numbers.room if self._order is Order.LATE else self.count
         for number, column in self._columns.items():
-            column.grow(room)
+            column.grow(self._numbers.room)
             if number in self._latest and not self._order.appends:
                 continue
             values = cells.values.get(number)
@@ -232,32 +184,6 @@ class CellStore:
         if self._latest:
             self._add_latest(numbers, cells)
         return numbers
-
-    def _merge(self, version: str) -> None:
-        """Merge the cells with the same keys, if they are many."""
-        if self._has_many_keys_twice():
-            merged = CellStore(self._plan)
-            merged.add(self.take(slice(0, self.count)), version)
-            self._columns, self._sets = merged._columns, merged._sets
-            self._last, self._has_last = merged._last, merged._has_last
-            merged._numbers.become(self._order)
-            self._numbers = merged._numbers
-            self._last_of, self._chained = self._last_of[:0], 0
-            self._touch_from(0, version)
-        self._limit = _limit_after(self.count)
-
-    def _has_many_keys_twice(self) -> bool:
-        keys = self._numbers.keys
-        bucket = np.concatenate([keys[:, BUCKET], *(cells.bucket for cells in self._waiting)])
-        group = np.concatenate([keys[:, GROUP], *(cells.group for cells in self._waiting)])
-        # An eighth of all keys, with all of their cells.
-        sample = np.flatnonzero((bucket // 1000 + group) % 8 == 0)
-        if 16 * len(sample) < self.count:
-            sample = np.arange(self.count)
-        numbers = CellNumbers(Order.ANY)
-        # Closed cells have one arrival.
-        numbers.number(np.zeros(len(sample), dtype=np.int64), bucket[sample], group[sample])
-        return numbers.count < _MERGED_PART * len(sample)
 
     def _add_latest(self, numbers: Longs, cells: Cells) -> None:
         self._last = more_rows(self._last, self.count)
@@ -281,7 +207,6 @@ class CellStore:
 
         They rise, but in a store of any order.
         """
-        self._settle()
         for column in self._columns.values():
             column.grow(self.count)
             column.keep(cells)
@@ -293,12 +218,10 @@ class CellStore:
         moved = np.flatnonzero(cells != np.arange(len(cells)))
         self._numbers.keep(cells)
         self._last_of, self._chained = self._last_of[:0], 0
-        self._limit = _limit_after(self.count)
         self._touch_from(int(moved[0]) if len(moved) else self.count, version)
 
     def renumber(self, groups: Longs | None, values: Mapping[int, Longs], version: str) -> None:
         """Give groups and values of sets other numbers, by their present ones."""
-        self._settle()
         if groups is not None:
             self._numbers.renumber(groups)
             self._last_of, self._chained = self._last_of[:0], 0
@@ -382,7 +305,7 @@ class CellStore:
     def snapshot(self) -> State:
         """All cells."""
         pieces = self._pages.pieces(self.count, self._piece)
-        names: dict[str, object] = {"cells": self._pages.names, "limit": self._limit}
+        names: dict[str, object] = {"cells": self._pages.names}
         for number, pairs in self._sets.items():
             pages = self._set_pages[number]
             pieces |= pages.pieces(len(pairs), pairs.piece)
@@ -408,9 +331,8 @@ class CellStore:
             pairs.restore(self._set_pages[number].restore(names[f"set{number}"], state.pieces))
         pages = Pages("cells")
         for piece in pages.restore(names["cells"], state.pieces):
-            self._add(self._stored(piece), "")
+            CellStore.add(self, self._stored(piece), "")
         self._pages = pages
-        self._limit = names.get("limit", _limit_after(self.count))
 
     def _stored(self, piece: pa.RecordBatch) -> Cells:
         arrival, bucket, group = (piece.column(name).to_numpy() for name in _KEYS)
@@ -422,8 +344,3 @@ class CellStore:
         }
         last = piece.column(_LAST).to_numpy() if self._latest else none
         return Cells(arrival, bucket, group, last, values, dict.fromkeys(self._sets, (none, none)))
-
-
-def _limit_after(count: int) -> int:
-    """The number of cells at which they are merged next, of ``count`` now."""
-    return 2 * count + _LATE_MIN
