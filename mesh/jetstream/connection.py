@@ -88,7 +88,7 @@ class TlsClient(Client):
 
 async def close(client: Client) -> None:
     """Close a connection, with a limit to the wait."""
-    # An attempt to reconnect that goes on would open another socket.
+    # An attempt to reconnect that continues would open another socket.
     client.options["allow_reconnect"] = False
     reconnecting = client._reconnection_task
     try:
