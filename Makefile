@@ -57,7 +57,7 @@ help:
 	@echo 'make up      a cluster in containers: 3 NATS servers, 2 managers, 3 workers, a receiver; PROFILES=store,metrics adds services'
 	@echo 'make down    ends it, and keeps its volumes; make logs shows its logs'
 	@echo 'make images  build its images; BASE=IMAGE and PIP_INDEX_URL=URL choose the base and the package index'
-	@echo 'make bench-ask         aggregations beside the engine, rows, reads; ORACLE=PROGRAM, CHECK=1, ONLY=load|reads|rows|rates'
+	@echo 'make bench-ask         aggregations beside the engine, rows, reads; ORACLE=PROGRAM, CHECK=1, ONLY=load|reads|rows|trip|rates'
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
 	@echo 'make bench-dashboard   the overview of 1,000 apps, and what open pages cost a manager; CHECK=1 to fail on a missed target'
 	@echo 'make bench-doors       rates of sources, sinks and mappers; CHECK=1 to fail on a missed target'

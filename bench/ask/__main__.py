@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
-from bench.ask import reads, rows, through_nats, under_load
+from bench.ask import end_to_end, reads, rows, through_nats, under_load
 from bench.connector import report
 from bench.connector.harness import Figure
 from bench.operators.__main__ import measure_one
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
-#: Measurements for ``--only``: reads while events come in, others, rows in PostgreSQL, rates.
-_PARTS: Final = ("load", "reads", "rows", "rates")
+#: Measurements for ``--only``: reads while events come in, others, rows in PostgreSQL, events from
+#: NATS to NATS, rates of one process.
+_PARTS: Final = ("load", "reads", "rows", "trip", "rates")
 _KEYS: Final = (100, 10_000)
 #: Times the engine's rate, and events a second where event times spread over an hour.
 _TIMES: Final = 4.0
@@ -59,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         figures += through_nats.measure()
     if "rows" in chosen:
         figures += rows.measure()
+    if "trip" in chosen:
+        figures += end_to_end.measure()
     if "rates" in chosen:
         figures += _rates(given)
     Console(width=None if sys.stdout.isatty() else 120).print(report.shown(figures, "ask"))

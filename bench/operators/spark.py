@@ -86,7 +86,7 @@ def measure() -> list[Figure]:
         # The remains of the rates, a large heap and millions of messages that the server is still
         # deleting, would not affect a real steady stream of events.
         latency = _latency(bench, spark)
-        return [*_rates(bench, spark), *latency]
+        return [*rates(bench, spark, STATEFUL, "with state", RATIO), *latency]
 
 
 @contextmanager
@@ -149,19 +149,22 @@ async def _channels(settings: NatsSettings, spec: AppSpec, *, gone: bool = False
         await close(client)
 
 
-def _rates(bench: Bench, spark: SparkSession) -> list[Figure]:
+def rates(
+    bench: Bench, spark: SparkSession, stateful: str, name: str, ratio: float
+) -> list[Figure]:
+    """The rate of ``STATELESS``, and that of an app ``name``, of which ``ratio`` is wanted."""
     found: dict[str, list[Ran]] = {"stateless": [], "stateful": []}
-    texts = {"stateless": STATELESS, "stateful": STATEFUL}
+    texts = {"stateless": STATELESS, "stateful": stateful}
     for number, turn in enumerate(_TURNS):
         found[turn].append(_ran(bench, spark, texts[turn], number))
     plain_path, with_state = (
-        figure(name, [one.rate for one in ran[1:]], "rows/s", note=ran[-1].note)
-        for name, ran in found.items()
+        figure(kind, [one.rate for one in ran[1:]], "rows/s", note=ran[-1].note)
+        for kind, ran in found.items()
     )
     return [
         Figure("NATS to NATS, without state", plain_path.value, "rows/s", note=plain_path.note,
                runs=plain_path.runs),
-        Figure("NATS to NATS, with state, of that", with_state.value, "rows/s", RATIO,
+        Figure(f"NATS to NATS, {name}, of that", with_state.value, "rows/s", ratio,
                note=with_state.note, limit=plain_path.value, runs=with_state.runs),
     ]  # fmt: skip
 

@@ -14,10 +14,10 @@ from mesh.functions.vectors import Vector
 from mesh.language.parser import parse, parse_on_demand_query
 from mesh.language.syntax import TimeUnit
 from mesh.model.types import AttributeType
-from mesh.operators.aggregations import cells
-from mesh.operators.aggregations.cells import Cells, CellStore
+from mesh.operators.aggregations import late
+from mesh.operators.aggregations.cells import Cells
 from mesh.operators.aggregations.find import closed_cells, find, find_asked, groups_with
-from mesh.operators.aggregations.numbering import Order
+from mesh.operators.aggregations.late import LateCellStore
 from mesh.operators.aggregations.rollup import Aggregation, Purging
 from mesh.operators.aggregations.times import time_of
 from mesh.operators.aggregations.values import BaseKind, BaseValue
@@ -86,7 +86,8 @@ def _log(steps: list[Step], streams: tuple[str, ...]) -> Log:
 def few_cells() -> Iterator[None]:
     """Closed cells of one key are merged after a few cells, instead of a quarter of a million."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "_LATE_MIN", 4)
+        patch.setattr(late, "_LATE_MIN", 4)
+        patch.setattr(late, "_WAITING_MAX", 3)
         yield
 
 
@@ -276,9 +277,12 @@ def test_late_cells_are_merged_at_the_same_places_however_they_are_cut(keys: int
     added = Cells(zeros, bucket, zeros, zeros[:0], {0: Vector(AttributeType.LONG, bucket)}, {})
     contents = []
     for cut in (1, 9, 100):
-        store = CellStore([BaseValue(BaseKind.SUM, AttributeType.LONG)], Order.LATE)
+        store = LateCellStore([BaseValue(BaseKind.SUM, AttributeType.LONG)])
         for start in range(0, 100, cut):
             store.add(added.part(start, min(start + cut, 100)), "")
+            # Cells wait until they are read, here between additions.
+            if cut == 9:
+                assert len(store.take(slice(0, len(store)))) == len(store)
         contents.append(pa.Table.from_batches(list(store.snapshot().pieces.values())))
     first, *others = contents
     assert all(other.equals(first) for other in others)

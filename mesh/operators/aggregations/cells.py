@@ -8,7 +8,7 @@ numbered in the order of their first event, so those of earlier arrival buckets 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,10 +41,6 @@ if TYPE_CHECKING:
 
 _KEYS = ("arrival", "bucket", "group")
 _LAST = "last"
-#: Cells of a ``LATE`` store that are appended, at least, before those of one key are merged.
-_LATE_MIN: Final = 262_144
-#: They are left as they are if there are more different ones than this part of them.
-_MERGED_PART: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +105,6 @@ class CellStore:
         self._latest = [n for n, kind in enumerate(kinds) if kind is BaseKind.LATEST]
         self._sets = {n: PairSet() for n, kind in enumerate(kinds) if kind is BaseKind.SET}
         self._numbers = CellNumbers(order)
-        #: Number of cells at which those of one key are merged.
-        self._limit = _LATE_MIN
         self._pages = Pages("cells")
         self._set_pages = {number: Pages(f"set{number}") for number in self._sets}
         self._last: Longs = np.zeros(0, dtype=np.int64)
@@ -132,17 +126,21 @@ class CellStore:
     @property
     def arrivals(self) -> Longs:
         """int64[count], the arrival buckets, which never fall in a store of running cells."""
-        return self._numbers.keys[:, ARRIVAL]
+        return self._keys[:, ARRIVAL]
 
     @property
     def buckets(self) -> Longs:
         """int64[count], the event buckets."""
-        return self._numbers.keys[:, BUCKET]
+        return self._keys[:, BUCKET]
 
     @property
     def groups(self) -> Longs:
         """int64[count], the numbers of the groups."""
-        return self._numbers.keys[:, GROUP]
+        return self._keys[:, GROUP]
+
+    @property
+    def _keys(self) -> Longs:
+        return self._numbers.keys
 
     # Changing
 
@@ -151,28 +149,27 @@ class CellStore:
 
         ``version``: of the whole state after the change, here and below.
         """
-        if self._order is not Order.LATE:
-            self._add(cells, version)
-            return
-        # Places of merging that do not depend on how the cells are cut.
-        while self.count + len(cells) > self._limit:
-            room = self._limit - self.count
-            self._add(cells.part(0, room), version)
-            cells = cells.part(room, len(cells))
-            self._merge(version)
-        self._add(cells, version)
-
-    def _add(self, cells: Cells, version: str) -> None:
         if not len(cells):
             return
-        first, room = self.count, self.count + len(cells)
-        if self._order is Order.LATE and room > self._numbers.room:
-            # They grow for long: fewer copies.
-            room = max(room, min(4 * room, self._limit))
+        first = self.count
+        numbers = self._put(cells, self.count + len(cells))
+        for number, pairs in self._sets.items():
+            places, values_of = cells.sets[number]
+            before = len(pairs)
+            pairs.add(numbers[places], values_of)
+            if len(pairs) > before:
+                self._set_pages[number].touch_added(before, len(pairs), version)
+        if self._order.appends:
+            self._pages.touch_added(first, self.count, version)
+        else:
+            self._pages.touch(numbers, version)
+
+    def _put(self, cells: Cells, room: int) -> Longs:
+        """Put all but their sets into the columns, and return their numbers."""
+        first = self.count
         numbers = self._numbers.number(cells.arrival, cells.bucket, cells.group, room)
-        room = self._numbers.room if self._order is Order.LATE else self.count
         for number, column in self._columns.items():
-            column.grow(room)
+            column.grow(self._numbers.room)
             if number in self._latest and not self._order.appends:
                 continue
             values = cells.values.get(number)
@@ -186,39 +183,7 @@ class CellStore:
                 column.add(numbers, values.spread(len(cells)))
         if self._latest:
             self._add_latest(numbers, cells)
-        for number, pairs in self._sets.items():
-            places, values_of = cells.sets[number]
-            before = len(pairs)
-            pairs.add(numbers[places], values_of)
-            if len(pairs) > before:
-                self._set_pages[number].touch_added(before, len(pairs), version)
-        if self._order.appends:
-            self._pages.touch_added(first, self.count, version)
-        else:
-            self._pages.touch(numbers, version)
-
-    def _merge(self, version: str) -> None:
-        """Merge the cells with the same keys, if they are many."""
-        if self._has_many_keys_twice():
-            merged = CellStore(self._plan)
-            merged.add(self.take(slice(0, self.count)), version)
-            self._columns, self._sets = merged._columns, merged._sets
-            self._last, self._has_last = merged._last, merged._has_last
-            merged._numbers.become(self._order)
-            self._numbers = merged._numbers
-            self._last_of, self._chained = self._last_of[:0], 0
-            self._touch_from(0, version)
-        self._limit = _limit_after(self.count)
-
-    def _has_many_keys_twice(self) -> bool:
-        # An eighth of all keys, with all of their cells.
-        sample = np.flatnonzero((self.buckets // 1000 + self.groups) % 8 == 0)
-        if 16 * len(sample) < self.count:
-            sample = np.arange(self.count)
-        arrival, bucket, group = (column.copy() for column in self._numbers.keys[sample].T)
-        numbers = CellNumbers(Order.ANY)
-        numbers.number(arrival, bucket, group)
-        return numbers.count < _MERGED_PART * len(sample)
+        return numbers
 
     def _add_latest(self, numbers: Longs, cells: Cells) -> None:
         self._last = more_rows(self._last, self.count)
@@ -253,7 +218,6 @@ class CellStore:
         moved = np.flatnonzero(cells != np.arange(len(cells)))
         self._numbers.keep(cells)
         self._last_of, self._chained = self._last_of[:0], 0
-        self._limit = _limit_after(self.count)
         self._touch_from(int(moved[0]) if len(moved) else self.count, version)
 
     def renumber(self, groups: Longs | None, values: Mapping[int, Longs], version: str) -> None:
@@ -279,7 +243,7 @@ class CellStore:
             groups = int(self.groups[self._chained :].max()) + 1
             self._last_of = more_rows(self._last_of, groups, -1)
             self._before = more_rows(self._before, self.count)
-            chain_groups(self._numbers.keys, self._chained, self.count, self._last_of, self._before)
+            chain_groups(self._keys, self._chained, self.count, self._last_of, self._before)
             self._chained = self.count
         found = []
         cell = int(self._last_of[group]) if group < len(self._last_of) else -1
@@ -317,7 +281,7 @@ class CellStore:
 
     def take(self, cells: Longs | slice) -> Cells:
         """Some cells, which are different; a copy."""
-        keys = self._numbers.keys[cells]
+        keys = self._keys[cells]
         numbers = np.arange(cells.stop) if isinstance(cells, slice) else cells
         return Cells(
             keys[:, ARRIVAL].copy(),
@@ -341,7 +305,7 @@ class CellStore:
     def snapshot(self) -> State:
         """All cells."""
         pieces = self._pages.pieces(self.count, self._piece)
-        names: dict[str, object] = {"cells": self._pages.names, "limit": self._limit}
+        names: dict[str, object] = {"cells": self._pages.names}
         for number, pairs in self._sets.items():
             pages = self._set_pages[number]
             pieces |= pages.pieces(len(pairs), pairs.piece)
@@ -350,7 +314,7 @@ class CellStore:
 
     def _piece(self, start: int, stop: int) -> pa.RecordBatch:
         part = slice(start, stop)
-        keys = self._numbers.keys[part]
+        keys = self._keys[part]
         columns: dict[str, pa.Array[Any]] = {
             name: pa.array(keys[:, column].copy()) for column, name in enumerate(_KEYS)
         }
@@ -367,9 +331,8 @@ class CellStore:
             pairs.restore(self._set_pages[number].restore(names[f"set{number}"], state.pieces))
         pages = Pages("cells")
         for piece in pages.restore(names["cells"], state.pieces):
-            self._add(self._stored(piece), "")
+            CellStore.add(self, self._stored(piece), "")
         self._pages = pages
-        self._limit = names.get("limit", _limit_after(self.count))
 
     def _stored(self, piece: pa.RecordBatch) -> Cells:
         arrival, bucket, group = (piece.column(name).to_numpy() for name in _KEYS)
@@ -381,8 +344,3 @@ class CellStore:
         }
         last = piece.column(_LAST).to_numpy() if self._latest else none
         return Cells(arrival, bucket, group, last, values, dict.fromkeys(self._sets, (none, none)))
-
-
-def _limit_after(count: int) -> int:
-    """The number of cells at which they are merged next, of ``count`` now."""
-    return 2 * count + _LATE_MIN

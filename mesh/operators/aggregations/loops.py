@@ -20,8 +20,6 @@ ARRIVAL, BUCKET, GROUP = range(3)
 S_ARRIVAL, S_FIRST = range(2)
 #: Entries of the state of ``number_in_order``: the bucket of the last event, and its mark.
 S_BUCKET, S_MARK = range(2)
-#: The columns of the table of ``number_cells``.
-SLOT_BUCKET, SLOT_CELL = range(2)
 _LOW = 0xFFFFFFFF
 #: Rows whose slots stay in the processor's cache.
 _BLOCK = 512
@@ -41,7 +39,7 @@ _doubles = types.Array(types.float64, 1, "C", readonly=True)
         _read1,
         _read1,
         types.uint64,
-        _long2,
+        _long1,
         _long2,
         types.int64,
         _long1,
@@ -49,36 +47,45 @@ _doubles = types.Array(types.float64, 1, "C", readonly=True)
         _long1,
     )
 )
-def number_cells(arrival, bucket, group, seed, slots, keys, count, state, first, out):
+def number_cells(arrival, bucket, group, seed, slots, keys, count, state, hashes, out):
     """Fill ``out`` with the cell of each row, and return the number of cells.
 
     Arrivals never fall, so only the cells of the present one are looked for.  ``slots``: an open
-    hash table of them: a bucket, and a group and a cell plus one in one number.  A cell of an
-    earlier arrival counts as an empty slot.  ``first``: scratch, as long as ``out``.
+    hash table of them: the upper half of the key's hash, and the cell plus one, in one number.  A
+    cell of an earlier arrival counts as an empty slot.  ``hashes``: scratch, as long as ``out``.
     """
     mask = np.uint64(len(slots) - 1)
     for start in range(0, len(out), _BLOCK):
         stop = min(start + _BLOCK, len(out))
         # Loads that don't depend on each other wait for memory together.
         for row in range(start, stop):
-            slot = scatter(np.uint64(bucket[row]) + scatter(np.uint64(group[row]) + seed)) & mask
-            first[row] = np.int64(slot)
-            out[row] = slots[slot, SLOT_CELL]
+            hashed = scatter(np.uint64(bucket[row]) + scatter(np.uint64(group[row]) + seed))
+            hashes[row] = np.int64(hashed)
+            out[row] = slots[hashed & mask]
+        for row in range(start, stop):
+            entry, cell = out[row], (out[row] & _LOW) - 1
+            is_same = cell >= 0 and entry >> 32 == hashes[row] >> 32
+            if is_same and keys[cell, BUCKET] == bucket[row] and keys[cell, GROUP] == group[row]:
+                out[row] = cell
+            else:
+                out[row] = -1
         for row in range(start, stop):
             a, b, g = arrival[row], bucket[row], group[row]
             if a != state[S_ARRIVAL]:
                 state[S_ARRIVAL], state[S_FIRST] = a, count
-            slot = np.uint64(first[row])
+            if out[row] >= state[S_FIRST]:
+                continue
+            slot, tag = np.uint64(hashes[row]) & mask, hashes[row] >> 32
             while True:
-                cell = (slots[slot, SLOT_CELL] & _LOW) - 1
+                entry = slots[slot]
+                cell = (entry & _LOW) - 1
                 if cell < state[S_FIRST]:
                     cell = count
                     count += 1
-                    slots[slot, SLOT_BUCKET] = b
-                    slots[slot, SLOT_CELL] = (g << 32) | (cell + 1)
+                    slots[slot] = (tag << 32) | (cell + 1)
                     keys[cell, ARRIVAL], keys[cell, BUCKET], keys[cell, GROUP] = a, b, g
                     break
-                if slots[slot, SLOT_BUCKET] == b and slots[slot, SLOT_CELL] >> 32 == g:
+                if entry >> 32 == tag and keys[cell, BUCKET] == b and keys[cell, GROUP] == g:
                     break
                 slot = (slot + np.uint64(1)) & mask
             out[row] = cell
@@ -124,6 +131,13 @@ def count_rows(cells, counts):
     """Count the rows of each cell."""
     for row in range(len(cells)):
         counts[cells[row]] += 1
+
+
+@native(types.void(_read1, _read1, _long1))
+def add_counts(cells, numbers, counts):
+    """Add a number to that of each cell."""
+    for row in range(len(cells)):
+        counts[cells[row]] += numbers[row]
 
 
 @native(types.void(types.int64, _read1, _read1, _nulls1, _long1, _bools1))

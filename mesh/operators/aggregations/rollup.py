@@ -32,6 +32,7 @@ from mesh.operators.aggregations.bucket_reads import BucketReads
 from mesh.operators.aggregations.buckets import bucket_starts
 from mesh.operators.aggregations.cells import Cells, CellStore
 from mesh.operators.aggregations.dictionary import KeyNumbers
+from mesh.operators.aggregations.late import LateCellStore
 from mesh.operators.aggregations.layout import Layout
 from mesh.operators.aggregations.numbering import Order
 from mesh.operators.aggregations.times import times_of
@@ -152,12 +153,15 @@ class Aggregation:
 
     def _empty(self) -> None:
         """Make stores without cells."""
-        running, closed = Order.RISING, Order.NEW
-        if self._by is not None or self.tables is not None:
-            running, closed = Order.ANY, Order.LATE
-        for stores, order in ((self.running, running), (self.closed, closed)):
-            for duration in self.durations:
-                stores[duration] = CellStore(self.layout.base, order)
+        base = self.layout.base
+        is_rising = self._by is None and self.tables is None
+        for duration in self.durations:
+            if is_rising:
+                self.running[duration] = CellStore(base, Order.RISING)
+                self.closed[duration] = CellStore(base, Order.NEW)
+            else:
+                self.running[duration] = CellStore(base)
+                self.closed[duration] = LateCellStore(base)
 
     def begin(self, now_ms: int) -> None:
         """Count purging intervals from ``now_ms`` on, if this is the first call."""

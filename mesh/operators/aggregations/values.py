@@ -16,7 +16,15 @@ import pyarrow as pa
 
 from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
-from mesh.operators.aggregations.loops import MAX, MIN, SUM, add_doubles, add_longs, count_rows
+from mesh.operators.aggregations.loops import (
+    MAX,
+    MIN,
+    SUM,
+    add_counts,
+    add_doubles,
+    add_longs,
+    count_rows,
+)
 from mesh.operators.select.hashing import more_rows
 
 if TYPE_CHECKING:
@@ -151,12 +159,10 @@ class CountColumn:
 
     def __init__(self) -> None:
         self._counts: Longs = np.zeros(0, dtype=np.int64)
-        self._seen: Bools = np.zeros(0, dtype=np.bool_)
 
     def grow(self, count: int) -> None:
         """See ``BaseColumn``."""
         self._counts = more_rows(self._counts, count)
-        self._seen = more_rows(self._seen, count)
 
     def count(self, cells: Longs) -> None:
         """Count an event of each of ``cells``."""
@@ -164,7 +170,7 @@ class CountColumn:
 
     def add(self, cells: Longs, values: Vector) -> None:
         """See ``BaseColumn``."""
-        add_longs(SUM, cells, values.values, _NO_NULLS, self._counts, self._seen)
+        add_counts(cells, values.values, self._counts)
 
     def append(self, first: int, values: Vector) -> None:
         """See ``BaseColumn``."""
@@ -176,11 +182,11 @@ class CountColumn:
 
     def keep(self, cells: Longs) -> None:
         """See ``BaseColumn``."""
-        self._counts, self._seen = self._counts[cells], self._seen[cells]
+        self._counts = self._counts[cells]
 
     def clear(self, count: int) -> None:
         """See ``BaseColumn``."""
-        self._counts[:count], self._seen[:count] = 0, False
+        self._counts[:count] = 0
 
 
 class LatestColumn:
