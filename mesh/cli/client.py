@@ -20,13 +20,10 @@ if TYPE_CHECKING:
 
     from mesh.cli.context import Context
 
-#: Time beyond a requested wait after which the client gives up, seconds.
-_MARGIN_S = 15.0
+#: Longest wait of one request, of which a manager takes 300, and time for its answer, seconds.
+_WAIT_S, _MARGIN_S = 60.0, 15.0
 #: Codes of a manager that is not there, and the pause before it is asked again, seconds.
-_AWAY = ("MESH-U112", "MESH-A503")
-_AGAIN_S = 0.5
-#: Longest wait that is asked for in one request, seconds; a manager refuses more than 300.
-_WAIT_S = 60.0
+_AWAY, _AGAIN_S = ("MESH-U112", "MESH-A503"), 0.5
 _REPLACE_S = 60.0
 #: Interval at which a manager that starts is asked, seconds.
 _LOOK_S = 0.2
