@@ -136,7 +136,9 @@ class Deployments:
         known = await self._known(spec.name)
         if known is not None and known.value.deleting:
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)
-            known = None
+            known = await self._known(spec.name)
+        # The revision of what was just looked at: another deploy may be written meanwhile.
+        revision = self._desired.revision(spec.name)
         if known is not None and not known.value.making:
             if await self._planner.is_same(known.value.spec, spec, known.value.scaled):
                 return await self._done(spec, is_new=False)
@@ -152,8 +154,6 @@ class Deployments:
                 f'app "{spec.name}" begins where its history ends, not at {begin}',
                 hint="Leave --from out; 'until' is the end of a history.",
             )
-        # The revision of what was just looked at: another deploy may be written meanwhile.
-        revision = self._desired.revision(spec.name)
         record = AppRecord(
             spec,
             secrets.token_hex(8),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
     from mesh.manager.manager import Manager
     from mesh.manager.service import ManagerService
+    from mesh.model.app import AppSpec
 
 
 def text(*streams: str) -> str:
@@ -84,6 +85,26 @@ def test_a_deploy_whose_channels_can_not_be_made_leaves_none(nats_server: NatsSe
             await js.delete_stream("other")
             assert (await service.deploy(text("T", "U"))).is_new
             assert await streams_of_a(manager) == ["S", "T", "U", "errors-"]
+
+    asyncio.run(scene())
+
+
+def test_a_deploy_that_waits_overtakes_no_other(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        async with (
+            manager_on(nats_server) as (manager, one),
+            manager_on(nats_server) as (slow, two),
+        ):
+
+            async def other_is_deployed(_: AppSpec) -> None:
+                await one.deploy(text("T"))
+                while two.record("A") is None:
+                    await slow.view.changed(slow.view.version, 5.0)
+
+            two._deployments.history_of = other_is_deployed
+            with pytest.raises(MeshError, match="MESH-A409"):
+                await two.deploy(text("U"))
+            assert await streams_of_a(manager) == ["S", "T", "errors-"]
 
     asyncio.run(scene())
 
