@@ -69,7 +69,7 @@ def check_history(tree: App) -> None:
             )
         check_options(spec, door.options, [a.name for a in stream.attributes], door.position)
         given = {name.lower(): value for name, value in door.options.items()}
-        if "time" not in given and not is_stream(given["path"]):
+        if not given.get("time") and not is_stream(given["path"]):
             raise MeshError(
                 "MESH-P231",
                 'source "history" needs the option "time"',
