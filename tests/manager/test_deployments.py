@@ -48,6 +48,18 @@ async def streams_of_a(manager: Manager) -> list[str]:
     return sorted(name.removeprefix("mesh-A-") for name in names if name.startswith("mesh-A-"))
 
 
+def records_of(service: ManagerService, monkeypatch: pytest.MonkeyPatch) -> list[AppRecord]:
+    """The records that it writes from now on; the leader changes them as soon as they are there."""
+    real, written = service._desired.write, []
+
+    async def write(key: str, record: Any, revision: int | None = None) -> int:
+        written.append(record)
+        return await real(key, record, revision)
+
+    monkeypatch.setattr(service._desired, "write", write)
+    return written
+
+
 async def until_removed(manager: Manager, service: ManagerService) -> None:
     while service.record("A") is not None:
         await manager.view.changed(manager.view.version, 5.0)
@@ -161,10 +173,10 @@ def test_an_edit_that_is_overtaken_retires_the_channels_it_has_made(
                     await service.update(text("T", "V"))
 
             monkeypatch.setattr(channels, "ensure_channels", overtaken)
+            written = records_of(service, monkeypatch)
             with pytest.raises(MeshError, match="MESH-A409"):
                 await service.update(text("T", "U"))
-            record = service.record("A")
-            assert record is not None
+            record = written[-1]
             assert {c.stream.name for c in record.spec.channels} == {"S", "T", "V"}
             assert record.retired is not None
             assert [c.stream.name for c in record.retired.channels] == ["U"]
@@ -181,9 +193,9 @@ def test_a_deploy_completes_one_whose_manager_died(
         async with manager_on(nats_server) as (_, service):
             left = AppRecord(plan(text("T")).spec, "i1", 0, held="made", making=True)
             await service._desired.write_app(left)
+            written = records_of(service, monkeypatch)
             assert (await service.update(text("U"))).is_new
-            record = service.record("A")
-            assert record is not None
+            record = written[-1]
             assert (record.making, record.held) == (False, "")
             assert record.incarnation != "i1"
             assert record.retired is not None
