@@ -165,7 +165,7 @@ class Backfills:
             end = history.ends.get(one.stream)
             cut, is_of_input = await self._cuts(spec, one, end, states)
             self._add(cuts, cut)
-            # What the input itself has stored by the cut is its past, whatever times it has.
+            # Of the input itself the cut alone divides past from future, and no time.
             if end is not None and end.time_ms and not is_of_input:
                 before_ms[one.stream] = end.time_ms
         task = HistoryTask(

@@ -71,7 +71,7 @@ def test_a_place_is_a_sequence_and_later_messages_are_after_it(nats_server: Nats
         assert rows.place == 10
         await js.delete_msg("OLD", 8)
         await js.publish("old.1", b'{"n":11}')
-        # What is added while it is read is not read.
+        # Messages that are added meanwhile are not read.
         assert numbers(first, 6) == [7, 9, 10]
         again = reader(nats_server)
         assert again.contents() == first.contents()

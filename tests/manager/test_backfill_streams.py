@@ -77,7 +77,7 @@ def test_outputs_are_those_of_an_app_that_has_read_the_same_messages_live(
         await publish_forms(have, "mesh.Live.Readings", ROWS)
         await live.until(stream, passing(ROWS))
         await publish_forms(have, "old.readings", ROWS[:PAST])
-        # What can't be read is recorded live; here it is counted.
+        # Unreadable events are recorded live; here they are counted.
         for bad in (b'{"device":"d1"}', b"[1, 2]", b"\xff", b"[]"):
             await have.client.jetstream().publish("old.readings", bad)
         done = await backfills(have, tmp_path).backfill(text.format(name="Late", source=""), OLD)
