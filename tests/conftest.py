@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.support.agents import Cluster
     from tests.support.idp import IdentityProvider
     from tests.support.shared_query import Hand, OwnQuery
+    from tests.support.sockets import OpenSockets
 
 # One commit has one outcome: examples are drawn alike in every run, and a slow machine fails none.
 # `--hypothesis-profile=search` looks for new ones.
@@ -56,6 +57,24 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("tmp")
     scratch.redirect(path)
     os.environ["JAVA_TOOL_OPTIONS"] = f"-Djava.io.tmpdir={path} -XX:-UsePerfData"
+
+
+@pytest.fixture(scope="session")
+def sockets() -> OpenSockets:
+    """Which sockets the loops of this process have opened."""
+    from tests.support.sockets import OpenSockets
+
+    watched = OpenSockets()
+    watched.watch()
+    return watched
+
+
+@pytest.fixture(autouse=True)
+def closed_sockets(sockets: OpenSockets) -> Iterator[None]:
+    """No test leaves a socket open: first of its fixtures, so that it looks when all have ended."""
+    yield
+    left = sockets.left()
+    assert not left, "sockets were left open:\n" + "\n".join(left)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import csv
 from contextlib import asynccontextmanager
@@ -30,6 +31,16 @@ async def connected(context: Context) -> AsyncIterator[Client]:
         """Keep the error: the call that it belongs to raises another one."""
         problems.append(str(error) or type(error).__name__)
 
+    is_used = is_lost = False
+    user = asyncio.current_task()
+
+    async def ended() -> None:
+        """Wake a wait for messages, which would not end."""
+        nonlocal is_lost
+        if is_used and user is not None:
+            is_lost = True
+            user.cancel()
+
     problems: list[str] = []
     settings = context.nats_settings
     client = connection.new_client(settings)
@@ -41,6 +52,7 @@ async def connected(context: Context) -> AsyncIterator[Client]:
         "reconnect_time_wait": 0.1,
         "connect_timeout": 5,
         "error_cb": quiet,
+        "closed_cb": ended,
     }
     try:
         await client.connect(**options, **connection.login(settings))
@@ -53,8 +65,18 @@ async def connected(context: Context) -> AsyncIterator[Client]:
             detail=f"{reason}.",
             hint="--nats or MESH_NATS_URL says where it is.",
         ) from error
+    is_used = True
     try:
         yield client
+    except asyncio.CancelledError as error:
+        if not is_lost:
+            raise
+        raise MeshError(
+            "MESH-N110",
+            f"NATS at {connection.without_login(settings.url)} has ended the connection",
+            detail=f"{problems[-1] if problems else 'The socket was closed'}.",
+            hint="Try again; what --from-start has printed comes again.",
+        ) from error
     except TimeoutError as error:
         raise MeshError(
             "MESH-N110",
@@ -63,7 +85,8 @@ async def connected(context: Context) -> AsyncIterator[Client]:
             hint="Try again: a stream has no leader while a server that ended is replaced.",
         ) from error
     finally:
-        await client.close()
+        is_used = False
+        await connection.close(client)
 
 
 async def holders(client: Client, app: str, stream: str) -> list[tuple[str, str]]:

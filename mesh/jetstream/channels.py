@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 #: Stream name is in use with another configuration.
 _NAME_IN_USE = 10058
+#: The server has removed the directory of all streams with the last one, while it created this one.
+_NO_STORE = 10049
 #: No suitable peers for placement: a server is away, or there are too few.
 _NO_PEERS = 10005
 #: Time for servers to become able to place buckets, seconds.
@@ -231,18 +233,20 @@ async def _create(client: Client, config: dict[str, Any]) -> None:
     for last in (False,) * (_CREATE_TIMES - 1) + (True,):
         try:
             reply = await client.request(*call, timeout=_CREATE_S)
-            break
         except TimeoutError:
             if last:
                 raise
-    error = orjson.loads(reply.data).get("error")
-    if error is not None and error.get("err_code") != _NAME_IN_USE:
-        raise MeshError(
-            "MESH-N120",
-            f"JetStream stream {config['name']} can't be made",
-            detail=f"The server says: {error.get('description')}.",
-            hint="Does another stream hold the subject mesh.>?",
-        )
+            continue
+        error = orjson.loads(reply.data).get("error")
+        if error is None or error.get("err_code") == _NAME_IN_USE:
+            return
+        if last or error.get("err_code") != _NO_STORE:
+            raise MeshError(
+                "MESH-N120",
+                f"JetStream stream {config['name']} can't be made",
+                detail=f"The server says: {error.get('description')}.",
+                hint="Does another stream hold the subject mesh.>?",
+            )
 
 
 async def _unchecked() -> None:

@@ -97,9 +97,11 @@ async def close(client: Client) -> None:
                 await end([reconnecting] if reconnecting is not None else [])
                 await client.close()
     finally:
-        # nats-py closes the socket last, so that a call that was cut short leaves it open.
-        if client._transport is not None:
-            client._transport.close()  # type: ignore[no-untyped-call]  # of nats-py
+        # nats-py closes the socket last, so that a call that was cut short leaves it open; and a
+        # socket that is only closed stays open until a server that hangs has read what was sent.
+        writer = getattr(client._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
 
 
 def listen(client: Client, changed: Callable[[bool], None]) -> None:

@@ -161,11 +161,11 @@ async def staged(
     references: Mapping[str, Mapping[str, str]] | None = None,
 ) -> AsyncIterator[Stage]:
     """A stage for the app ``text`` on the server at ``url``; its channels are made."""
-    client = await connect(NatsSettings(url=url), "test")
     spec = plan(text).spec
-    await ensure_channels(client, spec, ChannelSettings())
+    client = await connect(NatsSettings(url=url), "test")
     stage = Stage(client, spec, access or Access(listen=("127.0.0.1:0-65535",)), references)
     try:
+        await ensure_channels(client, spec, ChannelSettings())
         yield stage
     finally:
         for instance in stage.running:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import os
+import signal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mesh.jetstream import connection
 from mesh.jetstream.connection import close, connect
 from mesh.settings import NatsSettings
 
@@ -34,5 +37,29 @@ def test_sockets_of_failed_handshakes_are_closed(nats_server: NatsServer) -> Non
             finally:
                 await close(client)
         assert client.is_closed
+
+    asyncio.run(scene())
+
+
+def test_a_socket_is_closed_though_a_server_that_hangs_does_not_read(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CLOSE_S", 0.2)
+
+    async def scene() -> None:
+        client = await connect(NatsSettings(url=nats_server.url), "test")
+        transport: Any = client._transport
+        transport = transport._io_writer.transport
+        os.kill(nats_server.process.pid, signal.SIGSTOP)
+        try:
+            # More than the buffers of two sockets hold.
+            while not transport.get_write_buffer_size():
+                transport.write(b"PUB a 100000\r\n" + b"0" * 100_000 + b"\r\n")
+            await close(client)
+            # The loop closes it in its next round.
+            await asyncio.sleep(0)
+            assert transport.get_extra_info("socket").fileno() == -1
+        finally:
+            os.kill(nats_server.process.pid, signal.SIGCONT)
 
     asyncio.run(scene())

@@ -187,6 +187,15 @@ class Stack:
             except AssertionError:
                 if time.monotonic() > deadline_s:
                     raise
+            except subprocess.TimeoutExpired as late:
+                seen = len((late.stdout or b"").splitlines())
+                found = f"{seen} of {count} rows of {stream}\n{self.state()}"
+                raise AssertionError(found) from late
+
+    def state(self) -> str:
+        """What runs, and the last lines of every log, for the report of a failure."""
+        shown = [self.mesh("nodes"), self.mesh("status", "Counted"), self.compose("ps")]
+        return "\n".join([*shown, self.compose("logs", "--no-color", "--tail", "80")])
 
 
 @pytest.fixture

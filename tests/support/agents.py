@@ -177,11 +177,11 @@ async def looking(cluster: Cluster) -> AsyncIterator[Eye]:
     """A connection of its own."""
     settings = Settings(nats=NatsSettings(url=cluster.nats.url))
     client = await connect(settings.nats, "test")
-    await ensure_buckets(client.jetstream(), settings.channels)
     clock = SystemClock()
     view = ClusterView(client, clock)
-    await view.start()
     try:
+        await ensure_buckets(client.jetstream(), settings.channels)
+        await view.start()
         yield Eye(cluster, client, view, ManagerService(client, view, settings, clock))
     finally:
         await view.stop()

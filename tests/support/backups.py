@@ -112,14 +112,14 @@ class Mesh:
 async def mesh(nats: NatsServer, directory: Path, store: str) -> AsyncIterator[Mesh]:
     client = await connect(NatsSettings(url=nats.url), "test")
     js = client.jetstream()
-    await ensure_buckets(js, ChannelSettings())
     settings = replace(
         Settings(), nats=NatsSettings(url=nats.url), state=StateSettings(store, backups_kept=2)
     )
     view = ClusterView(client, SystemClock())
-    await view.start()
-    service = ManagerService(client, view, settings, SystemClock())
     try:
+        await ensure_buckets(js, ChannelSettings())
+        await view.start()
+        service = ManagerService(client, view, settings, SystemClock())
         pieces = open_blob_store(js, store, {"servers": nats.url})
         yield Mesh(client, view, service, pieces, directory)
     finally:

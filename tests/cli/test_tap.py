@@ -1,0 +1,42 @@
+"""`mesh tap` says so when its server ends, in place of waiting without end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.cli.context import Context
+from mesh.cli.events import _tap
+from mesh.cli.output import Output
+from mesh.errors import MeshError
+from mesh.jetstream.connection import close, connect
+from mesh.model import names
+from mesh.settings import NatsSettings
+
+if TYPE_CHECKING:
+    from mesh.jetstream.server import NatsServer
+
+
+@pytest.mark.nats
+def test_a_server_that_ends_ends_a_tap(
+    nats_server: NatsServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scene() -> None:
+        at = Context(nats=nats_server.url)
+        tapping = asyncio.create_task(_tap(at, "Shop", "Orders", 0, False, Output.TEXT))
+        client = await connect(NatsSettings(url=nats_server.url), "test")
+        try:
+            # Live messages are seen by whoever listens when they come.
+            while not capsys.readouterr().out:
+                await client.publish(names.subject("Shop", "Orders"), b'{"n": 1}')
+                await client.flush()
+        finally:
+            await close(client)
+        nats_server.stop()
+        with pytest.raises(MeshError, match="has ended the connection") as raised:
+            await asyncio.wait_for(tapping, 30)
+        assert raised.value.code == "MESH-N110"
+
+    asyncio.run(scene())
