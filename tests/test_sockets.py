@@ -16,9 +16,9 @@ def test_a_socket_whose_loop_has_ended_is_found_once(sockets: OpenSockets) -> No
         address = server.getsockname()
 
         async def scene() -> None:
-            for _ in range(2):
-                kept.append((await asyncio.open_connection(*address))[1])
-            kept[0].close()
+            kept.append(await asyncio.open_connection(*address))
+            _, closed = await asyncio.open_connection(*address)
+            closed.close()
             assert sockets.left() == []
 
         asyncio.run(scene())
