@@ -75,6 +75,9 @@ class Links:
         self._links: dict[str, Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
+        self._is_closing = False
+        #: Both ends of every connection: one with TLS stays open until its peer has said goodbye.
+        self._ends: set[asyncio.StreamWriter] = set()
 
     def __enter__(self) -> Links:
         self._thread.start()
@@ -136,11 +139,14 @@ class Links:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
+            self._ends.add(writer)
+            if self._is_closing:
+                return
             self._tasks.add(task)
             try:
                 # asyncio treats a cancelled task of a connection as one that failed.
                 with contextlib.suppress(asyncio.CancelledError):
-                    await _Passage(link, reader, writer).run(host, port)
+                    await _Passage(link, reader, writer, self._ends).run(host, port)
             finally:
                 self._tasks.discard(task)
 
@@ -149,11 +155,18 @@ class Links:
         return int(server.sockets[0].getsockname()[1])
 
     async def _close(self) -> None:
+        self._is_closing = True
         for server in self._servers:
             server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        # Also those of connections that were accepted just now.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(others, timeout=0.1)
+        for end in self._ends:
+            end.transport.abort()
+        # The loop closes their sockets in its next round.
+        await asyncio.sleep(0)
 
     def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
@@ -163,8 +176,13 @@ class _Passage:
     """One connection through a link."""
 
     def __init__(
-        self, link: Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        link: Link,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        ends: set[asyncio.StreamWriter],
     ) -> None:
+        self._ends = ends
         self._link = link
         self._reader = reader
         self._writer = writer
@@ -176,6 +194,7 @@ class _Passage:
         writers = [self._writer]
         try:
             from_server, to_server = await asyncio.open_connection(host, port)
+            self._ends.add(to_server)
             writers.append(to_server)
             await self._secure(from_server, to_server, host)
             pumps = [

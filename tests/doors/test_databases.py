@@ -338,7 +338,7 @@ def test_changes_from_the_log_are_exact(
 ) -> None:
     database = databases.new_database(postgresql, tmp_path, f"door{next(_numbers)}")
     execute(database, "create table other (id bigint)")
-    for number in range(60):
+    for number in range(100):
         execute(database, *table(f"Run{number}"))
 
     async def drive(stage: Stage) -> None:

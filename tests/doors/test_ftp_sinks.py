@@ -63,7 +63,7 @@ def test_files_are_written_exactly_once(
 
     text = APP.replace("URL", url).replace("OPTIONS", options)
     use = Scenario(text, "sink-T", send, found, lambda seen: seen == expected)
-    for number in range(60):
+    for number in range(100):
         (directory / f"Run{number}").mkdir(parents=True)
     moments = asyncio.run(conform(nats_server.url, use, tmp_path))
     assert {"before write", "after write", "after store a position"} <= set(moments)

@@ -178,7 +178,7 @@ def test_changes_from_the_binary_log_are_exact(
     nats_server: NatsServer, database: TestDatabase, tmp_path: Path
 ) -> None:
     execute(database, "create table other (id int)")
-    for number in range(60):
+    for number in range(100):
         execute(database, f"create table Run{number} (id bigint primary key, k varchar(9))")
 
     async def drive(stage: Stage) -> None:

@@ -50,7 +50,7 @@ def test_files_are_read_exactly_once(
     nats_server: NatsServer, tmp_path: Path, sftp: tuple[SftpServer, Path]
 ) -> None:
     running, files = sftp
-    for number in range(60):
+    for number in range(100):
         (files / f"Run{number}" / "in").mkdir(parents=True)
 
     async def write(stage: Stage) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -101,6 +102,24 @@ def test_each_has_its_subjects_and_a_link_with_tls_sees_them(servers: SecuredSer
 
     with Links() as links:
         asyncio.run(scene(links))
+
+
+def test_a_link_leaves_no_socket_open_to_a_server_that_hangs(servers: SecuredServers) -> None:
+    server = servers.process("n1")
+
+    async def scene(links: Links) -> None:
+        address = "127.0.0.1", servers.nodes["n1"].port
+        url = links.to("till", [address], servers.secured.contexts("till"))
+        client = await connect(servers.secured.settings(PUBLISHER, url, "till"), "till")
+        # With TLS, the link says goodbye to the server and waits for its answer.
+        server.send_signal(signal.SIGSTOP)
+        await close(client)
+
+    try:
+        with Links() as links:
+            asyncio.run(scene(links))
+    finally:
+        server.send_signal(signal.SIGCONT)
 
 
 def test_at_its_end_a_cluster_tells_of_secrets_in_what_it_leaves(tmp_path: Path) -> None:
