@@ -18,9 +18,8 @@ from mesh.errors import MeshError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nats.aio.msg import Msg
-
     from mesh.cli.context import Context
+    from mesh.jetstream.channel_reader import Message
 
 _PANEL = "Events"
 #: Most publishes without an acknowledgement.
@@ -189,48 +188,38 @@ def checked(at: Context) -> Context:
 async def _tap(
     at: Context, app: str, stream: str, count: int, from_start: bool, output: Output
 ) -> None:
-    from nats.js.errors import NotFoundError
-
     from mesh.cli import wire
 
-    subject = subject_of(app, stream)
+    subject_of(app, stream)
     left = count or sys.maxsize
-    async with wire.connected(checked(at)) as client:
-        messages: asyncio.Queue[Msg] = asyncio.Queue()
-        js = client.jetstream()
-        for js_stream, own in await wire.holders(client, app, stream):
-            if not from_start:
-                await client.subscribe(own, cb=messages.put)
-                continue
-            try:
-                await js.subscribe(own, stream=js_stream, cb=messages.put, ordered_consumer=True)
-            except NotFoundError as error:
-                raise MeshError(
-                    "MESH-N111", f'no channel holds "{subject}"', hint="mesh apps"
-                ) from error
-        await client.flush()
-        while left > 0:
-            message = await messages.get()
+    read = wire.stored if from_start else wire.live
+    async with (
+        wire.connected(checked(at)) as client,
+        contextlib.aclosing(read(client, app, stream)) as messages,
+    ):
+        async for message in messages:
             for line in _shown(message, output)[:left]:
                 sys.stdout.write(line + "\n")
                 left -= 1
             sys.stdout.flush()
+            if left <= 0:
+                return
 
 
-def _shown(message: Msg, output: Output) -> list[str]:
+def _shown(message: Message, output: Output) -> list[str]:
     from mesh.cli import wire
     from mesh.model.names import EVENT_TIME_HEADER
 
     headers = message.headers or {}
     try:
-        events = wire.decode(message.data, headers.get("Content-Type", ""))
+        events = wire.decode(message.data, message.content_type or "")
     except MeshError as error:
         show_error(error)
         return []
     if output is Output.JSON:
         time_ms = headers.get(EVENT_TIME_HEADER)
         more = {"subject": message.subject, "time_ms": int(time_ms) if time_ms else None}
-        if message.reply.startswith("$JS.ACK."):
-            more["sequence"] = message.metadata.sequence.stream
+        if message.sequence:
+            more["sequence"] = message.sequence
         events = [{**more, "event": event} for event in events]
     return [orjson.dumps(event).decode() for event in events]

@@ -14,13 +14,20 @@ import orjson
 from mesh.errors import MeshError
 from mesh.jetstream import connection
 from mesh.mapping.messages import decode as decode
+from mesh.signals import end
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 
     from nats.aio.client import Client
+    from nats.aio.msg import Msg
 
     from mesh.cli.context import Context
+    from mesh.jetstream.channel_reader import Message
+
+#: Messages of one look at a channel, and how long it waits for the first, seconds.
+_MESSAGES = 1000
+_WAIT_S = 5.0
 
 
 @asynccontextmanager
@@ -106,6 +113,50 @@ async def holders(client: Client, app: str, stream: str) -> list[tuple[str, str]
     if channel is None:
         return [(names.js_stream(app, stream), names.subject(app, stream))]
     return [(channel.js_stream(p), channel.subject(p)) for p in range(channel.partitions)]
+
+
+async def live(client: Client, app: str, stream: str) -> AsyncGenerator[Message, None]:
+    """Messages of a stream from now on, as a client that subscribes gets them."""
+    from mesh.jetstream.channel_reader import Message
+
+    arrived: asyncio.Queue[Msg] = asyncio.Queue()
+    for _, subject in await holders(client, app, stream):
+        await client.subscribe(subject, cb=arrived.put)
+    await client.flush()
+    while True:
+        found = await arrived.get()
+        headers = found.headers or {}
+        yield Message(0, found.data, headers.get("Content-Type"), 0, found.subject, headers)
+
+
+async def stored(client: Client, app: str, stream: str) -> AsyncGenerator[Message, None]:
+    """Messages of a stream from the oldest on, of each channel in order and without gaps.
+
+    Raises:
+        MeshError: MESH-N111, no JetStream stream holds them; MESH-N110, the server refuses.
+        TimeoutError: the server doesn't answer.
+    """
+    from nats.js.errors import NotFoundError
+
+    from mesh.jetstream.channel_reader import ChannelReader
+    from mesh.model import names
+
+    readers = [ChannelReader(client, *one, 0) for one in await holders(client, app, stream)]
+    reading: dict[asyncio.Task[list[Message]], ChannelReader] = {}
+    try:
+        while True:
+            for reader in set(readers) - {*reading.values()}:
+                reading[asyncio.create_task(reader.next(_MESSAGES, _WAIT_S))] = reader
+            done, _ = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                del reading[task]
+                for message in task.result():
+                    yield message
+    except NotFoundError as error:
+        subject = names.subject(app, stream)
+        raise MeshError("MESH-N111", f'no channel holds "{subject}"', hint="mesh apps") from error
+    finally:
+        await end(reading)
 
 
 def json_lines(lines: Iterable[str]) -> Iterator[bytes]:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
+    from mesh.jetstream.channel_reader import Message
     from mesh.model.app import Channel
-    from mesh.receiver.channel_reader import Message
     from mesh.receiver.outbox_items import Item
 
 _ARROW: Final = "application/vnd.apache.arrow.stream"

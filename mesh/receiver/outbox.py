@@ -20,11 +20,11 @@ from nats.errors import Error as NatsError
 from mesh import traces
 from mesh.connect.contract import Record, RefusedRecordsError, UnavailableError
 from mesh.errors import MeshError
+from mesh.jetstream.channel_reader import ChannelReader
 from mesh.logs import fields
 from mesh.mapping.contract import Refusal
 from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
-from mesh.receiver.channel_reader import ChannelReader
 from mesh.receiver.faults import AWAY, REFUSED, write_faults
 from mesh.receiver.outbox_items import Records, finished, items_of, portions
 from mesh.receiver.positions import Position, TakenOverError, initial
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.control.retries import Retries
+    from mesh.jetstream.channel_reader import Message
     from mesh.mapping.contract import SinkMapper
     from mesh.model.app import Channel
-    from mesh.receiver.channel_reader import Message
     from mesh.receiver.outbox_items import Destination, Item, Items
     from mesh.receiver.positions import PositionStore
     from mesh.receiver.replaying import Replayed

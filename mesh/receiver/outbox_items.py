@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mesh.connect.contract import Context, Sink
+    from mesh.jetstream.channel_reader import Message
     from mesh.mapping.contract import SinkMapper
-    from mesh.receiver.channel_reader import Message
 
 #: Bytes of messages whose events are in memory together as records.
 _BYTES_MAX: Final = 512 << 10

@@ -15,8 +15,8 @@ import orjson
 from nats.errors import Error as NatsError
 
 from mesh.connect.contract import Batch, UnavailableError
+from mesh.jetstream.channel_reader import ChannelReader
 from mesh.jetstream.connection import api_subject
-from mesh.receiver.channel_reader import ChannelReader
 from mesh.receiver.nats_server import connect
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mesh.jetstream.channel_reader import ChannelReader
 from mesh.jetstream.connection import close, connect
-from mesh.receiver.channel_reader import ChannelReader
 from mesh.settings import NatsSettings
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from nats.errors import Error as NatsError
+from nats.js.errors import NotFoundError
 
 from mesh.clock import SystemClock
 from mesh.jetstream.connection import api_subject
@@ -72,7 +73,8 @@ class ChannelReader:
         """Up to ``limit`` messages, as soon as there are any; none after ``wait_s``.
 
         Raises:
-            NatsError, TimeoutError, OSError: the server doesn't answer.
+            NotFoundError: there is no such stream.
+            NatsError, TimeoutError, OSError: the server doesn't answer, or refuses.
         """
         if self._is_lost:
             await self.close()
@@ -153,8 +155,9 @@ class ChannelReader:
         call = api_subject(self._client, wanted)
         query = orjson.dumps({"stream_name": self._js_stream, "config": config})
         answer = orjson.loads((await self._client.request(call, query, timeout=_ANSWER_S)).data)
-        if "error" in answer:
-            raise NatsError(str(answer["error"].get("description")))
+        if (error := answer.get("error")) is not None:
+            about = str(error.get("description"))
+            raise NotFoundError(description=about) if error.get("code") == 404 else NatsError(about)
         self.pending = int(answer.get("num_pending", 0))
         self._inbox = self._client.new_inbox()
         self._subscription = await self._client.subscribe(
