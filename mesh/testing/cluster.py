@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from mesh.jetstream.watch import ClusterView
 
 DEADLINE_S = 120.0
+#: Timeout of an answer of JetStream to a test, seconds.
+ANSWER_S = 60.0
 
 
 class MeshCluster(Processes):
@@ -131,7 +133,8 @@ class Outside:
     ) -> None:
         self.processes = processes
         self.client = client
-        self.js = client.jetstream()
+        # A message that is published again would be another one: an answer may take its time.
+        self.js = client.jetstream(timeout=ANSWER_S)
         self.view = view
         assert client.connected_url is not None, "a test looks at a mesh that it is connected to"
         settings = Settings(
