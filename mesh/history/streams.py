@@ -101,13 +101,14 @@ class HistoryStream:
             end_created_ms=info.created_ms, subjects=self.subjects,
         )  # fmt: skip
         held: list[pa.RecordBatch] = []
+        rows = size = 0
         try:
             for batch in read(self._options, RowLayout(self._typed(), False), [wanted]):
                 held.append(batch)
-                rows, size = sum(b.num_rows for b in held), sum(b.nbytes for b in held)
+                rows, size = rows + batch.num_rows, size + batch.nbytes
                 if rows >= BATCH_ROWS or size >= _BYTES_MAX:
                     yield self._rows(held)
-                    held = []
+                    held, rows, size = [], 0, 0
         except (DataLossError, RefusedError) as error:
             raise unusable(f"{self.place} can't be read", error.message) from error
         if held:
