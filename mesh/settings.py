@@ -129,6 +129,12 @@ class ChannelSettings:
     errors_max_bytes: int = setting(
         32_000_000, "The same for the error stream of an app; 0 for no limit."
     )
+    sync_interval_s: float = setting(
+        -1.0,
+        "The servers' jetstream.sync_interval, seconds, for the audit of guarantees: managers "
+        "can't read it; 0 for always, -1 for unknown.",
+        least=-1,
+    )
 
 
 @dataclass(frozen=True, slots=True)

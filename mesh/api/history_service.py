@@ -18,6 +18,14 @@ class Verification(Protocol):
         ...
 
 
+class Guarantees(Protocol):
+    """Audit of what holds through which failures."""
+
+    async def of_app(self, app: str) -> Any:
+        """The rows of an app, with the facts of the cluster; MESH-A404."""
+        ...
+
+
 class WhatIfs(Protocol):
     """Needs of apps at rates."""
 

@@ -45,6 +45,7 @@ ROUTES: Final[dict[str, Permission | None]] = {
     "GET /siddhi-apps/{app}/status": _VIEW,
     "GET /siddhi-apps/{app}/story": _VIEW,
     "GET /siddhi-apps/{app}/verification": _VIEW,
+    "GET /siddhi-apps/{app}/guarantees": _VIEW,
     "GET /siddhi-apps/{app}/elements": _VIEW,
     "GET /siddhi-apps/{app}/plan": _VIEW,
     "GET /siddhi-apps/{app}/errors": _READ,

@@ -9,6 +9,7 @@
     GET    /siddhi-apps/{app}/status    ?wait=running&timeout=30 answers when it runs, or in time
     GET    /siddhi-apps/{app}/story     what happened to it and why, also after it was undeployed
     GET    /siddhi-apps/{app}/verification  faults and risks of what NATS stores of it
+    GET    /siddhi-apps/{app}/guarantees  what holds on this cluster through which failures
     GET    /siddhi-apps/{app}/errors    ?limit=100, the last events that could not be read
     POST   /siddhi-apps/plan            the plan and the changes of a text, which is not deployed
     POST   /siddhi-apps/what-if         the needs of a text at a rate, measured
@@ -85,6 +86,7 @@ REFUSALS: Final = {
     "MESH-C121": HTTPStatus.CONFLICT,
     "MESH-C122": HTTPStatus.BAD_REQUEST,
     "MESH-C123": HTTPStatus.CONFLICT,
+    "MESH-C125": HTTPStatus.CONFLICT,
     "MESH-C150": HTTPStatus.BAD_REQUEST,
     "MESH-C151": HTTPStatus.BAD_REQUEST,
     "MESH-C152": HTTPStatus.CONFLICT,
@@ -133,6 +135,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             route("/siddhi-apps/{app}/scale", routes.scale, "POST"),
             route("/siddhi-apps/{app}/story", routes.story, "GET"),
             route("/siddhi-apps/{app}/verification", routes.verification, "GET"),
+            route("/siddhi-apps/{app}/guarantees", routes.guarantees, "GET"),
             route("/siddhi-apps/{app}/errors", routes.errors, "GET"),
             route("/nodes/{node}/{order}", routes.order_node, "POST"),
             route("/health", health, "GET"),
@@ -273,6 +276,10 @@ class Routes:
         faults = sum(one["severity"] == "fault" for one in found)
         counts = {"faults": faults, "risks": len(found) - faults}
         return Json({"app": app, **counts, "findings": found})
+
+    async def guarantees(self, request: Request) -> Response:
+        """What holds of an app through which failures, by channel, state, source and sink."""
+        return Json(await self._service.guarantees.of_app(request.path_params["app"]))
 
     async def story(self, request: Request) -> Response:
         """The journal of one app, in order."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mesh.api.history_service import (
         Backfills,
         Forks,
+        Guarantees,
         Past,
         Promotions,
         Verification,
@@ -210,6 +211,11 @@ class Service(Protocol):
     @property
     def verification(self) -> Verification:
         """Comparison of apps with what NATS stores of them."""
+        ...
+
+    @property
+    def guarantees(self) -> Guarantees:
+        """Audit of what holds through which failures."""
         ...
 
     @property

@@ -104,6 +104,13 @@ class Client:
                       timeout=_CHECK_S),
         )  # fmt: skip
 
+    def preview(self, text: str) -> dict[str, Any]:
+        """The plan of a text on the cluster; see ``mesh.manager.deployed.Preview``."""
+        return cast(
+            "dict[str, Any]",
+            self._ask("POST", "/siddhi-apps/plan", content=text.encode(), headers=_TEXT),
+        )
+
     def what_if(self, text: str, at_rate: Sequence[str], keys: int, cores: int) -> dict[str, Any]:
         """The needs of an app at a rate; see ``mesh.plan.capacity``."""
         asked = {"at_rate": list(at_rate), "keys": str(keys), "cores": str(cores)}

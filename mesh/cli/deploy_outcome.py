@@ -9,9 +9,11 @@ from mesh.cli.output import counted
 
 
 def describe_deploy(done: dict[str, Any]) -> str:
-    """The outcome of ``deploy_and_wait``, a sentence, and its warnings."""
+    """The outcome of ``deploy_and_wait``, a sentence, its warnings and guarantees."""
     warnings = [f"\n  warning: {one}" for one in done.get("warnings") or ()]
-    return "".join([_outcome(done), *warnings])
+    # The first line is the guarantee, the others are its limits.
+    held = [f"\n  {'  ' * (n > 0)}{one}" for n, one in enumerate(done.get("guarantees") or ())]
+    return "".join([_outcome(done), *warnings, *held])
 
 
 def _outcome(done: dict[str, Any]) -> str:

@@ -61,7 +61,9 @@ CoresOption = Annotated[
 OnClusterOption = Annotated[
     bool,
     typer.Option(
-        "--on-cluster", help="With --at-rate: a manager measures, and uses the running app's rates."
+        "--on-cluster",
+        help="Show what holds through which failures on this cluster; with --at-rate: a manager "
+        "measures, and uses the running app's rates.",
     ),
 ]
 
@@ -91,6 +93,9 @@ def plan(
     memory of states, and which group saturates first.  The groups are measured on random events,
     here in some seconds, with a NATS server of their own.
 
+    With `--on-cluster` it shows which guarantees would hold there, for each channel, source and
+    sink.
+
     Example: `mesh plan examples/temperature.siddhi`, or with `--output svg > plan.svg`
 
     Example: `mesh plan shop.siddhi --at-rate 50000 --keys 1e6`
@@ -107,6 +112,9 @@ def plan(
         if at_rate:
             _what_if(text, at_rate, keys, events, cores, at if on_cluster else None, output)
             return
+        if on_cluster:
+            _guarantees(text, at, output)
+            return
         made = make(text)
     match output:
         case Drawing.TEXT:
@@ -117,6 +125,20 @@ def plan(
             sys.stdout.write(to_dot(made.spec))
         case Drawing.SVG:
             sys.stdout.write(to_svg(made.spec))
+
+
+def _guarantees(text: str, cluster: Context, output: Drawing) -> None:
+    from mesh.cli.client import Client
+    from mesh.cli.guarantees import show
+
+    if output in (Drawing.DOT, Drawing.SVG):
+        raise typer.BadParameter("--on-cluster has no picture: --output text or json")
+    with Client(cluster) as client:
+        found = client.preview(text)
+    if output is Drawing.JSON:
+        show_json(found["guarantees"])
+    else:
+        show(found["guarantees"])
 
 
 def _what_if(

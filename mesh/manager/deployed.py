@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from mesh.manager.guarantees import Guarantees
     from mesh.model.cluster import AppRecord
     from mesh.model.history import Backfilled
 
@@ -30,6 +31,8 @@ class Deployed:
     changes: dict[str, Any] | None = None
     #: Parts of the app that run to no effect, a sentence each.
     warnings: tuple[str, ...] = ()
+    #: A line of the guarantees that hold on this cluster, then one for each that does not.
+    guarantees: tuple[str, ...] = ()
     #: The history after which a new app begins; None without one.
     past: Backfilled | None = None
 
@@ -47,6 +50,8 @@ class Preview:
     changes: dict[str, Any] | None
     #: The error with which the deploy would be refused; None if it would not be.
     refused: dict[str, Any] | None
+    #: What would hold through which failures.
+    guarantees: Guarantees | None = None
 
 
 class History(Protocol):

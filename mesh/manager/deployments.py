@@ -19,6 +19,7 @@ from mesh.jetstream import channels, start_positions
 from mesh.manager.deployed import Deployed, Preview
 from mesh.manager.desired_state import refusals
 from mesh.manager.edit_refusals import refuse_edit, refuse_lost_input
+from mesh.manager.guarantees import GuaranteeAudit
 from mesh.manager.waiting import until, until_removed
 from mesh.model import names
 from mesh.model.begin import EARLIEST
@@ -83,6 +84,7 @@ class Deployments:
         self._clock = clock
         self._note = note
         self._planner = planner
+        self.guarantees = GuaranteeAudit(client, desired, planner, settings)
         #: The history that the text of a new app names.
         self.history_of: Callable[[AppSpec], Awaitable[History | None]] = _no_history
 
@@ -107,11 +109,18 @@ class Deployments:
         """
         spec = await self._planner.plan(text)
         record = self._desired.record(spec.name)
-        if record is None or record.deleting or record.making:
+        is_new = record is None or record.deleting or record.making
+        if record is None or is_new:
             made = await self._planner.preview(None, spec, {}, ())
-            return Preview(spec.name, True, *made)
-        made = await self._planner.preview(record.spec, spec, record.scaled, reset)
-        return Preview(spec.name, False, *made)
+        else:
+            made = await self._planner.preview(record.spec, spec, record.scaled, reset)
+        plan, changes, refused = made
+        with refusals():
+            found = await self.guarantees.of(spec)
+        weak = await self.guarantees.refusal_of(spec, found)
+        if refused is None and weak is not None:
+            refused = weak.to_dict()
+        return Preview(spec.name, is_new, plan, changes, refused, found)
 
     async def deploy_after(self, spec: AppSpec, by: str, history: History) -> None:
         """Deploy a plan as a new app that continues after its history.
@@ -147,6 +156,7 @@ class Deployments:
                 f'app "{spec.name}" is deployed already, with another text',
                 hint="'mesh deploy' (PUT) changes it while it runs; 'mesh diff' shows how.",
             )
+        await self.guarantees.check(spec)
         history = history or await self.history_of(spec)
         if history is not None and begin != EARLIEST:
             raise MeshError(
@@ -303,6 +313,7 @@ class Deployments:
                 return await self._edit(spec, by, reset, adopting)
             # A wrong history is refused before anything is removed.
             history = await self.history_of(spec)
+            await self.guarantees.check(spec, as_new=True)
             await undeploy(spec.name, by=by)
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)
         done = await self._deploy(spec, by, begin, history)
@@ -321,6 +332,7 @@ class Deployments:
         refuse_edit(before)
         number = before.edits + 1
         spec, made = await self._planner.edit(before.spec, spec, before.scaled, number, reset)
+        await self.guarantees.check(spec)
         refuse_lost_input((s.value.spec for s in self._view.snapshot().apps), name, made.retired)
         conflict = MeshError(
             "MESH-A409",
@@ -357,7 +369,9 @@ class Deployments:
         return await self._done(spec, is_new=False, edited=True, changes=changes)
 
     async def _done(self, spec: AppSpec, **more: Any) -> Deployed:
-        return Deployed(spec.name, warnings=await self._planner.warnings(spec), **more)
+        warnings = await self._planner.warnings(spec)
+        held = await self.guarantees.summary(spec)
+        return Deployed(spec.name, warnings=warnings, guarantees=held, **more)
 
     async def _retire_added(self, before: AppSpec, spec: AppSpec) -> None:
         """Have the leader remove channels that a failed edit has made, if nothing uses them now."""

@@ -33,6 +33,7 @@ from mesh.plan.fork import (
     state_fit,
 )
 from mesh.plan.groups import app_name
+from mesh.plan.guarantees import demanded_guarantee
 from mesh.plan.history import fed_groups
 from mesh.plan.history_source import history_inputs
 from mesh.plan.picture import drawing_of, to_dot, to_svg
@@ -43,6 +44,7 @@ from mesh.plan.unread import unread_sources
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from mesh.connect.spec import Guarantee
     from mesh.model.app import AppSpec
     from mesh.model.history import HistoryInput
     from mesh.settings import Settings
@@ -141,6 +143,11 @@ class Planner:
     async def warnings(self, spec: AppSpec) -> tuple[str, ...]:
         """Parts of an app that run to no effect, a sentence each."""
         return await self._run(("warnings", _digest(spec.text.encode())), unread_sources, spec)
+
+    async def demanded(self, spec: AppSpec) -> Guarantee | None:
+        """The guarantee that an app demands; None without one."""
+        key = "demanded", _digest(spec.text.encode())
+        return await self._run(key, demanded_guarantee, spec.text)
 
     async def view(self, spec: AppSpec, form: str) -> Any:
         """A plan as ``json`` values, ``elements``, picture (``svg``, ``dot``) or ``drawing``."""

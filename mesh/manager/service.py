@@ -99,6 +99,7 @@ class ManagerService:
         self._planner = planner = Planner(settings)
         known = client, view, self._desired
         self._deployments = Deployments(*known, settings, clock, self._note, planner)
+        self.guarantees = self._deployments.guarantees
         self.streams = Streams(client, self._desired.spec)
         self.tracer = Tracer()
         #: By app and group: the instances that the load needs; the autoscaler's, while it leads.

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Final
 from mesh.connect import registry
 from mesh.connect.spec import Guarantee, Role
 from mesh.errors import MeshError
+from mesh.language.parser import parse_app
 from mesh.language.syntax import find
+from mesh.plan.guarantee_audit import some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from mesh.language.syntax import App
+    from mesh.language.syntax import Annotation, App
     from mesh.model.app import AppSpec
     from mesh.plan.receivers import DoorGroup
 
@@ -37,12 +39,11 @@ def check_guarantee(tree: App, doors: Iterable[DoorGroup]) -> None:
     annotation = find(tree.annotations, _ANNOTATION)
     if annotation is None:
         return
-    said = (annotation.get() or "").strip().lower()
-    demanded = _BY_WORD.get(said)
+    demanded = _demanded_by(annotation)
     if demanded is None:
         raise MeshError(
             "MESH-P234",
-            f'@{annotation.name} is no guarantee: "{said}"',
+            f'@{annotation.name} is no guarantee: "{_word(annotation)}"',
             hint=f"Write one of {', '.join(_BY_WORD)}.",
             position=annotation.position,
         )
@@ -66,6 +67,23 @@ def check_guarantee(tree: App, doors: Iterable[DoorGroup]) -> None:
         )
 
 
+def demanded_guarantee(text: str) -> Guarantee | None:
+    """The guarantee that the text of an app demands; None for one without the annotation."""
+    # Most apps have none: they are not parsed for it.
+    if "guarantee" not in text.lower():
+        return None
+    annotation = find(parse_app(text).annotations, _ANNOTATION)
+    return None if annotation is None else _demanded_by(annotation)
+
+
+def _word(annotation: Annotation) -> str:
+    return (annotation.get() or "").strip().lower()
+
+
+def _demanded_by(annotation: Annotation) -> Guarantee | None:
+    return _BY_WORD.get(_word(annotation))
+
+
 def guarantee_of(connector: str) -> Guarantee | None:
     """The guarantee of ``source http`` and the like; None for one that is not installed."""
     role, _, name = connector.partition(" ")
@@ -85,9 +103,5 @@ def describe_delivery(spec: AppSpec) -> str:
     weakest = min((given for given, _ in borders), key=_ORDER.index, default=None)
     if weakest is None or weakest is Guarantee.EXACTLY_ONCE:
         return f"{inside}{', sources and sinks' if borders else ''}"
-    where = _some([name for given, name in borders if given is weakest])
+    where = some([name for given, name in borders if given is weakest])
     return f"{inside}; {weakest.value} in {where}"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

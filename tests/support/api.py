@@ -308,6 +308,14 @@ class FakeService:
         found = "copies-few", app, f"mesh-{app}-Orders", "it has 1 copies", "add some"
         return [Finding(Severity.RISK, *found)]
 
+    @property
+    def guarantees(self) -> FakeService:
+        return self
+
+    async def of_app(self, app: str) -> dict[str, Any]:
+        self._text(app)
+        return {"app": app, "rows": []}
+
     async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
         if name != "Shop":
             raise MeshError("MESH-A404", f'{kind} "{name}" has no history')

@@ -1,0 +1,29 @@
+"""Table of ``mesh plan --on-cluster``: what holds through which failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from mesh.cli.output import counted, show_table
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print a row for each place, then reasons and remedies."""
+    rows = found["rows"]
+    failures = list(dict.fromkeys(row["failure"] for row in rows))
+    places: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        places.setdefault((row["place"], row["name"]), {})[row["failure"]] = row["holds"]
+    show_table(
+        ("place", "name", *failures),
+        [(*place, *map(held.get, failures)) for place, held in places.items()],
+    )
+    synced_s = found["sync_interval_s"]
+    told = "unknown, 2 minutes assumed" if synced_s is None else f"{synced_s:g} s"
+    servers = counted(len(found["servers"]) or 1, "server")
+    replicas = found["replicas"]
+    typer.echo(f"{servers} seen, channels.replicas: {replicas}, sync_interval: {told}")
+    for line in found["summary"]:
+        typer.echo(f"- {line}")

@@ -1,0 +1,174 @@
+"""Audit of an app's guarantees on this cluster: facts of NATS and settings, for the pure audit."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from nats.errors import Error as NatsError
+
+from mesh.jetstream.blob_store import JETSTREAM
+from mesh.jetstream.connection import api_subject
+from mesh.manager.desired_state import refusals
+from mesh.model import names
+from mesh.plan.guarantee_audit import Facts, Row, StreamFacts, audit, refusal, summary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nats.aio.client import Client
+
+    from mesh.errors import MeshError
+    from mesh.manager.desired_state import DesiredState
+    from mesh.manager.planning import Planner
+    from mesh.model.app import AppSpec
+    from mesh.settings import Settings
+
+#: Time limit of one call, seconds, and calls at once.
+_CALL_S: Final = 5.0
+_CALLS: Final = 8
+#: Time in which a worker gets a session and opens the states of what it takes over, seconds.
+_START_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantees:
+    """The audit of one app."""
+
+    app: str
+    #: Servers that hold its streams and the records of the mesh, as far as they are made.
+    servers: tuple[str, ...]
+    #: ``channels.replicas``.
+    replicas: int
+    #: ``sync_interval`` of the servers, 0 for always; None if it is unknown.
+    sync_interval_s: float | None
+    rows: tuple[Row, ...]
+    #: A line of what holds, then one for each thing that does not.
+    summary: tuple[str, ...]
+
+
+class GuaranteeAudit:
+    """The audits of one manager.
+
+    Args:
+        client: the connection.
+        desired: the records of apps.
+        planner: reads what an app demands.
+        settings: all of them.
+    """
+
+    def __init__(
+        self, client: Client, desired: DesiredState, planner: Planner, settings: Settings
+    ) -> None:
+        self._client = client
+        self._desired = desired
+        self._planner = planner
+        self._settings = settings
+        self._gate = asyncio.Semaphore(_CALLS)
+
+    async def of_app(self, app: str) -> Guarantees:
+        """The audit of a deployed app; MESH-A404, MESH-A503 when NATS does not answer."""
+        with refusals():
+            return await self.of(self._desired.spec(app))
+
+    async def of(self, spec: AppSpec, *, as_new: bool = False) -> Guarantees:
+        """The audit of a plan; ``as_new``: its own streams are made again.
+
+        Raises:
+            TimeoutError: NATS did not answer; others of NATS.
+        """
+        channels = {c.id: c for c in spec.channels}
+        channels |= {i.channel.id: i.channel for g in spec.groups for i in g.inputs}
+        wanted = {
+            channel.js_stream(p): not channel.foreign and spec.creates_channels and as_new
+            for channel in channels.values()
+            for p in range(channel.partitions)
+        }
+        kept = [f"KV_{one}" for one in (names.APPS_BUCKET, names.CONTROL_BUCKET)]
+        kept.append(f"KV_{names.SNAPSHOTS_BUCKET}")
+        store = self._settings.state.store
+        if store == JETSTREAM:
+            kept.append(f"OBJ_{names.STATE_BUCKET}")
+        infos = await self._infos([*(name for name, is_new in wanted.items() if not is_new), *kept])
+        streams = {name: self._facts_of(name, infos.get(name)) for name in wanted}
+        stated_s = self._settings.channels.sync_interval_s
+        timing = self._settings.worker, self._settings.manager
+        facts = Facts(
+            streams,
+            tuple(self._facts_of(name, infos.get(name)) for name in kept),
+            self._settings.channels.replicas,
+            self._settings.channels.keep_unread,
+            None if stated_s < 0 else stated_s,
+            timing[0].ttl_s + timing[0].margin_s + timing[1].lease_ttl_s + _START_S,
+            "" if store == JETSTREAM else store,
+        )
+        rows = tuple(audit(spec, facts))
+        servers = sorted({one for info in infos.values() for one in _servers_of(info)})
+        return Guarantees(
+            spec.name, tuple(servers), facts.replicas, facts.sync_s, rows, tuple(summary(rows))
+        )
+
+    async def check(self, spec: AppSpec, *, as_new: bool = False) -> None:
+        """Refuse an app that demands more than holds: MESH-C125."""
+        if await self._planner.demanded(spec) is None:
+            return
+        with refusals():
+            error = await self.refusal_of(spec, await self.of(spec, as_new=as_new))
+        if error is not None:
+            raise error
+
+    async def refusal_of(self, spec: AppSpec, found: Guarantees) -> MeshError | None:
+        """The error that ``check`` raises; None without one."""
+        demanded = await self._planner.demanded(spec)
+        return refusal(spec.name, found.rows, demanded, found.replicas)
+
+    async def summary(self, spec: AppSpec) -> tuple[str, ...]:
+        """The summary for the answer to a deploy, which is done whether NATS answers or not."""
+        try:
+            return (await self.of(spec)).summary
+        except (TimeoutError, NatsError):
+            return ("guarantees are not known: NATS does not answer",)
+
+    async def _infos(self, streams: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """What the server says of streams, without those that are not there."""
+
+        async def ask(name: str) -> tuple[str, dict[str, Any]]:
+            async with self._gate:
+                call = api_subject(self._client, f"STREAM.INFO.{name}")
+                reply = await self._client.request(call, b"", timeout=_CALL_S)
+                return name, orjson.loads(reply.data)
+
+        found = await asyncio.gather(*map(ask, streams))
+        return {name: info for name, info in found if "config" in info}
+
+    def _facts_of(self, name: str, info: dict[str, Any] | None) -> StreamFacts:
+        """The facts of a stream; without ``info``, of the one that will be made."""
+        ours = self._settings.channels
+        if info is None:
+            return StreamFacts(
+                name, ours.replicas, max_age_s=ours.max_age_s, max_bytes=ours.max_bytes
+            )
+        config = info["config"]
+        return StreamFacts(
+            name,
+            config.get("num_replicas", 1),
+            config.get("storage") == "file",
+            bool(config.get("allow_atomic")),
+            not config.get("no_ack"),
+            config.get("retention", "limits"),
+            config.get("max_age", 0) / 1e9,
+            max(0, config.get("max_bytes", 0)),
+            max(0, config.get("max_msgs", 0), config.get("max_msgs_per_subject", 0)),
+            config.get("discard") == "new",
+            config.get("duplicate_window", 0) / 1e9,
+        )
+
+
+def _servers_of(info: dict[str, Any]) -> Iterable[str]:
+    """The servers with a copy; none of a server that is in no cluster."""
+    cluster = info.get("cluster") or {}
+    if cluster.get("leader"):
+        yield cluster["leader"]
+    yield from (one["name"] for one in cluster.get("replicas") or ())
