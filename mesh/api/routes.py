@@ -278,7 +278,7 @@ class Routes:
         return Json({"app": app, **counts, "findings": found})
 
     async def guarantees(self, request: Request) -> Response:
-        """What holds of an app through which failures, by channel, state, source and sink."""
+        """The guarantees of an app through failures, by channel, state, source and sink."""
         return Json(await self._service.guarantees.of_app(request.path_params["app"]))
 
     async def story(self, request: Request) -> Response:

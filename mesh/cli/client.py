@@ -67,10 +67,9 @@ class Client:
 
     def deploy(self, text: str) -> dict[str, Any]:
         """Deploy an app; the values have ``is_new``."""
-        headers = {"Content-Type": "text/plain; charset=utf-8"}
         return cast(
             "dict[str, Any]",
-            self._ask("POST", "/siddhi-apps", content=text.encode(), headers=headers),
+            self._ask("POST", "/siddhi-apps", content=text.encode(), headers=_TEXT),
         )
 
     def update(
@@ -78,14 +77,10 @@ class Client:
         has_history: bool = False,
     ) -> dict[str, Any]:  # fmt: skip
         """Deploy an app, or change the one of its name; ``has_history``: that may take long."""
-        headers = {"Content-Type": "text/plain; charset=utf-8"}
         return cast(
             "dict[str, Any]",
             self._ask(
-                "PUT",
-                "/siddhi-apps",
-                content=text.encode(),
-                headers=headers,
+                "PUT", "/siddhi-apps", content=text.encode(), headers=_TEXT,
                 params={
                     "replace": "true" if replace else "false",
                     "reset": list(reset),
@@ -94,7 +89,7 @@ class Client:
                 # The old one may be removed meanwhile.
                 timeout=None if has_history else _REPLACE_S,
             ),
-        )
+        )  # fmt: skip
 
     def check(self, text: str) -> list[dict[str, Any]]:
         """Open an app's sources and sinks where they would run; the results."""
@@ -106,10 +101,8 @@ class Client:
 
     def preview(self, text: str) -> dict[str, Any]:
         """The plan of a text on the cluster; see ``mesh.manager.deployed.Preview``."""
-        return cast(
-            "dict[str, Any]",
-            self._ask("POST", "/siddhi-apps/plan", content=text.encode(), headers=_TEXT),
-        )
+        found = self._ask("POST", "/siddhi-apps/plan", content=text.encode(), headers=_TEXT)
+        return cast("dict[str, Any]", found)
 
     def what_if(self, text: str, at_rate: Sequence[str], keys: int, cores: int) -> dict[str, Any]:
         """The needs of an app at a rate; see ``mesh.plan.capacity``."""

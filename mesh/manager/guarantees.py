@@ -132,7 +132,7 @@ class GuaranteeAudit:
             return ("guarantees are not known: NATS does not answer",)
 
     async def _infos(self, streams: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """What the server says of streams, without those that are not there."""
+        """The answers of the server about streams, without those that are not there."""
 
         async def ask(name: str) -> tuple[str, dict[str, Any]]:
             async with self._gate:

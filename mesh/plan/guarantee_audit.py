@@ -36,7 +36,7 @@ _ON_DISK: Final = "a stream with storage file in its place, as mesh makes them"
 
 
 class Failure(StrEnum):
-    """What fails; the values are the headings of the table."""
+    """A failure; the values are the headings of the table."""
 
     PROCESS = "a process killed"
     SERVER = "a server lost for good"
@@ -78,7 +78,7 @@ class StreamFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What an audit needs to know of a cluster."""
+    """The facts of a cluster that an audit needs."""
 
     #: JetStream streams of channels by name.
     streams: Mapping[str, StreamFacts]

@@ -272,6 +272,7 @@ def test_findings_of_an_app_are_counted_by_severity() -> None:
     assert (found["app"], found["faults"], found["risks"]) == ("Shop", 0, 1)
     assert found["findings"][0]["kind"] == "copies-few"
     assert ask("/siddhi-apps/Nothing/verification").status_code == 404
+    assert ask("/siddhi-apps/Nothing/guarantees").status_code == 404
 
 
 def test_an_app_without_statistics_has_its_state_alone() -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
+import httpx
 import nats
 import pytest
 from nats.errors import NoRespondersError
@@ -205,6 +206,14 @@ def test_guarantees_from_the_command_line(
         said = mesh("deploy", "a.siddhi", "--timeout", "0")
         assert "\n  exactly once between channels through a process killed, " in said
         assert "\n    not through a server lost for good: " in said
+
+        answer = httpx.get(f"{url}/siddhi-apps/A/guarantees", auth=("ada", "pw"))
+        assert answer.status_code == 200
+        # Its streams are there now, as they were announced.
+        assert answer.json() == found
+        gone = httpx.get(f"{url}/siddhi-apps/B/guarantees", auth=("ada", "pw"))
+        assert gone.status_code == 404
+        assert httpx.get(f"{url}/siddhi-apps/A/guarantees").status_code == 401
 
         async def shorten() -> None:
             client = await nats.connect(nats_server.url)

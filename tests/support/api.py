@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from mesh.api.server import ApiServer, listen
-from mesh.control.verification import Finding, Severity
 from mesh.errors import MeshError, MeshErrors, Position
 from mesh.manager.nodes import Leadership
 from mesh.manager.overview import Overview, overview
@@ -22,6 +21,7 @@ from mesh.model.fork import Forked, Promoted
 from mesh.model.history import Backfilled
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.settings import ManagerSettings
+from tests.support.api_checks import FakeChecks
 from tests.support.api_feeds import FakeFeeds
 
 if TYPE_CHECKING:
@@ -300,21 +300,12 @@ class FakeService:
         }
 
     @property
-    def verification(self) -> FakeService:
-        return self
-
-    async def verify(self, app: str) -> list[Finding]:
-        self._text(app)
-        found = "copies-few", app, f"mesh-{app}-Orders", "it has 1 copies", "add some"
-        return [Finding(Severity.RISK, *found)]
+    def verification(self) -> FakeChecks:
+        return FakeChecks(self._text)
 
     @property
-    def guarantees(self) -> FakeService:
-        return self
-
-    async def of_app(self, app: str) -> dict[str, Any]:
-        self._text(app)
-        return {"app": app, "rows": []}
+    def guarantees(self) -> FakeChecks:
+        return FakeChecks(self._text)
 
     async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
         if name != "Shop":
