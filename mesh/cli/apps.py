@@ -19,7 +19,7 @@ from mesh.cli.backfill import (
     inputs_of_deploy,
 )
 from mesh.cli.client import Client
-from mesh.cli.deploy_outcome import describe_deploy
+from mesh.cli.deploy_outcome import describe_deploy, describe_guarantees
 from mesh.cli.options import AppArgument, FilesArgument, OutputOption, takes_cluster
 from mesh.cli.output import (
     Output,
@@ -130,7 +130,8 @@ def deploy(
                         show_error(fault, text, shown_path(file))
             else:
                 if output is not Output.JSON:
-                    typer.echo(describe(one) if inputs else describe_deploy(one))
+                    told = describe(one) if inputs else describe_deploy(one)
+                    typer.echo(told + describe_guarantees(one))
             done.append(one)
     if output is Output.JSON:
         show_json(done[0] if len(files) == 1 else done)

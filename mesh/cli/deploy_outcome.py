@@ -9,11 +9,15 @@ from mesh.cli.output import counted
 
 
 def describe_deploy(done: dict[str, Any]) -> str:
-    """The outcome of ``deploy_and_wait``, a sentence, its warnings and guarantees."""
+    """The outcome of ``deploy_and_wait``, a sentence, its warnings."""
     warnings = [f"\n  warning: {one}" for one in done.get("warnings") or ()]
-    # The first line is the guarantee, the others are its limits.
-    held = [f"\n  {'  ' * (n > 0)}{one}" for n, one in enumerate(done.get("guarantees") or ())]
-    return "".join([_outcome(done), *warnings, *held])
+    return "".join([_outcome(done), *warnings])
+
+
+def describe_guarantees(done: dict[str, Any]) -> str:
+    """Lines of what holds, and of each thing that does not, to follow the outcome."""
+    lines = done.get("guarantees") or ()
+    return "".join(f"\n  {'  ' * (number > 0)}{line}" for number, line in enumerate(lines))
 
 
 def _outcome(done: dict[str, Any]) -> str:

@@ -115,11 +115,9 @@ class Deployments:
         else:
             made = await self._planner.preview(record.spec, spec, record.scaled, reset)
         plan, changes, refused = made
-        with refusals():
-            found = await self.guarantees.of(spec)
+        found = await self.guarantees.of(spec)
         weak = await self.guarantees.refusal_of(spec, found)
-        if refused is None and weak is not None:
-            refused = weak.to_dict()
+        refused = refused or (None if weak is None else weak.to_dict())
         return Preview(spec.name, is_new, plan, changes, refused, found)
 
     async def deploy_after(self, spec: AppSpec, by: str, history: History) -> None:
@@ -150,7 +148,7 @@ class Deployments:
         revision = self._desired.revision(spec.name)
         if known is not None and not known.value.making:
             if await self._planner.is_same(known.value.spec, spec, known.value.scaled):
-                return await self._done(spec, is_new=False)
+                return await self._same(known.value.spec, spec)
             raise MeshError(
                 "MESH-A409",
                 f'app "{spec.name}" is deployed already, with another text',
@@ -301,7 +299,7 @@ class Deployments:
         if known is not None and not known.value.deleting:
             before = known.value
             if not reset and await self._planner.is_same(before.spec, spec, before.scaled):
-                return await self._done(spec, is_new=False)
+                return await self._same(before.spec, spec)
             if not replace:
                 if begin != EARLIEST:
                     raise MeshError(
@@ -367,6 +365,12 @@ class Deployments:
         self._note(f"changed app {name}: {summary}", at_ms, by, app=name, cause=cause)
         changes = changes_to_values(made.found)
         return await self._done(spec, is_new=False, edited=True, changes=changes)
+
+    async def _same(self, before: AppSpec, spec: AppSpec) -> Deployed:
+        """The answer to a text whose plan runs already; another text may demand more."""
+        if before.text != spec.text:
+            await self.guarantees.check(spec)
+        return await self._done(spec, is_new=False)
 
     async def _done(self, spec: AppSpec, **more: Any) -> Deployed:
         warnings = await self._planner.warnings(spec)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from nats.errors import Error as NatsError
 
+from mesh.errors import MeshError
 from mesh.jetstream.blob_store import JETSTREAM
 from mesh.jetstream.connection import api_subject
 from mesh.manager.desired_state import refusals
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
-    from mesh.errors import MeshError
     from mesh.manager.desired_state import DesiredState
     from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
@@ -70,15 +69,10 @@ class GuaranteeAudit:
 
     async def of_app(self, app: str) -> Guarantees:
         """The audit of a deployed app; MESH-A404, MESH-A503 when NATS does not answer."""
-        with refusals():
-            return await self.of(self._desired.spec(app))
+        return await self.of(self._desired.spec(app))
 
     async def of(self, spec: AppSpec, *, as_new: bool = False) -> Guarantees:
-        """The audit of a plan; ``as_new``: its own streams are made again.
-
-        Raises:
-            TimeoutError: NATS did not answer; others of NATS.
-        """
+        """The audit of a plan, MESH-A503; ``as_new``: its own streams are made again."""
         channels = {c.id: c for c in spec.channels}
         channels |= {i.channel.id: i.channel for g in spec.groups for i in g.inputs}
         wanted = {
@@ -91,7 +85,9 @@ class GuaranteeAudit:
         store = self._settings.state.store
         if store == JETSTREAM:
             kept.append(f"OBJ_{names.STATE_BUCKET}")
-        infos = await self._infos([*(name for name, is_new in wanted.items() if not is_new), *kept])
+        with refusals():
+            known = [name for name, is_new in wanted.items() if not is_new]
+            infos = await self._infos([*known, *kept])
         streams = {name: self._facts_of(name, infos.get(name)) for name in wanted}
         stated_s = self._settings.channels.sync_interval_s
         timing = self._settings.worker, self._settings.manager
@@ -114,8 +110,7 @@ class GuaranteeAudit:
         """Refuse an app that demands more than holds: MESH-C125."""
         if await self._planner.demanded(spec) is None:
             return
-        with refusals():
-            error = await self.refusal_of(spec, await self.of(spec, as_new=as_new))
+        error = await self.refusal_of(spec, await self.of(spec, as_new=as_new))
         if error is not None:
             raise error
 
@@ -128,7 +123,7 @@ class GuaranteeAudit:
         """The summary for the answer to a deploy, which is done whether NATS answers or not."""
         try:
             return (await self.of(spec)).summary
-        except (TimeoutError, NatsError):
+        except MeshError:
             return ("guarantees are not known: NATS does not answer",)
 
     async def _infos(self, streams: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -24,6 +24,7 @@ from mesh.plan.build import plan
 from mesh.plan.guarantee_audit import NOTHING, Failure, Place
 from mesh.settings import ChannelSettings, ManagerSettings, NatsSettings, Settings
 from tests.support.manager_api import manager_api
+from tests.support.nats_cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -150,6 +151,60 @@ def test_an_edit_is_refused_while_a_retention_is_shorter_than_a_failover(
             assert (await service.update(NEXT, reset=["g"])).edited
 
     asyncio.run(scene())
+
+
+def test_a_replacement_is_refused_before_anything_is_removed(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        async with manager_on(nats_server, max_age_s=30.0) as (manager, service):
+            free = TEXT.replace("@App:guarantee('exactly-once')", "")
+            await service.deploy(free)
+            # Of the stream that would be made, not of the one that is there.
+            await keep_for(manager, names.js_stream("A", "T"), 3600)
+            await keep_for(manager, names.js_stream("A", "S"), 3600)
+            with pytest.raises(MeshError, match="MESH-C125"):
+                await service.update(NEXT, replace=True)
+            record = service.record("A")
+            assert record is not None
+            assert (record.spec.text, record.deleting) == (free, False)
+            # The same plan, with a demand: of the streams that are there.
+            await service.update(TEXT)
+            await keep_for(manager, names.js_stream("A", "T"), 30)
+            for deploy in (service.update, service.deploy):
+                with pytest.raises(MeshError, match="MESH-C125"):
+                    await deploy(TEXT)
+            assert not (await service.update(free)).edited
+
+    asyncio.run(scene())
+
+
+def test_one_copy_on_a_cluster_of_three_is_refused(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+
+    async def scene() -> None:
+        channels = ChannelSettings(replicas=3, sync_interval_s=0.0)
+        settings = Settings(
+            nats=NatsSettings(url=cluster.urls()),
+            manager=ManagerSettings(id="m1"),
+            channels=channels,
+        )
+        async with running(settings) as (manager, service):
+            done = await service.deploy(TEXT)
+            assert done.guarantees == (
+                f"exactly once between channels through {', '.join(Failure)}",
+            )
+            assert (await service.guarantees.of_app("A")).servers == ("n1", "n2", "n3")
+            js = manager.client.jetstream()
+            stream = names.js_stream("A", "T")
+            await js.update_stream((await js.stream_info(stream)).config.evolve(num_replicas=1))
+            with pytest.raises(MeshError, match="MESH-C125") as caught:
+                await service.update(NEXT, reset=["g"])
+            assert f"{stream} gives nothing through a server lost for good" in str(caught.value)
+            assert "'nats stream edit --replicas 3'" in str(caught.value.hint)
+
+    try:
+        asyncio.run(scene())
+    finally:
+        cluster.stop()
 
 
 def test_only_the_servers_monitoring_and_the_system_account_tell_sync_interval(
