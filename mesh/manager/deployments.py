@@ -115,9 +115,7 @@ class Deployments:
         else:
             made = await self._planner.preview(record.spec, spec, record.scaled, reset)
         plan, changes, refused = made
-        with refusals():
-            found = await self.guarantees.of(spec)
-        weak = await self.guarantees.refusal_of(spec, found)
+        found, weak = await self.guarantees.preview(spec)
         refused = refused or (None if weak is None else weak.to_dict())
         return Preview(spec.name, is_new, plan, changes, refused, found)
 

@@ -106,18 +106,22 @@ class GuaranteeAudit:
             spec.name, tuple(servers), facts.replicas, facts.sync_s, rows, tuple(summary(rows))
         )
 
+    async def preview(
+        self, spec: AppSpec, *, as_new: bool = False
+    ) -> tuple[Guarantees, MeshError | None]:
+        """The audit of a plan, and the error with which its deploy is refused; MESH-A503."""
+        with refusals():
+            found = await self.of(spec, as_new=as_new)
+        demanded = await self._planner.demanded(spec)
+        return found, refusal(spec.name, found.rows, demanded, found.replicas)
+
     async def check(self, spec: AppSpec, *, as_new: bool = False) -> None:
         """Refuse an app that demands more than holds: MESH-C125."""
         if await self._planner.demanded(spec) is None:
             return
-        error = await self.refusal_of(spec, await self.of(spec, as_new=as_new))
+        _, error = await self.preview(spec, as_new=as_new)
         if error is not None:
             raise error
-
-    async def refusal_of(self, spec: AppSpec, found: Guarantees) -> MeshError | None:
-        """The error that ``check`` raises; None without one."""
-        demanded = await self._planner.demanded(spec)
-        return refusal(spec.name, found.rows, demanded, found.replicas)
 
     async def summary(self, spec: AppSpec) -> tuple[str, ...]:
         """The summary for the answer to a deploy, which is done whether NATS answers or not."""
