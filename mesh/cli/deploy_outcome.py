@@ -16,8 +16,10 @@ def describe_deploy(done: dict[str, Any]) -> str:
 
 def describe_guarantees(done: dict[str, Any]) -> str:
     """Lines of what holds, and of each thing that does not, to follow the outcome."""
-    lines = done.get("guarantees") or ()
-    return "".join(f"\n  {'  ' * (number > 0)}{line}" for number, line in enumerate(lines))
+    first, *others = done.get("guarantees") or [""]
+    if others:
+        others.append("'mesh plan FILE --on-cluster' tells what to change")
+    return "".join([f"\n  {first}" if first else "", *(f"\n    {line}" for line in others)])
 
 
 def _outcome(done: dict[str, Any]) -> str:

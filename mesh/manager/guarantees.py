@@ -124,9 +124,9 @@ class GuaranteeAudit:
             raise error
 
     async def summary(self, spec: AppSpec) -> tuple[str, ...]:
-        """The summary for the answer to a deploy, which is done whether NATS answers or not."""
+        """The short one for the answer to a deploy, which is done whether NATS answers or not."""
         try:
-            return (await self.of(spec)).summary
+            return tuple(summary((await self.of(spec)).rows, is_short=True))
         except MeshError:
             return ("guarantees are not known: NATS does not answer",)
 

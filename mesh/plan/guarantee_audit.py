@@ -169,8 +169,13 @@ def refusal(
     )
 
 
-def summary(rows: Sequence[Row]) -> list[str]:
-    """A line of what holds, then one for each thing that does not."""
+def summary(rows: Sequence[Row], *, is_short: bool = False) -> list[str]:
+    """A line of what holds, then one for each thing that does not.
+
+    Args:
+        rows: of ``audit``.
+        is_short: without the names of what all have in common, and without remedies.
+    """
     inside = [row for row in rows if row.place in (Place.CHANNEL, Place.STATE)]
     weak = [row for row in inside if _rank(row.holds) < _rank(_EXACTLY)]
     broken = {row.failure for row in weak}
@@ -182,9 +187,11 @@ def summary(rows: Sequence[Row]) -> list[str]:
         causes.setdefault((row.reason, row.remedy), []).append(row)
     for (reason, remedy), ones in causes.items():
         failures = ", ".join(dict.fromkeys(row.failure.value for row in ones))
-        names = some([*dict.fromkeys(row.name for row in ones)])
-        change = f"; to change it: {remedy}" if remedy else ""
-        lines.append(f"not through {failures}: {reason} ({names}){change}")
+        named = dict.fromkeys(row.name for row in ones)
+        is_common = is_short and len(named) == len({row.name for row in inside})
+        names = "" if is_common else f" ({some([*named])})"
+        change = f"; to change it: {remedy}" if remedy and not is_short else ""
+        lines.append(f"not through {failures}: {reason}{names}{change}")
     for row in rows:
         is_border = row.place in (Place.SOURCE, Place.SINK) and row.failure is Failure.PROCESS
         if is_border and _rank(NOTHING) < _rank(row.holds) < _rank(_EXACTLY):

@@ -142,6 +142,9 @@ def test_the_summary_names_what_holds_and_once_each_thing_that_does_not() -> Non
     assert power.startswith("not through power lost on a server, power lost on a majority: ")
     assert "sync_interval is unknown" in power
     assert next(line.partition(":")[0] for line in borders).startswith("at least once, with a key")
+    short = summary(rows_of(), is_short=True)
+    assert short[1] == "not through a server lost for good: its events are on one server only"
+    assert not [line for line in short if "to change it" in line]
     best = summary(rows_of({"replicas": 3}, {"replicas": 3}, sync_s=0.0))
     assert not [line for line in best if line.startswith("not ")]
 
