@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nats.js.client import JetStreamContext
 
     from mesh.settings import NatsSettings
+    from tests.support.sockets import OpenSockets
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
@@ -104,7 +105,9 @@ def test_each_has_its_subjects_and_a_link_with_tls_sees_them(servers: SecuredSer
         asyncio.run(scene(links))
 
 
-def test_a_link_leaves_no_socket_open_to_a_server_that_hangs(servers: SecuredServers) -> None:
+def test_a_link_leaves_no_socket_open_to_a_server_that_hangs(
+    servers: SecuredServers, sockets: OpenSockets
+) -> None:
     server = servers.process("n1")
 
     async def scene(links: Links) -> None:
@@ -118,6 +121,7 @@ def test_a_link_leaves_no_socket_open_to_a_server_that_hangs(servers: SecuredSer
     try:
         with Links() as links:
             asyncio.run(scene(links))
+        assert sockets.of_ended_loops() == []
     finally:
         server.send_signal(signal.SIGCONT)
 

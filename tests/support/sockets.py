@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio.selector_events
 import traceback
+from asyncio.sslproto import SSLProtocol, SSLProtocolState
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,16 +30,30 @@ class OpenSockets:
 
         transport.__init__ = noted
 
+    def of_ended_loops(self) -> list[Any]:
+        """The transports whose socket is open and whose loop is closed."""
+        return [t for t in list(self._opened) if t._sock is not None and t._loop.is_closed()]
+
     def left(self) -> list[str]:
-        """The open sockets of loops that have ended, which are closed here."""
+        """The open sockets of loops that have ended; they are closed here.
+
+        Without those that were closed, with TLS, whose peer had no time left to say goodbye.
+        """
         found = []
-        for made, place in list(self._opened.items()):
-            if made._sock is not None and made._loop.is_closed():
-                peer = made.get_extra_info("peername")
-                found.append(f"{made!r} {peer}, opened by\n{place}")
-                made._sock.close()
-                made._sock, made._closing = None, True
+        for one in self.of_ended_loops():
+            if not _says_goodbye(one.get_protocol()):
+                peer, place = one.get_extra_info("peername"), self._opened[one]
+                found.append(f"{one!r} {peer}, opened by\n{place}")
+            one._sock.close()
+            one._sock, one._closing = None, True
         return found
+
+
+def _says_goodbye(protocol: Any) -> bool:
+    if not isinstance(protocol, SSLProtocol):
+        return False
+    state = protocol._state  # type: ignore[attr-defined]
+    return state in (SSLProtocolState.FLUSHING, SSLProtocolState.SHUTDOWN)
 
 
 def _place() -> str:
