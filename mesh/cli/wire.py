@@ -155,6 +155,15 @@ async def stored(client: Client, app: str, stream: str) -> AsyncGenerator[Messag
     except NotFoundError as error:
         subject = names.subject(app, stream)
         raise MeshError("MESH-N111", f'no channel holds "{subject}"', hint="mesh apps") from error
+    except nats.errors.TimeoutError:
+        raise
+    except nats.errors.Error as error:
+        raise MeshError(
+            "MESH-N110",
+            f'NATS gives no events of "{names.subject(app, stream)}"',
+            detail=f"{error}.",
+            hint="Try again; 'nats server check jetstream' tells more.",
+        ) from error
     finally:
         await end(reading)
 

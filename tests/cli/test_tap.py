@@ -1,4 +1,4 @@
-"""`mesh tap` says so when its server ends, in place of waiting without end."""
+"""`mesh tap` says so when its server ends or refuses, in place of waiting without end."""
 
 from __future__ import annotations
 
@@ -40,6 +40,26 @@ def test_a_server_that_ends_ends_a_tap(
         nats_server.stop()
         with pytest.raises(MeshError, match=r"ended the connection|gives no events") as raised:
             await asyncio.wait_for(tapping, 30)
+        assert raised.value.code == "MESH-N110"
+
+    asyncio.run(scene())
+
+
+@pytest.mark.nats
+def test_a_refusal_of_the_server_is_told(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        client = await connect(NatsSettings(url=nats_server.url), "test")
+        try:
+            # A stream of this kind has no consumers without acks.
+            await client.jetstream().add_stream(
+                name=names.js_stream("Shop", "Orders"),
+                subjects=[names.subject("Shop", "Orders")],
+                retention="workqueue",
+            )
+        finally:
+            await close(client)
+        with pytest.raises(MeshError, match="gives no events") as raised:
+            await _tap(Context(nats=nats_server.url), "Shop", "Orders", 1, True, Output.TEXT)
         assert raised.value.code == "MESH-N110"
 
     asyncio.run(scene())
