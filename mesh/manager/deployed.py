@@ -50,7 +50,7 @@ class Preview:
     changes: dict[str, Any] | None
     #: The error with which the deploy would be refused; None if it would not be.
     refused: dict[str, Any] | None
-    #: What would hold through which failures.
+    #: The guarantees that the app would have through each failure.
     guarantees: Guarantees | None = None
 
 

@@ -110,8 +110,7 @@ class GuaranteeAudit:
         self, spec: AppSpec, *, as_new: bool = False
     ) -> tuple[Guarantees, MeshError | None]:
         """The audit of a plan, and the error with which its deploy is refused; MESH-A503."""
-        with refusals():
-            found = await self.of(spec, as_new=as_new)
+        found = await self.of(spec, as_new=as_new)
         demanded = await self._planner.demanded(spec)
         return found, refusal(spec.name, found.rows, demanded, found.replicas)
 

@@ -110,7 +110,7 @@ class Row:
     remedy: str = ""
 
 
-#: What holds, why, and the remedy.
+#: ``holds``, ``reason`` and ``remedy`` of a row.
 _Outcome = tuple[str, str, str]
 
 

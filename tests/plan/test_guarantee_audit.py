@@ -1,4 +1,4 @@
-"""What holds through which failures, by the configuration of streams and servers."""
+"""The rows of an audit of guarantees, by the configuration of streams and servers."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class Stack:
                 raise AssertionError(found) from late
 
     def state(self) -> str:
-        """What runs, and the last lines of every log, for the report of a failure."""
+        """Nodes, instances, containers and the last lines of every log, for a failure's report."""
         shown = [self.mesh("nodes"), self.mesh("status", "Counted"), self.compose("ps")]
         return "\n".join([*shown, self.compose("logs", "--no-color", "--tail", "80")])
 
