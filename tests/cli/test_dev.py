@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow]
 #: A session takes more than a minute to start on a busy machine.
 DEADLINE_S = 240.0
 #: Spark's JVM ends when its session has, and a query's planner when the JVM has.
-GONE_S = 10.0
+GONE_S = 30.0
 #: Passes all events of one stream on; nothing in it needs more than a stateless group.
 APP = """@App:name('Shop')
 define stream Orders (item string, count int);

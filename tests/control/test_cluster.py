@@ -26,7 +26,7 @@ def test_an_app_is_placed_runs_and_is_taken_apart(cluster: Cluster) -> None:
     async def scene(eye: Eye) -> None:
         await eye.until("workers", lambda: {"w1", "w2"} <= eye.ready())
         assert (await eye.service.deploy(APP)).is_new
-        status = await eye.service.wait_running("Two", 10)
+        status = await eye.service.wait_running("Two", 60)
         assert status.state is AppState.RUNNING, cluster.logs()
         assert sorted(eye.placed().values()) in (["w1", "w1", "w2"], ["w1", "w2", "w2"])
         copies = {eye.placed()["Two-one-1"], eye.placed()["Two-one-2"]}
@@ -46,7 +46,7 @@ def test_an_app_is_placed_runs_and_is_taken_apart(cluster: Cluster) -> None:
         assert not [name for name in left if name and name.startswith("mesh-Two")]
         assert not eye.placed()
         assert (await eye.service.deploy(APP)).is_new
-        assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+        assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
 
     look(cluster, scene)
 
@@ -65,7 +65,7 @@ def test_a_worker_that_leaves_in_order_is_replaced_at_once_and_a_new_one_takes_i
         await eye.until("moved", lambda: set(eye.placed().values()) == {"w2"})
         cluster.worker("w3")
         await eye.until("shared", lambda: set(eye.placed().values()) == {"w2", "w3"})
-        assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+        assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
 
     look(cluster, scene)
 
@@ -78,7 +78,7 @@ def test_a_moved_instance_is_placed_only_when_its_worker_has_stopped_it(cluster:
     async def scene(eye: Eye) -> None:
         await eye.until("worker", lambda: {"w1"} <= eye.ready())
         await eye.service.deploy(APP)
-        await eye.service.wait_running("Two", 10)
+        await eye.service.wait_running("Two", 60)
         cluster.worker("w2")
         withdrawn = await eye.until("withdrawn", lambda: [a for a in eye.assigned() if a.stop])
         moved = withdrawn[0].instance
@@ -87,7 +87,7 @@ def test_a_moved_instance_is_placed_only_when_its_worker_has_stopped_it(cluster:
         assert status.state is AppState.STARTING
         assert "w1 has to stop it" in (status.reason or "")
         await eye.until("moved", lambda: eye.placed()[moved] == "w2")
-        assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+        assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
         stopped = f"has stopped {moved} in epoch {withdrawn[0].epoch}"
         placed = f"placed {moved} on w2"
         story = await eye.told(
@@ -112,7 +112,7 @@ def test_a_session_that_does_not_stop_an_instance_is_killed_for_it(cluster: Clus
     async def scene(eye: Eye) -> None:
         await eye.until("worker", lambda: {"w1"} <= eye.ready())
         await eye.service.deploy(APP)
-        await eye.service.wait_running("Two", 10)
+        await eye.service.wait_running("Two", 60)
         cluster.worker("w2")
         await eye.until("moved", lambda: "w2" in eye.placed().values())
         assert (await eye.service.wait_running("Two", 15)).state is AppState.RUNNING
@@ -156,7 +156,7 @@ def test_a_drained_worker_is_emptied_and_takes_its_share_again_later(cluster: Cl
         told = await eye.service.order_node("w1", "draining", by="ada")
         assert told.why == "is drained by ada"
         await eye.until("empty", lambda: set(eye.placed().values()) == {"w2"})
-        assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+        assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
         await eye.service.order_node("w2", "cordoned")
         await eye.service.order_node("w1", "open")
         # A cordoned worker keeps its instances.
@@ -196,7 +196,7 @@ def test_workers_restarted_one_after_the_other_keep_the_app_placed(cluster: Clus
             assert {e.text.split(" Two")[0] for e in story if e.cause == cause} == {"withdrew"}
             cluster.worker(name)
             await eye.until("back", partial(eye.has_some, name))
-        assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+        assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
 
     look(cluster, scene)
 

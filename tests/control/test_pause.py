@@ -39,7 +39,7 @@ def test_a_paused_app_stops_stays_and_continues(cluster: Cluster) -> None:
             with pytest.raises(MeshError, match="is paused"):
                 await change
         await eye.service.resume("Two", by="ada")
-        running = await eye.service.wait_running("Two", 10)
+        running = await eye.service.wait_running("Two", 60)
         assert running.state == "running"
         after = eye.epochs()
         assert all(after[name] > epoch for name, epoch in before.items())

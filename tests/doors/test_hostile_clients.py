@@ -161,7 +161,7 @@ def test_a_request_whose_body_trickles_is_closed_and_stores_nothing(
     nats_server: NatsServer,
 ) -> None:
     async def scene() -> None:
-        access = Access(listen=LISTEN, head_timeout_s=LONG_S, body_timeout_s=0.05)
+        access = Access(listen=LISTEN, head_timeout_s=LONG_S, body_timeout_s=1.0)
         async with staged(nats_server, APP, access) as stage, httpx.AsyncClient() as client:
             instance = stage.start("receiver-S")
             url = (await stage.until_running(instance)).doors[0].endpoint

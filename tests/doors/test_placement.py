@@ -78,7 +78,7 @@ def test_the_originals_sample_runs_moves_and_goes(cluster: Cluster) -> None:
         cluster.worker("w1", **LISTEN)
         await eye.until("a worker", lambda: "w1" in eye.ready(), 40)
         await eye.service.deploy(APP.format(one.url, other.url))
-        await eye.service.wait_running("Requests", 40)
+        await eye.service.wait_running("Requests", 60)
         url = await eye.until("an address", lambda: url_of(eye), 40)
         async with httpx.AsyncClient() as client:
             event = {"event": {"userTenantDomain": "a", "n": 1}}

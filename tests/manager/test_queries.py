@@ -65,6 +65,10 @@ class Scene:
             await self.queries.ask("Shop", query, **more)
         return error.value
 
+    def limit(self, timeout_s: float) -> None:
+        """Change the time of queries: a short one where one is to pass, else a long one."""
+        self.queries._limits = replace(self.queries._limits, timeout_s=timeout_s)
+
     async def rows(self, query: str, **more: Any) -> Any:
         return orjson.loads((await self.queries.ask("Shop", query, **more)).records)
 
@@ -238,12 +242,13 @@ def test_a_position_is_waited_for(nats_server: NatsServer, tmp_path: Path) -> No
         at.shop.order(("ink", 9.0, 2))
         at.shop.store()
         assert (await asked).positions == {STREAM: 2}
+        at.limit(0.5)
         late = await at.refused("from Prices", at_least={STREAM: 3})
         assert late.code == "MESH-A504"
         other = await at.refused("from Prices", at_least={"mesh-Shop-Other": 1})
         assert other.code == "MESH-A400"
 
-    played(story, nats_server, tmp_path, QuerySettings(timeout_s=2.0))
+    played(story, nats_server, tmp_path)
 
 
 def test_an_instance_that_is_not_there_is_named_and_never_left_out(

@@ -11,7 +11,7 @@ import pytest
 
 from mesh.jetstream.channels import ensure_channels
 from mesh.model import names
-from mesh.settings import ChannelSettings, QuerySettings
+from mesh.settings import ChannelSettings
 from mesh.spark import partition_task
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import Position
@@ -148,7 +148,10 @@ def test_a_client_of_nats_needs_the_subject_of_changes(
 
 def test_a_change_that_is_not_made_in_time_is_kept(nats_server: NatsServer, tmp_path: Path) -> None:
     async def story(at: Scene, worker: Worker) -> None:
+        usual_s = at.queries._limits.timeout_s
+        at.limit(1.0)
         late = await at.refused(INSERT, may_change=True, id_="late")
+        at.limit(usual_s)
         assert late.code == "MESH-A504"
         assert "late" in f"{late.hint}"
         assert await worker.work() == 1
@@ -157,12 +160,13 @@ def test_a_change_that_is_not_made_in_time_is_kept(nats_server: NatsServer, tmp_
         assert again.changed == 1
         assert (await at.refused("delete Unused on true", may_change=True)).code == "MESH-P900"
         at.records.assignments = ()
+        at.limit(1.0)
         away = await at.refused(INSERT, may_change=True)
         assert away.code == "MESH-A503"
         assert INSTANCE in away.message
         assert await worker.work() == 0
 
-    _story(story, nats_server, tmp_path, QuerySettings(timeout_s=1.5))
+    _story(story, nats_server, tmp_path)
 
 
 def test_an_answer_waits_for_a_change_that_waits_for_other_inputs(

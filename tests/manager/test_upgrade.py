@@ -95,7 +95,7 @@ def test_a_cluster_goes_on_from_the_records_of(path: Path, cluster: Cluster) -> 
         apps = {one.value.spec.name for one in eye.view.snapshot().apps}
         assert apps == {key.removeprefix("app.") for key in records[names.APPS_BUCKET]}
         for app in apps:
-            await eye.service.wait_running(app, 30)
+            await eye.service.wait_running(app, 60)
         now = eye.epochs()
         assert now.keys() == epochs.keys()
         assert all(now[name] >= epoch for name, epoch in epochs.items())

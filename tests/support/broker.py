@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: A stream without notifications is read this often, seconds.
 _LOOK_S: Final = 0.25
 #: Time for servers of a cluster to become peers again, seconds.
-_PEERS_S: Final = 30.0
+_PEERS_S: Final = 60.0
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Broker:
         name: str,
         holds: Callable[[], bool],
         what: str,
-        timeout_s: float = 30.0,
+        timeout_s: float = 60.0,
         *,
         subject: str = "",
     ) -> None:

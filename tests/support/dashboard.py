@@ -77,7 +77,7 @@ class Site:
             await self.kill_worker(name)
 
     async def until_running(self, app: str) -> None:
-        found = await self.service.wait_running(app, 15)
+        found = await self.service.wait_running(app, 60)
         assert found.state == "running", found
 
     async def _work(self, name: str, metrics: dict[str, float]) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SSHD = "/usr/sbin/sshd"
-_WAIT_S = 20
+_WAIT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
