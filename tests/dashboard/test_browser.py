@@ -44,6 +44,7 @@ PAGES = {
     "app-instances": "/apps/Shop?tab=instances",
     "app-elements": "/apps/Shop?tab=elements",
     "app-text": "/apps/Shop?tab=text",
+    "app-guarantees": "/apps/Shop?tab=guarantees",
     "app-checks": "/apps/Shop?tab=checks",
     "app-backups": "/apps/Shop?tab=backups",
     "app-errors": "/apps/Shop?tab=errors",

@@ -83,3 +83,19 @@ def test_findings_of_an_app_are_on_its_page(nats_server: NatsServer) -> None:
             assert "restore a backup" in after
 
     asyncio.run(scene())
+
+
+def test_guarantees_of_an_app_are_on_its_page(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        async with (
+            site(nats_server) as at,
+            httpx.AsyncClient(base_url=at.url, timeout=130) as client,
+        ):
+            await at.service.deploy(APP + "from Dear select count() as n insert into Counts;")
+            text = (await client.get("/apps/Shop?tab=guarantees")).text
+            assert "exactly once between channels through a process killed" in text
+            assert "channels.replicas: 3 before the first start" in text
+            assert text.count("<td>\u2013</td>") == 1, "a state has no readers"
+            assert "sync_interval unknown, 2 minutes assumed" in text
+
+    asyncio.run(scene())

@@ -14,6 +14,7 @@ from mesh.errors import MeshError
 from mesh.manager.overview import summary
 from mesh.manager.problems import Concern
 from mesh.model.access import Permission
+from mesh.plan.guarantee_audit import Failure
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
     from mesh.dashboard.board import Board, Seen
     from mesh.dashboard.responses import Frame
 
-TABS: Final = ("graph", "instances", "elements", "text", "checks", "backups", "errors", "story")
+TABS: Final = (
+    "graph", "instances", "elements", "text", "guarantees", "checks", "backups", "errors", "story"
+)  # fmt: skip
 #: Age at which the figures of channels are asked for again, seconds.
 CHANNELS_S: Final = 2.0
 STORY_S: Final = 3.0
 FINDINGS_S: Final = 5.0
+GUARANTEES_S: Final = 10.0
 STORY_ROWS: Final = 200
 
 
@@ -77,6 +81,8 @@ async def _of_tab(board: Board, seen: Seen, request: Request, tab: str) -> dict[
             return {"elements": (await service.plan_view(name, "elements"))["elements"]}
         case "text":
             return {"text": (await service.app(name)).text}
+        case "guarantees":
+            return await guarantees_of(board, name)
         case "checks":
             return {"findings": await findings_of(board, name)}
         case "backups":
@@ -102,6 +108,17 @@ async def findings_of(board: Board, app: str) -> Any:
     return await board.kept(
         ("findings", app), FINDINGS_S, lambda: board.service.verification.verify(app)
     )
+
+
+async def guarantees_of(board: Board, app: str) -> dict[str, Any]:
+    """The audit of an app, and its rows by place and failure; a place may lack some failures."""
+    found = await board.kept(
+        ("guarantees", app), GUARANTEES_S, lambda: board.service.guarantees.of_app(app)
+    )
+    places: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in found.rows:
+        places.setdefault((row.place.value, row.name), {})[row.failure.value] = row
+    return {"held": found, "places": places, "failures": [one.value for one in Failure]}
 
 
 async def story_of(board: Board, app: str) -> Any:
