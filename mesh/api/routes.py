@@ -64,6 +64,7 @@ from mesh.api.secrets import SecretRoutes
 from mesh.api.timeline import TimeRoutes
 from mesh.api.visible import VisibleService, require_for_text
 from mesh.errors import MeshError, MeshErrors
+from mesh.jetstream.refusals import NATS_ERRORS, unreachable
 from mesh.logs import fields
 from mesh.model.access import Permission
 from mesh.model.begin import parse_start_position
@@ -146,6 +147,7 @@ def make_app(service: Service, access: Access) -> Starlette:
         exception_handlers={
             MeshError: _refuse,
             HTTPException: _refuse_http,
+            **dict.fromkeys(NATS_ERRORS, _refuse_unreachable),
             Exception: _fail,
         },
     )
@@ -350,6 +352,10 @@ async def _refuse(request: Request, error: Exception) -> Response:
     if isinstance(error, MeshErrors):
         values["errors"] = [one.to_dict() for one in error.errors]
     return Json(values, status, headers=headers)
+
+
+async def _refuse_unreachable(request: Request, error: Exception) -> Response:
+    return await _refuse(request, unreachable(error))
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:

@@ -48,6 +48,7 @@ from mesh.dashboard.pages import (
 from mesh.dashboard.rendering import HERE
 from mesh.dashboard.responses import Frame, Needs
 from mesh.errors import MeshError
+from mesh.jetstream.refusals import NATS_ERRORS, unreachable
 from mesh.model import names
 from mesh.model.access import Permission
 
@@ -172,6 +173,9 @@ def make_pages(service: ManagerService, door: Door, clock: Clock) -> Starlette:
         assert isinstance(error, MeshError)
         return frame.refusal(request, error)
 
+    async def refuse_unreachable(request: Request, error: Exception) -> Response:
+        return frame.refusal(request, unreachable(error))
+
     async def refuse_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code = f"MESH-A{error.status_code}"
@@ -228,5 +232,9 @@ def make_pages(service: ManagerService, door: Door, clock: Clock) -> Starlette:
             Middleware(Headers),
             Middleware(Guard, door=door),
         ],
-        exception_handlers={MeshError: refuse, HTTPException: refuse_http},
+        exception_handlers={
+            MeshError: refuse,
+            HTTPException: refuse_http,
+            **dict.fromkeys(NATS_ERRORS, refuse_unreachable),
+        },
     )

@@ -18,8 +18,8 @@ from mesh.control.cluster_state import cluster_state_of
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
 from mesh.jetstream import backups, channels, kv, snapshots, stream_positions
+from mesh.jetstream.refusals import refusals
 from mesh.manager import producers
-from mesh.manager.desired_state import refusals
 from mesh.manager.waiting import until, until_removed
 from mesh.model.backup import Restored
 from mesh.plan.edits import still_retired

@@ -16,8 +16,8 @@ from nats.errors import Error as NatsError
 
 from mesh.errors import MeshError
 from mesh.jetstream import channels, start_positions
+from mesh.jetstream.refusals import refusals
 from mesh.manager.deployed import Deployed, Preview
-from mesh.manager.desired_state import refusals
 from mesh.manager.edit_refusals import refuse_edit, refuse_lost_input
 from mesh.manager.guarantees import GuaranteeAudit
 from mesh.manager.waiting import until, until_removed

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
-
-from nats.errors import Error as NatsError
 
 from mesh.control.collisions import address_collision, collision_of
 from mesh.errors import MeshError
 from mesh.jetstream import kv
+from mesh.jetstream.refusals import refusals, unreachable
 from mesh.manager.waiting import until
 from mesh.model import codec, names
 from mesh.plan.fork import read_by_others
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from nats.aio.client import Client
 
@@ -27,36 +25,6 @@ if TYPE_CHECKING:
 
 #: Room for the headers of a write.
 HEADERS_BYTES: Final = 1024
-
-
-def unreachable(error: Exception) -> MeshError:
-    """The error for a call that NATS did not answer: MESH-A503."""
-    return MeshError(
-        "MESH-A503",
-        "NATS did not answer",
-        detail=f"{type(error).__name__}: {error}.",
-        hint="Try again; 'nats server check jetstream' tells more.",
-    )
-
-
-@contextmanager
-def refusals(on_conflict: MeshError | None = None) -> Iterator[None]:
-    """Translate failures of NATS calls into errors of the API.
-
-    Args:
-        on_conflict: raised where another writer was first; without one the conflict passes.
-
-    Raises:
-        MeshError: ``on_conflict``, or MESH-A503 when NATS does not answer.
-    """
-    try:
-        yield
-    except kv.RevisionConflict as conflict:
-        if on_conflict is None:
-            raise
-        raise on_conflict from conflict
-    except (NatsError, TimeoutError, OSError) as error:
-        raise unreachable(error) from error
 
 
 class DesiredState:

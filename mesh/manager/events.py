@@ -13,7 +13,7 @@ from nats.js.errors import NoStreamResponseError
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
 from mesh.jetstream import door_replay, failed
-from mesh.manager.desired_state import unreachable
+from mesh.jetstream.refusals import unreachable
 from mesh.model import names
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.feed_store import FeedRecord, Sent
 from mesh.jetstream.kv import RevisionConflict
+from mesh.jetstream.refusals import refusals
 from mesh.logs import fields
-from mesh.manager.desired_state import refusals
 from mesh.model.events import SimulatedEvent
 from mesh.model.simulation import BYTES_MAX, Feed, FeedState, feed_of, invalid
 from mesh.signals import end

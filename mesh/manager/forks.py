@@ -20,8 +20,8 @@ from mesh.jetstream import (
     start_positions,
     stream_positions,
 )
+from mesh.jetstream.refusals import refusals
 from mesh.manager.deployments import MAKING
-from mesh.manager.desired_state import refusals
 from mesh.model.backup import StreamCut
 from mesh.model.begin import StartPosition, StartPositionKind, parse_start_position
 from mesh.model.cluster import AppRecord, Skip

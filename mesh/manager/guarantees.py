@@ -11,7 +11,7 @@ import orjson
 from mesh.errors import MeshError
 from mesh.jetstream.blob_store import JETSTREAM
 from mesh.jetstream.connection import api_subject
-from mesh.manager.desired_state import refusals
+from mesh.jetstream.refusals import refusals
 from mesh.model import names
 from mesh.plan.guarantee_audit import Facts, Row, StreamFacts, audit, refusal, summary
 

@@ -22,9 +22,9 @@ from mesh.bounds import Bound
 from mesh.errors import MeshError, not_supported
 from mesh.functions.script_switch import OF_MANAGERS
 from mesh.jetstream.connection import UNREACHABLE
+from mesh.jetstream.refusals import unreachable
 from mesh.logs import fields
 from mesh.manager import table_changes
-from mesh.manager.desired_state import unreachable
 from mesh.manager.query_answer import QueryAnswer
 from mesh.model import codec, names
 from mesh.model.question import Answer, Question, error_of, from_message, is_inbox, query_of

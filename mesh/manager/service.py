@@ -19,12 +19,13 @@ from mesh.jetstream import journal
 from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import connector_options
 from mesh.jetstream.feed_store import FeedStore
+from mesh.jetstream.refusals import refusals
 from mesh.manager import door_checks
 from mesh.manager.adoptions import Adoptions
 from mesh.manager.backfills import Backfills
 from mesh.manager.backups import Backups
 from mesh.manager.deployments import UNDEPLOY_S, Deployments
-from mesh.manager.desired_state import DesiredState, refusals
+from mesh.manager.desired_state import DesiredState
 from mesh.manager.edit_refusals import paused_error
 from mesh.manager.events import Events
 from mesh.manager.feeds import Feeds

@@ -13,7 +13,7 @@ from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
 from mesh.jetstream.connection import api_subject
-from mesh.manager.desired_state import unreachable
+from mesh.jetstream.refusals import unreachable
 from mesh.mapping.messages import decode
 from mesh.model import names
 

@@ -17,7 +17,7 @@ from nats.js.errors import APIError, NoStreamResponseError
 
 from mesh.errors import MeshError, not_supported
 from mesh.jetstream.connection import UNREACHABLE
-from mesh.manager.desired_state import unreachable
+from mesh.jetstream.refusals import unreachable
 from mesh.model import names
 
 if TYPE_CHECKING:

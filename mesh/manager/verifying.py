@@ -20,8 +20,8 @@ from mesh.control.journal import JournalEntry
 from mesh.control.retention import needed, retentions
 from mesh.control.verification import Severity, findings
 from mesh.jetstream import channels, evidence, retention
+from mesh.jetstream.refusals import refusals
 from mesh.logs import fields
-from mesh.manager.desired_state import refusals
 from mesh.manager.waiting import Bound
 
 if TYPE_CHECKING:

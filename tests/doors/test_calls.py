@@ -132,9 +132,10 @@ def test_answers_become_events_with_the_attributes_of_their_requests(
                 await stage.publish("T", *({"k": f"k{n}", "n": n} for n in (1, 2, 3, 4)))
 
                 async def whole() -> Any:
-                    return len(await stage.events("S")) == 2
+                    counts = [len(await stage.events(one)) for one in ("S", "Missing")]
+                    return [*counts, len(await stage.errors())] == [2, 1, 1]
 
-                await stage.until("2 answers", whole)
+                await stage.until("3 answers and a refusal", whole)
                 assert await stage.events("S") == [
                     {"k": "k1", "n": "1", "got": 2},
                     {"k": "k4", "n": "4", "got": 8},

@@ -170,11 +170,13 @@ def test_payloads_that_can_not_be_read(
                 return len(await stage.events("S")) == 2
 
             await stage.until("two events", both)
+            if on_error == "STREAM":
+                found = await stage.until("the fault", lambda: faults(stage, "!S"))
+                assert found == [(None, ("java.lang.RuntimeException", reason))]
+            elif on_error == "":
+                await stage.until("the entry", stage.errors)
             entries = [entry["reason"] for entry in await stage.errors()]
             assert entries == ([reason] if on_error == "" else [])
-            if on_error == "STREAM":
-                found = await faults(stage, "!S")
-                assert found == [(None, ("java.lang.RuntimeException", reason))]
 
     asyncio.run(scene())
 

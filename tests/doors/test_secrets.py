@@ -6,6 +6,7 @@ import asyncio
 import base64
 import logging
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import anyio
@@ -142,6 +143,26 @@ def test_the_api_lists_names_and_answers_no_value(nats_server: NatsServer, key_f
         assert [one.status_code for one in answers] == [200, 200, 404, 400, 400, 200, 404]
         assert answers[1].json() == [{"name": "db"}]
         assert not any(VALUE in one.text for one in answers)
+
+    anyio.run(run)
+
+
+def test_a_server_that_does_not_answer_is_told(nats_server: NatsServer, key_file: Path) -> None:
+    async def run() -> None:
+        client = await connect(NatsSettings(nats_server.url), "test")
+        store = SecretStore(client.jetstream(timeout=0.2), str(key_file))
+        transport = httpx.ASGITransport(make_app(FakeService(), Access(None, secrets=store)))
+        try:
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+                nats_server.process.send_signal(signal.SIGSTOP)
+                paused = await http.put("/secrets/db", content=VALUE)
+                nats_server.process.send_signal(signal.SIGCONT)
+        finally:
+            nats_server.process.send_signal(signal.SIGCONT)
+            await close(client)
+        assert paused.status_code == 503
+        assert paused.headers["Retry-After"] == "1"
+        assert paused.json()["code"] == "MESH-A503"
 
     anyio.run(run)
 

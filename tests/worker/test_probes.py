@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import socket
 from typing import TYPE_CHECKING
@@ -66,7 +67,9 @@ def test_a_client_that_sends_no_request_gets_no_answer_and_others_do() -> None:
         async with serving(WorkerSettings(probe_port=port)):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"x" * 20_000)
-            assert await reader.read() == b""
+            # With bytes of the client unread, the end of the connection is a reset.
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
             writer.close()
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
                 ready = await client.get("/health/ready")

@@ -1,0 +1,49 @@
+"""Errors of the API for calls that NATS did not answer, or that another writer's change refused."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from mesh.errors import MeshError
+from mesh.jetstream import kv
+from mesh.jetstream.connection import UNREACHABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Errors that only calls of NATS raise; a request that they end is answered with MESH-A503.
+NATS_ERRORS: Final = (NatsError, NatsTimeoutError)
+
+
+def unreachable(error: Exception) -> MeshError:
+    """The error for a call that NATS did not answer: MESH-A503."""
+    return MeshError(
+        "MESH-A503",
+        "NATS did not answer",
+        detail=f"{type(error).__name__}: {error}.",
+        hint="Try again; 'nats server check jetstream' tells more.",
+    )
+
+
+@contextmanager
+def refusals(on_conflict: MeshError | None = None) -> Iterator[None]:
+    """Translate failures of NATS calls into errors of the API.
+
+    Args:
+        on_conflict: raised where another writer was first; without one the conflict passes.
+
+    Raises:
+        MeshError: ``on_conflict``, or MESH-A503 when NATS does not answer.
+    """
+    try:
+        yield
+    except kv.RevisionConflict as conflict:
+        if on_conflict is None:
+            raise
+        raise on_conflict from conflict
+    except UNREACHABLE as error:
+        raise unreachable(error) from error
