@@ -5,9 +5,10 @@ Operators make rows for such a table, and ``mesh.store`` writes them; neither kn
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh.model.types import AttributeType
 
@@ -26,6 +27,16 @@ _CHANGES: Final = "@changes "
 DELETED: Final = "@deleted"
 #: Key column of a table without a primary key.
 ROW_NUMBER: Final = "MESH_ROW"
+_FLOAT_MAX: Final = (2 - 2**-23) * 2.0**127
+#: A group-by attribute without a value: no column of a primary key can be null.
+NULL_KEYS: Final[Mapping[AttributeType, Any]] = {
+    AttributeType.STRING: "null",
+    AttributeType.INT: -(2**31),
+    AttributeType.LONG: -(2**63),
+    AttributeType.FLOAT: -_FLOAT_MAX,
+    AttributeType.DOUBLE: -sys.float_info.max,
+    AttributeType.BOOL: -1,
+}
 
 
 class Backend(StrEnum):

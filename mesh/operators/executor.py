@@ -581,7 +581,7 @@ class Executor:
     @property
     def bucket_reads(self) -> list[BucketReads]:
         """Tables of aggregations that joins look up; their reader has to be set."""
-        return [reads for cells in self._joined for reads in cells.reads.values()]
+        return [one for cells in self._joined for reads in cells.reads.values() for one in reads]
 
     @property
     def begun_tables(self) -> frozenset[str]:

@@ -11,7 +11,6 @@ from mesh.plan.bound import (
     Column,
     has_aggregate,
     operands,
-    walk,
 )
 from mesh.plan.stores import stored_in
 
@@ -66,13 +65,6 @@ def _check_stored(aggregation: BoundAggregation) -> None:
     seen = {name.lower() for name in keys}
     for output in aggregation.outputs:
         expression = output.expression
-        for part in walk(expression):
-            if isinstance(part, AggregateCall) and part.function.lower() == "distinctcount":
-                raise not_supported(
-                    "distinctCount of an aggregation in a store",
-                    part.position,
-                    hint="Without @store it is kept in the state of the group.",
-                )
         if has_aggregate(expression):
             continue
         if expression.type is AttributeType.OBJECT:

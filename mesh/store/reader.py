@@ -16,6 +16,8 @@ from mesh.store.rows import to_arrow
 from mesh.store.schema import marker_table, sql_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from mesh.model.stored import Database, StoredTable
@@ -27,16 +29,16 @@ class BehindError(Exception):
 
 def read_rows(
     database: Database,
-    table: StoredTable,
+    tables: Sequence[StoredTable],
     within: tuple[int, int],
     producer: str,
     position: int,
-) -> pa.RecordBatch:
-    """The rows of a table with a time in a span, of all writers.
+) -> list[pa.RecordBatch]:
+    """The rows of tables with a time in a span, of all writers, at one moment.
 
     Args:
-        database: with the table.
-        table: if it does not exist yet it has no rows.
+        database: with the tables.
+        tables: one that does not exist yet has no rows.
         within: first time, and the time after the last.
         producer: the part whose state is asked together with the rows.
         position: of the last row that the state has let go.
@@ -50,26 +52,29 @@ def read_rows(
     metadata = sa.MetaData()
     backend = database.backend
     marker = marker_table(metadata, backend)
-    target = sql_table(table, metadata, backend)
+    targets = [sql_table(table, metadata, backend) for table in tables]
     engine = engine_of(database)
     if backend is not Backend.SQLITE:
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
     with told(database, "when an aggregation is read"), engine.connect() as connection:
-        if not sa.inspect(connection).has_table(table.name):
-            return to_arrow([], table)
+        missing = {t.name for t in tables if not sa.inspect(connection).has_table(t.name)}
         connection.rollback()
+        if tables[0].name in missing:
+            return [to_arrow([], table) for table in tables]
         at = connection.execute(
             sa.select(marker.c.position).where(marker.c.producer == producer)
         ).scalar_one_or_none()
         if at is not None and at > position:
             raise BehindError
-        time = target.c[table.time]
-        found = connection.execute(
-            sa.select(*(target.c[one.name] for one in table.columns)).where(
+        found = []
+        for table, target in zip(tables, targets, strict=True):
+            time = target.c[table.time]
+            chosen = sa.select(*(target.c[one.name] for one in table.columns)).where(
                 time >= within[0], time < within[1]
             )
-        ).all()
-    return to_arrow(found, table)
+            rows = [] if table.name in missing else connection.execute(chosen).all()
+            found.append(to_arrow(rows, table))
+    return found
 
 
 def unavailable(aggregation: str) -> MeshError:

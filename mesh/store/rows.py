@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from mesh.model.stored import Backend, Merge
+from mesh.model.stored import NULL_KEYS, Backend, Merge
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 
 #: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
 _compute: Any = pyarrow.compute
-#: A group-by attribute without a value: no column of a primary key can be null.
-_NULL_KEYS: Final[dict[AttributeType, Any]] = {
-    AttributeType.STRING: "null",
-    AttributeType.INT: -(2**31),
-    AttributeType.LONG: -(2**63),
-    AttributeType.FLOAT: -float(np.finfo(np.float32).max),
-    AttributeType.DOUBLE: -float(np.finfo(np.float64).max),
-    AttributeType.BOOL: -1,
-}
 _FUNCTIONS: Final = {
     Merge.SUM: "sum",
     Merge.MIN: "min",
@@ -82,7 +73,7 @@ def values(rows: pa.RecordBatch, backend: Backend) -> list[tuple[Any, ...]]:
 def _key_values(array: pa.Array[Any], column: StoredColumn) -> pa.Array[Any]:
     if column.type is AttributeType.BOOL:
         array = array.cast(pa.int16())
-    filled: pa.Array[Any] = _compute.fill_null(array, _NULL_KEYS[column.type])
+    filled: pa.Array[Any] = _compute.fill_null(array, NULL_KEYS[column.type])
     return filled
 
 
@@ -93,7 +84,7 @@ def to_arrow(found: Sequence[Any], table: StoredTable) -> pa.RecordBatch:
     for column, given in zip(table.columns, columns, strict=True):
         listed: list[Any] = list(given)
         if table.time and column.merge is Merge.KEY and column.type is not AttributeType.STRING:
-            null = _NULL_KEYS[column.type]
+            null = NULL_KEYS[column.type]
             listed = [None if value == null else value for value in listed]
         if column.type is AttributeType.BOOL:
             listed = [None if value is None else bool(value) for value in listed]

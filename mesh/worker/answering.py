@@ -220,12 +220,15 @@ def _finder(
     task: AnswerTask,
     position: int,
     key: tuple[tuple[str, ...], int] | None,
-) -> Callable[[TimeUnit, int, int], pa.RecordBatch]:
+) -> Callable[[TimeUnit, int, int], list[pa.RecordBatch]]:
     """Reads the rows of a part: with a key those of its groups, of which no other part has any."""
 
-    def found(per: TimeUnit, start: int, end: int) -> pa.RecordBatch:
+    def found(per: TimeUnit, start: int, end: int) -> list[pa.RecordBatch]:
         where = database(tables.target.options)
-        rows = read_rows(where, tables[per], (start, end), task.producer, position)
+        read = read_rows(where, tables.of(per), (start, end), task.producer, position)
+        return [own(rows) for rows in read]
+
+    def own(rows: pa.RecordBatch) -> pa.RecordBatch:
         if key is None:
             return rows
         names, count = key

@@ -25,6 +25,7 @@ from tests.support.recorder import EVENT, Log, Recorder, Step, log_of, run_in_pi
 
 if TYPE_CHECKING:
     from mesh.language.syntax import TimeUnit
+    from mesh.model.stored import StoredTable
     from mesh.operators.aggregations.rollup import Aggregation
     from mesh.operators.executor import OutputRun
 
@@ -33,7 +34,8 @@ _END_MS = 1_000_000_000
 STORE = "@store(type='rdbms', jdbc.url='jdbc:sqlite:/none') "
 _SELECT = (
     "select s, sum(k) as t, avg(v) as a, count() as c, min(v) as lo, max(k) as hi, "
-    "v as last, ifThenElse(v > 0.0, 'up', s) as word group by s"
+    "v as last, ifThenElse(v > 0.0, 'up', s) as word, distinctCount(v) as vs, "
+    "distinctCount(s) as ss, distinctCount(v) * 10 as tens group by s"
 )
 _MADE = "define stream M (k int, v double, s string, ts long); "
 _MAKE = "from S select k, v, s, k * 1700L as ts insert into M; "
@@ -98,10 +100,12 @@ class StoredRecorder(Recorder):
             cells.find_rows = self._found
         return cells
 
-    def _found(self, per: TimeUnit, start: int, end: int) -> pa.RecordBatch:
+    def _found(self, per: TimeUnit, start: int, end: int) -> list[pa.RecordBatch]:
         (node,) = (n.work for n in self.executor._nodes if isinstance(n.work, AggregationNode))
         assert node.cells.tables is not None
-        table = node.cells.tables[per]
+        return [self._rows_of(table, start, end) for table in node.cells.tables.of(per)]
+
+    def _rows_of(self, table: StoredTable, start: int, end: int) -> pa.RecordBatch:
         parts = self.tables.get(rows_channel(table.name), [])
         if not parts:
             return to_arrow([], table)

@@ -79,7 +79,7 @@ def writer_of(store: TestDatabase, epoch: int = 1, producer: str = "p") -> Store
 
 
 def found(store: TestDatabase, position: int = 10**9) -> list[Row]:
-    rows = read_rows(store.database, TABLE, (-(10**9), 10**9), "p", position)
+    (rows,) = read_rows(store.database, [TABLE], (-(10**9), 10**9), "p", position)
     listed: list[Row] = [tuple(one.values()) for one in rows.to_pylist()]
     return sorted(listed, key=str)
 

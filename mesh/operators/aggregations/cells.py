@@ -78,15 +78,20 @@ class Cells:
         )
 
     def where(self, mask: Bools) -> Cells:
-        """The cells for which ``mask`` holds, without sets."""
+        """The cells for which ``mask`` holds."""
         chosen = np.flatnonzero(mask)
+        place = np.cumsum(mask) - 1
+        sets = {}
+        for number, (places, values) in self.sets.items():
+            kept = mask[places]
+            sets[number] = place[places[kept]], values[kept]
         return Cells(
             self.arrival[chosen],
             self.bucket[chosen],
             self.group[chosen],
             self.last[chosen] if len(self.last) else self.last,
             {number: vector.take(chosen) for number, vector in self.values.items()},
-            {},
+            sets,
         )
 
 

@@ -91,16 +91,29 @@ def find_joined(
     assert aggregation.tables is not None, "it is in a store"
     numbers = KeyNumbers(aggregation.groups.types, nulls_are_text=True)
     merged = CellStore(aggregation.layout.base)
-    rows = aggregation.reads[per].rows(within)
-    merged.add(aggregation.tables.cells(per, rows, numbers), "")
+    values = aggregation.layout.no_values()
+    rows = [reads.rows(within) for reads in aggregation.reads[per]]
+    merged.add(aggregation.tables.cells(per, rows, numbers, values), "")
     for cells in _cells(aggregation, within, per, groups):
-        used, place = np.unique(cells.group, return_inverse=True)
-        columns = range(len(numbers.types))
-        keys = [aggregation.groups.values(column).take(used) for column in columns]
-        merged.add(replace(cells, group=numbers.number(keys, len(used), "")[place]), "")
+        sets = {
+            number: (places, _numbered(values[number], aggregation.value_numbers[number], own))
+            for number, (places, own) in cells.sets.items()
+        }
+        group = _numbered(numbers, aggregation.groups, cells.group)
+        merged.add(replace(cells, group=group, sets=sets), "")
     order = np.lexsort((rank_of(numbers)[merged.groups], merged.buckets))
     merged.keep(order, "")
     return _outputs(aggregation, merged, numbers)
+
+
+def _numbered(numbers: KeyNumbers, known: KeyNumbers, of: Longs) -> Longs:
+    """The numbers in ``numbers`` of keys by their numbers in ``known``."""
+    used, place = np.unique(of, return_inverse=True)
+    if not len(used):
+        return of
+    keys = [known.values(column).take(used) for column in range(len(numbers.types))]
+    found: Longs = numbers.number(keys, len(used), "")[place]
+    return found
 
 
 def find_asked(
@@ -195,9 +208,8 @@ def _merged(
 ) -> CellStore:
     """The cells of a span, of all stores that have some of them; their arrival is 0."""
     merged = CellStore(aggregation.layout.base)
-    if aggregation.find_rows is not None and aggregation.tables is not None:
-        rows = aggregation.find_rows(per, *within)
-        cells = aggregation.tables.cells(per, rows, aggregation.groups)
+    if aggregation.find_rows is not None:
+        cells = _written(aggregation, per, within)
         if groups is not None:
             cells = cells.where(np.isin(cells.group, groups))
         merged.add(cells, "")
@@ -219,10 +231,17 @@ def closed_cells(aggregation: Aggregation, duration: TimeUnit) -> CellStore:
 def written_cells(aggregation: Aggregation, duration: TimeUnit) -> CellStore:
     """The cells of the table of ``duration`` in a database, by bucket and group."""
     merged = CellStore(aggregation.layout.base)
-    if aggregation.find_rows is not None and aggregation.tables is not None:
-        rows = aggregation.find_rows(duration, BEFORE_ALL, NEVER)
-        merged.add(aggregation.tables.cells(duration, rows, aggregation.groups), "")
+    if aggregation.find_rows is not None:
+        merged.add(_written(aggregation, duration, (BEFORE_ALL, NEVER)), "")
     return merged
+
+
+def _written(aggregation: Aggregation, per: TimeUnit, within: tuple[int, int]) -> Cells:
+    """The cells of a span in the tables of ``per``."""
+    assert aggregation.find_rows is not None, "called where tables are read"
+    assert aggregation.tables is not None, "its tables are read"
+    rows = aggregation.find_rows(per, *within)
+    return aggregation.tables.cells(per, rows, aggregation.groups, aggregation.value_numbers)
 
 
 def _cells(

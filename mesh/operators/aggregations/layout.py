@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mesh.model.types import AttributeType
+from mesh.operators.aggregations.dictionary import KeyNumbers
 from mesh.operators.aggregations.values import BaseKind, BaseValue
 from mesh.operators.expressions import compile_expression
 from mesh.operators.select.aggregate_extraction import (
@@ -85,6 +86,10 @@ class Layout:
     def sets(self) -> list[int]:
         """The numbers of the base values that are sets."""
         return [n for n, value in enumerate(self.base) if value.kind is BaseKind.SET]
+
+    def no_values(self) -> dict[int, KeyNumbers]:
+        """By number of a base value that is a set, numbers for values; without any yet."""
+        return {n: KeyNumbers([self.base[n].type], nulls_are_text=False) for n in self.sets}
 
     @property
     def has_latest(self) -> bool:

@@ -43,7 +43,7 @@ from mesh.operators.failures import stopped
 from mesh.operators.frame import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mesh.functions.vectors import Vector
     from mesh.operators.aggregations.tables import AggregationTables
@@ -118,20 +118,18 @@ class Aggregation:
         self.tables = tables
         #: Rows for the tables since the last ``take_leaving``.
         self._leaving: list[LeavingRows] = []
-        #: By duration, the rows of tables that joins find; empty without joins.
-        self.reads: dict[TimeUnit, BucketReads] = {}
+        #: By duration, the rows of its tables that joins find; empty without joins.
+        self.reads: dict[TimeUnit, tuple[BucketReads, ...]] = {}
         if tables is not None and is_joined:
-            self.reads = {duration: BucketReads(table) for duration, table in tables.items()}
+            self.reads = {d: tuple(BucketReads(table) for table in tables.of(d)) for d in tables}
         #: The first position of the present run.
         self.position = 0
-        #: Finds the rows of a duration's table in a span; None where there is no table.
-        self.find_rows: Callable[[TimeUnit, int, int], pa.RecordBatch] | None = None
+        #: Finds the rows of each table of a duration in a span; None where there is no table.
+        self.find_rows: Callable[[TimeUnit, int, int], Sequence[pa.RecordBatch]] | None = None
         types = [column.type for column in definition.group_by]
         self.groups = KeyNumbers(types, nulls_are_text=True)
-        self._set_values = {
-            n: KeyNumbers([self.layout.base[n].type], nulls_are_text=False)
-            for n in self.layout.sets
-        }
+        #: By number of the base value the values in its sets.
+        self.value_numbers = self.layout.no_values()
         self.running: dict[TimeUnit, CellStore] = {}
         self.closed: dict[TimeUnit, CellStore] = {}
         self._empty()
@@ -144,7 +142,7 @@ class Aggregation:
 
     def set_values(self, number: int) -> Vector:
         """The values in the sets of a base value, by number."""
-        return self._set_values[number].values(0)
+        return self.value_numbers[number].values(0)
 
     @property
     def version(self) -> str:
@@ -208,7 +206,7 @@ class Aggregation:
                 continue
             found = argument(frame)
             if self.layout.base[number].kind is BaseKind.SET:
-                own = self._set_values[number].number([found], count, self.version)
+                own = self.value_numbers[number].number([found], count, self.version)
                 sets[number] = np.arange(count), own
             else:
                 values[number] = found
@@ -270,14 +268,16 @@ class Aggregation:
     def _leave(self, duration: TimeUnit, cells: Cells) -> None:
         """Let closed cells leave for their table, and the table's old rows be deleted."""
         assert self.tables is not None, "called with tables"
-        place = self.durations.index(duration)
+        tables = self.tables.of(duration)
+        first = self.durations.index(duration) * len(tables)
         due_ms = cells.arrival + self._length_ms(duration)
         rows = self.tables.rows(duration, cells, self.groups)
-        if duration in self.reads:
-            self.reads[duration].leave(rows, self.position)
-        self._leaving.append(
-            LeavingRows(rows_channel(self.tables[duration].name), place, due_ms, rows)
-        )
+        of_sets = self.tables.set_rows(duration, cells, rows, self.set_values)
+        for number, (of_cell, own) in enumerate([(np.arange(len(cells)), rows), *of_sets]):
+            if duration in self.reads:
+                self.reads[duration][number].leave(own, self.position)
+            channel = rows_channel(tables[number].name)
+            self._leaving.append(LeavingRows(channel, first + number, due_ms[of_cell], own))
         if duration is not self.durations[-1] or self._purging is None or self._start_ms is None:
             return
         for time_ms in np.unique(due_ms).tolist():
@@ -285,17 +285,12 @@ class Aggregation:
             if begun_ms <= self._purged_ms:
                 continue
             self._purged_ms = begun_ms
-            for number, (kept, kept_ms) in enumerate(self._purging.kept_ms.items()):
-                self._leaving.append(
-                    LeavingRows(
-                        purge_channel(self.tables[kept].name),
-                        len(self.durations) + number,
-                        np.array([time_ms], dtype=np.int64),
-                        pa.RecordBatch.from_pydict(
-                            {"before_ms": [time_ms - kept_ms]}, purge_schema()
-                        ),
-                    )
-                )
+            kept_ms = self._purging.kept_ms
+            purged = [(t, time_ms - kept_ms[d]) for d in kept_ms for t in self.tables.of(d)]
+            time = np.array([time_ms], dtype=np.int64)
+            for place, (table, before_ms) in enumerate(purged, len(self.durations) * len(tables)):
+                rows = pa.RecordBatch.from_pydict({"before_ms": [before_ms]}, purge_schema())
+                self._leaving.append(LeavingRows(purge_channel(table.name), place, time, rows))
 
     def _close(self, now_ms: int) -> None:
         now = np.array([now_ms], dtype=np.int64)
@@ -321,6 +316,9 @@ class Aggregation:
             if place + 1 < len(self.durations):
                 longer = self.durations[place + 1]
                 self.running[longer].add(self.in_buckets(cells, longer), version)
+        if self.tables is not None and self.value_numbers:
+            # Nothing is purged here, and values that have left are in no use.
+            self._free_keys()
 
     def in_buckets(self, cells: Cells, duration: TimeUnit) -> Cells:
         """Cells with the buckets of a longer duration."""
@@ -346,7 +344,7 @@ class Aggregation:
             np.concatenate([store.groups for store in stores]), self.version
         )
         values = {}
-        for number, numbers in self._set_values.items():
+        for number, numbers in self.value_numbers.items():
             used = np.concatenate([store.values_used(number) for store in stores])
             new = numbers.renumbering(used, self.version)
             if new is not None:
@@ -366,10 +364,10 @@ class Aggregation:
             "events": self._events,
         }
         parts = {"own": State({}, own), "groups": self.groups.snapshot()}
-        parts |= {f"values{n}": one.snapshot() for n, one in self._set_values.items()}
+        parts |= {f"values{n}": one.snapshot() for n, one in self.value_numbers.items()}
         for kind, stores in (("running", self.running), ("closed", self.closed)):
             parts |= {f"{kind}-{d}": store.snapshot() for d, store in stores.items()}
-        parts |= {f"left-{d}": reads.snapshot() for d, reads in self.reads.items()}
+        parts |= {name: reads.snapshot() for name, reads in self._reads()}
         return namespaced(parts)
 
     def restore(self, state: State) -> None:
@@ -379,16 +377,22 @@ class Aggregation:
         self._closed_ms, self._events = own["closed_ms"], own["events"]
         self.groups = KeyNumbers(self.groups.types, nulls_are_text=True)
         self.groups.restore(subset(state, "groups"))
-        for number, numbers in self._set_values.items():
+        for number, numbers in self.value_numbers.items():
             fresh = KeyNumbers(numbers.types, nulls_are_text=False)
             fresh.restore(subset(state, f"values{number}"))
-            self._set_values[number] = fresh
+            self.value_numbers[number] = fresh
         self._empty()
         for kind, stores in (("running", self.running), ("closed", self.closed)):
             for duration, store in stores.items():
                 store.restore(subset(state, f"{kind}-{duration}"))
-        for duration, reads in self.reads.items():
-            reads.restore(subset(state, f"left-{duration}"))
+        for name, reads in self._reads():
+            reads.restore(subset(state, name))
+
+    def _reads(self) -> Iterator[tuple[str, BucketReads]]:
+        """The rows of tables that joins find, by their names in a state."""
+        for duration, tables in self.reads.items():
+            for number, reads in enumerate(tables):
+                yield f"left-{duration}" + (f"-{number}" if number else ""), reads
 
 
 def _with(cells: Cells, arrival: Longs, bucket: Longs) -> Cells:

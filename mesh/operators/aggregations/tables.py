@@ -3,6 +3,7 @@
 Columns, in the order of the reference engine: ``AGG_TIMESTAMP``, with several meshes ``SHARD_ID``,
 with ``aggregate by`` ``AGG_EVENT_TIMESTAMP``, the group-by attributes, latest values with their
 time, base values.  A row is one bucket and one group, and both times are the start of the bucket.
+Sets have tables of their own beside it: see ``set_tables``.
 """
 
 from __future__ import annotations
@@ -24,16 +25,21 @@ from mesh.model.stored import (
     rows_channel,
 )
 from mesh.model.types import AttributeType
+from mesh.operators.aggregations import set_tables
 from mesh.operators.aggregations.cells import Cells
+from mesh.operators.aggregations.numbering import CellNumbers, Order
 from mesh.operators.aggregations.values import BaseKind, type_of_column
+from mesh.plan.bound import AggregateCall, Column, walk
 from mesh.plan.stores import stored_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from mesh.functions.vectors import Vector
     from mesh.model.stored import StoreOptions
     from mesh.operators.aggregations.dictionary import KeyNumbers
     from mesh.operators.aggregations.layout import Layout
+    from mesh.operators.base import Longs
     from mesh.plan.bound import BoundAggregation
 
 TIME: Final = "AGG_TIMESTAMP"
@@ -48,19 +54,19 @@ _SUFFIXES: Final = {
     TimeUnit.MONTH: "MONTHS",
     TimeUnit.YEAR: "YEARS",
 }
-_MERGES: Final = {
+_AMOUNTS: Final = {
     BaseKind.SUM: Merge.SUM,
     BaseKind.COUNT: Merge.SUM,
     BaseKind.MIN: Merge.MIN,
     BaseKind.MAX: Merge.MAX,
-    BaseKind.LATEST: Merge.LATEST,
 }
 
 
 class AggregationTables(dict[TimeUnit, StoredTable]):
     """The tables of ``definition`` by duration.
 
-    ``shard``: the value of ``SHARD_ID``; None for tables without that column.
+    ``shard``: the value of ``SHARD_ID``; None for tables without that column.  ``sets``: by
+    duration the tables of its sets, in the order of their base values.
     """
 
     def __init__(
@@ -83,20 +89,29 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
         super().__init__(
             {
                 duration: StoredTable(name, columns, self.bucket_column, indexes)
-                for duration, name in table_names(definition, options).items()
+                for duration, name in _table_names(definition, options).items()
             }
         )
+        self.sets = {
+            duration: tuple(
+                set_tables.set_table(
+                    table, layout.attributes[n], layout.base[n].type, options.lengths
+                )
+                for n in layout.sets
+            )
+            for duration, table in self.items()
+        }
 
     @property
     def target(self) -> StoreTarget:
         """The tables with their store."""
         own = None if self._shard is None else (SHARD, self._shard)
-        return StoreTarget(self._options, tuple(self.values()), own)
+        tables = tuple(table for duration in self for table in self.of(duration))
+        return StoreTarget(self._options, tables, own)
 
-    @property
-    def channels(self) -> tuple[str, ...]:
-        """The channels on which rows and purges leave."""
-        return channels_of(table.name for table in self.values())
+    def of(self, duration: TimeUnit) -> tuple[StoredTable, ...]:
+        """The table of a duration, and those of its sets."""
+        return self[duration], *self.sets[duration]
 
     @property
     def bucket_column(self) -> str:
@@ -123,7 +138,7 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
             yield StoredColumn(LAST, long, Merge.LAST)
         for number in self._others:
             base = layout.base[number]
-            yield StoredColumn(layout.names[number], type_of_column(base), _MERGES[base.kind])
+            yield StoredColumn(layout.names[number], type_of_column(base), _AMOUNTS[base.kind])
 
     @property
     def _latest(self) -> list[int]:
@@ -131,7 +146,7 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
 
     @property
     def _others(self) -> list[int]:
-        return [n for n, v in enumerate(self._layout.base) if v.kind is not BaseKind.LATEST]
+        return [n for n, v in enumerate(self._layout.base) if v.kind in _AMOUNTS]
 
     @property
     def _has_last(self) -> bool:
@@ -156,43 +171,120 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
         columns += [cells.values[number].to_arrow(count) for number in self._others]
         return pa.RecordBatch.from_arrays(columns, schema=self[duration].arrow)
 
-    def cells(self, duration: TimeUnit, rows: pa.RecordBatch, groups: KeyNumbers) -> Cells:
-        """Rows of the duration's table as cells; new groups get numbers."""
+    def set_rows(
+        self,
+        duration: TimeUnit,
+        cells: Cells,
+        rows: pa.RecordBatch,
+        values_of: Callable[[int], Vector],
+    ) -> Iterator[tuple[Longs, pa.RecordBatch]]:
+        """Rows for the tables of the duration's sets: by table the cells that they are of, rising.
+
+        ``rows``: see ``rows``.  ``values_of``: by number of the base value all values by number.
+        """
+        for number, table in zip(self._layout.sets, self.sets[duration], strict=True):
+            places, values = cells.sets[number]
+            order = np.argsort(places, kind="stable")
+            places, values = places[order], values[order]
+            names = [c.name for c in table.columns if c.name in rows.schema.names]
+            columns = rows.select(names).take(pa.array(places, pa.int64())).columns
+            own = set_tables.written(values_of(number).take(values), len(values))
+            yield places, pa.RecordBatch.from_arrays([*columns, *own], schema=table.arrow)
+
+    def cells(
+        self,
+        duration: TimeUnit,
+        found: Sequence[pa.RecordBatch],
+        groups: KeyNumbers,
+        values: Mapping[int, KeyNumbers],
+    ) -> Cells:
+        """Rows of the duration's tables as cells; new groups, and new values of sets, get numbers.
+
+        ``found``: rows of each of the tables ``of`` the duration.  Values of a bucket and group
+        that the first does not have are left out.  ``values``: by number of the base value.
+        """
+        rows, *sets = found
         count = rows.num_rows
-        bucket = rows.column(self.bucket_column).to_numpy()
-        keys = [from_arrow(rows.column(key.name), key.type) for key in self._layout.keys]
+        bucket, group = self._keys(rows, groups)
         last = rows.column(LAST).to_numpy() if self._has_last else bucket
         return Cells(
             np.zeros(count, dtype=np.int64),
             bucket,
-            groups.number(keys, count, ""),
+            group,
             last if self._layout.has_latest else bucket[:0],
             {
                 number: from_arrow(rows.column(name), type_of_column(base))
                 for number, (name, base) in enumerate(
                     zip(self._layout.names, self._layout.base, strict=True)
                 )
+                if base.kind is not BaseKind.SET
             },
-            {},
+            {
+                number: self._set(bucket, group, own, groups, values[number])
+                for number, own in zip(self._layout.sets, sets, strict=True)
+            },
         )
 
+    def _keys(self, rows: pa.RecordBatch, groups: KeyNumbers) -> tuple[Longs, Longs]:
+        """int64[n] each, the buckets of rows, and the numbers of their groups."""
+        keys = [from_arrow(rows.column(key.name), key.type) for key in self._layout.keys]
+        bucket: Longs = rows.column(self.bucket_column).to_numpy()
+        return bucket, groups.number(keys, rows.num_rows, "")
 
-def table_names(definition: BoundAggregation, options: StoreOptions) -> dict[TimeUnit, str]:
-    """The names of the tables by duration."""
+    def _set(
+        self,
+        bucket: Longs,
+        group: Longs,
+        rows: pa.RecordBatch,
+        groups: KeyNumbers,
+        values: KeyNumbers,
+    ) -> tuple[Longs, Longs]:
+        """The places of cells and the numbers of the values in their sets."""
+        count, own_count = len(bucket), rows.num_rows
+        if not count or not own_count:
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        own_bucket, own_group = self._keys(rows, groups)
+        numbers = CellNumbers(Order.ANY).number(
+            np.zeros(count + own_count, dtype=np.int64),
+            np.concatenate([bucket, own_bucket]),
+            np.concatenate([group, own_group]),
+        )
+        # Of several cells with one key, those of several meshes, any may have the values.
+        place = np.full(count + own_count, -1, dtype=np.int64)
+        place[numbers[:count]] = np.arange(count)
+        places = place[numbers[count:]]
+        (type,) = values.types
+        found = values.number([set_tables.read(rows, type)], own_count, "")
+        is_known = places >= 0
+        return places[is_known], found[is_known]
+
+
+def _table_names(definition: BoundAggregation, options: StoreOptions) -> dict[TimeUnit, str]:
+    """The names of the tables by duration, without those of sets."""
     name = options.table_name or definition.schema.name
     return {duration: f"{name}_{_SUFFIXES[duration]}" for duration in definition.durations}
 
 
-def channels_of(tables: Iterable[str]) -> tuple[str, ...]:
-    """The channels of tables with these names."""
-    return tuple(channel(name) for name in tables for channel in (rows_channel, purge_channel))
-
-
 def channels_in(aggregations: Iterable[BoundAggregation]) -> tuple[str, ...]:
     """The channels of all tables of aggregations; none of those without ``@store``."""
-    found = ((one, stored_in(one)) for one in aggregations)
-    names = (table_names(one, store).values() for one, store in found if store is not None)
-    return channels_of(name for own in names for name in own)
+    names: list[str] = []
+    for one in aggregations:
+        store = stored_in(one)
+        for name in () if store is None else _table_names(one, store).values():
+            names += [name, *(set_tables.set_name(name, column) for column in _set_columns(one))]
+    return tuple(channel(name) for name in names for channel in (rows_channel, purge_channel))
+
+
+def _set_columns(definition: BoundAggregation) -> list[str]:
+    """The attributes of which an aggregation counts distinct values."""
+    parts = (part for output in definition.outputs for part in walk(output.expression))
+    calls = (
+        part
+        for part in parts
+        if isinstance(part, AggregateCall) and part.function.lower() == "distinctcount"
+    )
+    arguments = (argument for call in calls for argument in call.arguments)
+    return list(dict.fromkeys(one.name for one in arguments if isinstance(one, Column)))
 
 
 def tables_of(definition: BoundAggregation, layout: Layout, shard: str) -> AggregationTables | None:

@@ -160,8 +160,9 @@ class AggregationLookup:
             return
         for question, events in questions.items():
             own = frame.pairs(np.array(events), Frame(0, {}), np.empty(0, dtype=np.int64))
-            reads = self._cells.reads[question.per]
-            reads.require(question.within, self._pushed.lookups(own))
+            lookups = list(self._pushed.lookups(own))
+            for reads in self._cells.reads[question.per]:
+                reads.require(question.within, lookups)
 
     def _questions(self, frame: Frame, asks: Longs, clock_ms: Longs) -> dict[Question, list[int]]:
         """The events that ask each question, the earlier questions first."""

@@ -36,6 +36,6 @@ def answer_with_rows(
 
 def _rows(
     tables: AggregationTables, producer: str, position: int, per: TimeUnit, start: int, end: int
-) -> pa.RecordBatch:
+) -> list[pa.RecordBatch]:
     where = database(tables.target.options)
-    return read_rows(where, tables[per], (start, end), producer, position)
+    return read_rows(where, tables.of(per), (start, end), producer, position)
