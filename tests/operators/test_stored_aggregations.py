@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from mesh.errors import MeshError
 from mesh.language.parser import parse
+from mesh.language.syntax import TimeUnit
 from mesh.model.stored import rows_channel
 from mesh.operators.aggregations.find import find
 from mesh.operators.dataflow.aggregation_node import AggregationNode
@@ -24,7 +25,6 @@ from mesh.store.rows import merged, to_arrow
 from tests.support.recorder import EVENT, Log, Recorder, Step, log_of, run_in_pieces, stored
 
 if TYPE_CHECKING:
-    from mesh.language.syntax import TimeUnit
     from mesh.model.stored import StoredTable
     from mesh.operators.aggregations.rollup import Aggregation
     from mesh.operators.executor import OutputRun
@@ -170,6 +170,24 @@ def test_a_state_of_a_store_has_no_closed_cells() -> None:
     assert cells.next_time() is None
     state = stored(recorder.executor.snapshot())
     assert not any("closed" in name for name in state.pieces)
+
+
+def test_values_that_have_left_are_forgotten() -> None:
+    recorder = StoredRecorder(
+        f"{STORE}define aggregation A from S select s, distinctCount(k) as ks group by s "
+        "aggregate every sec...year; from S select k insert into O;"
+    )
+    count = 3000
+    rows = [(1000 + n // 10 * 100, [n, 1.0, "a"]) for n in range(10 * count)]
+    for start in range(0, len(rows), count):
+        run = recorder.part({"S": rows}, "S", start, start + count)
+        recorder.run([run], {"S": rows[start + count - 1][0]})
+        (values,) = recorder.cells().value_numbers.values()
+        assert len(values) < 3 * count
+    recorder.run([], {"S": _END_MS})
+    cells = recorder.cells()
+    found = find(cells, (0, 10**12), TimeUnit.YEAR, now_ms=_END_MS)
+    assert found.column("ks").to_pylist() == [len(rows)]
 
 
 def test_a_mesh_without_a_name_can_t_share_tables() -> None:

@@ -30,10 +30,11 @@ APP = """
 define stream S (k string, n int, v double, since long);
 define stream Q (k string, n int, v double, since long);
 {store} @purge(enable='false') define aggregation A from S
-select k, n as m, sum(n) as t, avg(v) as a, count() as c, min(v) as lo, v as last group by k, n
-aggregate every sec...hour;
-{store} @purge(enable='false') define aggregation Whole from S select sum(n) as t
-aggregate every min;
+select k, n as m, sum(n) as t, avg(v) as a, count() as c, min(v) as lo, v as last,
+distinctCount(v) as d, distinctCount(k) as e
+group by k, n aggregate every sec...hour;
+{store} @purge(enable='false') define aggregation Whole from S
+select sum(n) as t, distinctCount(k) as d aggregate every min;
 from Q join A on Q.k == A.k within 0L, 9000000L per 'min'
 select A.AGG_TIMESTAMP as b, A.k as k, A.m as m, A.t as t, A.a as a, A.c as c insert into O;
 from Q[n > 0]#window.length(1) join A on A.m < Q.n and (A.k == Q.k or A.k == 'null')
@@ -44,8 +45,10 @@ within 0L, 9000000L per 'hours'
 select A.AGG_TIMESTAMP as b, A.k as k, A.m as m, A.t as t, A.last as a, A.c as c insert into O;
 from S join A on A.k == S.k and A.m == S.n within 0L, 9000000L per 'sec'
 select A.AGG_TIMESTAMP as b, A.k as k, A.m as m, A.t as t, A.a as a, A.c as c insert into O;
+from Q join A on A.k == Q.k within 0L, 9000000L per 'min'
+select A.AGG_TIMESTAMP as b, A.k as k, A.m as m, A.d as t, 0.5 as a, A.e as c insert into O;
 from Whole join S within 0L, 9000000L per 'min'
-select AGG_TIMESTAMP as b, S.k as k, S.n as m, t, S.v as a, 1L as c insert into O;
+select AGG_TIMESTAMP as b, S.k as k, S.n as m, t, S.v as a, d as c insert into O;
 """
 Event = tuple[str, int, str | None, int | None, float, int | None]
 

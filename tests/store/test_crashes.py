@@ -76,13 +76,14 @@ set Trades.total = Trades.total + total, Trades.number = Trades.number + 1, Trad
 on Trades.symbol == symbol;
 from TradeStream[quantity % 5L == 0L] select symbol delete Trades on Trades.symbol == symbol;
 """
+DURATIONS = ("SECONDS", "MINUTES", "HOURS", "DAYS", "MONTHS", "YEARS")
+#: Values of sets are rows of their own.
+DISTINCT = APP.replace("sum(quantity)", "distinctCount(price) as prices, sum(quantity)")
 APPS = {
-    "aggregation": (
-        APP,
-        [
-            f"TradeAggregation_{n}"
-            for n in ("SECONDS", "MINUTES", "HOURS", "DAYS", "MONTHS", "YEARS")
-        ],
+    "aggregation": (APP, [f"TradeAggregation_{n}" for n in DURATIONS]),
+    "distinct": (
+        DISTINCT,
+        [f"TradeAggregation_{n}{part}" for n in DURATIONS for part in ("", "_SET_price")],
     ),
     "table": (TABLES, ["Trades"]),
 }
