@@ -120,14 +120,16 @@ def test_values_that_no_key_has_count(store: TestDatabase, tmp_path: Path) -> No
 
 def test_a_null_and_the_text_null_are_two_values(store: TestDatabase, tmp_path: Path) -> None:
     node = node_of(tmp_path / "node", store, SYMBOLS)
-    symbols: list[Any] = ["null", None, "", "größe", "Größe"]
+    symbols: list[Any] = ["null", None, "", "größe", "Größe", "a", "a "]
+    # MySQL compares texts without the spaces at their end.
+    count = len(symbols) - (store.database.backend is Backend.MYSQL)
     for second in range(3):
         at = TEN_MS + 60_000 * second
         node.run(at, *((symbol, 1.0, 1, at) for symbol in symbols))
     node.run(at + 20_000)
     found = node.ask("from Symbols within 0L, 4000000000000L per 'min' select symbols")
-    assert found == [[5], [5], [5]]
-    assert len(rows(store, "Symbols_MINUTES_SET_symbol")) == 15
+    assert found == [[count]] * 3
+    assert len(rows(store, "Symbols_MINUTES_SET_symbol")) == 3 * count
 
 
 def test_values_are_purged_with_their_buckets(store: TestDatabase, tmp_path: Path) -> None:

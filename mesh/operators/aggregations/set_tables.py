@@ -1,9 +1,9 @@
 """Sets of an aggregation in a database: a table for each set of a duration, a row for each value.
 
 Columns: the start of the bucket, with several meshes ``SHARD_ID``, the group-by attributes, and the
-value.  All of them are the key, so a value that is there already changes nothing, whoever writes
-it, and rows of several meshes together are the union of their sets.  ``AGG_KIND`` tells values that
-a key can't have, or not in every database, from others.
+value.  All of them are the key, so writing a value that is there already changes nothing, and the
+rows of several meshes together are the union of their sets.  ``AGG_KIND`` tells values that a key
+can't have, or not in every database, from others.
 """
 
 from __future__ import annotations
