@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.model.stored import Backend
@@ -27,11 +28,21 @@ _TYPES: Final = {
     AttributeType.OBJECT: "bytea",
 }
 _PREFIX: Final = "mesh_new_"
+#: Bytes of a name in PostgreSQL.
+_NAME_MAX: Final = 63
 
 
 def temporary(table: StoredTable) -> str:
     """The name of the temporary table of new rows."""
-    return _PREFIX + table.name
+    return _temporary(table.name)
+
+
+def _temporary(table: str) -> str:
+    # PostgreSQL would cut a longer name, and then two tables may have one.
+    name = _PREFIX + table
+    if len(name.encode()) <= _NAME_MAX:
+        return name
+    return _PREFIX + hashlib.sha256(table.encode()).hexdigest()[:32]
 
 
 def create(connection: sa.Connection, targets: Iterable[sa.Table]) -> None:
@@ -41,7 +52,7 @@ def create(connection: sa.Connection, targets: Iterable[sa.Table]) -> None:
     with connection.begin():
         for target in targets:
             connection.exec_driver_sql(
-                f"CREATE TEMPORARY TABLE IF NOT EXISTS {_quoted(_PREFIX + target.name)} "
+                f"CREATE TEMPORARY TABLE IF NOT EXISTS {_quoted(_temporary(target.name))} "
                 f"(LIKE {_quoted(target.name)}) ON COMMIT DELETE ROWS"
             )
 

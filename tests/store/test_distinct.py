@@ -97,6 +97,18 @@ def test_what_runs_and_what_is_written_count_together(
     assert values == {"IBM": ({1.5, 2.5, 3.5}, 80), "a": ({0.5}, 1)}
 
 
+def test_names_as_long_as_a_database_takes_are_not_mixed_up(
+    store: TestDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "COPY_ROWS", 1)
+    name = "Seen".ljust(63 - len("_SECONDS_SET_quantity"), "n")
+    node = node_of(tmp_path / "node", store, SEEN.replace("Seen", name))
+    node.run(TEN_MS, ("IBM", 1.5, 10, TEN_MS), ("IBM", 2.5, 10, TEN_MS))
+    node.run(TEN_MS + 20_000)
+    assert [row[2] for row in rows(store, f"{name}_SECONDS_SET_quantity")] == [10]
+    assert [row[2] for row in rows(store, f"{name}_SECONDS_SET_price")] == [1.5, 2.5]
+
+
 def test_values_that_no_key_has_count(store: TestDatabase, tmp_path: Path) -> None:
     """Nulls, numbers that a database does not have, and the lowest ones beside them."""
     # Without a sum, which wraps in the state, and is an error in a database.

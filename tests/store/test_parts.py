@@ -25,7 +25,8 @@ from mesh.testing.conformance.spark_rows import marked_rows
 from mesh.worker.answering import answer_task
 from mesh.worker.questions import keys_of
 from tests.support.databases import new_database
-from tests.support.trades import APP, TEN_MS, Trade
+from tests.support.trades import APP as TRADES
+from tests.support.trades import TEN_MS, Trade
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,9 +36,11 @@ if TYPE_CHECKING:
 
 NAMES = ["symbol", "price", "quantity", "timestamp"]
 TYPES = (pa.string(), pa.float64(), pa.int64(), pa.int64())
+APP = TRADES.replace("sum(quantity)", "distinctCount(price) as prices, sum(quantity)")
 QUERY = (
     f"from TradeAggregation within {TEN_MS}L, {TEN_MS + 3_600_000}L per 'hours' "
-    "select symbol, sum(total) as total, avg(avgPrice) as price group by symbol order by symbol"
+    "select symbol, sum(total) as total, avg(avgPrice) as price, sum(prices) as prices "
+    "group by symbol order by symbol"
 )
 
 
@@ -130,7 +133,7 @@ def test_parts_are_the_whole(postgresql: DatabaseServer, tmp_path: Path) -> None
     symbols = [f"S{number}" for number in range(12)]
     assert len(set(partitions([pa.array(symbols)], 4).tolist())) == 4
     parts.run(at, *((symbol, 2.0, 1, at) for symbol in symbols))
-    whole = [[symbol, 1, 2.0] for symbol in sorted(symbols)]
+    whole = [[symbol, 1, 2.0, 1] for symbol in sorted(symbols)]
     assert parts.ask() == whole
     # The amounts are in the database, and are found once, by the part that has the group.
     parts.run(at + 20_000)
@@ -139,7 +142,7 @@ def test_parts_are_the_whole(postgresql: DatabaseServer, tmp_path: Path) -> None
     assert parts.ask() == whole
     assert len(store.rows("select producer from mesh_marker")) == 4
     parts.run(at + 30_000, *((symbol, 4.0, 2, at) for symbol in symbols))
-    whole = [[symbol, 3, 3.0] for symbol in sorted(symbols)]
+    whole = [[symbol, 3, 3.0, 2] for symbol in sorted(symbols)]
     assert parts.ask() == whole
     # Parts that write at different times, from their stored states.
     forget()
@@ -148,4 +151,4 @@ def test_parts_are_the_whole(postgresql: DatabaseServer, tmp_path: Path) -> None
         assert parts.ask() == whole
     forget()
     parts.run(at + 90_000, ("S3", 9.0, 7, at))
-    assert ["S3", 10, 5.0] in parts.ask()
+    assert ["S3", 10, 5.0, 3] in parts.ask()
