@@ -170,16 +170,7 @@ def make_pages(service: ManagerService, door: Door, clock: Clock) -> Starlette:
     frame = Frame(board, door)
 
     async def refuse(request: Request, error: Exception) -> Response:
-        assert isinstance(error, MeshError)
-        return frame.refusal(request, error)
-
-    async def refuse_unreachable(request: Request, error: Exception) -> Response:
-        return frame.refusal(request, unreachable(error))
-
-    async def refuse_http(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        code = f"MESH-A{error.status_code}"
-        return frame.refusal(request, MeshError(code, error.detail.lower()))
+        return frame.refusal(request, _refusal_of(error))
 
     one = "/apps/{app:page_app}"
 
@@ -232,9 +223,15 @@ def make_pages(service: ManagerService, door: Door, clock: Clock) -> Starlette:
             Middleware(Headers),
             Middleware(Guard, door=door),
         ],
-        exception_handlers={
-            MeshError: refuse,
-            HTTPException: refuse_http,
-            **dict.fromkeys(NATS_ERRORS, refuse_unreachable),
-        },
+        exception_handlers=dict.fromkeys((MeshError, HTTPException, *NATS_ERRORS), refuse),
     )
+
+
+def _refusal_of(error: Exception) -> MeshError:
+    match error:
+        case MeshError():
+            return error
+        case HTTPException():
+            return MeshError(f"MESH-A{error.status_code}", error.detail.lower())
+        case _:
+            return unreachable(error)

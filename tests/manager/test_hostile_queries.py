@@ -11,13 +11,13 @@ import pytest
 from mesh.errors import MeshError
 from mesh.model import names
 from mesh.settings import QuerySettings
-from tests.manager.test_queries import PER_DAY, TOTALS, played
+from tests.support.queries import PER_DAY, TOTALS, played
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
-    from tests.manager.test_queries import Scene
+    from tests.support.queries import Scene
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(240)]
 

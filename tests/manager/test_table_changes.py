@@ -17,8 +17,8 @@ from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import Position
 from mesh.store.engine import engine_of
 from pyspark_nats.source.rows import MARKED
-from tests.manager.test_queries import played
 from tests.support.databases import new_database
+from tests.support.queries import played
 from tests.support.stored_states import APP, INSTANCE, STREAM
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from mesh.jetstream.server import NatsServer
     from mesh.manager.query_answer import QueryAnswer
-    from tests.manager.test_queries import Scene
+    from tests.support.queries import Scene
 
 pytestmark = pytest.mark.nats
 

@@ -136,10 +136,12 @@ class Load:
         async def rows_of_all(client: Any) -> list[dict[str, Any]]:
             self._is_over = True
             await publishing
-            async with asyncio.timeout(OUT_S):
+
+            async def are_all() -> bool:
                 # All are read each time: some may be stored while others are read.
-                while len(await self.rows(client)) < self.sent:
-                    await asyncio.sleep(0.2)
+                return len(await self.rows(client)) >= self.sent
+
+            await until(are_all)
             rows = [row for _, row in await self.rows(client)]
             assert sorted(row["n"] for row in rows) == list(range(self.sent))
             assert [row["seen"] for row in rows] == list(range(1, self.sent + 1))
