@@ -190,6 +190,22 @@ def test_values_that_have_left_are_forgotten() -> None:
     assert found.column("ks").to_pylist() == [len(rows)]
 
 
+def test_groups_that_have_left_are_forgotten() -> None:
+    recorder = StoredRecorder(
+        f"{STORE}define aggregation A from S select s, sum(k) as ks group by s "
+        "aggregate every sec...sec; from S select k insert into O;"
+    )
+    count = 3000
+    rows = [(1000 + n // 10 * 100, [1, 1.0, f"{n}"]) for n in range(10 * count)]
+    for start in range(0, len(rows), count):
+        run = recorder.part({"S": rows}, "S", start, start + count)
+        recorder.run([run], {"S": rows[start + count - 1][0]})
+        assert len(recorder.cells().groups) < 4 * count
+    recorder.run([], {"S": _END_MS})
+    found = find(recorder.cells(), (0, 10**12), TimeUnit.SECOND, now_ms=_END_MS)
+    assert sorted(found.column("s").to_pylist()) == sorted(f"{n}" for n in range(len(rows)))
+
+
 def test_a_mesh_without_a_name_can_t_share_tables() -> None:
     text = APPS["by arrival"].replace(STORE, f"{STORE}@PartitionById ")
     app = bind(parse("define stream S (k int, v double, s string); " + text))

@@ -124,6 +124,8 @@ class Aggregation:
             self.reads = {d: tuple(BucketReads(table) for table in tables.of(d)) for d in tables}
         #: The first position of the present run.
         self.position = 0
+        #: Number of groups and values at which those in no use are looked for again.
+        self._free_at = 0
         #: Finds the rows of each table of a duration in a span; None where there is no table.
         self.find_rows: Callable[[TimeUnit, int, int], Sequence[pa.RecordBatch]] | None = None
         types = [column.type for column in definition.group_by]
@@ -243,12 +245,8 @@ class Aggregation:
         """When cells leave for their tables next; None without tables, or without cells."""
         if self.tables is None:
             return None
-        due = (
-            int(store.arrivals[0]) + self._length_ms(duration)
-            for duration, store in self.running.items()
-            if len(store)
-        )
-        return min(due, default=None)
+        stores = ((d, store) for d, store in self.running.items() if len(store))
+        return min((int(s.arrivals[0]) + self._length_ms(d) for d, s in stores), default=None)
 
     def take_leaving(self) -> list[LeavingRows]:
         """Remove and return the rows for tables: those of one table are in the order of time."""
@@ -316,9 +314,10 @@ class Aggregation:
             if place + 1 < len(self.durations):
                 longer = self.durations[place + 1]
                 self.running[longer].add(self.in_buckets(cells, longer), version)
-        if self.tables is not None and self.value_numbers:
-            # Nothing is purged here, and values that have left are in no use.
+        if self.tables is not None and self._numbered() >= self._free_at:
+            # Nothing is purged here, and what has left is in no use.
             self._free_keys()
+            self._free_at = 2 * self._numbered()
 
     def in_buckets(self, cells: Cells, duration: TimeUnit) -> Cells:
         """Cells with the buckets of a longer duration."""
@@ -337,12 +336,14 @@ class Aggregation:
         if has_purged:
             self._free_keys()
 
+    def _numbered(self) -> int:
+        return len(self.groups) + sum(map(len, self.value_numbers.values()))
+
     def _free_keys(self) -> None:
         """Forget groups, and values of sets, that no cell has any more, once these are many."""
         stores = [*self.running.values(), *self.closed.values()]
-        groups = self.groups.renumbering(
-            np.concatenate([store.groups for store in stores]), self.version
-        )
+        used = np.concatenate([store.groups for store in stores])
+        groups = self.groups.renumbering(used, self.version)
         values = {}
         for number, numbers in self.value_numbers.items():
             used = np.concatenate([store.values_used(number) for store in stores])
@@ -358,11 +359,9 @@ class Aggregation:
     def snapshot(self) -> State:
         """All cells and keys."""
         own: dict[str, object] = {
-            "start_ms": self._start_ms,
-            "purged_ms": self._purged_ms,
-            "closed_ms": self._closed_ms,
-            "events": self._events,
-        }
+            "start_ms": self._start_ms, "purged_ms": self._purged_ms,
+            "closed_ms": self._closed_ms, "events": self._events,
+        }  # fmt: skip
         parts = {"own": State({}, own), "groups": self.groups.snapshot()}
         parts |= {f"values{n}": one.snapshot() for n, one in self.value_numbers.items()}
         for kind, stores in (("running", self.running), ("closed", self.closed)):
