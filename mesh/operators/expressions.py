@@ -187,12 +187,3 @@ def columns_of(expression: BoundExpression) -> Iterator[Column]:
         case FunctionCall() | AggregateCall():
             for argument in expression.arguments:
                 yield from columns_of(argument)
-
-
-def conjuncts(expression: BoundExpression) -> Iterator[BoundExpression]:
-    """The parts of ``a and b and ..``, in order."""
-    if isinstance(expression, BinaryExpression) and expression.operator is BinaryOperator.AND:
-        yield from conjuncts(expression.left)
-        yield from conjuncts(expression.right)
-    else:
-        yield expression

@@ -15,13 +15,14 @@ from mesh.errors import MeshError, Position, not_supported
 from mesh.language.syntax import AggregationDefinition, App, Partition, Query, find
 from mesh.model import names
 from mesh.model.app import GroupMode, ScaleBounds
+from mesh.plan.aggregation_joins import dividing_attribute, joins_with
 from mesh.plan.bound import BoundAggregation, BoundApp, BoundPartition, BoundQuery, BoundTable
 from mesh.plan.dependencies import Uses, union, uses_of
 from mesh.plan.dist import AGGREGATION_PREFIX, DEFAULT_GROUP, Dist, read_dist
 from mesh.plan.stores import is_in_file, is_looked_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +157,8 @@ def split_app(app: App, bound: BoundApp) -> tuple[Group, ...]:
         [_group(name, said[name], tuple(parts)) for name, parts in members.items()]
     )
     _refuse_scattered(groups, bound.tables)
-    _refuse_far_aggregations(groups, bound)
     for group in groups:
+        _refuse_far_aggregations(group)
         _refuse_loops(group)
     return groups
 
@@ -309,23 +310,28 @@ def _refuse_scattered(groups: tuple[Group, ...], tables: Sequence[BoundTable]) -
                     )
 
 
-def _refuse_far_aggregations(groups: tuple[Group, ...], bound: BoundApp) -> None:
-    """Refuse a parallel element that joins an aggregation: it moves where that is."""
-    stored = {a.schema.name for a in bound.aggregations if find(a.annotations, "store")}
-    for group in groups:
-        for element in group.elements if group.is_shared else ():
-            if isinstance(element.bound, BoundAggregation):
+def _refuse_far_aggregations(group: Group) -> None:
+    """Refuse joins whose events find rows in the state of other instances."""
+    bound = [element.bound for element in group.elements] if group.is_shared else []
+    for aggregation in (one for one in bound if isinstance(one, BoundAggregation)):
+        joins: list[Mapping[str, str]] = []
+        for element in group.elements:
+            own = list(joins_with(aggregation, element.bound))
+            joins += own
+            if not own or dividing_attribute(joins) is not None:
                 continue
-            for name in element.uses.aggregations:
-                raise MeshError(
-                    "MESH-P221",
-                    f'aggregation "{name}" joined in group "{group.name}" {group.width}',
-                    detail="What runs is in the state of each instance, and others do not find it."
-                    if name in stored
-                    else "It is kept in memory, in a group of one instance.",
-                    hint="Put the query and the aggregation into a group of parallel='1'.",
-                    position=element.tree.position,
-                )
+            name = aggregation.schema.name
+            raise MeshError(
+                "MESH-P221",
+                f'aggregation "{name}" joined in group "{group.name}" {group.width}',
+                detail="Other joins are divided by other attributes of 'group by'."
+                if dividing_attribute(own) is not None
+                else "An event may find rows that are in the state of other instances.",
+                hint=f"Join 'on {name}.x == S.y and ..': x is a string or a whole number of 'group "
+                "by', and y is an attribute of the stream, in a partition its key. Or "
+                f"{group.to_unshare}.",
+                position=element.tree.position,
+            )
 
 
 def _refuse_loops(group: Group) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from mesh.errors import MeshError, not_supported
 from mesh.language.syntax import Partition, Query
 from mesh.model.app import Strategy
+from mesh.plan.aggregation_joins import divided_by, is_divisible, joins_with
 from mesh.plan.bound import (
     BoundAggregation,
     BoundJoin,
@@ -124,6 +125,9 @@ def _wishes(group: Group, element: Element) -> list[_ReadRequirement]:
     if isinstance(bound, BoundAggregation):
         schema, at = bound.input.schema, bound.input.position
         by = _aggregation_key(group, bound)
+        divides = divided_by(bound, [element.bound for element in group.elements])
+        if divides is not None:
+            return [_ReadRequirement(schema.name, Key((divides,)), False, at)]
         return [_ReadRequirement(schema.name, by, False, at, takes_part=True)]
     if isinstance(tree, Partition) and isinstance(bound, BoundPartition):
         keys = {
@@ -136,8 +140,11 @@ def _wishes(group: Group, element: Element) -> list[_ReadRequirement]:
         ]
     assert isinstance(tree, Query), "a tree and what it is bound to are of one kind"
     assert isinstance(bound, BoundQuery), "a tree and what it is bound to are of one kind"
-    key = _group_key(group, tree, bound)
     at = tree.input.position
+    if is_divisible(bound):
+        joined = _join_key(group, bound, at)
+        return [_ReadRequirement(stream, joined, False, at) for stream in element.uses.reads]
+    key = _group_key(group, tree, bound)
     source = bound.input
     spread = spread_key(source.schema) if key is None and isinstance(source, BoundStream) else None
     return [
@@ -172,6 +179,19 @@ def _aggregation_key(group: Group, aggregation: BoundAggregation) -> Key:
     for column in columns:
         check_key_name(column.name, column.position)
     return Key(tuple(dict.fromkeys(column.name for column in columns)))
+
+
+def _join_key(group: Group, query: BoundQuery, position: Position) -> Key:
+    """The attribute that the events of a join with an aggregation must be divided by."""
+    elements = [element.bound for element in group.elements]
+    for aggregation in elements:
+        if isinstance(aggregation, BoundAggregation):
+            by = divided_by(aggregation, elements)
+            for pairs in joins_with(aggregation, query):
+                assert by is not None, "other joins are refused"
+                check_key_name(pairs[by], position)
+                return Key((pairs[by],))
+    raise AssertionError("an aggregation is in the group of its joins")
 
 
 def _group_key(group: Group, tree: Query, query: BoundQuery) -> Key | None:

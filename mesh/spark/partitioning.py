@@ -20,6 +20,7 @@ from mesh.model.partition import partitions
 from mesh.operators.environment import Environment, using
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.frame import Frame
+from mesh.plan.aggregation_joins import with_divided_joins
 from mesh.plan.bind import bind
 from mesh.plan.keys import partition_key
 from mesh.spark import sink_rows
@@ -102,8 +103,15 @@ def split_by_partition(
 
 
 def restrict_to_partition(app: BoundApp, partition: int, count: int) -> BoundApp:
-    """``app`` for one of ``count`` partitions: of its ranges, those with labels of this one."""
-    if count == 1 or not any(key.ranges for p in app.partitions for key in p.keys):
+    """``app`` for one of ``count`` partitions: of its ranges, those with labels of this one.
+
+    Its joins with aggregations know what divides them.
+    """
+    if count == 1:
+        return app
+    if app.aggregations:
+        app = with_divided_joins(app)
+    if not any(key.ranges for p in app.partitions for key in p.keys):
         return app
     changed = (
         replace(p, keys=tuple(_owned(key, partition, count) for key in p.keys))

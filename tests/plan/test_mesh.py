@@ -95,6 +95,27 @@ APPS = {
         @dist(execGroup='j', parallel='2') from N select k, sum(a) as t, count() as n group by k
         insert into Out;
     """,
+    "joins with aggregations, each where its key is": """
+        @dist(execGroup='g', parallel='2', partitions='4')
+        define aggregation A from S[a > 0] select k as name, j, sum(a) as t, max(a) as m, a as last
+        group by j, k aggregate every sec...hour;
+        @dist(execGroup='g', parallel='2') from A join R on R.b > 0 and A.name == R.k
+        within 0L, 900000L per 'sec' select A.name as k, j, t, m, last, R.b as b insert into Out;
+        @dist(execGroup='g', parallel='2') from R left outer join A on A.name == R.k and A.t > R.b
+        within 0L, 900000L per 'min' select R.k as k, j, t, R.b as b insert into Out2;
+        @dist(execGroup='g', parallel='2') partition with (k of S) begin
+        from S#window.length(2) join A on S.j == A.j and S.k == A.name
+        within 0L, 900000L per 'hour' select S.k as k, S.a as a, sum(t) as t insert into Out3;
+        end;
+    """,
+    "a join with an aggregation by numbers of two types": """
+        define stream N (a long, n int);
+        @dist(execGroup='g', parallel='3') define aggregation A from S select j, count() as c
+        group by j aggregate every min;
+        @dist(execGroup='f') from R select convert(b, 'long') as a, b as n insert into N;
+        @dist(execGroup='g', parallel='3') from N join A on N.a == A.j within 0L, 900000L per 'min'
+        select N.a as a, A.c as c insert into Out;
+    """,
     "tables and named windows where they are": """
         define table T (k string, n long);
         define window W (k string, a int) length(4);

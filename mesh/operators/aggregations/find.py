@@ -25,9 +25,9 @@ from mesh.operators.aggregations.layout import AGGREGATES, KEYS, LATEST
 from mesh.operators.aggregations.times import duration_named, span_between
 from mesh.operators.aggregations.values import BaseKind
 from mesh.operators.base import BEFORE_ALL, NEVER
-from mesh.operators.expressions import compile_expression, conjuncts
+from mesh.operators.expressions import compile_expression
 from mesh.operators.frame import Frame
-from mesh.plan.bound import BinaryExpression, Column, Constant
+from mesh.plan.bound import BinaryExpression, Column, Constant, conjuncts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.dataflow.graph import StateAccess
-from mesh.operators.expressions import conjuncts
 from mesh.plan.bound import (
     Answer,
     BinaryExpression,
@@ -26,6 +25,7 @@ from mesh.plan.bound import (
     SourceKind,
     TableCheck,
     Update,
+    conjuncts,
     walk,
 )
 from mesh.plan.bound.expressions import OUTPUT_STEP, TABLE_STEP

@@ -21,10 +21,10 @@ from mesh.operators.aggregations.rollup import Aggregation
 from mesh.operators.aggregations.times import duration_named, span_between
 from mesh.operators.base import concat, no_rows
 from mesh.operators.environment import current, using
-from mesh.operators.expressions import columns_of, compile_expression, compile_filter, conjuncts
+from mesh.operators.expressions import columns_of, compile_expression, compile_filter
 from mesh.operators.frame import Frame
 from mesh.operators.tables.pushed import Pushed
-from mesh.plan.bound import BinaryExpression, Column
+from mesh.plan.bound import BinaryExpression, Column, conjuncts
 from mesh.plan.bound.expressions import TABLE_STEP
 
 if TYPE_CHECKING:
@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 #: Pairs of an event and a row that are tested at once.
 _PAIRS_MAX: Final = 1 << 20
 _WHOLE: Final = (AttributeType.INT, AttributeType.LONG)
+#: Why an event fails in one of several partitions.
+_NULL_TEXT: Final = (
+    "the text 'null' is the group of events without a value too, and several partitions have "
+    'parts of this group of aggregation "{}"'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,8 @@ class AggregationLookup:
         # The engine takes any expression here; one that is no condition holds for no row.
         self._never = source.on is not None and source.on.type is not AttributeType.BOOL
         self._written = source.on
+        #: In one of several partitions, the text that divides the join's events.
+        self._divided_by = _divided_by(source, step)
         self._equal: _KeyEquality | None = None
         #: Of an aggregation in a store, the part of ``on`` that its database evaluates.
         self._pushed: Pushed | None = None
@@ -120,6 +127,7 @@ class AggregationLookup:
         """
         if not self._is_ready:
             self._prepare()
+        self._refuse_null_text(frame, asks)
         questions = self._questions(frame, asks, clock_ms)
         rows: list[Longs] = []
         places: list[Longs] = []
@@ -142,6 +150,17 @@ class AggregationLookup:
         row, place = np.concatenate(rows), np.concatenate(places)
         order = np.argsort(row, kind="stable")
         return Answer(row[order], place[order], concat(parts), spans)
+
+    def _refuse_null_text(self, frame: Frame, asks: Longs) -> None:
+        """Fail events whose key is the text ``null``, which is the group of no value as well.
+
+        Events without a value are in the partition of the empty text: a part would be found here.
+        """
+        if self._divided_by is None:
+            return
+        for event, value in zip(asks.tolist(), _values(self._divided_by, frame, asks), strict=True):
+            if value == "null":
+                frame.failures.setdefault(event, _NULL_TEXT.format(self._name))
 
     def load(self, frame: Frame) -> None:
         """Load what the rows of ``frame`` may find of an aggregation in a store.
@@ -264,6 +283,15 @@ def _alike(events: Longs, wanted: Sequence[Any], own: Sequence[Any]) -> tuple[Lo
     found = [by_value.get(value, []) for value in wanted]
     row = np.repeat(events, [len(places) for places in found])
     return row, np.array([place for places in found for place in places], dtype=np.int64)
+
+
+def _divided_by(source: BoundJoin, step: int) -> Evaluator | None:
+    """Evaluates the attribute that divides a join with the side ``step``, if it is a text."""
+    stream = (source.left, source.right)[1 - step].schema
+    found = None if source.divided_by is None else stream.get(source.divided_by)
+    if found is None or found.type is not AttributeType.STRING:
+        return None
+    return compile_expression(Column(found.name, found.type, 1 - step))
 
 
 def _equalities(on: BoundExpression, step: int, cells: Aggregation) -> Iterator[_KeyEquality]:

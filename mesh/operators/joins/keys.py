@@ -15,9 +15,17 @@ import pyarrow.compute as pc
 
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
-from mesh.operators.expressions import compile_expression, conjuncts
+from mesh.operators.expressions import compile_expression
 from mesh.operators.select.hashing import Rows, Texts
-from mesh.plan.bound import BinaryExpression, Column, EventIsNull, FunctionCall, TableCheck, walk
+from mesh.plan.bound import (
+    BinaryExpression,
+    Column,
+    EventIsNull,
+    FunctionCall,
+    TableCheck,
+    conjuncts,
+    walk,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, TypeGuard
 from mesh.functions.registry import SURE_FUNCTIONS
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
-from mesh.operators.expressions import conjuncts
 from mesh.operators.patterns import program as op
 from mesh.operators.patterns.condition_compiler import (
     COMPARISONS,
@@ -42,6 +41,7 @@ from mesh.plan.bound import (
     BinaryExpression,
     BoundExpression,
     FunctionCall,
+    conjuncts,
     operands,
     walk,
 )

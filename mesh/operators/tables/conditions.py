@@ -19,9 +19,9 @@ import numpy as np
 
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
-from mesh.operators.expressions import compile_expression, compile_filter, conjuncts
+from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.frame import Frame
-from mesh.plan.bound import BinaryExpression, Column, walk
+from mesh.plan.bound import BinaryExpression, Column, conjuncts, walk
 from mesh.plan.bound.expressions import TABLE_STEP
 
 if TYPE_CHECKING:

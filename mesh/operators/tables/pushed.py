@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.language.syntax import BinaryOperator, UnaryOperator
 from mesh.model.lookup import EVERY_ROW, AllOf, AnyKey, AnyOf, Clause, Compared, Comparison
 from mesh.model.types import AttributeType
-from mesh.operators.expressions import compile_expression, conjuncts
+from mesh.operators.expressions import compile_expression
 from mesh.plan.bound import (
     BinaryExpression,
     Column,
@@ -27,6 +27,7 @@ from mesh.plan.bound import (
     FunctionCall,
     TableCheck,
     UnaryExpression,
+    conjuncts,
     walk,
 )
 from mesh.plan.bound.expressions import TABLE_STEP

@@ -23,6 +23,7 @@ from mesh.plan.bound.expressions import EventIsNull as EventIsNull
 from mesh.plan.bound.expressions import FunctionCall as FunctionCall
 from mesh.plan.bound.expressions import TableCheck as TableCheck
 from mesh.plan.bound.expressions import UnaryExpression as UnaryExpression
+from mesh.plan.bound.expressions import conjuncts as conjuncts
 from mesh.plan.bound.expressions import has_aggregate as has_aggregate
 from mesh.plan.bound.expressions import operands as operands
 from mesh.plan.bound.expressions import walk as walk

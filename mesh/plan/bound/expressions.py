@@ -158,3 +158,12 @@ def walk(expression: BoundExpression) -> Iterator[BoundExpression]:
 def has_aggregate(expression: BoundExpression) -> bool:
     """Whether an aggregator occurs anywhere in ``expression``."""
     return any(isinstance(part, AggregateCall) for part in walk(expression))
+
+
+def conjuncts(expression: BoundExpression) -> Iterator[BoundExpression]:
+    """The parts of ``a and b and ..``, in order."""
+    if isinstance(expression, BinaryExpression) and expression.operator is BinaryOperator.AND:
+        yield from conjuncts(expression.left)
+        yield from conjuncts(expression.right)
+    else:
+        yield expression

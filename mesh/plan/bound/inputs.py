@@ -132,6 +132,9 @@ class BoundJoin:
     on: BoundExpression | None = None
     within: BoundWithin | None = None
     per: BoundExpression | None = None
+    #: The attribute of the stream by which this join with an aggregation is divided among several
+    #: partitions.
+    divided_by: str | None = None
     position: Position = at()
 
 
