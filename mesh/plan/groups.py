@@ -321,15 +321,17 @@ def _refuse_far_aggregations(group: Group) -> None:
             if not own or dividing_attribute(joins) is not None:
                 continue
             name = aggregation.schema.name
+            is_alone = dividing_attribute(own) is None
             raise MeshError(
                 "MESH-P221",
                 f'aggregation "{name}" joined in group "{group.name}" {group.width}',
-                detail="Other joins are divided by other attributes of 'group by'."
-                if dividing_attribute(own) is not None
-                else "An event may find rows that are in the state of other instances.",
-                hint=f"Join 'on {name}.x == S.y and ..': x is a string or a whole number of 'group "
-                "by', and y is an attribute of the stream, in a partition its key. Or "
-                f"{group.to_unshare}.",
+                detail="An event may find rows that are in the state of other instances."
+                if is_alone
+                else "Its joins have no attribute of 'group by' in common.",
+                hint=f"Join 'on {name}.x == S.y and ..', where x is a string or a whole number of "
+                "'group by'"
+                + (", and y in a partition its key" if is_alone else ", the same in all of them")
+                + f"; or {group.to_unshare}.",
                 position=element.tree.position,
             )
 

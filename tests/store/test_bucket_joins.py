@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.model.lookup import Clause
+    from mesh.plan.bound import BoundApp
     from tests.support.databases import TestDatabase
 
 APP = """
@@ -68,8 +69,15 @@ def events_of(count: int, seed: int) -> list[Event]:
 class Life:
     """An executor whose process may end after any run, and how its aggregations are read."""
 
-    def __init__(self, store: str, events: list[Event], text: str = APP, **options: Any) -> None:
-        self.app = bind(parse(text.replace("{store}", store)))
+    def __init__(
+        self,
+        store: str,
+        events: list[Event],
+        app: str | BoundApp = APP,
+        **options: Any,
+    ) -> None:
+        is_text = isinstance(app, str)
+        self.app = bind(parse(app.replace("{store}", store))) if is_text else app
         self.events, self.options, self.epoch = events, options, 0
         self.kept: tuple[int, Any] = (0, None)
         #: Rows by position, of all lives.
