@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from tests.support.events import rows
-from tests.support.scenes import calm
+from tests.support.scenes import calm, killed
 
 if TYPE_CHECKING:
     from mesh.testing.cluster import View
+    from tests.support.scenes import Kill
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -79,3 +80,71 @@ async def test_a_window_lets_go_of_events_while_nothing_comes(view: View) -> Non
         await view.js.publish("mesh.Fade.Sparks", b'{"n": %d}' % n)
     assert await rows(view, "Fade", "Gone", 3) == [{"n": 0}, {"n": 1}, {"n": 2}]
     await view.service.undeploy("Fade")
+
+
+@killed
+async def test_orders_find_the_whole_totals_of_an_aggregation_in_parts(
+    view: View, kill: Kill
+) -> None:
+    app = """@App:name('Totals')
+    define stream Trades (symbol string, kind int, quantity long);
+    define stream Orders (n int, item string);
+    define stream Marks (n int, symbol string);
+    @dist(execGroup='totals', parallel='2')
+    define aggregation Total from Trades select symbol, kind, sum(quantity) as total
+    group by kind, symbol aggregate every sec...year;
+    @dist(execGroup='totals', parallel='2')
+    from Orders left outer join Total on Orders.item == Total.symbol
+    within 0L, 9999999999999L per 'years' select n, item, kind, total insert into Known;
+    @dist(execGroup='totals', parallel='2') partition with (symbol of Marks) begin
+    from Marks join Total on Total.symbol == Marks.symbol and Total.kind == 0
+    within 0L, 9999999999999L per 'years'
+    select Marks.symbol as symbol, total, count() as c insert into Marked;
+    end;
+    """
+    symbols = [f"S{n}" for n in range(12)]
+
+    async def send(stream: str, *events: dict[str, Any]) -> None:
+        for event in events:
+            await view.js.publish(f"mesh.Totals.{stream}", json.dumps(event).encode())
+
+    async def trade(quantity: int) -> None:
+        await send(
+            "Trades",
+            *(
+                {"symbol": one, "kind": kind, "quantity": quantity}
+                for one in symbols
+                for kind in range(2)
+            ),
+        )
+
+    async def ask(first: int) -> None:
+        numbered = list(enumerate([*symbols, "nobody"], start=first))
+        await send("Orders", *({"n": n, "item": item} for n, item in numbered))
+        await send("Marks", *({"n": n, "symbol": item} for n, item in numbered))
+
+    def expected(first: int, total: int) -> list[tuple[int, str, int | None, int | None]]:
+        found: list[tuple[int, str, int | None, int | None]] = [
+            (n, one, kind, total) for n, one in enumerate(symbols, start=first) for kind in range(2)
+        ]
+        return [*found, (first + len(symbols), "nobody", None, None)]
+
+    await view.service.deploy(app)
+    await view.until_running("Totals")
+    await trade(3)
+    await trade(4)
+    await ask(0)
+    await rows(view, "Totals", "Known", 25)
+    await trade(5)
+    await ask(100)
+    await kill.happens()
+    await trade(8)
+    await ask(200)
+    known = await rows(view, "Totals", "Known", 75)
+    found = sorted((row["n"], row["item"], row["kind"], row["total"]) for row in known)
+    assert found == sorted([*expected(0, 7), *expected(100, 12), *expected(200, 20)])
+    marked = await rows(view, "Totals", "Marked", 36)
+    assert sorted((row["symbol"], row["total"], row["c"]) for row in marked) == sorted(
+        (one, total, c) for one in symbols for c, total in enumerate((7, 12, 20), start=1)
+    )
+    await view.service.undeploy("Totals")

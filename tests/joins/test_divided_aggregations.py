@@ -42,7 +42,6 @@ def test_the_text_null_fails_where_a_part_of_its_group_would_be_found(
     made = executor.run([InputRun("S", first, first, events), InputRun("Q", then, then, asks)],
                         {"S": 20, "Q": 20})  # fmt: skip
     found = {out.stream: out.rows.to_pylist() for out in made}
-    whole = [] if query == INSIDE else [{"k": "null", "t": 2}]
     others = [{"k": "x", "t": 1}, {"k": "", "t": 1}]
     if not parallel:
         assert FAILED not in found

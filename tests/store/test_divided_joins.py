@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.model.app import GroupSpec
+    from tests.support.databases import DatabaseServer
 
 COUNT = 4
 APP = """
@@ -80,15 +81,20 @@ def begin(parts: list[Life], store: str, events: list[Event]) -> None:
     assert sum(bool(part.events) for part in parts) > 2
 
 
-@pytest.mark.parametrize(
-    "kind", ["", "postgresql", pytest.param("mariadb", marks=pytest.mark.thorough)]
+@pytest.fixture(
+    params=["", "postgresql", pytest.param("mariadb", marks=pytest.mark.thorough)],
+    ids=lambda kind: kind or "state",
 )
-def test_partitions_that_end_anywhere_find_what_one_finds(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest, parts: list[Life]
-) -> None:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """``@store`` of a database with a server; empty for rows in the state."""
+    if not request.param:
+        return ""
+    server: DatabaseServer = request.getfixturevalue(request.param)
+    return new_database(server, tmp_path, "dividedjoins").store()
+
+
+def test_partitions_that_end_anywhere_find_what_one_finds(store: str, parts: list[Life]) -> None:
     events = events_of(80, 5)
-    server = request.getfixturevalue(kind) if kind else None
-    store = new_database(server, tmp_path, "dividedjoins").store() if kind else ""
     begin(parts, store, events)
     chance = np.random.default_rng(7)
     for part in parts:
@@ -98,7 +104,7 @@ def test_partitions_that_end_anywhere_find_what_one_finds(
         part = waiting[chance.integers(len(waiting))]
         steps, again, writes, keeps = chance.integers(0, [7, 4, 2, 2]).tolist()
         stop = min(part.at + 1 + steps, len(part.events))
-        ends_here = bool(kind and again)
+        ends_here = bool(store and again)
         part.run(stop, writes=bool(writes) or not ends_here, keeps=bool(keeps))
         if ends_here:
             ends += 1
@@ -110,4 +116,4 @@ def test_partitions_that_end_anywhere_find_what_one_finds(
     found = sorted(row for part in parts for row in part.found)
     assert found == whole(events)
     assert len(found) > 200
-    assert ends > 10 or not kind
+    assert ends > 10 or not store
