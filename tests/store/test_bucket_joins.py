@@ -209,6 +209,24 @@ def test_runs_that_end_anywhere_find_the_same_again(tmp_path: Path, others_write
             life.close()
 
 
+def test_a_state_of_the_middle_of_a_repeated_run_has_what_left(
+    tmp_path: Path, lives: list[Life]
+) -> None:
+    """It is restored once more before the run is whole."""
+    events = events_of(80, 5)
+    plain = Life("", events)
+    life = Life(new_database(None, tmp_path, f"middle{next(_numbers)}").store(), events)
+    lives += [plain, life]
+    plain.run(len(events))
+    life.run(52)
+    life.run(62, writes=False)
+    life.end()
+    life.run(59)
+    life.end()
+    life.run(len(events))
+    assert life.found == plain.found
+
+
 def _add_elsewhere(store: TestDatabase) -> None:
     """Another program adds to the rows that there are."""
     with engine_of(store.database).begin() as connection:

@@ -60,18 +60,27 @@ class Replay:
         self.number = 0
 
     def repeat(self, runs: Iterable[ReadRun]) -> None:
-        """Repeat these read runs, the first ones after the present state."""
+        """Repeat these read runs, the first ones after the present state.
+
+        The first one begins at once: a state of its middle has rows that a new run would forget.
+        """
         self._runs.extend(run for run in runs if run.number > self.number)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Give tables the rows of the first read run, unless they have them."""
+        if self._runs and not self._has_begun:
+            self._has_begun = True
+            run = self._runs[0]
+            for table in self._tables:
+                table.repeat(run.rows.get(table.read_name), continues=run.continues)
 
     def parts(self, ready: list[MergedRun], known_ms: int) -> Iterator[tuple[list[MergedRun], int]]:
         """The events up to the end of each earlier read run, and its time; then the others."""
         self._has_repeated = bool(self._runs)
         while self._runs:
             run = self._runs[0]
-            if not self._has_begun:
-                self._has_begun = True
-                for table in self._tables:
-                    table.repeat(run.rows.get(table.read_name), continues=run.continues)
+            self._begin()
             count = sum(len(one.index) for one in ready)
             rest = run.until - self.taken
             if count < rest or (count == rest and known_ms < run.known_ms):
