@@ -17,7 +17,7 @@ import pyarrow as pa
 from mesh.errors import MeshError
 from mesh.functions.scripts import compile_scripts
 from mesh.language.syntax import find
-from mesh.model.stored import is_stored
+from mesh.model.stored import is_stored, rows_channel
 from mesh.operators.aggregations.tables import channels_in
 from mesh.operators.base import (
     BEFORE_ALL,
@@ -231,7 +231,13 @@ class Executor:
         made: list[OutputRun] = []
         for events, change, clock_ms in around_changes(ready, known_ms):
             until_ms = BEFORE_ALL if self.plays_back else clock_ms
-            made += self._advance(events, until_ms, is_by_events)
+            first = self.outputs_count + 1
+            runs = self._advance(events, until_ms, is_by_events)
+            made += runs
+            for reads in self.bucket_reads:
+                for run in runs:
+                    if run.stream == rows_channel(reads.table.name):
+                        reads.settle_positions(first, run.position, run.rows)
             if change is not None:
                 now_ms = max(clock_ms, self._now_ms)
                 self._changes.perform(change, now_ms)

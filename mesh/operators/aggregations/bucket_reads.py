@@ -47,8 +47,8 @@ class BucketReads:
         #: process that runs the queries.
         self.find_rows: Callable[[Clause], pa.RecordBatch] | None = None
         self.marker: Callable[[], int] | None = None
-        #: Rows that left and may not be in the database, each batch with the position of its run.
-        self._left: list[tuple[int, pa.RecordBatch]] = []
+        #: Rows that left and may not be in the database, with their positions.
+        self._left: list[tuple[Longs, pa.RecordBatch]] = []
         self._found: list[pa.RecordBatch] = []
         self._keys = self._no_keys()
         #: The marker's position when the rows were found; None before the first look-up.
@@ -69,6 +69,14 @@ class BucketReads:
 
     def leave(self, rows: pa.RecordBatch, position: int) -> None:
         """Note rows that leave for the table in the run whose first position is ``position``."""
+        self._left.append((np.full(rows.num_rows, position, dtype=np.int64), rows))
+
+    def settle_positions(self, first: int, position: Longs, rows: pa.RecordBatch) -> None:
+        """Replace what left from position ``first`` on by the same ``rows`` with their positions.
+
+        An earlier life may have written some of them, and the marker is then among them.
+        """
+        self._left = [(at, own) for at, own in self._left if len(at) and at[0] < first]
         self._left.append((position, rows))
 
     # Look-ups
@@ -135,7 +143,7 @@ class BucketReads:
     def rows(self, within: tuple[int, int]) -> pa.RecordBatch:
         """The rows of a span that were found, and those on their way; several for one key."""
         known = -1 if self._position is None else self._position
-        parts = [*self._found, *(rows for at, rows in self._left if at > known)]
+        parts = [*self._found, *(rows.filter(pa.array(at > known)) for at, rows in self._left)]
         found = concat(parts) if parts else no_rows(self.table.arrow)
         times = found.column(self.table.time)
         compute: Any = pc
@@ -192,13 +200,17 @@ class BucketReads:
         """
         if not self._is_repeating or not self._left:
             return State()
-        left = [[at, base64.b64encode(_stream(rows)).decode()] for at, rows in self._left]
+        left = [[at.tolist(), base64.b64encode(_stream(rows)).decode()] for at, rows in self._left]
         return State({}, {"left": left})
 
     def restore(self, state: State) -> None:
         """Restore what left."""
         left: Any = state.scalars.get("left", ())
-        self._left = [(at, _batch(base64.b64decode(text))) for at, text in left]
+        self._left = []
+        for at, text in left:
+            # Earlier versions have one position for all.
+            rows = _batch(base64.b64decode(text))
+            self._left.append((np.full(rows.num_rows, at, dtype=np.int64), rows))
 
 
 def rank_of(numbers: KeyNumbers) -> Longs:
