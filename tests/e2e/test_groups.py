@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
+import nats.errors
 import pyarrow as pa
 import pytest
 
+from mesh.model import names
 from tests.support.events import rows
 from tests.support.scenes import calm, killed
 
@@ -108,7 +111,8 @@ async def test_orders_find_the_whole_totals_of_an_aggregation_in_parts(
         for event in events:
             await view.js.publish(f"mesh.Totals.{stream}", json.dumps(event).encode())
 
-    async def trade(quantity: int) -> None:
+    async def trade(quantity: int, total: int) -> None:
+        """Each symbol and kind; orders follow once the totals have it."""
         await send(
             "Trades",
             *(
@@ -117,6 +121,18 @@ async def test_orders_find_the_whole_totals_of_an_aggregation_in_parts(
                 for kind in range(2)
             ),
         )
+        query = "from Total within 0L, 9999999999999L per 'years' select symbol, kind, total"
+        whole = sorted([one, kind, total] for one in symbols for kind in range(2))
+
+        async def is_known() -> bool:
+            with contextlib.suppress(nats.errors.Error):
+                answer = await view.asker.request(
+                    names.query_subject("Totals"), query.encode(), timeout=20
+                )
+                return sorted(json.loads(answer.data).get("records", [])) == whole
+            return False
+
+        await view.until(f"totals of {total}", is_known)
 
     async def ask(first: int) -> None:
         numbered = list(enumerate([*symbols, "nobody"], start=first))
@@ -131,14 +147,17 @@ async def test_orders_find_the_whole_totals_of_an_aggregation_in_parts(
 
     await view.service.deploy(app)
     await view.until_running("Totals")
-    await trade(3)
-    await trade(4)
+    await trade(3, total=3)
+    await trade(4, total=7)
     await ask(0)
     await rows(view, "Totals", "Known", 25)
-    await trade(5)
+    await rows(view, "Totals", "Marked", 12)
+    await trade(5, total=12)
     await ask(100)
     await kill.happens()
-    await trade(8)
+    await rows(view, "Totals", "Known", 50)
+    await rows(view, "Totals", "Marked", 24)
+    await trade(8, total=20)
     await ask(200)
     known = await rows(view, "Totals", "Known", 75)
     found = sorted((row["n"], row["item"], row["kind"], row["total"]) for row in known)

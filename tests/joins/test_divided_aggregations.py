@@ -19,7 +19,7 @@ define stream Q (k string, j string);
 define aggregation A from S select k, j, sum(a) as t group by k, j aggregate every min;
 @dist(execGroup='g'{parallel}) {query};
 """
-ROWS = [["x", "null"], ["null", "y"], [None, "y"], ["", "y"]]
+ROWS: list[list[str | None]] = [["x", "null"], ["null", "y"], [None, "y"], ["", "y"]]
 PLAIN = (
     "from Q join A on A.j == Q.j and A.k == Q.k within 0L, 9000000L per 'min' "
     "select Q.k as k, A.t as t insert into Out"
@@ -36,7 +36,7 @@ def test_the_text_null_fails_where_a_part_of_its_group_would_be_found(
     group = next(g for g in plan(text).spec.groups if g.name == "g")
     app = restrict_to_partition(bind_group(group), 3, 8 if parallel else 1)
     executor = Executor(app, ["Out", FAILED])
-    events = batch(app.stream("S"), [[k, j, 1] for k, j in ROWS])
+    events = batch(app.stream("S"), [[*row, 1] for row in ROWS])
     asks = batch(app.stream("Q"), ROWS)
     first, then = np.arange(1, 5), np.arange(11, 15)
     made = executor.run([InputRun("S", first, first, events), InputRun("Q", then, then, asks)],

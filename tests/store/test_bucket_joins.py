@@ -76,8 +76,9 @@ class Life:
         app: str | BoundApp = APP,
         **options: Any,
     ) -> None:
-        is_text = isinstance(app, str)
-        self.app = bind(parse(app.replace("{store}", store))) if is_text else app
+        if isinstance(app, str):
+            app = bind(parse(app.replace("{store}", store)))
+        self.app = app
         self.events, self.options, self.epoch = events, options, 0
         self.kept: tuple[int, Any] = (0, None)
         #: Rows by position, of all lives.
