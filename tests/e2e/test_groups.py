@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import nats.errors
@@ -85,85 +86,79 @@ async def test_a_window_lets_go_of_events_while_nothing_comes(view: View) -> Non
     await view.service.undeploy("Fade")
 
 
+TOTALS = """@App:name('Totals')
+define stream Trades (symbol string, kind int, quantity long);
+define stream Orders (n int, item string);
+define stream Marks (n int, symbol string);
+@dist(execGroup='totals', parallel='2')
+define aggregation Total from Trades select symbol, kind, sum(quantity) as total
+group by kind, symbol aggregate every sec...year;
+@dist(execGroup='totals', parallel='2')
+from Orders left outer join Total on Orders.item == Total.symbol
+within 0L, 9999999999999L per 'years' select n, item, kind, total insert into Known;
+@dist(execGroup='totals', parallel='2') partition with (symbol of Marks) begin
+from Marks#window.length(5) join Total on Total.symbol == Marks.symbol and Total.kind == 0
+within 0L, 9999999999999L per 'years'
+select Marks.symbol as symbol, sum(total) as total, count() as c insert into Marked;
+end;
+"""
+ASKED = "from Total within 0L, 9999999999999L per 'years' select symbol, kind, total"
+SYMBOLS = [f"S{n}" for n in range(12)]
+
+
+async def trade(view: View, quantity: int, *, total: int) -> None:
+    """Publish a trade of each symbol and kind, and wait until the totals have it."""
+    whole = sorted([one, kind, total] for one in SYMBOLS for kind in range(2))
+    for one, kind, _ in whole:
+        event = {"symbol": one, "kind": kind, "quantity": quantity}
+        await view.js.publish("mesh.Totals.Trades", json.dumps(event).encode())
+
+    async def is_known() -> bool:
+        with contextlib.suppress(nats.errors.Error):
+            subject = names.query_subject("Totals")
+            answer = await view.asker.request(subject, ASKED.encode(), timeout=20)
+            return sorted(json.loads(answer.data).get("records", [])) == whole
+        return False
+
+    await view.until(f"totals of {total}", is_known)
+
+
+async def order(view: View, first: int) -> None:
+    """Publish an order and a mark of each symbol, and of one without trades."""
+    for n, one in enumerate([*SYMBOLS, "nobody"], start=first):
+        orders, marks = {"n": n, "item": one}, {"n": n, "symbol": one}
+        await view.js.publish("mesh.Totals.Orders", json.dumps(orders).encode())
+        await view.js.publish("mesh.Totals.Marks", json.dumps(marks).encode())
+
+
+def totals_known(first: int, total: int) -> list[tuple[Any, ...]]:
+    """The rows that these orders find."""
+    found: list[tuple[Any, ...]] = [(first + len(SYMBOLS), "nobody", None, None)]
+    for n, one in enumerate(SYMBOLS, start=first):
+        found += [(n, one, kind, total) for kind in range(2)]
+    return found
+
+
 @killed
-async def test_orders_find_the_whole_totals_of_an_aggregation_in_parts(
-    view: View, kill: Kill
-) -> None:
-    app = """@App:name('Totals')
-    define stream Trades (symbol string, kind int, quantity long);
-    define stream Orders (n int, item string);
-    define stream Marks (n int, symbol string);
-    @dist(execGroup='totals', parallel='2')
-    define aggregation Total from Trades select symbol, kind, sum(quantity) as total
-    group by kind, symbol aggregate every sec...year;
-    @dist(execGroup='totals', parallel='2')
-    from Orders left outer join Total on Orders.item == Total.symbol
-    within 0L, 9999999999999L per 'years' select n, item, kind, total insert into Known;
-    @dist(execGroup='totals', parallel='2') partition with (symbol of Marks) begin
-    from Marks join Total on Total.symbol == Marks.symbol and Total.kind == 0
-    within 0L, 9999999999999L per 'years'
-    select Marks.symbol as symbol, total, count() as c insert into Marked;
-    end;
-    """
-    symbols = [f"S{n}" for n in range(12)]
-
-    async def send(stream: str, *events: dict[str, Any]) -> None:
-        for event in events:
-            await view.js.publish(f"mesh.Totals.{stream}", json.dumps(event).encode())
-
-    async def trade(quantity: int, total: int) -> None:
-        """Each symbol and kind; orders follow once the totals have it."""
-        await send(
-            "Trades",
-            *(
-                {"symbol": one, "kind": kind, "quantity": quantity}
-                for one in symbols
-                for kind in range(2)
-            ),
-        )
-        query = "from Total within 0L, 9999999999999L per 'years' select symbol, kind, total"
-        whole = sorted([one, kind, total] for one in symbols for kind in range(2))
-
-        async def is_known() -> bool:
-            with contextlib.suppress(nats.errors.Error):
-                answer = await view.asker.request(
-                    names.query_subject("Totals"), query.encode(), timeout=20
-                )
-                return sorted(json.loads(answer.data).get("records", [])) == whole
-            return False
-
-        await view.until(f"totals of {total}", is_known)
-
-    async def ask(first: int) -> None:
-        numbered = list(enumerate([*symbols, "nobody"], start=first))
-        await send("Orders", *({"n": n, "item": item} for n, item in numbered))
-        await send("Marks", *({"n": n, "symbol": item} for n, item in numbered))
-
-    def expected(first: int, total: int) -> list[tuple[int, str, int | None, int | None]]:
-        found: list[tuple[int, str, int | None, int | None]] = [
-            (n, one, kind, total) for n, one in enumerate(symbols, start=first) for kind in range(2)
-        ]
-        return [*found, (first + len(symbols), "nobody", None, None)]
-
-    await view.service.deploy(app)
+async def test_orders_find_whole_totals_of_an_aggregation_in_parts(view: View, kill: Kill) -> None:
+    await view.service.deploy(TOTALS)
     await view.until_running("Totals")
-    await trade(3, total=3)
-    await trade(4, total=7)
-    await ask(0)
+    await trade(view, 3, total=3)
+    await trade(view, 4, total=7)
+    await order(view, 0)
     await rows(view, "Totals", "Known", 25)
     await rows(view, "Totals", "Marked", 12)
-    await trade(5, total=12)
-    await ask(100)
+    await trade(view, 5, total=12)
+    await order(view, 100)
     await kill.happens()
     await rows(view, "Totals", "Known", 50)
     await rows(view, "Totals", "Marked", 24)
-    await trade(8, total=20)
-    await ask(200)
-    known = await rows(view, "Totals", "Known", 75)
-    found = sorted((row["n"], row["item"], row["kind"], row["total"]) for row in known)
-    assert found == sorted([*expected(0, 7), *expected(100, 12), *expected(200, 20)])
-    marked = await rows(view, "Totals", "Marked", 36)
-    assert sorted((row["symbol"], row["total"], row["c"]) for row in marked) == sorted(
-        (one, total, c) for one in symbols for c, total in enumerate((7, 12, 20), start=1)
-    )
+    await trade(view, 8, total=20)
+    await order(view, 200)
+    found = [tuple(row.values()) for row in await rows(view, "Totals", "Known", 75)]
+    expected = [*totals_known(0, 7), *totals_known(100, 12), *totals_known(200, 20)]
+    assert Counter(found) == Counter(expected)
+    marked = [tuple(row.values()) for row in await rows(view, "Totals", "Marked", 36)]
+    sums = ((7, 1), (7 + 12, 2), (7 + 12 + 20, 3))
+    assert sorted(marked) == sorted((one, *both) for one in SYMBOLS for both in sums)
     await view.service.undeploy("Totals")
