@@ -32,14 +32,15 @@ define stream S (k string, n int, v double, since long);
 define stream Q (k string, n int, v double, since long);
 @dist(execGroup='g', parallel='2', partitions='4') {store} @purge(enable='false')
 define aggregation A from S
-select k, n as m, sum(n) as t, avg(v) as a, count() as c, min(v) as lo, v as last group by n, k
+select k, n as m, sum(n) as t, avg(v) as a, count() as c, min(v) as lo, v as last,
+distinctCount(v) as d group by n, k
 aggregate every sec...hour;
 @dist(execGroup='g', parallel='2', partitions='4')
 from Q join A on Q.k == A.k within 0L, 9000000L per 'min'
 select A.AGG_TIMESTAMP as b, A.k as k, A.m as m, A.t as t, A.a as a, A.c as c insert into O;
 @dist(execGroup='g', parallel='2', partitions='4')
 from A right outer join Q on A.k == Q.k and A.t > Q.n within 0L, 9000000L per 'hours'
-select A.AGG_TIMESTAMP as b, Q.k as k, A.m as m, A.t as t, A.last as a, A.c as c insert into O;
+select A.AGG_TIMESTAMP as b, Q.k as k, A.m as m, A.t as t, A.last as a, A.d as c insert into O;
 @dist(execGroup='g', parallel='2', partitions='4') partition with (k of Q, k of S) begin
 from Q[n > 0]#window.length(2) join A on A.m < Q.n and A.k == Q.k
 within Q.since, 9000000L per 'seconds'
