@@ -17,6 +17,7 @@ from typing import Final
 import pyspark
 
 from mesh import java
+from pyspark_nats import tuning
 
 #: Environment variable: the session writes an archive instead of using one.
 WRITE_VARIABLE: Final = "MESH_CLASS_ARCHIVE_WRITE"
@@ -27,10 +28,17 @@ def directory() -> Path:
     return Path(sys.prefix) / "share" / "mesh"
 
 
+def spark_home() -> Path:
+    """Path of the ``SPARK_HOME`` of this installation, which names its version and its jars."""
+    jars = hashlib.sha256(" ".join(tuning.UNUSED_JARS).encode()).hexdigest()[:6]
+    return directory() / f"spark-{pyspark.__version__}-{jars}"
+
+
 def default_path() -> Path:
     """Path of the archive for this installation and this Java."""
-    home = str(java.java_home())
-    key = hashlib.sha256(f"{pyspark.__version__} {home}".encode()).hexdigest()[:12]
+    # An archive is for one class path.
+    made_for = f"{spark_home().name} {java.java_home()}"
+    key = hashlib.sha256(made_for.encode()).hexdigest()[:12]
     return directory() / f"spark-{key}.jsa"
 
 

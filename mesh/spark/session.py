@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -32,6 +31,8 @@ OWN_CONF: Final[dict[str, str]] = {
     # SiddhiQL distinguishes ``a`` from ``A``.
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
+    # A cluster's own defaults may say "hive", which is not on the driver's class path.
+    "spark.sql.catalogImplementation": "in-memory",
     # Our checkpoints are scratch for one run of one instance
     # (``mesh.spark.dedicated_query.instance``), so a hundred old batches protect nothing.
     "spark.sql.streaming.minBatchesToRetain": "4",
@@ -103,8 +104,8 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
     # For the short-lived JVM that builds the command line.
     os.environ["SPARK_LAUNCHER_OPTS"] = _NO_FILES
     # The path stays the same if possible, because a class archive is for one class path.
-    home = class_archive.directory() / f"spark-{pyspark.__version__}"
-    os.environ["SPARK_HOME"] = str(tuning.lean_home(home, directory / "home"))
+    home = tuning.lean_home(class_archive.spark_home(), directory / "home", tuning.UNUSED_JARS)
+    os.environ["SPARK_HOME"] = str(home)
     os.environ["PYSPARK_PYTHON"] = cluster.python(settings)
     is_local = cluster.is_local(settings.master)
     if not is_local:

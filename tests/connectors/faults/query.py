@@ -202,7 +202,7 @@ def spark_home(directory: Path) -> Path:
     The one of this installation, if ``python -m mesh.worker.prepare`` created it, has the class
     path that the class archive is for.
     """
-    prepared = class_archive.directory() / f"spark-{pyspark.__version__}"
+    prepared = class_archive.spark_home()
     if prepared.exists():
         return prepared
     made = directory / "home"
