@@ -80,6 +80,9 @@ _ARCHIVE_S: Final = 90.0
 #: Beginning of a local master that says how many threads it has.
 _LOCAL: Final = re.compile(r"local\[(\d+|\*)")
 
+#: Modules of the processes that plan queries; those of tasks are others.
+_PLANNERS: Final = "pyspark.sql.worker."
+
 #: Gateways to the JVMs that ``start`` has launched.
 _launched: Final[list[Any]] = []
 
@@ -184,6 +187,21 @@ def shrink(session: SparkSession) -> None:
     """Return the JVM's memory that only its start has needed: a collection of the whole heap."""
     jvm: Any = session.sparkContext._jvm
     jvm.java.lang.System.gc()
+
+
+def end_planners(session: SparkSession) -> None:
+    """End the Python daemons that have planned queries, 25 MB each; no query may be starting.
+
+    Spark starts them again when it plans the next query.  Killed ones it would not start again.
+    """
+    context: Any = session.sparkContext
+    fields = context._jvm.org.apache.commons.lang3.reflect.FieldUtils
+    # Spark has no call for it.
+    pools = fields.readField(context._jsc.sc().env(), "pythonWorkers", True).iterator()
+    while pools.hasNext():
+        pool = pools.next()
+        if pool._1().workerModule().startswith(_PLANNERS):
+            pool._2().stop()
 
 
 def slot_count(master: str) -> int:

@@ -127,6 +127,8 @@ async def warm_up(
         scratch = directory / "warmup"
         if shared_query is not None:
             await asyncio.to_thread(warmup.warm_shared_query, shared_query, app, options, scratch)
+            # The shared query is planned; queries of their own are rare.
+            await asyncio.to_thread(spark_session.end_planners, spark)
         else:
             await asyncio.to_thread(warmup.warm, spark, app, options.nats, scratch)
     finally:
