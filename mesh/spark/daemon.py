@@ -42,8 +42,9 @@ _OPERATORS: Final = (
 
 #: An app whose run loads what all native loops need.
 _WARM_UP: Final = """
-define stream S (k string, d double);
-from S#window.time(1 sec) select k, avg(d) as m group by k insert into O;
+define stream S (k string, d double, n int);
+from S[n >= 0 and d > 1]#window.time(1 sec) select k, avg(d) as m group by k insert into O;
+from S#window.time(1 sec) select n, avg(d) as m group by n insert into P;
 """
 
 
@@ -61,9 +62,8 @@ def prepare(names: tuple[str, ...]) -> None:
         importlib.import_module(name)
     if _OPERATORS[0] in names:
         _load_loops()
-    gc.enable()
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _load_loops() -> None:
@@ -79,10 +79,12 @@ def _load_loops() -> None:
     if not loop_cache.is_compiled():
         # It would take a while, and another process does so.
         return
-    columns: list[pa.Array[Any]] = [pa.array(["a", "b"]), pa.array([1.0, 2.0])]
-    rows = pa.RecordBatch.from_arrays(columns, ["k", "d"])
+    columns: list[pa.Array[Any]] = [
+        pa.array(["a", "b"]), pa.array([1.0, 2.0]), pa.array([1, 2], pa.int32())
+    ]  # fmt: skip
+    rows = pa.RecordBatch.from_arrays(columns, ["k", "d", "n"])
     times = np.array([1, 2000], dtype=np.int64)
-    Executor(bind(parse(_WARM_UP)), ["O"]).run([InputRun("S", times, times, rows)], {"S": 2000})
+    Executor(bind(parse(_WARM_UP)), ["O", "P"]).run([InputRun("S", times, times, rows)], {"S": 2000})
 
 
 if __name__ == "__main__":
