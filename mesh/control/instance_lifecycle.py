@@ -119,6 +119,9 @@ class InstanceLifecycle:
 
     def _take(self, event: Event, now_s: float) -> None:
         match event, self.phase:
+            # First, as it comes four times a second, for each instance.
+            case events.Ticked(), _:
+                self._tick(now_s)
             case events.Started(), Phase.NEW:
                 self._report(InstanceState.STARTING)
                 self._restore()
@@ -162,8 +165,6 @@ class InstanceLifecycle:
                 self._restore_or_end()
             case events.Replaced(), phase if phase is not Phase.STOPPED:
                 self._replace(event)
-            case events.Ticked(), _:
-                self._tick(now_s)
             case events.IsolatedReported(), Phase.ISOLATED:
                 self._hear(event.status, now_s)
             # A stop that came first, or a query that fails while none of its input is read.

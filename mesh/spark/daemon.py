@@ -84,7 +84,8 @@ def _load_loops() -> None:
     ]  # fmt: skip
     rows = pa.RecordBatch.from_arrays(columns, ["k", "d", "n"])
     times = np.array([1, 2000], dtype=np.int64)
-    Executor(bind(parse(_WARM_UP)), ["O", "P"]).run([InputRun("S", times, times, rows)], {"S": 2000})
+    executor = Executor(bind(parse(_WARM_UP)), ["O", "P"])
+    executor.run([InputRun("S", times, times, rows)], {"S": 2000})
 
 
 if __name__ == "__main__":

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import pyspark
 import pytest
 
 from mesh.spark import session
 from pyspark_nats import tuning
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _ALL = tuning.SETTINGS + tuning.JAVA_SETTINGS + tuning.JAVA_SETTINGS_LARGE
 
@@ -66,6 +65,26 @@ def test_a_lean_home_is_for_every_user_of_the_installation(tmp_path: Path) -> No
         os.umask(before)
 
     assert stat.S_IMODE(home.stat().st_mode) == 0o755
+
+
+def test_a_lean_home_leaves_out_the_jars_that_are_named(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        home = tuning.lean_home(tmp_path / "spark", tmp_path / "spare", tuning.UNUSED_JARS)
+    finally:
+        os.umask(before)
+
+    jars = home / "jars"
+    kept = {jar.name for jar in jars.iterdir()}
+    installed = {jar.name for jar in (Path(pyspark.__file__).parent / "jars").iterdir()}
+    assert kept < installed
+    for pattern in tuning.UNUSED_JARS:
+        assert fnmatch.filter(installed, pattern), "the pattern names no jar of Spark any more"
+        assert not fnmatch.filter(kept, pattern)
+    # Queries, Parquet and ORC, and the masters of clusters.
+    for name in ("spark-sql_", "parquet-hadoop-", "hive-storage-api-", "spark-yarn_", "spark-kub"):
+        assert any(one.startswith(name) for one in kept), name
+    assert stat.S_IMODE(jars.stat().st_mode) == 0o755
 
 
 def test_a_lean_home_goes_elsewhere_where_nothing_can_be_written(tmp_path: Path) -> None:

@@ -42,15 +42,15 @@ _BYTES_MAX: Final = 16 << 20
 _MORE_BYTES: Final = 32 << 10
 #: Interval of the signs of life of a consumer, and the time after which it counts as silent: the
 #: consumer of a replicated stream is in one server, which may end; seconds.
-_BEAT_S: Final = {True: 2.0, False: 10.0}
+_BEAT_S: Final = {True: 2.0, False: 20.0}
 _SILENT_BEATS: Final = 2.5
 #: Quiet time after which the server is asked for a sign of life, and its time to answer, seconds.
 _QUIET_S: Final = 1.0
 _ANSWERS_S: Final = 2.0
 #: Time in which the server sends the next of the messages that a stream has, seconds.
 _SOON_S: Final = 0.1
-#: The server ends a request after this time, seconds.
-_EXPIRES_S: Final = 30.0
+#: The server ends a request after this time, seconds; its silence tells of one that it has lost.
+_EXPIRES_S: Final = 120.0
 
 
 @dataclass(eq=False, slots=True)
