@@ -199,7 +199,7 @@ def lean_home(wanted: Path, spare: Path, without: Sequence[str] = ()) -> Path:
         spare: where to create it if ``wanted`` can't be written, or not be read by this user; must
             not exist.
         without: patterns of jars to leave out, such as ``UNUSED_JARS``; the driver then has no
-            Hive and no MLlib.  A session with them uses 40 MB more, as Spark loads MLlib's
+            Hive and no MLlib.  A session with them uses 30 MB more, as Spark loads MLlib's
             functions, and Java keeps the list of contents of each jar in its heap.
 
     Returns:

@@ -49,7 +49,7 @@ _QUIET_S: Final = 1.0
 _ANSWERS_S: Final = 2.0
 #: Time in which the server sends the next of the messages that a stream has, seconds.
 _SOON_S: Final = 0.1
-#: The server ends a request after this time, seconds; its silence tells of one that it has lost.
+#: The server ends a request after this time, seconds; no signs of life follow one that it lost.
 _EXPIRES_S: Final = 120.0
 
 
