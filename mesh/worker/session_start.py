@@ -127,10 +127,18 @@ async def warm_up(
         scratch = directory / "warmup"
         if shared_query is not None:
             await asyncio.to_thread(warmup.warm_shared_query, shared_query, app, options, scratch)
-            # The shared query is planned; queries of their own are rare.
-            await asyncio.to_thread(spark_session.end_planners, spark)
+            await asyncio.to_thread(_end_planners, spark)
         else:
             await asyncio.to_thread(warmup.warm, spark, app, options.nats, scratch)
     finally:
         await channels.delete_channels(js, app)
     await asyncio.to_thread(spark_session.shrink, spark)
+
+
+def _end_planners(spark: SparkSession) -> None:
+    """End what planned the shared query; queries of their own are rare."""
+    try:
+        spark_session.end_planners(spark)
+    # It saves memory, and nothing else needs it.
+    except Exception:
+        log.exception("planners not ended")

@@ -33,9 +33,14 @@ class One(DataSource):
 class OneReader(DataSourceReader):
     def read(self, partition): yield (1,)
 
+def is_planner(process):
+    try:
+        return "pyspark.daemon" in process.cmdline()
+    except psutil.Error:
+        return False
+
 def planners():
-    every = psutil.Process().children(recursive=True)
-    return [p for p in every if "pyspark.daemon" in p.cmdline()]
+    return [p for p in psutil.Process().children(recursive=True) if is_planner(p)]
 
 def rows():
     return [row.n for row in spark.read.format("one").load().collect()]
