@@ -51,7 +51,7 @@ spark.dataSource.register(One)
 found = {"rows": [rows()]}
 before = planners()
 session.end_planners(spark)
-_, alive = psutil.wait_procs(before, timeout=30)
+_, alive = psutil.wait_procs(before, timeout=120)
 found |= {"before": len(before), "alive": len(alive)}
 found["rows"].append(rows())
 session.stop(spark)
@@ -63,7 +63,7 @@ def test_planners_end_and_the_next_query_has_new_ones(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     said = subprocess.run(
         [sys.executable, "-c", SESSION, str(tmp_path)],
-        env=environment, capture_output=True, text=True, timeout=240,
+        env=environment, capture_output=True, text=True, timeout=280,
     )  # fmt: skip
     assert said.returncode == 0, said.stderr
     found = json.loads(said.stdout.splitlines()[-1])
