@@ -9,6 +9,7 @@ import pytest
 
 from mesh.model.stored import Backend
 from tests.support import databases
+from tests.support.trades import end_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,3 +45,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> TestDatabase:
     name = names.get(request.param)
     running = None if name is None else request.getfixturevalue(name)
     return databases.new_database(running, tmp_path, f"test{next(_numbers)}")
+
+
+@pytest.fixture
+def ended_partitions() -> Iterator[None]:
+    """Partitions of the task in this process end with the test."""
+    yield
+    end_partitions()

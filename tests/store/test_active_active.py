@@ -7,25 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.model.stored import Backend
-from mesh.spark import partition_task
 from mesh.store.sources import SHARD_VARIABLE
 from tests.support.trades import APP, TEN_MS, Node, as_the_seed_has_it
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.databases import TestDatabase
 
+pytestmark = pytest.mark.usefixtures("ended_partitions")
+
 DURATIONS = ("sec", "min", "hours", "days", "months", "years")
-
-
-@pytest.fixture(autouse=True)
-def ended() -> Iterator[None]:
-    yield
-    for _, partition in partition_task._LIVE.values():
-        partition.close()
-    partition_task._LIVE.clear()
 
 
 class Meshes:

@@ -9,13 +9,11 @@ import pytest
 
 from mesh.functions.objects import from_binary
 from mesh.model.stored import Backend
-from mesh.spark import partition_task
 from mesh.store import writer
 from mesh.store.sources import SHARD_VARIABLE
 from tests.support.trades import TEN_MS, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.databases import TestDatabase
@@ -34,15 +32,9 @@ SYMBOLS = f"""{STREAM}
 define aggregation Symbols from TradeStream
 select distinctCount(symbol) as symbols aggregate every sec, min;
 """
+pytestmark = pytest.mark.usefixtures("ended_partitions")
+
 PERS = ("sec", "min", "hours", "days", "months", "years")
-
-
-@pytest.fixture(autouse=True)
-def ended() -> Iterator[None]:
-    yield
-    for _, partition in partition_task._LIVE.values():
-        partition.close()
-    partition_task._LIVE.clear()
 
 
 def node_of(directory: Path, store: TestDatabase, text: str = SEEN, name: str = "n1") -> Node:

@@ -49,6 +49,13 @@ def as_the_seed_has_it(store: TestDatabase) -> str:
     )
 
 
+def end_partitions() -> None:
+    """Close the partitions that tasks of this process have."""
+    for _, partition in partition_task._LIVE.values():
+        partition.close()
+    partition_task._LIVE.clear()
+
+
 @dataclass
 class Node:
     """A mesh with one instance: what it has stored survives, all else may end at any moment."""
@@ -100,9 +107,7 @@ class Node:
 
     def forget(self) -> None:
         """End the process, as far as this one remembers it."""
-        for _, partition in partition_task._LIVE.values():
-            partition.close()
-        partition_task._LIVE.clear()
+        end_partitions()
 
     def ask(self, query: str) -> list[Any] | None:
         """The rows of an on-demand query; None if the state is older than the database."""
