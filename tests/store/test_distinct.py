@@ -171,7 +171,7 @@ def test_values_of_two_meshes_count_once(
         monkeypatch.setenv(SHARD_VARIABLE, nodes[number].name)
         for per in PERS:
             assert counts(nodes[number], per) == {"IBM": (3, 2), "WSO2": (1, 1)}, per
-    # What runs here is merged with what the other has written.
+    # Running values of this mesh are merged with written ones of the other.
     run(0, at + 21_000, ("IBM", 3.0, 40, at))
     assert counts(nodes[0]) == {"IBM": (3, 3), "WSO2": (1, 1)}
     values = {(row[1], row[3]) for row in rows(store, "Seen_HOURS_SET_price") if row[2] == "IBM"}

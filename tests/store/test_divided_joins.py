@@ -56,7 +56,7 @@ def group_of(store: str) -> GroupSpec:
 
 
 def whole(events: list[Event]) -> list[str]:
-    """What one instance without a store finds."""
+    """The rows that one instance without a store finds."""
     life = Life("", events, bind_group(group_of("")))
     life.run(len(events))
     return life.found

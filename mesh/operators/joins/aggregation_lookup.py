@@ -158,7 +158,10 @@ class AggregationLookup:
         """
         if self._divided_by is None:
             return
-        for event, value in zip(asks.tolist(), _values(self._divided_by, frame, asks), strict=True):
+        values = _values(self._divided_by, frame, asks)
+        if "null" not in values:
+            return
+        for event, value in zip(asks.tolist(), values, strict=True):
             if value == "null":
                 frame.failures.setdefault(event, _NULL_TEXT.format(self._name))
 
