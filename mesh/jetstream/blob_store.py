@@ -24,6 +24,7 @@ import orjson
 from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
+from mesh.jetstream.subjects import subjects_of
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -33,12 +34,11 @@ if TYPE_CHECKING:
 
 #: The value of ``state.store`` that means JetStream.
 JETSTREAM: Final = "jetstream"
+_STREAM: Final = f"OBJ_{names.STATE_BUCKET}"
 #: Pieces fetched from a directory at once: on S3 each has a latency of its own.
 _FETCHES: Final = 16
 #: Objects deleted at once.
 _DELETIONS: Final = 16
-#: Timeout of a list of objects, seconds.
-_LIST_S: Final = 20.0
 #: A file begins with this and the SHA-256 of its content.
 _MAGIC: Final = b"MESHPIECE1\n"
 _HEAD: Final = len(_MAGIC) + 32
@@ -135,7 +135,7 @@ class JetStreamBlobStore:
                 await self._purge(subject)
 
         async with asyncio.TaskGroup() as deletions:
-            for subject in await self._subjects(f"{start}>"):
+            for subject in await subjects_of(self._js, _STREAM, f"{start}>"):
                 name = base64.urlsafe_b64decode(subject.removeprefix(start))
                 if name.startswith(prefix.encode()):
                     deletions.create_task(purge(subject))
@@ -143,7 +143,8 @@ class JetStreamBlobStore:
     async def listed(self) -> list[str]:
         """See ``BlobStore.listed``."""
         start = f"$O.{names.STATE_BUCKET}.M."
-        encoded = [one.removeprefix(start) for one in await self._subjects(f"{start}>")]
+        subjects = await subjects_of(self._js, _STREAM, f"{start}>")
+        encoded = [one.removeprefix(start) for one in subjects]
         return [base64.urlsafe_b64decode(one).decode() for one in encoded]
 
     async def stored_ms(self, name: str) -> int | None:
@@ -151,7 +152,7 @@ class JetStreamBlobStore:
         encoded = base64.urlsafe_b64encode(name.encode()).decode()
         subject = f"$O.{names.STATE_BUCKET}.M.{encoded}"
         try:
-            found = await self._js.get_last_msg(f"OBJ_{names.STATE_BUCKET}", subject)
+            found = await self._js.get_last_msg(_STREAM, subject)
         except NotFoundError:
             return None
         return int(found.time.timestamp() * 1000) if found.time is not None else None
@@ -161,26 +162,13 @@ class JetStreamBlobStore:
 
         nats-py's deletion leaves a description that says so.  Names are unique, so it would stay.
         """
-        stream = f"OBJ_{names.STATE_BUCKET}"
         try:
-            described = await self._js.get_last_msg(stream, subject)
+            described = await self._js.get_last_msg(_STREAM, subject)
         except NotFoundError:
             return
         chunks = orjson.loads(described.data or b"{}")["nuid"]
-        await self._js.purge_stream(stream, subject=f"$O.{names.STATE_BUCKET}.C.{chunks}")
-        await self._js.purge_stream(stream, subject=subject)
-
-    async def _subjects(self, wanted: str) -> list[str]:
-        """The subjects of the object store's messages; the server gives 100,000 at a time."""
-        found: list[str] = []
-        while True:
-            query = orjson.dumps({"subjects_filter": wanted, "offset": len(found)})
-            call = f"{self._js._prefix}.STREAM.INFO.OBJ_{names.STATE_BUCKET}"
-            info = await self._js._api_request(call, query, timeout=_LIST_S)
-            some = info["state"].get("subjects") or {}
-            found += some
-            if not some or len(found) >= info.get("total", 0):
-                return found
+        await self._js.purge_stream(_STREAM, subject=f"$O.{names.STATE_BUCKET}.C.{chunks}")
+        await self._js.purge_stream(_STREAM, subject=subject)
 
 
 class DirectoryBlobStore:

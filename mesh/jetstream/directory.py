@@ -132,9 +132,10 @@ class Directory:
             kv.subject(bucket, ">"), stream=f"KV_{bucket}", ordered_consumer=True, cb=messages.put
         )
         try:
-            left = (await subscription.consumer_info()).num_pending or 0
+            info = await subscription.consumer_info()
             found: dict[str, bytes] = {}
-            if not left and not messages.qsize():
+            # Delivered by the server, though perhaps not here yet.
+            if not info.num_pending and not (info.delivered and info.delivered.consumer_seq):
                 self._take(found)
             while True:
                 try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from nats.js import api
-from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NoKeysError, NotFoundError
+from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
 from mesh import scratch
 from mesh.errors import MeshError
@@ -75,19 +75,17 @@ class FeedStore:
 
     async def feeds(self) -> dict[str, FeedRecord]:
         """All feeds by name, sorted."""
-        found = {}
-        for name in await self._names("feed"):
-            record, revision = await self.feed(name)
-            if revision and record is not None:
-                found[name] = record
-        return found
+        found = await kv.entries(self._js, _BUCKET, "feed.")
+        records = {
+            _name(key.removeprefix("feed.")): _record(orjson.loads(one.data or b"{}"))
+            for key, one in found.items()
+        }
+        return dict(sorted(records.items()))
 
     async def feed(self, name: str) -> tuple[FeedRecord | None, int]:
         """A feed and its revision; None if there is none."""
         values, revision = await self._get(_key("feed", name))
-        if values is None:
-            return None, revision
-        return FeedRecord(**{**values, "state": FeedState(values["state"])}), revision
+        return None if values is None else _record(values), revision
 
     async def put_feed(self, name: str, record: FeedRecord | None, revision: int) -> None:
         """Write or delete a feed; RevisionConflict if another was first."""
@@ -156,12 +154,12 @@ class FeedStore:
         return values, revision
 
     async def _names(self, kind: str) -> list[str]:
-        try:
-            keys = await (await self._js.key_value(_BUCKET)).keys()
-        except (*_GONE, NoKeysError):
-            return []
-        parts = (key.partition(".") for key in keys)
-        return sorted(_name(rest) for own, _, rest in parts if own == kind)
+        found = await kv.entries(self._js, _BUCKET, f"{kind}.")
+        return sorted(_name(key.removeprefix(f"{kind}.")) for key in found)
+
+
+def _record(values: dict[str, Any]) -> FeedRecord:
+    return FeedRecord(**{**values, "state": FeedState(values["state"])})
 
 
 def _key(kind: str, name: str) -> str:

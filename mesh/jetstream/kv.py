@@ -6,18 +6,24 @@ changed since it lost the lease.  So a leader's write expects the revision of th
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
-from nats.js.errors import APIError
+from nats.js.errors import APIError, NotFoundError
 
+from mesh.jetstream.subjects import subjects_of
 from mesh.model import names
 
 if TYPE_CHECKING:
-    from nats.js import JetStreamContext
+    from nats.js import JetStreamContext, api
 
 EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 OPERATION: Final = "KV-Operation"
+#: Of a message that the server leaves in the place of one that has expired.
+MARKER: Final = "Nats-Marker-Reason"
+#: Keys read at once.
+_READS: Final = 32
 
 #: A contended replicated bucket may answer 10164 where a quiet one answers 10071.
 _CONFLICTS: Final = (10071, 10164)
@@ -90,3 +96,33 @@ async def write_as_leader(
         revision=lease_revision,
         fenced_by=names.LEASE_KEY,
     )
+
+
+async def entries(
+    js: JetStreamContext, bucket: str, prefix: str = ""
+) -> dict[str, api.RawStreamMsg]:
+    """The last messages of keys that start with ``prefix``, sorted by key, without deleted ones.
+
+    None at all without a bucket.
+
+    Each key is asked of the stream's leader, so a write that was acknowledged is seen.  A watch of
+    nats-py is no list: it may end before its first entry or wait without end, as its count of what
+    is pending and the entries come apart (``KeyValue.watch``: ``num_pending``, ``delivered``).
+    """
+    stream, start = f"KV_{bucket}", subject(bucket, "")
+    gate = asyncio.Semaphore(_READS)
+
+    async def read(one: str) -> tuple[str, api.RawStreamMsg] | None:
+        async with gate:
+            try:
+                found = await js.get_last_msg(stream, one, direct=False)
+            except NotFoundError:
+                return None
+        is_deleted = (found.headers or {}).keys() & {OPERATION, MARKER}
+        return None if is_deleted else (one.removeprefix(start), found)
+
+    try:
+        wanted = sorted(await subjects_of(js, stream, f"{start}{prefix}>"))
+    except NotFoundError:
+        return {}
+    return dict(filter(None, await asyncio.gather(*map(read, wanted))))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from nats.js import api
-from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NoKeysError, NotFoundError
+from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
 from mesh.errors import MeshError
 from mesh.jetstream import kv
@@ -100,11 +100,7 @@ class SecretStore:
 
     async def listed(self) -> list[str]:
         """The names, sorted."""
-        try:
-            bucket = await self._js.key_value(names.SECRETS_BUCKET)
-            return sorted(await bucket.keys())
-        except (BucketNotFoundError, NotFoundError, NoKeysError):
-            return []
+        return list(await kv.entries(self._js, names.SECRETS_BUCKET))
 
     async def values(self, wanted: Collection[str]) -> dict[str, str]:
         """Values by name.

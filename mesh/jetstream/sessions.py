@@ -13,7 +13,6 @@ managers within ``FRESH_S``, the time for which a manager keeps what it has read
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import hmac
 import secrets
@@ -220,24 +219,12 @@ class Sessions:
     async def listed(self) -> list[Session]:
         """The sessions that have not ended, last used first; MESH-A503 as above."""
         now_ms = self._clock.wall_ms()
-        found = []
         try:
-            bucket = await self._js.key_value(names.SESSIONS_BUCKET)
-            watcher = await bucket.watchall(ignore_deletes=True)
-            try:
-                async for entry in watcher:
-                    if entry is None:
-                        break
-                    session = _decode(entry.value or b"", entry.key)
-                    if session is not None and not session.is_over(now_ms):
-                        found.append(session)
-            finally:
-                with contextlib.suppress(*UNREACHABLE):
-                    await watcher.stop()  # type: ignore[no-untyped-call]
-        except _GONE:
-            return []
+            stored = await kv.entries(self._js, names.SESSIONS_BUCKET)
         except UNREACHABLE as error:
             raise _unreachable(error) from error
+        read = (_decode(one.data or b"", key) for key, one in stored.items())
+        found = [one for one in read if one is not None and not one.is_over(now_ms)]
         return sorted(found, key=lambda one: -one.used_ms)
 
     async def _look(self, key: str) -> _Known:
