@@ -197,7 +197,7 @@ def lean_home(wanted: Path, spare: Path, without: Sequence[str] = ()) -> Path:
         wanted: where to create it unless it exists; a constant path allows an archive of Java
             classes to be reused.
         spare: where to create it if ``wanted`` can't be written, or not be read by this user; must
-            not exist.
+            not exist.  A ``wanted`` whose links lead nowhere is moved beside it.
         without: patterns of jars to leave out, such as ``UNUSED_JARS``; the driver then has no
             Hive and no MLlib.  A session with them uses 30 MB more, as Spark loads MLlib's
             functions, and Java keeps the list of contents of each jar in its heap.
@@ -205,7 +205,7 @@ def lean_home(wanted: Path, spare: Path, without: Sequence[str] = ()) -> Path:
     Returns:
         ``wanted`` or ``spare``; to be set as ``SPARK_HOME`` before the session starts.
     """
-    if _is_readable(wanted):
+    if _is_usable(wanted):
         return wanted
     installed = Path(pyspark.__file__).parent
     spare.mkdir(parents=True)
@@ -217,10 +217,13 @@ def lean_home(wanted: Path, spare: Path, without: Sequence[str] = ()) -> Path:
         _link_jars(installed / "jars", spare / "jars", without)
     try:
         wanted.parent.mkdir(parents=True, exist_ok=True)
+        if _is_readable(wanted) and not _is_usable(wanted):
+            # Its links lead nowhere: it was made under another path of this installation.
+            wanted.rename(spare.with_name(f"{spare.name}-unusable"))
         spare.rename(wanted)
     except OSError:
         # Another session was quicker, or the installation is read-only.
-        return wanted if _is_readable(wanted) else spare
+        return wanted if _is_usable(wanted) else spare
     return wanted
 
 
@@ -230,6 +233,10 @@ def _link_jars(installed: Path, jars: Path, without: Sequence[str]) -> None:
     for jar in installed.iterdir():
         if not any(fnmatchcase(jar.name, pattern) for pattern in without):
             (jars / jar.name).symlink_to(jar)
+
+
+def _is_usable(home: Path) -> bool:
+    return _is_readable(home) and (home / "bin" / "spark-submit").exists()
 
 
 def _is_readable(directory: Path) -> bool:

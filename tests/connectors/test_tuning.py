@@ -51,10 +51,23 @@ def test_a_lean_home_has_the_jars_and_no_python(tmp_path: Path) -> None:
 
 def test_a_lean_home_that_is_there_is_used_again(tmp_path: Path) -> None:
     wanted = tmp_path / "spark"
-    wanted.mkdir()
+    tuning.lean_home(wanted, tmp_path / "spare")
+    made = wanted.stat().st_ino
 
     assert tuning.lean_home(wanted, tmp_path / "spare") == wanted
     assert list(tmp_path.iterdir()) == [wanted]
+    assert wanted.stat().st_ino == made
+
+
+def test_a_lean_home_whose_links_lead_nowhere_is_made_again(tmp_path: Path) -> None:
+    wanted = tmp_path / "spark"
+    wanted.mkdir()
+    for name in ("bin", "jars", "sbin"):
+        (wanted / name).symlink_to(tmp_path / "gone" / name)
+
+    assert tuning.lean_home(wanted, tmp_path / "spare") == wanted
+    assert (wanted / "bin" / "spark-submit").exists()
+    assert (wanted / "jars").is_dir()
 
 
 def test_a_lean_home_is_for_every_user_of_the_installation(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.errors import MeshError
-from mesh.jetstream import sessions
+from mesh.jetstream import kv, sessions
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.sessions import (
     AGE_MS,
@@ -145,7 +145,7 @@ def test_the_bucket_opens_no_session_and_keeps_grants_of_a_provider(
             assert found is not None
             assert found.grants == given
             bucket = await one._js.key_value(names.SESSIONS_BUCKET)
-            (key,) = await bucket.keys()
+            (key,) = await kv.entries(one._js, names.SESSIONS_BUCKET)
             stored = key.encode() + ((await bucket.get(key)).value or b"")
             assert name.encode() not in stored
             assert found.token.encode() not in stored
