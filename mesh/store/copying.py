@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.model.stored import Backend
 from mesh.model.types import AttributeType
+from mesh.store.binary_copy import encoded
 from mesh.store.merging import merge_rows
-from mesh.store.rows import values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,9 +70,8 @@ def merge(
         driver.cursor() as cursor,
         cursor.copy(f"COPY {_quoted(name)} ({names}) FROM STDIN (FORMAT BINARY)") as copy,
     ):
-        copy.set_types([_type(column, target) for column in table.columns])
-        for row in values(rows, Backend.POSTGRESQL):
-            copy.write_row(row)
+        for piece in encoded(rows, [_type(column, target) for column in table.columns]):
+            copy.write(piece)
     columns: list[Any] = [sa.column(column.name) for column in table.columns]
     source: Any = sa.table(sa.quoted_name(name, True), *columns)
     connection.execute(merge_rows(table, target, Backend.POSTGRESQL, source))
