@@ -29,6 +29,7 @@ from nats.js.errors import BucketNotFoundError, NotFoundError
 from mesh.errors import MeshError
 from mesh.jetstream import kv
 from mesh.jetstream.connection import UNREACHABLE
+from mesh.jetstream.refusals import unreachable
 from mesh.jetstream.secret_store import decrypt, encrypt
 from mesh.model import names
 from mesh.model.access import Grant, grant_of, grant_values
@@ -141,7 +142,7 @@ class Sessions:
             await self._make_room()
             await kv.put(self._js, names.SESSIONS_BUCKET, _digest(name), _encode(made))
         except UNREACHABLE as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
         return name
 
     async def find(self, name: str, *, is_used: bool = True) -> Session | None:
@@ -214,7 +215,7 @@ class Sessions:
             except _GONE:
                 continue
             except UNREACHABLE as error:
-                raise _unreachable(error) from error
+                raise unreachable(error) from error
 
     async def listed(self) -> list[Session]:
         """The sessions that have not ended, last used first; MESH-A503 as above."""
@@ -222,7 +223,7 @@ class Sessions:
         try:
             stored = await kv.entries(self._js, names.SESSIONS_BUCKET)
         except UNREACHABLE as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
         read = (_decode(one.data or b"", key) for key, one in stored.items())
         found = [one for one in read if one is not None and not one.is_over(now_ms)]
         return sorted(found, key=lambda one: -one.used_ms)
@@ -243,7 +244,7 @@ class Sessions:
         except UNREACHABLE as error:
             if known is not None and now_s - known.at_s < STALE_S:
                 return known
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
         read = _Known(now_s, _decode(message.data or b"", key), message.seq or 0)
         self._keep(key, read)
         return read
@@ -340,12 +341,3 @@ def _decode(data: bytes, key: str) -> Session | None:
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, MeshError):
         return None
-
-
-def _unreachable(error: Exception) -> MeshError:
-    return MeshError(
-        "MESH-A503",
-        "sessions can't be read now",
-        detail=f"{type(error).__name__}: {error}.",
-        hint="NATS can't be reached from this manager. Try again.",
-    )
