@@ -370,10 +370,11 @@ class AgentState:
 
     def _repeat_lost_reports(self, view: View) -> None:
         """Write reports that NATS has not stored, or has lost, again."""
-        stored = {s.value.instance: s.value.epoch for s in view.snapshot.statuses}
+        stored = {one.value.instance: one.value for one in view.snapshot.statuses}
         self._said = {name: said for name, said in self._said.items() if name in self.running}
         for name, said in self._said.items():
-            if stored.get(name, 0) < said.epoch:
+            found = stored.get(name)
+            if found is None or (found.epoch, found.at_ms) < (said.epoch, said.at_ms):
                 self._report_again(said, view)
 
     def _report_again(self, status: InstanceStatus, view: View) -> None:

@@ -103,6 +103,11 @@ class InstanceLifecycle:
         stopping = ", stopping" if self._stopping else ""
         return f"InstanceLifecycle({self.phase.value}{stopping})"
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether its end was requested."""
+        return self._stopping
+
     def handle(self, event: Event, now_s: float) -> list[Instruction]:
         """Respond to one event with what the driver does now, in order.
 
@@ -119,7 +124,7 @@ class InstanceLifecycle:
 
     def _take(self, event: Event, now_s: float) -> None:
         match event, self.phase:
-            # First, as it comes four times a second, for each instance.
+            # First, as it comes four times a second, for each instance that is not at rest.
             case events.Ticked(), _:
                 self._tick(now_s)
             case events.Started(), Phase.NEW:

@@ -40,7 +40,10 @@ class Player:
     #: Content of the view, as in ``cluster_lines.snapshot``.
     shown: dict[str, str] = field(default_factory=dict)
     reports: dict[str, str] = field(default_factory=dict)
+    #: The time of each shown report of the session, milliseconds.
+    times: dict[str, int] = field(default_factory=dict)
     is_away: bool = False
+    loses_report: bool = False
     #: The answer to the next heartbeats, in place of ``HeartbeatStored``.
     refusals: list[Event] = field(default_factory=list)
     #: Revision of the worker's record, and the one that the view shows.
@@ -91,7 +94,10 @@ class Player:
                 instance, where, state = text.split(":")
                 worker, epoch = where.split("@")
                 status = report(instance, worker, int(epoch), state).value
+                status = replace(status, at_ms=round(self.now_s * 1000))
                 self.handle(events.InstanceReported(status))
+            case ["next", "report", "lost"]:
+                self.loses_report = True
             case ["late", text]:
                 self.reports[text.split(":")[0]] = text
                 self.handle(events.ViewChanged())
@@ -126,7 +132,9 @@ class Player:
         """Handle an event, and the immediate answers to its instructions."""
         answers: list[Event] = []
         if isinstance(event, events.ReportWritten) and not self.is_away:
-            self.show(event.status)
+            if not self.loses_report:
+                self.show(event.status)
+            self.loses_report = False
         for instruction in self.state.handle(event, self.view()):
             self.say(instruction)
             answers += self.answers(instruction)
@@ -140,9 +148,13 @@ class Player:
         told = [shown.get("reports", ""), *self.reports.values()]
         shown["reports"] = ",".join(filter(None, told))
         line = " ".join(f"{key}={value}" for key, value in shown.items())
-        return events.View(
-            snapshot(line), self.shown_revision, holder_has_ended=self.holder_has_ended
-        )
+        seen = snapshot(line)
+        statuses = [
+            replace(one, value=replace(one.value, at_ms=self.times.get(one.value.instance, 0)))
+            for one in seen.statuses
+        ]
+        seen = replace(seen, statuses=tuple(statuses))
+        return events.View(seen, self.shown_revision, holder_has_ended=self.holder_has_ended)
 
     def show(self, status: InstanceStatus) -> None:
         state = status.state.value
@@ -150,6 +162,7 @@ class Player:
             state = f"settled{status.position['S']}"
         text = f"{status.instance}:{status.worker}@{status.epoch}:{state}"
         self.reports[status.instance] = text
+        self.times[status.instance] = status.at_ms
 
     def answers(self, instruction: Instruction) -> list[Event]:
         match instruction:

@@ -144,6 +144,32 @@ def test_one_that_fails_again_rests_twice_as_long_until_it_has_run_for_a_while(h
     assert rests_s() == 1.0
 
 
+def test_one_at_rest_reports_its_rest_and_then_once_a_minute(hand: Hand) -> None:
+    clock = HandClock()
+    app = begun(hand, "A", clock)
+    sums = app.by_group["sums"]
+
+    def reports_s(duration_s: float) -> list[float]:
+        """When it reports, seconds from now."""
+        began_s, found = clock.now_s, []
+        while clock.now_s < began_s + duration_s:
+            before = app.statuses["sums"]
+            clock.now_s += 0.25
+            sums.tick(clock.now_s)
+            hand.errands.submit(int).result()
+            if app.statuses["sums"] is not before:
+                found.append(clock.now_s - began_s)
+        return found
+
+    for _ in range(2):
+        hand.publish("A", 1)
+        hand.until(WORK, "sums")
+        # The change, the rest after it, and repeats.
+        first, *later = reports_s(150)
+        assert first <= 1.0
+        assert [one - first for one in later] == [15.0, 75.0, 135.0]
+
+
 def test_a_suspect_is_set_apart_for_long(hand: Hand, own_queries: list[OwnQuery]) -> None:
     clock = HandClock()
     app = begun(hand, "A", clock)

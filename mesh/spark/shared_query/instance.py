@@ -42,8 +42,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Longest interval between two reports, seconds: the report of a change may have been lost.
+#: Time after which the report of a change is followed by one without, so that rates fall to 0,
+#: seconds.
 _REPORT_IDLE_S: Final = 15.0
+#: Interval of further reports without a change, seconds: the last one may have been lost.
+_REPORT_AGAIN_S: Final = 60.0
 
 
 class SharedInstance:
@@ -70,8 +73,10 @@ class SharedInstance:
         #: The last restored positions, and the parts with restored state.
         self._restored: tuple[dict[str, Offsets], frozenset[str]] = {}, frozenset()
         self._behind: dict[str, int] = {}
-        self._is_changed = False
+        self._is_changed = self._was_changed = False
         self._reported_at_s = self._shared_at_s = 0.0
+        #: No tick has anything to do before this time, unless something happens.
+        self._quiet_until_s = 0.0
         self._is_sharing = False
         #: Held while a report is sent, so that the last one says what is.
         self._reporting = threading.Lock()
@@ -108,6 +113,7 @@ class SharedInstance:
     def on_outcome(self, outcome: Outcome) -> None:
         """See ``QueryListener.on_outcome``."""
         with self._lock:
+            self._quiet_until_s = 0.0
             if outcome.generation != self._generation:
                 return
             match outcome.kind:
@@ -139,23 +145,30 @@ class SharedInstance:
 
     def tick(self, now_s: float) -> None:
         """See ``QueryListener.tick``."""
+        # Four times a second for each instance: one at rest must cost nothing.
+        if now_s < self._quiet_until_s:
+            return
         with self._lock:
             self._take(events.Ticked())
             if self._life.phase is not Phase.RUNNING:
                 return
             since_s = now_s - self._reported_at_s
-            if since_s >= _REPORT_IDLE_S or (self._is_changed and since_s >= REPORT_S):
+            rest_s = _REPORT_IDLE_S if self._was_changed else _REPORT_AGAIN_S
+            if since_s >= rest_s or (self._is_changed and since_s >= REPORT_S):
                 self._reported_at_s = now_s
                 self._shared_query.errands.submit(self._report)
             is_due = now_s - self._shared_at_s >= self._given.options.snapshot_interval_s
             if is_due and not self._is_sharing and self._snapshots.is_dirty:
                 self._is_sharing, self._shared_at_s = True, now_s
                 self._schedule(self._share_now, self._shared_query.pool)
+            if not (self._is_changed or self._life.is_stopping or self._snapshots.is_dirty):
+                self._quiet_until_s = self._reported_at_s + rest_s
 
     # --- events and instructions
 
     def _take(self, event: Event) -> None:
         with self._lock:
+            self._quiet_until_s = 0.0
             for instruction in self._life.handle(event, self._clock.monotonic_s()):
                 self._perform(instruction)
 
@@ -321,7 +334,7 @@ class SharedInstance:
     def _report(self) -> None:
         with self._reporting:
             with self._lock:
-                self._is_changed = False
+                self._is_changed, self._was_changed = False, self._is_changed
                 self._reported_at_s = self._clock.monotonic_s()
                 status = self._metrics.status(self._life)
             self._given.report(status)
