@@ -7,6 +7,7 @@ for managers.  They leave with their age.  No entry holds a password, a token or
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -178,8 +179,9 @@ class Audit:
         return found[:limit][::-1]
 
     async def _one(self, js: JetStreamContext, sequence: int) -> dict[str, Any] | None:
-        try:
-            message = await js.get_msg(names.AUDIT_STREAM, sequence, direct=True)
-        except NotFoundError:
-            return None
-        return {"id": sequence, **orjson.loads(message.data or b"{}")}
+        # Any server answers the first; one that is behind has not the newest, which the leader has.
+        for is_direct in (True, False):
+            with contextlib.suppress(NotFoundError):
+                message = await js.get_msg(names.AUDIT_STREAM, sequence, direct=is_direct)
+                return {"id": sequence, **orjson.loads(message.data or b"{}")}
+        return None

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
+from nats.js.errors import NotFoundError
 
 from mesh.jetstream.connection import api_subject
 from mesh.model import names
@@ -28,6 +31,11 @@ _BATCH: Final = 500
 _BATCH_BYTES: Final = 4 << 20
 #: Time for the next message of a response, seconds.
 _ANSWER_S: Final = 5.0
+#: Time between reads of a copy that has not all that the leader has, seconds; and their number.
+_BEHIND_S: Final = 0.1
+_BEHIND_MAX: Final = 100
+#: Statuses of a response: its end, nothing found, and too many subjects.
+_END, _NOTHING, _TOO_MANY = "204", "404", "413"
 #: Headers that the server adds.
 _SERVERS: Final = ("Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp")
 _MORE: Final = ("Nats-Num-Pending", "Nats-Last-Sequence", "Nats-UpTo-Sequence")
@@ -63,8 +71,12 @@ async def read(
         first: lowest sequence.
         last: highest sequence; the iteration ends there or at the stream's end.
         subject: of the messages, with wildcards.
+
+    Raises:
+        NatsTimeoutError: a server doesn't answer, or does not get what the stream's leader has.
+        NatsError: no server has the stream, or it refuses.
     """
-    at = first
+    at, tries = first, 0
     while at <= last:
         wanted = {
             "seq": at, "batch": min(_BATCH, last - at + 1), "max_bytes": _BATCH_BYTES,
@@ -75,9 +87,23 @@ async def read(
             if one.sequence > last:
                 return
             yield one
-        if not found:
+        if found:
+            at, tries = found[-1].sequence + 1, 0
+        elif not await _has(client, js_stream, at, last, subject):
             return
-        at = found[-1].sequence + 1
+        elif (tries := tries + 1) == _BEHIND_MAX:
+            raise NatsTimeoutError
+        else:
+            await asyncio.sleep(_BEHIND_S)
+
+
+async def _has(client: Client, js_stream: str, first: int, last: int, subject: str) -> bool:
+    """Whether the leader has one of a range: what answers direct gets may be behind."""
+    try:
+        found = await client.jetstream().get_msg(js_stream, first, subject=subject, next=True)
+    except NotFoundError:
+        return False
+    return (found.seq or 0) <= last
 
 
 async def last_of_each(
@@ -89,7 +115,7 @@ async def last_of_each(
         client: the connection.
         js_stream: one with ``allow_direct``.
         subject: of the messages, with wildcards.
-        before: a sequence.
+        before: a sequence, up to which the stream was read.
     """
     if before <= 1:
         return []
@@ -111,8 +137,13 @@ async def _batch(client: Client, js_stream: str, wanted: dict[str, Any]) -> list
             except TimeoutError as error:
                 raise NatsTimeoutError from error
             headers = message.headers or {}
-            if "Status" in headers:
+            status = headers.get("Status")
+            if status in (_END, _NOTHING, _TOO_MANY):
                 return found
+            if status is not None:
+                # As 503 while a server starts: what it has not told is not known to be missing.
+                text = headers.get("Description", status)
+                raise NoRespondersError if status == "503" else NatsError(text)
             found.append(_message(message, headers))
     finally:
         await subscription.unsubscribe()

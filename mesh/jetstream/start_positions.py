@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import orjson
-from nats.js.errors import NotFoundError
+from nats.js.errors import APIError, NotFoundError
 
 from mesh.jetstream.connection import api_subject
 from mesh.model.begin import StartPositionKind
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mesh.model.begin import StartPosition
 
 _TIMEOUT_S = 5.0
+#: The server's code for a stream without such a message.
+_NO_MESSAGE = 10037
 
 
 async def skipped_positions(
@@ -55,4 +57,9 @@ async def _before(client: Client, stream: str, time_ms: int, last: int) -> int:
         api_subject(client, f"STREAM.MSG.GET.{stream}"), orjson.dumps(wanted), timeout=_TIMEOUT_S
     )
     answer = orjson.loads(reply.data)
-    return int(answer["message"]["seq"]) - 1 if "message" in answer else last
+    if "message" in answer:
+        return int(answer["message"]["seq"]) - 1
+    if answer["error"].get("err_code") != _NO_MESSAGE:
+        # As that JetStream is away for now: the app would skip all that is stored.
+        APIError.from_error(answer["error"])
+    return last

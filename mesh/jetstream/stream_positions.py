@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 import orjson
+from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.errors import NotFoundError
 
@@ -66,6 +67,9 @@ async def cut(client: Client, js_stream: str, incarnation: str) -> StreamCut | N
 async def markers(client: Client, js_stream: str) -> tuple[int, dict[str, str]] | None:
     """Producer to the payload of its newest marker, as of a sequence; None where there is none.
 
+    Raises:
+        NotFoundError: there is no such stream; others of NATS.
+
     Source:
         github.com/nats-io/nats-architecture-and-design, ADR-31, "multi last".
     """
@@ -88,20 +92,26 @@ async def markers(client: Client, js_stream: str) -> tuple[int, dict[str, str]] 
                     raise NatsTimeoutError from error
                 headers = message.headers or {}
                 status = headers.get("Status")
+                if status == "503":
+                    raise NoRespondersError
                 if status == "404":
-                    return None
+                    break
                 if status is not None:
                     pending = int(headers.get("Nats-Num-Pending", 0))
                     sequence = int(headers["Nats-UpTo-Sequence"])
                     break
                 subject = headers["Nats-Subject"]
                 found[subject.removeprefix(prefix)] = message.data.decode()
-            # A marker that was replaced between being looked up and being read is left out.
+            # A marker that was replaced between being looked up and being read is left out, and
+            # another server than the leader may not have it yet.
             expected = await _count(client, js_stream, f"{prefix}>")
+            if status == "404" and not expected:
+                return None
             if pending == 0 and len(found) == expected:
                 return sequence, found
         finally:
             await subscription.unsubscribe()
+        await asyncio.sleep(0.05)
 
 
 async def _count(client: Client, js_stream: str, subject: str) -> int:

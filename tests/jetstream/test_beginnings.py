@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import nats
 import pytest
+from nats.aio.msg import Msg
+from nats.js.errors import ServiceUnavailableError
 
 from mesh.errors import MeshError
 from mesh.jetstream.start_positions import skipped_positions
@@ -69,6 +71,31 @@ def test_a_beginning_is_a_sequence_of_each_stream(nats_server: NatsServer) -> No
         assert await at(parse_start_position("99")) == {"FULL": 10}
         assert await at(parse_start_position("2001-01-01T00:00:00Z")) == {"FULL": 2}
         assert await at(parse_start_position("2100-01-01T00:00:00Z")) == {"FULL": 10}
+        await client.close()
+
+    asyncio.run(run())
+
+
+def test_a_time_that_nats_can_not_look_up_is_not_the_end(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while a server starts; it can't be made to answer so at a given moment."""
+
+    async def run() -> None:
+        client = await nats.connect(nats_server.url)
+        js = client.jetstream()
+        await js.add_stream(name="FULL", subjects=["FULL.>"])
+        await js.publish("FULL.x", b"")
+        request = client.request
+
+        async def away(subject: str, *given: Any, **named: Any) -> Any:
+            if "MSG.GET" not in subject:
+                return await request(subject, *given, **named)
+            return Msg(client, data=b'{"error":{"code":503,"err_code":10008,"description":"away"}}')
+
+        monkeypatch.setattr(client, "request", away)
+        with pytest.raises(ServiceUnavailableError):
+            await skipped_positions(client, ["FULL"], parse_start_position("2001-01-01T00:00:00Z"))
         await client.close()
 
     asyncio.run(run())
