@@ -134,17 +134,23 @@ class Directory:
         try:
             info = await subscription.consumer_info()
             found: dict[str, bytes] = {}
+            heard, is_taken = 0, False
             # Delivered by the server, though perhaps not here yet.
             if not info.num_pending and not (info.delivered and info.delivered.consumer_seq):
                 self._take(found)
+                is_taken = True
             while True:
                 try:
                     async with asyncio.timeout(_SILENCE_S):
                         message = await messages.get()
                 except TimeoutError:
                     async with asyncio.timeout(_ANSWER_S):
-                        await subscription.consumer_info()
+                        info = await subscription.consumer_info()
+                    if not is_taken and kv.is_at_end(info, heard):
+                        self._take(found)
+                        is_taken = True
                     continue
+                heard, is_taken = message.metadata.sequence.consumer, False
                 key = message.subject.removeprefix(kv.subject(bucket, ""))
                 if (message.headers or {}).get(kv.OPERATION):
                     found.pop(key, None)
@@ -152,6 +158,7 @@ class Directory:
                     found[key] = message.data
                 if not message.metadata.num_pending:
                     self._take(found)
+                    is_taken = True
         finally:
             with contextlib.suppress(*UNREACHABLE):
                 await subscription.unsubscribe()

@@ -17,7 +17,7 @@ from nats.js.errors import NotFoundError
 from mesh.control.records import Records, kind_of
 from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE
-from mesh.jetstream.kv import OPERATION, subject
+from mesh.jetstream.kv import OPERATION, is_at_end, subject
 from mesh.logs import fields
 from mesh.model import codec, names
 from mesh.signals import end
@@ -172,6 +172,7 @@ class ClusterView:
             #: Key to record and revision; None once the whole bucket was read.
             found: dict[str, tuple[Any, int]] | None = {}
             upto = info.delivered.stream_seq if info.delivered else 0
+            heard = 0
             if not info.num_pending and not (info.delivered and info.delivered.consumer_seq):
                 found = await self._take_all(bucket, {}, upto)
                 complete.set()
@@ -182,11 +183,16 @@ class ClusterView:
                 except TimeoutError:
                     # Silence may be a consumer that a restarted server has forgotten.
                     async with asyncio.timeout(ANSWER_S):
-                        await subscription.consumer_info()
+                        info = await subscription.consumer_info()
+                    if found is not None and is_at_end(info, heard):
+                        upto = info.delivered.stream_seq if info.delivered else 0
+                        found = await self._take_all(bucket, found, upto)
+                        complete.set()
                     continue
                 if message is None:
                     log.warning("bucket has gone back, read again", extra=fields(bucket=bucket))
                     return
+                heard = message.metadata.sequence.consumer
                 read = self._record(bucket, message)
                 if found is None:
                     if read is not None:
