@@ -145,6 +145,7 @@ class StoreOptions:
 
     ``database``: None if ``source`` names one of the settings.  ``is_kept``: whether the state has
     all rows; otherwise they are read from the database, and ``cache`` keeps some.
+    ``is_refusable``: whether rows that the database refuses become failed events.
     """
 
     database: Database | None
@@ -154,6 +155,7 @@ class StoreOptions:
     lengths: Mapping[str, int] = field(default_factory=dict)
     is_kept: bool = True
     cache: CacheOptions | None = None
+    is_refusable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

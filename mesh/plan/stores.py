@@ -59,12 +59,9 @@ def store_of(
             raise _wrong(annotation, f'option "{key}" of @store is unknown')
     on_error = (annotation.get("on.error") or "RETRY").upper()
     # The reference engine waits and tries again with LOG as well.
-    if on_error not in ("RETRY", "LOG"):
+    if on_error not in ("RETRY", "LOG", "STORE"):
         raise not_supported(
-            f"on.error='{on_error}' of a store",
-            annotation.position,
-            hint="Leave it out: events wait in their channel while the database is away, and rows "
-            "that no database takes are failed events.",
+            f"on.error='{on_error}' of a store", annotation.position, hint="Use RETRY or STORE."
         )
     name = annotation.get("table.name")
     if name is not None and not 0 < len(name) <= _TABLE_LENGTH_MAX:
@@ -78,7 +75,16 @@ def store_of(
     if cache is not None and (kept or "").lower() == "true":
         raise _wrong(annotation, "a table that is kept in the state has no @cache")
     is_kept = cache is None if kept is None else kept.lower() == "true"
-    return replace(options, is_kept=is_kept)
+    is_refusable = on_error == "STORE"
+    if is_refusable and (is_kept or cache is not None):
+        # Answers, and what left, would have a row that the database does not have.
+        raise not_supported(
+            "on.error='STORE' of rows that the mesh has beside the database",
+            annotation.position,
+            hint="Leave it out: the group waits until the database takes them. Or, for a table, "
+            "let its rows stay in the database: add kept='false', without @cache.",
+        )
+    return replace(options, is_kept=is_kept, is_refusable=is_refusable)
 
 
 def stored_in(aggregation: BoundAggregation) -> StoreOptions | None:

@@ -163,6 +163,8 @@ class PartitionRun:
         yield from self._run([])
         if partition.stores is not None:
             partition.stores.commit()
+            for table, run in partition.stores.refused():
+                yield sink_rows.refused_rows(self._io, self._number, table, run)
         self._keep(partition)
 
     def next_timer_ms(self) -> int | None:

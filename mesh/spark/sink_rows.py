@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -221,8 +222,23 @@ def failed_rows(io: InstanceIO, partition: int, run: OutputRun, by_events: bool)
         run: n events as reported by ``mesh.operators.failures``.
         by_events: whether their times are their own, not the broker's.
     """
+    data = _failed_entries(io, run, by_events)
+    return _recorded(io, f"failed-p{partition}", data, pa.array(run.position, pa.int64()))
+
+
+def refused_rows(io: InstanceIO, partition: int, table: str, run: OutputRun) -> pa.RecordBatch:
+    """Rows for the sink that record rows which the database of a table has refused.
+
+    They leave later than the output of their run, so each table has positions of its own.
+    """
+    data = _failed_entries(io, run, by_events=False)
+    part = f"refused-p{partition}-{hashlib.sha256(table.encode()).hexdigest()[:16]}"
+    return _recorded(io, part, data, pa.array(run.position, pa.int64()))
+
+
+def _failed_entries(io: InstanceIO, run: OutputRun, by_events: bool) -> list[bytes]:
     told: list[dict[str, str]] = run.rows.to_pylist()
-    data = [
+    return [
         error_entry.of_failed(
             one["stream"],
             one["query"],
@@ -234,7 +250,6 @@ def failed_rows(io: InstanceIO, partition: int, run: OutputRun, by_events: bool)
         )
         for one, time_ms in zip(told, run.time_ms.tolist(), strict=True)
     ]
-    return _recorded(io, f"failed-p{partition}", data, pa.array(run.position, pa.int64()))
 
 
 def within_size(

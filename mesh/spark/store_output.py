@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mesh.operators.aggregations.bucket_reads import BucketReads
     from mesh.operators.executor import Executor
     from mesh.operators.tables.looked_up import LookedUpTable
+    from mesh.store.refusals import RefusedRow
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,9 @@ class StoreOutput:
         self._writer_of: dict[str, StoreWriter] = {}
         self._looked_up: Sequence[LookedUpTable] = ()
         self._buckets: Sequence[BucketReads] = ()
+        #: Of writers whose database may refuse rows: the positions up to which the last two calls
+        #: of ``refused`` had returned them.
+        self._told: dict[StoreWriter, tuple[int, int]] = {}
         #: Records what runs read in databases; None if none of that is repeated.
         self._journal: StoreWriter | None = None
         #: Whether the present run has rows of the run before at hand.
@@ -81,7 +85,10 @@ class StoreOutput:
             names = [table.name for table in kept]
             # The first one records the reads of all.
             records = self._journal is None and any(target.is_repeated for target in own)
-            writer = StoreWriter(where, producer, epoch, tables, columns, names, records)
+            refusable = [t.name for one in own if one.options.is_refusable for t in one.tables]
+            writer = StoreWriter(where, producer, epoch, tables, columns, names, records, refusable)
+            if refusable:
+                self._told[writer] = (0, 0)
             self._journal = writer if records else self._journal
             self._rows[writer] = []
             self._kept[writer] = kept
@@ -211,6 +218,27 @@ class StoreOutput:
                 writer.commit(_joined(kept))
                 kept.clear()
 
+    def refused(self) -> list[tuple[str, OutputRun]]:
+        """Rows that databases have refused, as failed events, by table; after each ``commit``.
+
+        They are returned once, and again in the next life, unless they are deleted by then: those
+        of the run before the last have left.
+
+        Raises:
+            MeshError: see ``commit``.
+        """
+        found: list[tuple[str, OutputRun]] = []
+        for writer, (left, until) in self._told.items():
+            # The output of the last run may be on its way: see ``BackgroundPublisher``.
+            writer.drop_refused(left)
+            rows = writer.refused(until)
+            self._told[writer] = until, rows[-1].position if rows else until
+            found += [
+                (table, _refused(table, [row for row in rows if row.table == table]))
+                for table in dict.fromkeys(row.table for row in rows)
+            ]
+        return found
+
     def __del__(self) -> None:
         # A partition that fails in a run is dropped as it is.
         self.close()
@@ -245,17 +273,30 @@ def _joined(kept: Sequence[StoredRows]) -> list[StoredRows]:
 
 def _failed(run: OutputRun, table: StoredTable, reasons: Mapping[int, str]) -> OutputRun:
     """Rows that no database takes, as events on which a query failed."""
-    at = pa.array(sorted(reasons))
-    rows = run.rows.take(at)
-    columns = {
-        "query": [table.name] * len(at),
-        "stream": [table.name] * len(at),
-        "reason": [reasons[row] for row in sorted(reasons)],
-        "event": [orjson.dumps(row, default=str).decode() for row in rows.to_pylist()],
-    }
     where = np.array(sorted(reasons))
-    made = pa.RecordBatch.from_pydict(columns, pa.schema([(n, pa.string()) for n in columns]))
+    rows = run.rows.take(pa.array(where)).to_pylist()
+    events = [orjson.dumps(row, default=str).decode() for row in rows]
+    made = _failures(table.name, [reasons[row] for row in sorted(reasons)], events)
     return OutputRun(FAILED, run.position[where], run.time_ms[where], made)
+
+
+def _refused(table: str, rows: Sequence[RefusedRow]) -> OutputRun:
+    n = len(rows)
+    made = _failures(table, [row.reason for row in rows], [row.event for row in rows])
+    position = np.fromiter((row.position for row in rows), np.int64, n)
+    return OutputRun(
+        FAILED, position, np.fromiter((row.time_ms for row in rows), np.int64, n), made
+    )
+
+
+def _failures(table: str, reasons: Sequence[str], events: Sequence[str]) -> pa.RecordBatch:
+    columns = {
+        "query": [table] * len(events),
+        "stream": [table] * len(events),
+        "reason": list(reasons),
+        "event": list(events),
+    }
+    return pa.RecordBatch.from_pydict(columns, pa.schema([(n, pa.string()) for n in columns]))
 
 
 def _with_failed(runs: list[OutputRun], failed: Sequence[OutputRun]) -> list[OutputRun]:

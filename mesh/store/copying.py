@@ -60,21 +60,36 @@ def create(connection: sa.Connection, targets: Iterable[sa.Table]) -> None:
 def merge(
     connection: sa.Connection, table: StoredTable, target: sa.Table, rows: pa.RecordBatch
 ) -> None:
-    """Merge rows, one for each key, into a table; inside of a transaction."""
+    """Merge rows, one for each key, into a table; inside of a transaction.
+
+    The temporary table has to be empty, see ``empty``.
+    """
     import sqlalchemy as sa
 
     name = temporary(table)
     names = ", ".join(_quoted(column.name) for column in table.columns)
     driver: Any = connection.connection.driver_connection
-    with (
-        driver.cursor() as cursor,
-        cursor.copy(f"COPY {_quoted(name)} ({names}) FROM STDIN (FORMAT BINARY)") as copy,
-    ):
-        for piece in encoded(rows, [_type(column, target) for column in table.columns]):
-            copy.write(piece)
+    command = f"COPY {_quoted(name)} ({names}) FROM STDIN (FORMAT BINARY)"
+    base: Any = connection.dialect.loaded_dbapi.Error
+    try:
+        with driver.cursor() as cursor, cursor.copy(command) as copy:
+            for piece in encoded(rows, [_type(column, target) for column in table.columns]):
+                copy.write(piece)
+    except base as error:
+        # The driver's own, which SQLAlchemy has not seen.
+        is_lost = bool(driver.closed)
+        told = sa.exc.DBAPIError.instance(
+            command, None, error, base, connection_invalidated=is_lost, dialect=connection.dialect
+        )
+        raise told from error
     columns: list[Any] = [sa.column(column.name) for column in table.columns]
     source: Any = sa.table(sa.quoted_name(name, True), *columns)
     connection.execute(merge_rows(table, target, Backend.POSTGRESQL, source))
+
+
+def empty(connection: sa.Connection, table: StoredTable) -> None:
+    """Remove the rows that the transaction has merged before."""
+    connection.exec_driver_sql(f"DELETE FROM {_quoted(temporary(table))}")
 
 
 def _type(column: StoredColumn, target: sa.Table) -> str:

@@ -117,7 +117,7 @@ def told(database: Database, doing: str) -> Iterator[None]:
     try:
         yield
     except sa.exc.DBAPIError as error:
-        reason = _reason(error)
+        reason = reason_of(error)
         if error.connection_invalidated or isinstance(
             error, sa.exc.OperationalError | sa.exc.InterfaceError
         ):
@@ -142,6 +142,7 @@ def away(database: Database, doing: str, reason: str) -> MeshError:
     )
 
 
-def _reason(error: Any) -> str:
+def reason_of(error: Any) -> str:
+    """The first line of a driver's message, as a sentence."""
     lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
     return f"{lines[0].strip().rstrip('.')}."

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 MARKER: Final = "mesh_marker"
 READS: Final = "mesh_reads"
+REFUSED: Final = "mesh_refused"
 #: MySQL allows 3072 bytes for a key, and a character may have four.
 _PRODUCER_LENGTH: Final = 500
+#: No database has longer names.
+_TABLE_LENGTH: Final = 128
 
 
 def marker_table(metadata: sa.MetaData, backend: Backend) -> sa.Table:
@@ -49,6 +52,27 @@ def reads_table(metadata: sa.MetaData, backend: Backend) -> sa.Table:
         sa.Column("made_ms", sa.BigInteger, nullable=False),
         # MySQL has a type for each size.
         sa.Column("data", sa.LargeBinary(2**31), nullable=False),
+    )
+
+
+def refused_table(metadata: sa.MetaData, backend: Backend) -> sa.Table:
+    """``mesh_refused``: rows that the database has refused, until they have left."""
+    import sqlalchemy as sa
+
+    text: Any = sa.Text()
+    if backend is Backend.MYSQL:
+        from sqlalchemy.dialects import mysql
+
+        text = mysql.LONGTEXT(collation="utf8mb4_bin")
+    return sa.Table(
+        REFUSED,
+        metadata,
+        sa.Column("producer", _string(_PRODUCER_LENGTH, backend), primary_key=True),
+        sa.Column("table_name", _string(_TABLE_LENGTH, backend), primary_key=True),
+        sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("time_ms", sa.BigInteger, nullable=False),
+        sa.Column("reason", text, nullable=False),
+        sa.Column("event", text, nullable=False),
     )
 
 

@@ -10,15 +10,19 @@ A producer is a part of a group, which numbers its rows the same on each replay.
 The marker's row comes first, so its lock queues a second writer, which then finds no row.  Rows up
 to the position are skipped.  If the outcome of a COMMIT is unknown, the connection is given up;
 the next claim waits for the end of that transaction, and reads which it was.
+
+If the database refuses rows by a rule of its own, and their table has on.error='STORE', the
+transaction is repeated with parts of the rows, and those that are refused are kept in
+``mesh_refused`` by it.
+
+The file is longer than 400 lines because all of that is one transaction.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from mesh.errors import MeshError
@@ -31,12 +35,28 @@ from mesh.model.stored import (
     rows_channel,
 )
 from mesh.store import copying
-from mesh.store.engine import engine_of, told
+from mesh.store.engine import engine_of, reason_of, told
 from mesh.store.lookups import select
 from mesh.store.merging import merge_rows
 from mesh.store.reads import keep_reads, kept_reads
+from mesh.store.refusals import (
+    drop_refused,
+    is_by_rule,
+    keep_refused,
+    kept_refused,
+    refused_rows,
+)
 from mesh.store.rows import merged, to_arrow, values
-from mesh.store.schema import create_tables, marker_table, reads_table, sql_table
+from mesh.store.schema import (
+    create_tables,
+    marker_table,
+    reads_table,
+    refused_table,
+    sql_table,
+)
+from mesh.store.splitting import write_most
+from mesh.store.stored_rows import StoredRows as StoredRows
+from mesh.store.stored_rows import after, in_order, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -45,21 +65,10 @@ if TYPE_CHECKING:
 
     from mesh.model.lookup import Clause, ReadRun
     from mesh.model.stored import Database, StoredTable
+    from mesh.store.refusals import RefusedRow
 
 #: From this number on rows go through COPY into a temporary table, where there is one.
 COPY_ROWS: Final = 200
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRows:
-    """Rows for a database, n of them, on a channel of ``mesh.model.stored``.
-
-    ``position``: int64[n], growing.
-    """
-
-    channel: str
-    position: Any
-    rows: pa.RecordBatch
 
 
 class StoreWriter:
@@ -74,6 +83,7 @@ class StoreWriter:
         own: Mapping[str, tuple[str, str]] | None = None,
         kept: Collection[str] = (),
         records: bool = False,
+        refusable: Collection[str] = (),
     ) -> None:
         """A writer without a connection.
 
@@ -85,6 +95,7 @@ class StoreWriter:
             own: by table, column and value of the rows that are purged; other tables: all.
             kept: the tables of which the state has all rows, see ``initial``.
             records: whether it records what runs have read.
+            refusable: the tables whose rows the database may refuse, see ``refused``.
         """
         import sqlalchemy as sa
 
@@ -99,6 +110,13 @@ class StoreWriter:
         self._changed = {changes_channel(t.name): t for t in tables}
         self._kept = tuple(kept)
         self._reads = reads_table(self._metadata, backend) if records else None
+        self._refusable = {changes_channel(name): name for name in refusable}
+        self._refused = refused_table(self._metadata, backend) if refusable else None
+        #: Whether there may be refused rows that ``refused`` has not returned.
+        self._has_refused = bool(refusable)
+        self._dropped = 0
+        #: Tables that the transaction has copied rows for.
+        self._copied: set[str] = set()
         self._connection: sa.Connection | None = None
         #: Rows that were in ``kept`` tables when the producer wrote its marker first.
         self.initial = 0
@@ -139,20 +157,59 @@ class StoreWriter:
         self.open()
         connection = self._connection
         assert connection is not None, "opened above"
-        kept = [_after(batch, self.position) for batch in batches]
+        kept = [after(batch, self.position) for batch in batches]
         kept = [batch for batch in kept if batch.rows.num_rows]
         if not kept:
             return
         last = max(int(batch.position[-1]) for batch in kept)
         try:
-            with told(self._database, "when rows are written"), connection.begin():
-                self._move(connection, last)
-                for batch in _in_order(kept):
-                    self._write(connection, batch)
+            with told(self._database, "when rows are written"):
+                self._write_all(connection, kept, last)
         except BaseException:
             self._give_up(connection)
             raise
         self.position = last
+
+    def refused(self, after: int) -> list[RefusedRow]:
+        """The rows after a position that the database has refused and that are not dropped.
+
+        Raises:
+            MeshError: see ``open``.  The connection is closed then.
+        """
+        if not self._has_refused:
+            return []
+        assert self._refused is not None, "a table is refusable"
+        with self._transaction("when refused rows are read") as connection:
+            found = kept_refused(connection, self._refused, self._producer, after)
+        self._has_refused = False
+        return found
+
+    def drop_refused(self, until: int) -> None:
+        """Drop the refused rows up to a position, which have left.
+
+        Raises:
+            MeshError: see ``open``.  The connection is closed then.
+        """
+        if until <= self._dropped:
+            return
+        assert self._refused is not None, "there were some"
+        with self._transaction("when refused rows are deleted") as connection:
+            # Another writer waits for this row, or has taken it over.
+            self._move(connection, self.position)
+            drop_refused(connection, self._refused, self._producer, until)
+        self._dropped = until
+
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[sa.Connection]:
+        self.open()
+        connection = self._connection
+        assert connection is not None, "opened above"
+        try:
+            with told(self._database, doing), connection.begin():
+                yield connection
+        except BaseException:
+            self._give_up(connection)
+            raise
 
     def rows(self, table: StoredTable) -> pa.RecordBatch:
         """All rows of a table; see ``find``."""
@@ -164,18 +221,11 @@ class StoreWriter:
         Raises:
             MeshError: see ``open``.  The connection is closed then.
         """
-        self.open()
-        connection = self._connection
-        assert connection is not None, "opened above"
         assert self._reads is not None, "it records"
-        try:
-            with told(self._database, "when reads are recorded"), connection.begin():
-                # Another writer waits for this row, or has taken it over.
-                self._move(connection, self.position)
-                keep_reads(connection, self._reads, self._producer, run)
-        except BaseException:
-            self._give_up(connection)
-            raise
+        with self._transaction("when reads are recorded") as connection:
+            # Another writer waits for this row, or has taken it over.
+            self._move(connection, self.position)
+            keep_reads(connection, self._reads, self._producer, run)
 
     def recorded(self, after: int) -> list[ReadRun]:
         """The reads of runs with higher numbers, in their order; see ``record``."""
@@ -191,16 +241,9 @@ class StoreWriter:
         Raises:
             MeshError: see ``open``.  The connection is closed then.
         """
-        self.open()
-        connection = self._connection
-        assert connection is not None, "opened above"
         chosen = select(table, self._targets[table.name], clause, self._database.backend)
-        try:
-            with told(self._database, f"when table {table.name} is read"), connection.begin():
-                return to_arrow(connection.execute(chosen).all(), table)
-        except BaseException:
-            self._give_up(connection)
-            raise
+        with self._transaction(f"when table {table.name} is read") as connection:
+            return to_arrow(connection.execute(chosen).all(), table)
 
     def _give_up(self, connection: sa.Connection) -> None:
         self._connection = None
@@ -266,6 +309,75 @@ class StoreWriter:
             hint="Nothing has to be done: this copy of the instance ends or starts again.",
         )
 
+    def _write_all(
+        self, connection: sa.Connection, batches: Sequence[StoredRows], last: int
+    ) -> None:
+        """Write rows and move the marker, without those that the database refuses if need be."""
+        import sqlalchemy as sa
+
+        try:
+            with connection.begin():
+                self._copied.clear()
+                self._move(connection, last)
+                for batch in in_order(batches):
+                    self._write(connection, batch)
+            return
+        except sa.exc.DBAPIError as error:
+            if not is_by_rule(error) or not any(b.channel in self._refusable for b in batches):
+                raise
+        with connection.begin():
+            self._copied.clear()
+            self._move(connection, last)
+            if self._database.backend is Backend.POSTGRESQL:
+                # Else some would be found in COMMIT only.
+                connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
+            refused: list[RefusedRow] = []
+            for batch in in_order(batches):
+                if batch.channel in self._refusable:
+                    refused += self._write_most(connection, batch)
+                else:
+                    self._write(connection, batch)
+            if refused:
+                assert self._refused is not None, "a table is refusable"
+                keep_refused(connection, self._refused, self._producer, refused)
+        self._has_refused |= bool(refused)
+
+    def _write_most(self, connection: sa.Connection, batch: StoredRows) -> list[RefusedRow]:
+        """Write the rows that the database takes; the others.
+
+        Of each key the last state counts; if that is refused, the one before.
+        """
+        table = self._changed[batch.channel]
+        keys = keys_of(table, batch.rows)
+
+        def attempt(rows: Sequence[int]) -> str | None:
+            return self._attempt(connection, table, batch.rows.take(pa.array(rows, pa.int64())))
+
+        reasons: dict[int, str] = {}
+        left: Sequence[int] = range(len(keys))
+        while left:
+            last = sorted({keys[row]: row for row in left}.values())
+            refused = write_most(last, attempt)
+            reasons |= refused
+            again = {keys[row] for row in refused}
+            left = [row for row in left if row not in refused and keys[row] in again]
+        return refused_rows(table.name, batch.position, batch.rows, reasons)
+
+    def _attempt(
+        self, connection: sa.Connection, table: StoredTable, rows: pa.RecordBatch
+    ) -> str | None:
+        """Change all rows, or none; then the reason."""
+        import sqlalchemy as sa
+
+        try:
+            with connection.begin_nested():
+                self._change(connection, table, rows)
+        except sa.exc.DBAPIError as error:
+            if not is_by_rule(error):
+                raise
+            return f"the database refuses the row: {reason_of(error)}"
+        return None
+
     def _write(self, connection: sa.Connection, batch: StoredRows) -> None:
         purged = self._purged.get(batch.channel)
         if purged is not None:
@@ -283,7 +395,7 @@ class StoreWriter:
         import sqlalchemy as sa
 
         names = [column.name for column in table.keys]
-        keys = list(zip(*(rows.column(name).to_pylist() for name in names), strict=True))
+        keys = keys_of(table, rows)
         last = {key: row for row, key in enumerate(keys)}
         is_gone = rows.column(DELETED).to_pylist()
         gone = [key for key, row in last.items() if is_gone[row]]
@@ -302,6 +414,9 @@ class StoreWriter:
         backend = self._database.backend
         rows = merged(given, table)
         if backend is Backend.POSTGRESQL and rows.num_rows >= COPY_ROWS:
+            if table.name in self._copied:
+                copying.empty(connection, table)
+            self._copied.add(table.name)
             copying.merge(connection, table, target, rows)
             return
         statement = merge_rows(table, target, backend)
@@ -323,32 +438,3 @@ class StoreWriter:
             column, value = self._own[table.name]
             statement = statement.where(target.c[column] == value)
         connection.execute(statement)
-
-
-def _after(batch: StoredRows, position: int) -> StoredRows:
-    """The rows after a position."""
-    first = int(np.searchsorted(batch.position, position, side="right"))
-    if not first:
-        return batch
-    return StoredRows(batch.channel, batch.position[first:], batch.rows.slice(first))
-
-
-def _in_order(batches: Sequence[StoredRows]) -> Iterator[StoredRows]:
-    """Batches of several channels, cut at purges: rows and purges of a table keep their order."""
-    purges = sorted(
-        int(position)
-        for batch in batches
-        if batch.channel.startswith("@purge")
-        for position in batch.position
-    )
-    if not purges:
-        yield from batches
-        return
-    bounds = [0, *purges, np.iinfo(np.int64).max]
-    for start, stop in pairwise(bounds):
-        for batch in batches:
-            first, end = np.searchsorted(batch.position, [start, stop], side="right")
-            if end > first:
-                yield StoredRows(
-                    batch.channel, batch.position[first:end], batch.rows.slice(first, end - first)
-                )

@@ -1,0 +1,106 @@
+"""Rows that a database has refused, kept in ``mesh_refused`` until they have left as failed events.
+
+They are inserted by the transaction that moves the marker, so they are there exactly if the other
+rows of their run are.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+    import pyarrow as pa
+    import sqlalchemy as sa
+
+#: Rules of MySQL and MariaDB that the driver does not tell from failures: a column without a
+#: default, a number out of range, CHECK of MySQL and of MariaDB.
+_MYSQL_RULES: Final = frozenset({1364, 1690, 3819, 4025})
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """A row of a table that the database has refused at ``time_ms``; ``event``: as JSON."""
+
+    table: str
+    position: int
+    time_ms: int
+    reason: str
+    event: str
+
+
+def is_by_rule(error: sa.exc.DBAPIError) -> bool:
+    """Whether a statement is refused for its rows: SQLSTATE classes 22 and 23.
+
+    A database that is away, deadlocks, time limits and missing tables are no such reason.
+    """
+    import sqlalchemy as sa
+
+    if error.connection_invalidated:
+        return False
+    if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError):
+        return True
+    return type(error.orig).__module__.startswith("pymysql") and error.orig.args[0] in _MYSQL_RULES  # type: ignore[union-attr]
+
+
+def keep_refused(
+    connection: sa.Connection, target: sa.Table, producer: str, rows: Sequence[RefusedRow]
+) -> None:
+    """Keep rows of a producer; inside of a transaction."""
+    new = [
+        {
+            "producer": producer,
+            "table_name": row.table,
+            "position": row.position,
+            "time_ms": row.time_ms,
+            "reason": row.reason,
+            "event": row.event,
+        }
+        for row in rows
+    ]
+    connection.execute(target.insert(), new)
+
+
+def kept_refused(
+    connection: sa.Connection, target: sa.Table, producer: str, after: int
+) -> list[RefusedRow]:
+    """The rows of a producer after a position, in their order."""
+    found = connection.execute(
+        target.select()
+        .where(target.c.producer == producer, target.c.position > after)
+        .order_by(target.c.position)
+    )
+    return [
+        RefusedRow(one.table_name, one.position, one.time_ms, one.reason, one.event)
+        for one in found.all()
+    ]
+
+
+def drop_refused(connection: sa.Connection, target: sa.Table, producer: str, until: int) -> None:
+    """Delete the rows of a producer up to a position; inside of a transaction."""
+    connection.execute(
+        target.delete().where(target.c.producer == producer, target.c.position <= until)
+    )
+
+
+def refused_rows(
+    table: str, position: npt.NDArray[Any], rows: pa.RecordBatch, reasons: Mapping[int, str]
+) -> list[RefusedRow]:
+    """The rows with these numbers, refused now."""
+    now_ms = time.time_ns() // 1_000_000
+    return [
+        RefusedRow(
+            table,
+            int(position[row]),
+            now_ms,
+            reasons[row],
+            orjson.dumps(rows.slice(row, 1).to_pylist()[0], default=str).decode(),
+        )
+        for row in sorted(reasons)
+    ]
