@@ -130,8 +130,10 @@ async def replay(
         raise MeshError(
             "MESH-A422",
             f'failed event {id_} is of no stream of app "{app}"',
-            detail="An earlier text of the app, or another publisher, has written it.",
-            hint="Discard it: 'mesh discard'.",
+            detail="It is a row of a table, or an earlier text of the app or another publisher has "
+            "written it.",
+            hint="Publish an event in its place to a stream of the app, and discard it: "
+            "'mesh discard'.",
         )
     payload = error_entry.event_of(entry) if data is None else data
     if payload is None:
