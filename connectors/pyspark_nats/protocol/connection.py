@@ -369,10 +369,15 @@ class Connection:
 _local = threading.local()
 
 
-def shared(options: ConnectionOptions) -> Connection:
+def shared(options: ConnectionOptions, purpose: str = "") -> Connection:
     """This thread's connection for ``options``, kept open between uses.
 
     Spark reuses its Python workers, so a small batch finds an open connection.
+
+    Args:
+        options: of the connection.
+        purpose: a call that waits for its answer drops all others.  So publishing, which is under
+            way while rows are read, has a connection of its own.
     """
     # A forked worker must not use its parent's socket.
     if getattr(_local, "pid", None) != os.getpid():
@@ -380,10 +385,10 @@ def shared(options: ConnectionOptions) -> Connection:
         _local.connections = {}
     # Every task calls this function, and Spark collects garbage after every task.
     freeze_imported()
-    connections: dict[ConnectionOptions, Connection] = _local.connections
-    if options not in connections:
-        connections[options] = Connection(options)
-    return connections[options]
+    connections: dict[tuple[ConnectionOptions, str], Connection] = _local.connections
+    if (options, purpose) not in connections:
+        connections[options, purpose] = Connection(options)
+    return connections[options, purpose]
 
 
 def close_shared() -> None:

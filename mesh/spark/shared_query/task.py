@@ -158,7 +158,7 @@ def _run(
     made = _with_state(item, rows, done) if member.io.group.stateful else _without(item, rows, done)
     # A name that no other run of the member has, in any process.
     name = f"{member.io.assignment.epoch}.{member.generation}-{os.getpid()}.{next(_runs)}"
-    connection = shared(member.sink.connection)
+    connection = shared(member.sink.connection, "publishing")
     origin = Origin(name, part.number, began_ms=item.began_ms, since_ms=done.since_ms)
     publisher = Publisher(connection, member.sink, origin)
     errors = member.io.errors[0]
