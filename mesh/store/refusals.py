@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from mesh.model.stored import DELETED
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -100,7 +102,13 @@ def refused_rows(
             int(position[row]),
             now_ms,
             reasons[row],
-            orjson.dumps(rows.slice(row, 1).to_pylist()[0], default=str).decode(),
+            _event(rows.slice(row, 1).to_pylist()[0]),
         )
         for row in sorted(reasons)
     ]
+
+
+def _event(row: dict[str, Any]) -> str:
+    """A row as JSON; only a deletion tells so."""
+    told = {name: value for name, value in row.items() if name != DELETED or value}
+    return orjson.dumps(told, default=str).decode()

@@ -163,7 +163,7 @@ def test_rows_that_break_a_rule_are_refused_and_the_others_written(
     found = one.refused(0)
     assert [row.position for row in found] == [4, 5, 6, 7, 10]
     assert all(row.table == "T" and "the database refuses the row" in row.reason for row in found)
-    assert orjson.loads(found[0].event) == {"k": "check", "n": -1, "text": "", DELETED: False}
+    assert orjson.loads(found[0].event) == {"k": "check", "n": -1, "text": ""}
     # They are told once, and to the next writer until they are dropped.
     assert positions(one) == []
     one.close()
