@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import nats
 import pytest
 from nats.errors import Error as NatsError
 
+from mesh.jetstream.connection import TlsClient, close
 from mesh.jetstream.server import free_ports
 from mesh.model import names
 from tests.support.machines import base_image
@@ -211,12 +211,14 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 async def publish(stack: Stack, first: int, count: int, kills: dict[int, str]) -> list[str]:
     """Publish numbers, each once although a server dies; kill a service at some of them."""
     subject = names.subject("Counted", "Numbers")
-    client = await nats.connect(
-        stack.nats_urls,
-        max_reconnect_attempts=-1,
-        reconnect_time_wait=0.2,
-        tls=ssl.create_default_context(cafile=stack.folder / ".mesh" / "stack" / "nats.crt"),
-    )
+    # nats-py's own client leaves the sockets of failed attempts open.
+    client = TlsClient()
+    options: dict[str, Any] = {
+        "max_reconnect_attempts": -1,
+        "reconnect_time_wait": 0.2,
+        "tls": ssl.create_default_context(cafile=stack.folder / ".mesh" / "stack" / "nats.crt"),
+    }
+    await client.connect(stack.nats_urls, **options)
     killed = []
     try:
         js = client.jetstream(timeout=2)
@@ -234,7 +236,7 @@ async def publish(stack: Stack, first: int, count: int, kills: dict[int, str]) -
                     assert time.monotonic() < deadline_s, "NATS accepts nothing"
             await asyncio.sleep(0.01)
     finally:
-        await client.close()
+        await close(client)
     return killed
 
 
