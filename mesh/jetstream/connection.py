@@ -96,6 +96,12 @@ async def close(client: Client) -> None:
             async with asyncio.timeout(CLOSE_S):
                 await end([reconnecting] if reconnecting is not None else [])
                 await client.close()
+    except asyncio.CancelledError:
+        # Not of this task: an attempt to reconnect that was cancelled while it waited for the end
+        # of the socket has cancelled the future of that end, for which nats-py waits again.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
     finally:
         # nats-py closes the socket last, so that a call that was cut short leaves it open; and a
         # socket that is only closed stays open until a server that hangs has read what was sent.

@@ -63,3 +63,16 @@ def test_a_socket_is_closed_though_a_server_that_hangs_does_not_read(
             os.kill(nats_server.process.pid, signal.SIGCONT)
 
     asyncio.run(scene())
+
+
+def test_a_cancelled_wait_for_the_end_of_a_socket_does_not_cancel_its_close(
+    nats_server: NatsServer,
+) -> None:
+    async def scene() -> None:
+        client = await connect(NatsSettings(url=nats_server.url), "test")
+        writer: Any = client._transport._io_writer  # type: ignore[union-attr]
+        # As by the attempt to reconnect that waited for it.
+        writer._protocol._closed.cancel()
+        await close(client)
+
+    asyncio.run(scene())
