@@ -136,7 +136,7 @@ class Directory:
             found: dict[str, bytes] = {}
             heard, is_taken = 0, False
             # Delivered by the server, though perhaps not here yet.
-            if not info.num_pending and not (info.delivered and info.delivered.consumer_seq):
+            if kv.is_at_end(info, heard):
                 self._take(found)
                 is_taken = True
             while True:

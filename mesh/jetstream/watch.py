@@ -173,7 +173,7 @@ class ClusterView:
             found: dict[str, tuple[Any, int]] | None = {}
             upto = info.delivered.stream_seq if info.delivered else 0
             heard = 0
-            if not info.num_pending and not (info.delivered and info.delivered.consumer_seq):
+            if is_at_end(info, heard):
                 found = await self._take_all(bucket, {}, upto)
                 complete.set()
             while True:

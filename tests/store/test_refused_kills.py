@@ -44,7 +44,7 @@ class Refusing(Node):
 
     @property
     def published(self) -> list[dict[str, Any]]:
-        """What each run has published."""
+        """The publications, one of each run."""
         path = self.directory / "published"
         return (
             [orjson.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
