@@ -193,9 +193,15 @@ class ExactlyOncePublisher:
 
     def _send_ready(self) -> None:
         """Send rows as far ahead as allowed, and a marker for each producer without an open ack."""
+        # The server waits for these, and it takes time to encode further rows.
+        self._send(self._due_markers())
+        self._send(self._ready())
+
+    def _send(self, parts: Iterator[bytes]) -> None:
+        """Send small frames together, and large ones when they are made."""
         waiting: list[bytes] = []
         size = 0
-        for octets in self._ready():
+        for octets in parts:
             waiting.append(octets)
             size += len(octets)
             if size > _TOGETHER_BYTES:
@@ -203,6 +209,14 @@ class ExactlyOncePublisher:
                 waiting, size = [], 0
         if waiting:
             self._connection.send(b"".join(waiting))
+
+    def _due_markers(self) -> Iterator[bytes]:
+        """Markers of batches whose rows are sent, as far as no ack is outstanding."""
+        waiting: set[Pair] = set()
+        for batch in self._pending:
+            if batch.batch_id and not batch.reply and batch.state.pair not in waiting:
+                yield from self._marker_frames(batch)
+            waiting.add(batch.state.pair)
 
     def _ready(self) -> Iterator[bytes]:
         """The frames of ``_send_ready``, each to be sent when it is returned."""
