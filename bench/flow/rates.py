@@ -8,11 +8,13 @@ other.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING, Final
 
 import orjson
 import psutil
+from nats.js.errors import NotFoundError
 
 from bench.connector.harness import Figure
 from bench.flow import c_peer, plain
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
     from bench.mesh.harness import View
 
 EVENTS: Final = 200_000
-#: Time without further output after which there is none, with two instances; seconds.
+#: Time without further output after which there is none, seconds.
 _QUIET_S: Final = 1.5
+#: Messages at the end of the output of W2, one of which has the key ``end``.
+_TAIL: Final = 200
 
 _HEAD: Final = """
 @App:name('{name}')
@@ -75,7 +79,7 @@ async def worked_off(
     await view.service.order_node("w1", "open")
     await view.until_running(app)
     started_s = time.perf_counter()
-    took_s = await _until_last(view, app, parallel) - started_s
+    took_s = await _until_last(view, app, events + 1 if kind == "filter" else 0) - started_s
     worker_s, nats_s = (b - a for a, b in zip(before, _cpu_s(view), strict=True))
     await view.service.undeploy(app)
     note = (
@@ -96,19 +100,37 @@ def _port(view: View) -> int:
     return int(view.cluster.servers.url.rsplit(":", 1)[1])
 
 
-async def _until_last(view: View, app: str, parallel: int) -> float:
-    """The time of the last output, on the clock of ``perf_counter``, seconds."""
-    stream, last, at_s, has_end = f"mesh-{app}-Output", 0, 0.0, False
+async def _until_last(view: View, app: str, events: int) -> float:
+    """The time of the last output, on the clock of ``perf_counter``, seconds.
+
+    Args:
+        view: of the mesh.
+        app: its name; of two instances either may be the last.
+        events: number of output events; 0 if it is unknown, and output ends when there is no more
+            for some time after the one with the key ``end``.
+    """
+    stream, subject = f"mesh-{app}-Output", f"mesh.{app}.Output"
+    last, at_s = 0, 0.0
     while True:
         await asyncio.sleep(0.02)
         now_s = time.perf_counter()
-        info = await view.js.stream_info(stream)
+        info = await view.js.stream_info(stream, subjects_filter=subject)
         if info.state.last_seq != last:
             last, at_s = info.state.last_seq, now_s
-            message = await view.js.get_last_msg(stream, f"mesh.{app}.Output")
-            has_end |= orjson.loads(message.data or b"{}").get("k") == "end"
-        if has_end and (parallel == 1 or now_s - at_s > _QUIET_S):
+            if events and (info.state.subjects or {}).get(subject) == events:
+                return at_s
+        elif not events and now_s - at_s > _QUIET_S and await _has_end(view, stream, last):
             return at_s
+
+
+async def _has_end(view: View, stream: str, last: int) -> bool:
+    """Whether one of the last messages has the key ``end``."""
+    for sequence in range(last, max(0, last - _TAIL), -1):
+        with contextlib.suppress(NotFoundError):
+            message = await view.js.get_msg(stream, sequence)
+            if orjson.loads(message.data or b"{}").get("k") == "end":
+                return True
+    return False
 
 
 async def _plain(view: View, kind: str, events: int) -> tuple[float, float | None]:
