@@ -91,6 +91,8 @@ def test_the_first_hole_is_found(
         blocks = Blocks(size, index, count)
         own = [s for s in range(start + 1, end + 1) if count == 1 or (s // size) % count == index]
         kept = np.array([s for s in own if s not in gone], np.int64)
+        every = np.arange(start + 1, end + 1)
+        assert every[blocks.owned(every)].tolist() == own
         holes = [s for s in own if s in gone]
         assert blocks.first_hole(start, end, kept) == (holes[0] if holes else None)
 

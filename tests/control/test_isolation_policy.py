@@ -48,3 +48,10 @@ def test_a_part_gets_what_takes_a_fair_time() -> None:
     assert pacing.next_limit(10_000, 10_000, 600_000.0, 20.0) == pacing.ROWS_MIN
     assert pacing.next_limit(10, 10, 30.0, 20.0) == pacing.ROWS_MIN
     assert pacing.next_limit(pacing.ROWS_MAX, 1, 1.0, 20.0) == pacing.ROWS_MAX
+
+
+def test_a_wait_counts_less_than_work() -> None:
+    assert pacing.charged_ms(30.0, 30.0) == 30.0
+    assert pacing.charged_ms(30.0, 5.0) == 15.0
+    # A function that only waits is bounded all the same.
+    assert pacing.charged_ms(400.0, 0.0) == 200.0

@@ -30,10 +30,10 @@ authorization { default_permissions { publish: ">", subscribe: "_INBOX.>" }
   users: [{ user: deaf, password: deaf }] }
 no_auth_user: deaf
 """
-#: Instances that take turns at the messages of a stream look at it; one alone follows it.
+#: Three instances that divide a stream look at it; one or two follow it.
 TURNS = """@App:name('{name}')
 define stream Numbers (n int);
-@dist(execGroup='large', parallel='2')
+@dist(execGroup='large', parallel='3')
 from Numbers[n > 1] select n * 10 as tenfold insert into Large;
 """
 

@@ -73,6 +73,10 @@ class Blocks:
             yield max(start + 1, block * self.size), min(end, (block + 1) * self.size - 1)
             block += self.count
 
+    def owned(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of ``sequences`` belong to this reader."""
+        return np.asarray((sequences // self.size) % self.count == self.index)
+
     def first_hole(self, start: int, end: int, sequences: npt.NDArray[np.int64]) -> int | None:
         """The first of this reader's sequences in (start, end] that is not in ``sequences``.
 

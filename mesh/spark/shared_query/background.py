@@ -41,7 +41,7 @@ class BackgroundPublisher:
         output: Sequence[pa.RecordBatch],
         published: Callable[[], None],
     ) -> None:
-        """Publish the output of a run, when the earlier one has been published.
+        """Have the output of a run published next, and wait until the earlier one has been.
 
         Args:
             owner: the member and part that it belongs to.
@@ -52,11 +52,13 @@ class BackgroundPublisher:
         Raises:
             ConnectorError: of the earlier run; this one is not published then.
         """
-        self.wait()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "publisher")
-        self.owner = owner
-        self._run = self._pool.submit(_publish, publisher, output, published)
+        earlier, self.owner = self._run, owner
+        # It is handed over before the wait, so that the thread goes on without one.
+        self._run = self._pool.submit(_publish, earlier, publisher, output, published)
+        if earlier is not None:
+            earlier.result()
 
     def wait(self) -> None:
         """Wait until everything is acknowledged.
@@ -82,8 +84,13 @@ class BackgroundPublisher:
 
 
 def _publish(
-    publisher: Publisher, output: Sequence[pa.RecordBatch], published: Callable[[], None]
+    earlier: Future[None] | None,
+    publisher: Publisher,
+    output: Sequence[pa.RecordBatch],
+    published: Callable[[], None],
 ) -> None:
+    if earlier is not None:
+        earlier.result()
     for rows in output:
         publisher.add(rows)
     publisher.finish()

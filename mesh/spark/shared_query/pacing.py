@@ -19,6 +19,21 @@ ROWS_MIN: Final = 20
 #: Fair duration of a run, milliseconds: while other parts wait, and alone in a slot.
 FAIR_MS: Final = 20.0
 ALONE_MS: Final = 200.0
+#: Part of the time of a run that counts although its thread waited.
+_WAIT_SHARE: Final = 0.5
+
+
+def charged_ms(took_ms: float, busy_ms: float) -> float:
+    """The duration by which a run is judged, milliseconds.
+
+    A wait for an ack, or for a processor that others use, is about as long for fewer messages.  A
+    limit that falls because of it leaves the same wait for less work, and falls again.
+
+    Args:
+        took_ms: how long the run took.
+        busy_ms: processor time of its thread.
+    """
+    return max(busy_ms, took_ms * _WAIT_SHARE)
 
 
 def next_limit(rows_max: int, messages: int, took_ms: float, fair_ms: float) -> int:
@@ -27,7 +42,7 @@ def next_limit(rows_max: int, messages: int, took_ms: float, fair_ms: float) -> 
     Args:
         rows_max: the limit of the run.
         messages: how many it had.
-        took_ms: how long it took.
+        took_ms: how long it took, as ``charged_ms``.
         fair_ms: how long it should have taken at most.
     """
     if took_ms <= fair_ms:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mesh.spark.shared_query import pacing
 from pyspark_nats.source import offsets
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from mesh.spark.shared_query.members import InputPartition, Member, Offsets
     from pyspark_nats.protocol.connection import Connection
+
+#: Most instances that divide a stream by blocks and follow it: each receives the whole of it.
+_READERS_MAX: Final = 2
 
 
 @dataclass(eq=False, slots=True)
@@ -50,7 +53,7 @@ class PartPosition:
         self.began_ms = self._watch.clock_ms
         self.is_unknown = self.part.is_restored
         options = self.part.options
-        is_plain = not self.part.is_foreign and options.block_count == 1
+        is_plain = not self.part.is_foreign and options.block_count <= _READERS_MAX
         self.follows = is_plain and len(self.at) == 1 and self.member.until is None
 
     @property

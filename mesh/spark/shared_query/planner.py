@@ -24,6 +24,7 @@ from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.subscriptions import MessageListener
 from pyspark_nats.protocol.waiting import wait_any
 from pyspark_nats.source import planning, ranges
+from pyspark_nats.source.ranges import Blocks
 from pyspark_nats.source.subjects import matching
 from pyspark_nats.source.tail import Tails
 
@@ -185,8 +186,8 @@ class RoundPlanner:
 
         Args:
             item: the work done.
-            messages: how many it had.
-            took_ms: how long it took.
+            messages: how many it had, with those in blocks of other readers.
+            took_ms: how long it took, as ``pacing.charged_ms``.
             timer_ms: time of the next timer in its state; None without one.
         """
         for place in self._places.get(item.member.file_name, ()):
@@ -245,10 +246,13 @@ class RoundPlanner:
             self._tails.forget(place)
             place.due_s, place.seen = 0.0, 0
             return None
-        subjects = place.part.options.subjects_of(stream)
+        options = place.part.options
+        subjects = options.subjects_of(stream)
         mine = came.take(matching(came.subject, subjects)) if subjects else came
+        blocks = Blocks(options.block_size, options.block_index, options.block_count)
+        mine = mine.take(blocks.owned(mine.sequence))
         if not len(mine):
-            # Markers only: the part stays where it is.
+            # Markers, or blocks of others, only: the part stays where it is.
             return None
         # Later messages are not older than the last one.
         end_ns = int(came.time_ns[-1])

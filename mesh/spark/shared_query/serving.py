@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mesh.model.histogram import Histogram
 from mesh.spark import latency
-from mesh.spark.shared_query import task
+from mesh.spark.shared_query import pacing, task
 from mesh.spark.shared_query.background import LARGE_RUN, BackgroundPublisher
 from mesh.spark.shared_query.element_counter import ElementCounter
 from mesh.spark.shared_query.planner import RoundPlanner
@@ -188,14 +188,17 @@ class Serving:
             self._settle()
             if not self._planner.has(member.file_name):
                 return
-        started_s = time.perf_counter()
+        started_s, busy_s = time.perf_counter(), time.thread_time()
         run = self._guarded(
             member, lambda: task.run(item, self._background) if is_large else task.run(item)
         )
         if run is not None:
             took_ms = (time.perf_counter() - started_s) * 1000
             self._served[member.file_name][part.key].add(item, run, took_ms)
-            self._planner.ran(item, run.messages, took_ms, run.timer_ms)
+            busy_ms = (time.thread_time() - busy_s) * 1000
+            charged_ms = pacing.charged_ms(took_ms, busy_ms)
+            read = run.messages * part.options.block_count
+            self._planner.ran(item, read, charged_ms, run.timer_ms)
 
     def _settle(self) -> None:
         """Wait until the output of all runs is published; a member whose is not has failed."""
