@@ -150,7 +150,7 @@ def acks(wire: Wire, rest: bytes) -> tuple[int, bytes]:
 
 @dataclass(frozen=True)
 class PublishAtomically:
-    """Publish prebuilt atomic batches of a thousand messages, several under way at a time."""
+    """Publish prebuilt atomic batches, several under way at a time."""
 
     port: int
     subject: str
@@ -159,14 +159,16 @@ class PublishAtomically:
     first: int
     count: int
     window: int = 8
+    #: Messages of a batch.
+    rows: int = 1000
 
     def prepare(self) -> Callable[[], int]:
         """Build the frames; the returned function sends them, and returns their number."""
         wire = Wire(self.port)
         payloads = events.as_json(self.size, self.first, self.count)
         batches = [
-            self._batch(payloads[at : at + _PUBLISH_CHUNK], f"{wire.inbox}.a")
-            for at in range(0, len(payloads), _PUBLISH_CHUNK)
+            self._batch(payloads[at : at + self.rows], f"{wire.inbox}.a")
+            for at in range(0, len(payloads), self.rows)
         ]
 
         def work() -> int:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from bench.connector.harness import Figure
 
 #: In the order in which they are run.
-MEASUREMENTS: Final = ("latency", "rates", "backlog", "bulk", "crowd", "footprint", "history")
+MEASUREMENTS: Final = (
+    "latency", "batches", "rates", "backlog", "bulk", "crowd", "footprint", "history",
+)  # fmt: skip
 #: Those that ``--events`` gives a size.
 _SIZED: Final = ("rates", "backlog", "history")
 
