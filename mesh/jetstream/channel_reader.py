@@ -60,6 +60,8 @@ class ChannelReader:
         self._subscription: Subscription | None = None
         self._arrived: deque[Msg] = deque()
         self._news = asyncio.Event()
+        #: ``wake`` was called, and no call of ``next`` has ended because of it.
+        self._is_woken = False
         self._clock = SystemClock()
         #: Messages that the open request may still bring, and when it was sent.
         self._open, self._asked_s = 0, 0.0
@@ -94,9 +96,11 @@ class ChannelReader:
             return found
         if not self._open:
             await self._ask()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await self._news.wait()
+        if not self._is_woken:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
+        self._is_woken = False
         self._take(limit, found)
         return found
 
@@ -181,7 +185,8 @@ class ChannelReader:
         self._open, self._asked_s = _MESSAGES, self._clock.monotonic_s()
 
     def wake(self) -> None:
-        """End a wait of ``next``."""
+        """End the wait of a call of ``next``: of this one, or the next one if none waits."""
+        self._is_woken = True
         self._news.set()
 
     async def close(self) -> None:

@@ -46,3 +46,25 @@ def test_more_messages_and_bytes_than_a_request_brings(nats_server: NatsServer, 
             await close(client)
 
     asyncio.run(scene())
+
+
+def test_a_wake_before_the_wait_ends_it(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        client = await connect(NatsSettings(url=nats_server.url), "test")
+        try:
+            await client.jetstream().add_stream(name="A", subjects=["a"])
+            reader = ChannelReader(client, "A", "a", 0)
+            reader.wake()
+            async with asyncio.timeout(20):
+                assert await reader.next(10, 3600.0) == []
+            # It ends one wait only.
+            assert await reader.next(10, 0.01) == []
+            waiting = asyncio.create_task(reader.next(10, 3600.0))
+            await client.publish("a", b"one")
+            async with asyncio.timeout(20):
+                assert [message.data for message in await waiting] == [b"one"]
+            await reader.close()
+        finally:
+            await close(client)
+
+    asyncio.run(scene())
