@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from mesh.api.service import Service
+    from mesh.manager.service import ManagerService
 
 _PATH: Final = "/error-handler/error-entries"
 _BODY_BYTES_MAX: Final = 16_000_000
@@ -40,7 +40,7 @@ _DAYS_MAX: Final = 36_500.0
 class ErrorEntryRoutes:
     """Routes of the original's error handler, one method each."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ManagerService) -> None:
         self._service = service
 
     def routes(self) -> list[Route]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from mesh.api.service import Service
+    from mesh.manager.service import ManagerService
 
 #: Of one feed; longer ones are for ``mesh publish``.
 BODY_BYTES_MAX: Final = 16_000_000
@@ -49,7 +49,7 @@ ID_MAX: Final = 2**63
 class EventRoutes:
     """Routes of events, one method each."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ManagerService) -> None:
         self._service = service
         self._simulations = FeedRoutes(service)
 

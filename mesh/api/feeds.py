@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from mesh.api.feed_service import Feeds
-    from mesh.api.service import Service
+    from mesh.manager.service import ManagerService
 
 ACTIONS: Final = ("run", "pause", "resume", "stop")
 #: Of a file, and of the form around it.
@@ -52,8 +51,8 @@ _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9 ._-]{0,80}\.csv\Z")
 class FeedRoutes:
     """Routes of simulations, one method each."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, service: ManagerService) -> None:
+        self._feeds = service.feeds
 
     def routes(self) -> list[Route]:
         """For the application; events for ``POST /simulation/feed`` are another module's."""
@@ -70,10 +69,6 @@ class FeedRoutes:
             route(file, self.upload, "PUT"),
             route(file, self.delete_file, "DELETE"),
         ]
-
-    @property
-    def _feeds(self) -> Feeds:
-        return self._service.feeds
 
     async def create(self, request: Request, values: Any) -> Response:
         """Store a simulation."""

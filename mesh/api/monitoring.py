@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
-    from mesh.api.service import Service
+    from mesh.manager.service import ManagerService
 
 #: Longest time of a history, seconds.
 HISTORY_S_MAX: Final = 31 * 86_400
@@ -47,7 +47,7 @@ PLAN_FORMS: Final = {"json": None, "svg": "image/svg+xml", "dot": "text/vnd.grap
 class Monitoring:
     """Routes of monitoring, one method each."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ManagerService) -> None:
         self._service = service
 
     def routes(self) -> list[Route]:

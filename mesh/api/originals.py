@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from mesh.api.service import Service
+    from mesh.manager.service import ManagerService
 
 BODY_BYTES_MAX: Final = 10_000
 #: Kind of an element by the last part of its route.
@@ -52,7 +52,7 @@ _ELEMENTS: Final = {
 class Originals:
     """Routes of the system before this one, one method each."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ManagerService) -> None:
         self._service = service
 
     def routes(self) -> list[Route]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from mesh.api.service import Service
+    from mesh.manager.service import ManagerService
 
 BODY_BYTES_MAX: Final = 500_000
 
@@ -32,7 +32,7 @@ BODY_BYTES_MAX: Final = 500_000
 class QueryRoutes:
     """Routes of on-demand queries."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ManagerService) -> None:
         self._service = service
 
     def routes(self) -> list[Route]:

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from mesh.api.auth import Access
-    from mesh.api.service import Service
+    from mesh.manager.service import ManagerService
 
 log = logging.getLogger(__name__)
 
@@ -105,9 +105,9 @@ REFUSALS: Final = {
 ORDERS: Final = {"cordon": "cordoned", "uncordon": "open", "drain": "draining"}
 
 
-def make_app(service: Service, access: Access) -> Starlette:
+def make_app(service: ManagerService, access: Access) -> Starlette:
     """The ASGI application over ``service``, for the users of ``access``."""
-    service = cast("Service", VisibleService(service))
+    service = cast("ManagerService", VisibleService(service))
     routes = Routes(service)
     made = Starlette(
         routes=[
@@ -158,7 +158,7 @@ def make_app(service: Service, access: Access) -> Starlette:
 class Routes:
     """Routes of apps and node orders, one method each."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ManagerService) -> None:
         self._service = service
 
     async def deploy(self, request: Request) -> Response:

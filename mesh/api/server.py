@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from mesh.api.oidc import Provider
-    from mesh.api.service import Service
+    from mesh.manager.service import ManagerService
     from mesh.jetstream.audit import Audit, AuditEntry
     from mesh.jetstream.directory import Directory
     from mesh.jetstream.secret_store import SecretStore
@@ -105,7 +105,7 @@ class ApiServer:
 
     def __init__(
         self,
-        service: Service,
+        service: ManagerService,
         settings: ManagerSettings,
         listener: Listener,
         front: Callable[[ASGIApp, PageDoor], ASGIApp] | None = None,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from mesh.api.service import Service
+    from mesh.manager.service import ManagerService
 
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
@@ -37,7 +37,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 class TimeRoutes:
     """Routes of forks, comparisons and lineage, one method each."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ManagerService) -> None:
         self._service = service
 
     def routes(self) -> list[Route]:

@@ -9,13 +9,13 @@ from mesh.model.access import Permission, current, require
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.api.service import Service
+    from mesh.manager.service import ManagerService
 
 
 class VisibleService:
     """Passes each call on; ``apps`` leaves out what the user may not see."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ManagerService) -> None:
         self._service = service
 
     def __getattr__(self, name: str) -> Any:
@@ -30,7 +30,7 @@ class VisibleService:
         return [app for app in found if any(one.covers(app.app) for one in identity.grants)]
 
 
-async def require_for_text(service: Service, permission: Permission, text: str) -> None:
+async def require_for_text(service: ManagerService, permission: Permission, text: str) -> None:
     """Refuse a text whose app the user has no permission for: MESH-A403.
 
     A user with the permission for every app needs no look at the text here.

@@ -68,7 +68,7 @@ class AppHistory:
 
 
 class Backfills:
-    """Deploys apps with history; the calls of ``mesh.api.history_service.Backfills``.
+    """Deploys apps that begin with the states of their past.
 
     Args:
         client: the connection to NATS.

@@ -48,7 +48,7 @@ UNDO_S: Final = 10.0
 
 
 class Backups:
-    """The calls of ``mesh.api.service.Backups``."""
+    """Calls on backups; MESH-A404 for an app or a backup that is not there."""
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ class ReplayResult:
 
 
 class Events:
-    """The calls of ``mesh.api.service.Events``, on JetStream."""
+    """Calls on an app's events; all raise MESH-A404 for an app that is not there."""
 
     def __init__(
         self,

@@ -66,7 +66,7 @@ class _Run:
 
 
 class Feeds:
-    """The calls of ``mesh.api.feed_service.Feeds``, and ``run``."""
+    """Simulations: calls on them, and ``run``."""
 
     def __init__(
         self,

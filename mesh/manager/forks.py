@@ -74,7 +74,7 @@ class _Known:
 
 
 class Forks:
-    """Makes forks; the calls of ``mesh.api.service.Forks``."""
+    """Makes forks of apps."""
 
     def __init__(
         self,

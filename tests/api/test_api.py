@@ -408,7 +408,7 @@ def test_a_users_file_without_users_is_refused(tmp_path: Path, text: str | None)
     settings = ManagerSettings(port=0, users_file=str(path))
     listener = listen(settings)
     with pytest.raises(MeshError) as error:
-        ApiServer(FakeService(), settings, listener)
+        ApiServer(FakeService().as_manager, settings, listener)
     listener.close()
     assert error.value.code in ("MESH-A100", "MESH-A102")
 

@@ -292,6 +292,6 @@ def test_an_api_that_accepts_no_more_ends(monkeypatch: pytest.MonkeyPatch) -> No
         listener = listen(OPEN)
         async with asyncio.timeout(60):
             # The manager supervises it, and ends with it.
-            await ApiServer(FakeService(), OPEN, listener).run()
+            await ApiServer(FakeService().as_manager, OPEN, listener).run()
 
     asyncio.run(run())

@@ -28,7 +28,7 @@ def ask(service: FakeService, method: str, path: str, **more: Any) -> httpx.Resp
 
 
 def _routes() -> list[Route]:
-    found = make_app(FakeService(), Access(None)).routes
+    found = make_app(FakeService().as_manager, Access(None)).routes
     return [one for one in found if isinstance(one, Route)]
 
 

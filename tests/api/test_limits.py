@@ -30,7 +30,7 @@ def test_a_user_who_asks_too_often_is_refused_from_every_address() -> None:
         return Identity(f"oidc:{token}", VIEW, "oidc")
 
     access = Access(users.Users(None), bearer=bearer, limits=RateLimits(rate=0.001, burst=4.0))
-    app: Any = make_app(FakeService(), access)
+    app: Any = make_app(FakeService().as_manager, access)
 
     async def ask(address: str, user: str) -> int:
         transport = httpx.ASGITransport(app, client=(address, 1))
@@ -65,7 +65,7 @@ def test_the_address_of_a_client_is_the_one_that_a_trusted_proxy_names(
     users.add(tmp_path / "users", "ada", "pw")
     settings = ManagerSettings(port=0, users_file=str(tmp_path / "users"), trusted_proxies=proxies)
     notes: Any = Notes()
-    api = ApiServer(FakeService(), settings, listen(settings), audit=notes)
+    api = ApiServer(FakeService().as_manager, settings, listen(settings), audit=notes)
 
     async def run() -> None:
         async with anyio.create_task_group() as tasks, httpx.AsyncClient() as client:

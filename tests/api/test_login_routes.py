@@ -82,7 +82,7 @@ async def cluster(
                 Users(None, directory), sessions=Sessions(client.jetstream(), made.clock),
                 note=made.noted.append, clock=made.clock, limits=limits or RateLimits(),
             )  # fmt: skip
-            app = make_app(FakeService({"Shop": TEXT}), access)
+            app = make_app(FakeService({"Shop": TEXT}).as_manager, access)
             transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
             made.access[name] = access
             made.clients[name] = httpx.AsyncClient(transport=transport, base_url="http://api")

@@ -46,7 +46,7 @@ class SlowChecks:
 
 
 def _client(access: Access, address: str = "192.0.2.1") -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(make_app(FakeService(), access), client=(address, 1))
+    transport = httpx.ASGITransport(make_app(FakeService().as_manager, access), client=(address, 1))
     return httpx.AsyncClient(transport=transport, base_url="http://api")
 
 

@@ -187,10 +187,10 @@ def test_users_of_a_real_provider_reach_what_their_roles_allow(tmp_path: Path) -
         )
         clock = SystemClock()
         access = Access(Users(None), bearer=Provider(settings, clock).identity)
-        app = make_app(FakeService({"Shop": TEXT}), access)
+        app = make_app(FakeService({"Shop": TEXT}).as_manager, access)
         other = OidcSettings(issuer=idp.url, audience="another")
         strict = make_app(
-            FakeService(), Access(Users(None), bearer=Provider(other, clock).identity)
+            FakeService().as_manager, Access(Users(None), bearer=Provider(other, clock).identity)
         )
         ada, eve = idp.token("ada", "pw"), idp.token("eve", "pw")
         idp.rotate()

@@ -28,7 +28,7 @@ EXAMPLES = 2
 
 
 def _routes() -> list[Route]:
-    return [r for r in make_app(FakeService(), Access(None)).routes if isinstance(r, Route)]
+    return [r for r in make_app(FakeService().as_manager, Access(None)).routes if isinstance(r, Route)]
 
 
 def test_the_document_has_every_route_with_its_parameters_and_permission() -> None:
@@ -45,7 +45,7 @@ def test_the_document_has_every_route_with_its_parameters_and_permission() -> No
 
 def test_it_is_served() -> None:
     async def run() -> dict[str, Any]:
-        transport = httpx.ASGITransport(make_app(FakeService(), Access(None)))
+        transport = httpx.ASGITransport(make_app(FakeService().as_manager, Access(None)))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             values: dict[str, Any] = (await client.get("/openapi.json")).json()
             return values

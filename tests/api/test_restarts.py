@@ -36,7 +36,7 @@ class Waited(FakeService):
 async def _play(ask: Callable[[str], Any], *, is_back: bool) -> Any:
     """The answer to ``ask``, given a URL, whose server stops meanwhile, and is back if so told."""
     service = Waited()
-    api = ApiServer(service, OPEN, listen(OPEN))
+    api = ApiServer(service.as_manager, OPEN, listen(OPEN))
     serving = asyncio.create_task(api.run())
     asked = asyncio.create_task(asyncio.to_thread(ask, api.url))
     await service.waits.wait()
@@ -47,7 +47,7 @@ async def _play(ask: Callable[[str], Any], *, is_back: bool) -> Any:
         again = Waited()
         again.runs.set()
         settings = replace(OPEN, port=port)
-        api = ApiServer(again, settings, listen(settings))
+        api = ApiServer(again.as_manager, settings, listen(settings))
         serving = asyncio.create_task(api.run())
     answer = await asked
     api.stop()
@@ -88,7 +88,7 @@ def test_a_command_waits_for_longer_than_one_request(monkeypatch: pytest.MonkeyP
             return await super().wait_running(app, timeout_s)
 
     async def scene() -> Any:
-        api = ApiServer(Slow(texts={"Shop": TEXT}), OPEN, listen(OPEN))
+        api = ApiServer(Slow(texts={"Shop": TEXT}).as_manager, OPEN, listen(OPEN))
         serving = asyncio.create_task(api.run())
         with Client(Context(api.url)) as client:
             # More than the API takes in one request.

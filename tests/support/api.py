@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
@@ -27,6 +27,7 @@ from tests.support.api_feeds import FakeFeeds
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from mesh.manager.service import ManagerService
     from mesh.model.begin import StartPosition
     from mesh.model.cluster import StatisticsLevel
     from mesh.model.events import SimulatedEvent
@@ -239,6 +240,11 @@ class FakeService:
     promotions: FakePromotions = field(default_factory=FakePromotions)
     past: FakePast = field(default_factory=FakePast)
 
+    @property
+    def as_manager(self) -> ManagerService:
+        """This service for the API, which asks a manager; ``test_doubles.py`` compares the calls."""
+        return cast("ManagerService", self)
+
     async def deploy(self, text: str, *, by: str, begin: StartPosition) -> Done:
         self.begins.append(str(begin))
         if text.startswith("!"):
@@ -387,7 +393,7 @@ class FakeService:
 @asynccontextmanager
 async def served(service: FakeService, settings: ManagerSettings) -> AsyncIterator[ApiServer]:
     """The API on a free port."""
-    api = ApiServer(service, settings, listen(settings))
+    api = ApiServer(service.as_manager, settings, listen(settings))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(api.run)
         try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def app_of(access: Access) -> Any:
     """The application, with the app ``Shop``."""
-    return make_app(FakeService({"Shop": TEXT}), access)
+    return make_app(FakeService({"Shop": TEXT}).as_manager, access)
 
 
 def client_of(
