@@ -74,11 +74,9 @@ OPEN_PATHS: Final = frozenset(
 #: Kind of the sessions of ``POST /login/{product}``, and the prefix of their tokens.
 LOGIN: Final = "login"
 LOGIN_PREFIX: Final = f"{PREFIX}{LOGIN}_"
-#: Length of a user's name in the log.
-_NAME_MAX: Final = 64
-_PATH_MAX: Final = 200
-
-
+#: Length of a user's name, and of a path, in the log and in the audit.
+NAME_MAX: Final = 64
+PATH_MAX: Final = 200
 #: Paths for the token of the first user.
 _SETUP_ROUTES: Final = frozenset({"POST /users", "GET /me"})
 #: Headers of each answer: nothing of it is stored, framed or guessed at.
@@ -287,9 +285,9 @@ class Guard:
         if fits is None:
             return refusal_of(429, "too many passwords are checked")
         if not fits:
-            asked.claimed = _logged(given.user)
+            asked.claimed = logged(given.user)
             log.warning(
-                "login failed", extra=fields(user=_logged(given.user), address=asked.source)
+                "login failed", extra=fields(user=logged(given.user), address=asked.source)
             )
             return refusal_of(401, "user and password don't fit")
         asked.identity = Identity(given.user, users.grants(given.user))
@@ -343,11 +341,11 @@ class _Asked:
         wanted = self.needed.permission if self.needed is not None else None
         return AuditEntry(
             now_ms,
-            self.identity.user or self.claimed or _logged(self.scope.get("mesh.claimed", "")),
+            self.identity.user or self.claimed or logged(self.scope.get("mesh.claimed", "")),
             self.identity.how,
             self.source,
             self.scope["method"],
-            _logged(self.scope["path"], _PATH_MAX),
+            logged(self.scope["path"], PATH_MAX),
             status,
             (self.needed.app or "") if self.needed is not None else "",
             wanted or "",
@@ -376,9 +374,9 @@ def _elsewhere(host: str) -> str:
     return f'host "{host}" is not this machine'
 
 
-def _logged(name: str, most: int = _NAME_MAX) -> str:
-    """A name as it may be in a line of the log: short, and without line ends."""
-    return name[:most].encode("unicode_escape").decode()
+def logged(text: str, most: int = NAME_MAX) -> str:
+    """A text of a client as it may be in a line of the log: short, and without line ends."""
+    return text[:most].encode("unicode_escape").decode()
 
 
 def _netloc(origin: str) -> str | None:

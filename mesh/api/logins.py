@@ -18,7 +18,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
-from mesh.api.auth import LOGIN, LOGIN_PREFIX
+from mesh.api.auth import LOGIN, LOGIN_PREFIX, logged
 from mesh.api.paths import route
 from mesh.api.responses import Json, error_type
 from mesh.errors import MeshError
@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX: Final = 10_000
 _FIELDS_MAX: Final = 20
-_NAME_MAX: Final = 64
 _FORM: Final = "application/x-www-form-urlencoded"
 
 
@@ -96,8 +95,7 @@ class LoginRoutes:
         if fits is None or not access.limits.admit(f"user {user}", access.clock.monotonic_s()):
             raise MeshError("MESH-A429", "too many passwords are checked", hint="Try again.")
         if not fits:
-            shown = user[:_NAME_MAX].encode("unicode_escape").decode()
-            log.warning("login failed", extra=fields(user=shown, address=source))
+            log.warning("login failed", extra=fields(user=logged(user), address=source))
             return _refused(
                 HTTPStatus.UNAUTHORIZED, "invalid_credentials", "user and password don't fit"
             )

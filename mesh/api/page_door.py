@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from mesh.api.account_service import Accounts
-from mesh.api.auth import LOGIN
+from mesh.api.auth import LOGIN, PATH_MAX, logged
 from mesh.errors import MeshError
 from mesh.jetstream.audit import AuditEntry
 from mesh.jetstream.sessions import refresh_token
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PATH_MAX: Final = 200
-_NAME_MAX: Final = 64
 #: Sessions end if the provider was not reached for so many times ``oidc.recheck_s``.
 _GRACE: Final = 3
 
@@ -135,17 +133,13 @@ class PageDoor:
         self._access.note(
             AuditEntry(
                 self._access.clock.wall_ms(),
-                _shown(identity.user if identity is not None else claimed, _NAME_MAX),
+                logged(identity.user if identity is not None else claimed),
                 identity.how if identity is not None else "",
                 source,
                 method,
-                _shown(path, _PATH_MAX),
+                logged(path, PATH_MAX),
                 status,
                 app,
                 permission or "",
             )
         )
-
-
-def _shown(text: str, most: int) -> str:
-    return text[:most].encode("unicode_escape").decode()

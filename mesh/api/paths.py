@@ -11,7 +11,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Histogram
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import IntegerConvertor, StringConvertor, register_url_convertor
 from starlette.routing import Route
 
 from mesh.model import names
@@ -32,32 +32,16 @@ REQUEST_SECONDS: Final = Histogram(
 )
 
 
-class AppName(Convertor[str]):
+class AppName(StringConvertor):
     """The name of an app, see ``names.is_app_name``."""
 
     regex = names.APP_NAME
 
-    def convert(self, value: str) -> str:
-        """The name as it is."""
-        return value
 
-    def to_string(self, value: str) -> str:
-        """The name as it is."""
-        return value
-
-
-class EntryId(Convertor[int]):
+class EntryId(IntegerConvertor):
     """The number of a failed event; 18 digits at most, so that every value is a JSON integer."""
 
     regex = "[0-9]{1,18}"
-
-    def convert(self, value: str) -> int:
-        """The number."""
-        return int(value)
-
-    def to_string(self, value: int) -> str:
-        """Its digits."""
-        return str(value)
 
 
 register_url_convertor("app_name", AppName())

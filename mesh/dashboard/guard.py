@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import secrets
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from mesh.api.auth import logged
 from mesh.errors import MeshError
 from mesh.jetstream.sessions import Session, is_same
 from mesh.logs import fields
@@ -26,10 +27,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from mesh.jetstream.audit import AuditFilter
-    from mesh.jetstream.sessions import Sessions
+    from mesh.api.page_door import PageDoor
     from mesh.model.access import Identity
-    from mesh.model.sign_in import Attempt, SignedIn
 
 log = logging.getLogger(__name__)
 
@@ -40,131 +39,13 @@ SIGN_IN: Final = "/login"
 #: With TLS the name binds the cookie to this host, without a parent domain or another path.
 COOKIE_TLS: Final = "__Host-mesh"
 COOKIE: Final = "mesh_session"
-_NAME_MAX: Final = 64
 _REFUSALS: Final = (401, 403, 429)
-
-
-class Accounts(Protocol):
-    """Calls on users, tokens, sessions and the audit; they raise MeshError as those of REST."""
-
-    def users(self) -> list[dict[str, Any]]:
-        """Users of the directory."""
-        ...
-
-    def file_users(self) -> list[dict[str, Any]]:
-        """Users of the users file."""
-        ...
-
-    async def put_user(
-        self, by: Identity, values: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], bool]:
-        """Make a user, or change the given values of one; True for a new one."""
-        ...
-
-    async def delete_user(self, name: str) -> None:
-        """Remove a user with its tokens and sessions."""
-        ...
-
-    async def sessions(self) -> list[Session]:
-        """Sessions at the pages."""
-        ...
-
-    async def end_sessions(self, user: str) -> int:
-        """Sign a user out everywhere."""
-        ...
-
-    def tokens(self, identity: Identity) -> list[dict[str, Any]]:
-        """Tokens that a user may see."""
-        ...
-
-    async def make_token(self, identity: Identity, values: Mapping[str, Any]) -> dict[str, Any]:
-        """A new token, which the answer has."""
-        ...
-
-    async def delete_token(self, identity: Identity, id_: str) -> None:
-        """Revoke a token."""
-        ...
-
-    async def audit(self, wanted: AuditFilter, limit: int) -> list[dict[str, Any]]:
-        """The last entries that fit, oldest first."""
-        ...
-
-
-class SignIn(Protocol):
-    """The sign-in by an identity provider."""
-
-    async def begin(self, url: str, target: str) -> tuple[str, Attempt]:
-        """The provider's page, and the attempt that the browser keeps; MESH-A108."""
-        ...
-
-    async def complete(
-        self, attempt: Attempt | None, answer: Mapping[str, str], url: str
-    ) -> SignedIn:
-        """The user of the provider's answer; MESH-A401, MESH-A108."""
-        ...
-
-
-class Door(Protocol):
-    """The users of the API."""
-
-    @property
-    def accounts(self) -> Accounts:
-        """Calls on users."""
-        ...
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there are no users: every client on this machine has all permissions."""
-        ...
-
-    @property
-    def sessions(self) -> Sessions | None:
-        """The sessions of the cluster; None where access is anonymous."""
-        ...
-
-    @property
-    def provider(self) -> SignIn | None:
-        """The sign-in by an identity provider; None without one."""
-        ...
-
-    async def session(self, name: str, *, is_used: bool = True) -> Session | None:
-        """The session of a cookie; None if it has ended, or its provider refuses the user."""
-        ...
-
-    def reason_against(self, headers: Mapping[str, str]) -> str | None:
-        """The reason to refuse a request by its headers; None if there is none."""
-        ...
-
-    def admits(self, name: str) -> bool:
-        """Whether an address, or a user as ``user NAME``, may ask once more now."""
-        ...
-
-    async def sign_in(self, user: str, password: str, address: str) -> bool | None:
-        """Whether name and password match; None if too many are being checked."""
-        ...
-
-    def identity(self, session: Session) -> Identity | None:
-        """The user of a session with its grants as they are now; None if it may not sign in."""
-        ...
-
-    def note(
-        self,
-        identity: Identity | None,
-        source: str,
-        method: str,
-        path: str,
-        status: int,
-        needed: tuple[Permission | None, str],
-        claimed: str = "",
-    ) -> None:
-        """Audit a request; ``needed`` is the permission and the app."""
-        ...
 
 
 class Guard:
     """Middleware: gives each request its session, or answers with the way to the sign-in."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
+    def __init__(self, app: ASGIApp, door: PageDoor) -> None:
         self._app = app
         self._door = door
         self._everybody = Session("", secrets.token_urlsafe(32))
@@ -308,15 +189,14 @@ async def form_of(request: Request, *, has_session: bool = True) -> dict[str, li
     return found
 
 
-async def sign_in(door: Door, form: Mapping[str, list[str]], address: str) -> str:
+async def sign_in(door: PageDoor, form: Mapping[str, list[str]], address: str) -> str:
     """The user of a sign-in form; MESH-A401 when name and password don't match, MESH-A429."""
     user, password = form.get("user", [""])[0], form.get("password", [""])[0]
     fits = await door.sign_in(user, password, address)
     if fits is None:
         raise MeshError("MESH-A429", "too many passwords are checked", hint="Try again.")
     if not fits:
-        shown = user[:_NAME_MAX].encode("unicode_escape").decode()
-        log.warning("login failed", extra=fields(user=shown, address=address))
+        log.warning("login failed", extra=fields(user=logged(user), address=address))
         raise MeshError("MESH-A401", "user and password don't fit")
     return user
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from mesh.dashboard.board import Board
-    from mesh.dashboard.guard import Door
+    from mesh.api.page_door import PageDoor
     from mesh.jetstream.sessions import Session
     from mesh.model.access import Identity
 
@@ -68,7 +68,7 @@ class Needs:
 class Frame:
     """Everything that all pages share: the board, the users, the frame around the content."""
 
-    def __init__(self, board: Board, door: Door) -> None:
+    def __init__(self, board: Board, door: PageDoor) -> None:
         self.board = board
         self.door = door
         self._followers = 0

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.responses import Response
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from mesh.clock import Clock
-    from mesh.dashboard.guard import Door
+    from mesh.api.page_door import PageDoor
     from mesh.manager.service import ManagerService
 
 log = logging.getLogger(__name__)
@@ -149,22 +149,16 @@ def _add(message: MutableMapping[str, object], is_static: bool, is_tls: bool) ->
         headers.append((name.lower().encode(), value.encode()))
 
 
-class _AppName(Convertor[str]):
+class _AppName(StringConvertor):
     """Names of apps; a path with another name has no page."""
 
     regex = names.APP_NAME
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
 
 
 register_url_convertor("page_app", _AppName())
 
 
-def make_pages(service: ManagerService, door: Door, clock: Clock) -> Starlette:
+def make_pages(service: ManagerService, door: PageDoor, clock: Clock) -> Starlette:
     """The pages of a cluster, for the users of ``door``."""
     board = Board(service, clock)
     frame = Frame(board, door)
