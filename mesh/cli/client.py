@@ -7,7 +7,7 @@ import ssl
 import time
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from mesh.cli.context import is_loopback
@@ -67,83 +67,64 @@ class Client:
 
     def deploy(self, text: str) -> dict[str, Any]:
         """Deploy an app; the values have ``is_new``."""
-        return cast(
-            "dict[str, Any]",
-            self._ask("POST", "/siddhi-apps", content=text.encode(), headers=_TEXT),
-        )
+        return self._one("POST", "/siddhi-apps", **_body(text))
 
     def update(
         self, text: str, *, replace: bool = False, reset: Sequence[str] = (), begin: str = "",
         has_history: bool = False,
     ) -> dict[str, Any]:  # fmt: skip
         """Deploy an app, or change the one of its name; ``has_history``: that may take long."""
-        return cast(
-            "dict[str, Any]",
-            self._ask(
-                "PUT", "/siddhi-apps", content=text.encode(), headers=_TEXT,
-                params={
-                    "replace": "true" if replace else "false",
-                    "reset": list(reset),
-                    **({"from": begin} if begin else {}),
-                },
-                # The old one may be removed meanwhile.
-                timeout=None if has_history else _REPLACE_S,
-            ),
-        )  # fmt: skip
+        wanted = {
+            "replace": "true" if replace else "false",
+            "reset": list(reset),
+            **({"from": begin} if begin else {}),
+        }
+        # The old one may be removed meanwhile.
+        limit_s = None if has_history else _REPLACE_S
+        return self._one("PUT", "/siddhi-apps", params=wanted, timeout=limit_s, **_body(text))
 
     def check(self, text: str) -> list[dict[str, Any]]:
         """Open an app's sources and sinks where they would run; the results."""
-        return cast(
-            "list[dict[str, Any]]",
-            self._ask("POST", "/siddhi-apps/check", content=text.encode(), headers=_TEXT,
-                      timeout=_CHECK_S),
-        )  # fmt: skip
+        return self._many("POST", "/siddhi-apps/check", timeout=_CHECK_S, **_body(text))
 
     def preview(self, text: str) -> dict[str, Any]:
         """The plan of a text on the cluster; see ``mesh.manager.deployed.Preview``."""
-        found = self._ask("POST", "/siddhi-apps/plan", content=text.encode(), headers=_TEXT)
-        return cast("dict[str, Any]", found)
+        return self._one("POST", "/siddhi-apps/plan", **_body(text))
 
     def what_if(self, text: str, at_rate: Sequence[str], keys: int, cores: int) -> dict[str, Any]:
         """The needs of an app at a rate; see ``mesh.plan.capacity``."""
         asked = {"at_rate": list(at_rate), "keys": str(keys), "cores": str(cores)}
-        return cast(
-            "dict[str, Any]",
-            self._ask("POST", "/siddhi-apps/what-if", content=text.encode(), headers=_TEXT,
-                      params=asked, timeout=_WHAT_IF_S),
-        )  # fmt: skip
+        path = "/siddhi-apps/what-if"
+        return self._one("POST", path, params=asked, timeout=_WHAT_IF_S, **_body(text))
 
     def scale(self, app: str, group: str, parallel: int) -> dict[str, Any]:
         """Change the number of instances of a group; returns the app's status."""
         wanted = {"group": group, "parallel": str(parallel)}
-        return cast("dict[str, Any]", self._ask("POST", _path(app, "/scale"), params=wanted))
+        return self._one("POST", _path(app, "/scale"), params=wanted)
 
     def switch(self, app: str, *, active: bool) -> dict[str, Any]:
         """Pause an app, or resume it; returns the app's status."""
-        wanted = {"active": "true" if active else "false"}
-        return cast("dict[str, Any]", self._ask("PUT", _path(app), params=wanted))
+        return self._one("PUT", _path(app), params={"active": "true" if active else "false"})
 
     def undeploy(self, app: str) -> dict[str, Any]:
         """Remove an app."""
-        return cast("dict[str, Any]", self._ask("DELETE", _path(app)))
+        return self._one("DELETE", _path(app))
 
     def apps(self) -> list[dict[str, Any]]:
         """All apps."""
-        return cast(
-            "list[dict[str, Any]]", self._ask("GET", "/siddhi-apps", params={"details": "true"})
-        )
+        return self._many("GET", "/siddhi-apps", params={"details": "true"})
 
     def app(self, app: str) -> dict[str, Any]:
         """An app's text and streams."""
-        return cast("dict[str, Any]", self._ask("GET", _path(app)))
+        return self._one("GET", _path(app))
 
     def status(self, app: str) -> dict[str, Any]:
         """An app's state and its instances'."""
-        return cast("dict[str, Any]", self._ask("GET", _path(app, "/status")))
+        return self._one("GET", _path(app, "/status"))
 
     def verify(self, app: str) -> dict[str, Any]:
         """Faults and risks of what NATS stores of an app."""
-        return cast("dict[str, Any]", self._ask("GET", _path(app, "/verification")))
+        return self._one("GET", _path(app, "/verification"))
 
     def wait_running(self, app: str, timeout_s: float) -> dict[str, Any]:
         """The status once the app runs, or after ``timeout_s``.
@@ -156,7 +137,7 @@ class Client:
             asked_s = min(left_s, _WAIT_S)
             parameters = {"wait": "running", "timeout": f"{asked_s:g}"}
             try:
-                found = self._ask(
+                found = self._one(
                     "GET", _path(app, "/status"), params=parameters, timeout=asked_s + _MARGIN_S
                 )
             except MeshError as error:
@@ -165,7 +146,7 @@ class Client:
                 time.sleep(min(_AGAIN_S, left_s))
             else:
                 if asked_s == left_s or found["state"] == "running":
-                    return cast("dict[str, Any]", found)
+                    return found
 
     def query(
         self, app: str, query: str, min_position: dict[str, int], *, partial: bool
@@ -173,12 +154,11 @@ class Client:
         """The answer to an on-demand query, with its columns."""
         wanted: dict[str, Any] = {"appName": app, "query": query, "details": True}
         wanted |= {"min_position": min_position, "partial": partial}
-        return cast("dict[str, Any]", self._ask("POST", "/stores/query", json=wanted))
+        return self._one("POST", "/stores/query", json=wanted)
 
     def failed(self, app: str, limit: int) -> list[dict[str, Any]]:
         """Events that could not be read or failed in a query."""
-        found = self._ask("GET", _failed(app), params={"limit": limit})
-        return cast("list[dict[str, Any]]", found)
+        return self._many("GET", _failed(app), params={"limit": limit})
 
     def replay(
         self,
@@ -194,56 +174,48 @@ class Client:
             wanted = {"id": ids[0], "event": event}
         if to_stream:
             wanted["to"] = "stream"
-        found = self._ask("POST", _failed(app, "/replay"), json=wanted, timeout=_REPLACE_S)
-        return cast("dict[str, Any]", found)
+        return self._one("POST", _failed(app, "/replay"), json=wanted, timeout=_REPLACE_S)
 
     def discard(self, app: str, id_: int) -> dict[str, Any]:
         """Discard a failed event."""
-        return cast("dict[str, Any]", self._ask("DELETE", _failed(app, f"/{id_}")))
+        return self._one("DELETE", _failed(app, f"/{id_}"))
 
     def discard_many(self, app: str, older_than_s: float | None = None) -> dict[str, Any]:
         """Discard all failed events, or the older ones."""
         which = {"all": "true"} if older_than_s is None else {"olderThan": f"{older_than_s:g}"}
-        found = self._ask("DELETE", _failed(app), params=which, timeout=_REPLACE_S)
-        return cast("dict[str, Any]", found)
+        return self._one("DELETE", _failed(app), params=which, timeout=_REPLACE_S)
 
     def backup(self, app: str) -> dict[str, Any]:
         """Back an app up; returns the backup."""
-        found = self._ask("POST", _path(app, "/backup"), timeout=_BACKUP_S)
-        return cast("dict[str, Any]", found)
+        return self._one("POST", _path(app, "/backup"), timeout=_BACKUP_S)
 
     def backups(self, app: str) -> list[dict[str, Any]]:
         """The backups of an app, oldest first."""
-        return cast("list[dict[str, Any]]", self._ask("GET", _path(app, "/revisions")))
+        return self._many("GET", _path(app, "/revisions"))
 
     def delete_backups(self, app: str, revision: str | None) -> dict[str, Any]:
         """Delete one backup of an app, or all with None."""
         which = "" if revision is None else f"/{quote(revision, safe='')}"
-        found = self._ask("DELETE", _path(app, f"/revisions{which}"), timeout=_REPLACE_S)
-        return cast("dict[str, Any]", found)
+        return self._one("DELETE", _path(app, f"/revisions{which}"), timeout=_REPLACE_S)
 
     def restore(self, app: str, **which: str) -> dict[str, Any]:
         """Restore a backup; ``which`` are the parameters of the REST API."""
-        found = self._ask("POST", _path(app, "/restore"), params=which, timeout=_BACKUP_S)
-        return cast("dict[str, Any]", found)
+        return self._one("POST", _path(app, "/restore"), params=which, timeout=_BACKUP_S)
 
     def fork(self, app: str, text: str | None, **which: str) -> dict[str, Any]:
         """Fork an app; ``which`` are the parameters of the REST API."""
-        more = {} if text is None else {"content": text.encode(), "headers": _TEXT}
-        found = self._ask("POST", _path(app, "/fork"), params=which, timeout=_BACKUP_S, **more)
-        return cast("dict[str, Any]", found)
+        more = {} if text is None else _body(text)
+        return self._one("POST", _path(app, "/fork"), params=which, timeout=_BACKUP_S, **more)
 
     def backfill(self, text: str, which: dict[str, list[str]]) -> dict[str, Any]:
         """Deploy an app after its history; ``which`` are the parameters of the REST API."""
-        found = self._ask("POST", "/siddhi-apps/backfill", params=which, content=text.encode(),
-                          headers=_TEXT, timeout=None)  # fmt: skip
-        return cast("dict[str, Any]", found)
+        path = "/siddhi-apps/backfill"
+        return self._one("POST", path, params=which, timeout=None, **_body(text))
 
     def promote(self, fork: str, replaces: str | None) -> dict[str, Any]:
         """Give the app of a fork the fork's text, and remove the fork."""
         asked = {} if replaces is None else {"replaces": replaces}
-        found = self._ask("POST", _path(fork, "/promote"), params=asked, timeout=_BACKUP_S)
-        return cast("dict[str, Any]", found)
+        return self._one("POST", _path(fork, "/promote"), params=asked, timeout=_BACKUP_S)
 
     def compare(
         self, app: str, other: str, streams: Sequence[str], key: Sequence[str]
@@ -251,31 +223,28 @@ class Client:
         """The differences of the outputs of two apps."""
         path = _path(app, f"/compare/{quote(other, safe='')}")
         asked = {"stream": list(streams), "key": list(key)}
-        found = self._ask("GET", path, params=asked, timeout=_BACKUP_S)
-        return cast("dict[str, Any]", found)
+        return self._one("GET", path, params=asked, timeout=_BACKUP_S)
 
     def why(self, app: str, stream: str, sequence: int, index: int) -> dict[str, Any]:
         """The lineage of an event."""
         path = _path(app, f"/why/{quote(stream, safe='')}/{sequence}")
-        found = self._ask("GET", path, params={"index": index}, timeout=_BACKUP_S)
-        return cast("dict[str, Any]", found)
+        return self._one("GET", path, params={"index": index}, timeout=_BACKUP_S)
 
     def nodes(self) -> list[dict[str, Any]]:
         """Managers and workers."""
-        return cast("list[dict[str, Any]]", self._ask("GET", "/nodes"))
+        return self._many("GET", "/nodes")
 
     def overview(self) -> dict[str, Any]:
         """Problems, apps, nodes and flows, the worst first."""
-        return cast("dict[str, Any]", self._ask("GET", "/overview"))
+        return self._one("GET", "/overview")
 
     def story(self, app: str) -> list[dict[str, Any]]:
         """The journal entries of an app."""
-        return cast("list[dict[str, Any]]", self._ask("GET", _path(app, "/story")))
+        return self._many("GET", _path(app, "/story"))
 
     def order_node(self, node: str, order: str) -> dict[str, Any]:
         """Order a worker to ``cordon``, ``uncordon`` or ``drain``."""
-        path = f"/nodes/{quote(node, safe='')}/{order}"
-        return cast("dict[str, Any]", self._ask("POST", path))
+        return self._one("POST", f"/nodes/{quote(node, safe='')}/{order}")
 
     def wait_until_up(self, limit_s: float, say: Callable[[str], None]) -> None:
         """Wait for a manager on this machine that does not listen yet, and say so.
@@ -308,11 +277,16 @@ class Client:
         except httpx.HTTPError:
             return False
 
-    def ask(self, method: str, path: str, **more: Any) -> Any:
-        """The values of any answer."""
-        return self._ask(method, path, **more)
+    def _one(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        found: dict[str, Any] = self.ask(method, path, **more)
+        return found
 
-    def _ask(self, method: str, path: str, **more: Any) -> Any:
+    def _many(self, method: str, path: str, **more: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.ask(method, path, **more)
+        return found
+
+    def ask(self, method: str, path: str, **more: Any) -> Any:
+        """The values of any answer; ``more`` as for httpx."""
         import httpx
 
         try:
@@ -334,17 +308,15 @@ class Client:
         try:
             values = answer.json()
         except ValueError as error:
+            detail = f"HTTP {answer.status_code}, {answer.headers.get('content-type')}."
+            server = self._context.server
             if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 # A proxy says so of a manager that is away.
                 raise MeshError(
-                    "MESH-U112",
-                    f"manager at {self._context.server} can't be reached",
-                    detail=f"HTTP {answer.status_code}, {answer.headers.get('content-type')}.",
+                    "MESH-U112", f"manager at {server} can't be reached", detail=detail
                 ) from error
             raise MeshError(
-                "MESH-U113",
-                f"the server at {self._context.server} is no manager",
-                detail=f"HTTP {answer.status_code}, {answer.headers.get('content-type')}.",
+                "MESH-U113", f"the server at {server} is no manager", detail=detail
             ) from error
         if answer.is_success:
             return values
@@ -361,6 +333,10 @@ class Client:
             hint=values.get("hint"),
             position=Position(**position) if position else None,
         )
+
+
+def _body(text: str) -> dict[str, Any]:
+    return {"content": text.encode(), "headers": _TEXT}
 
 
 def _path(app: str, rest: str = "") -> str:
