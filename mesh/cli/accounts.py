@@ -10,7 +10,7 @@ from urllib.parse import quote
 import typer
 
 from mesh.cli.options import OutputOption, takes_cluster
-from mesh.cli.output import Output, show_json, show_table
+from mesh.cli.output import Output, show_rows
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
@@ -183,10 +183,8 @@ def _ask(at: Context, method: str, path: str, **more: Any) -> Any:
 
 
 def _show(output: Output, found: Any, rows: list[dict[str, Any]]) -> None:
-    if output is Output.JSON:
-        show_json(found)
-    else:
-        show_table(list(rows[0]) if rows else [], [list(row.values()) for row in rows])
+    columns = list(rows[0]) if rows else []
+    show_rows(output, found, columns, [list(row.values()) for row in rows])
 
 
 def _shown(grants: list[dict[str, Any]]) -> dict[str, str]:

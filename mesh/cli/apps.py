@@ -23,14 +23,17 @@ from mesh.cli.deploy_outcome import describe_deploy, describe_guarantees
 from mesh.cli.options import AppArgument, FilesArgument, OutputOption, takes_cluster
 from mesh.cli.output import (
     Output,
+    because,
     read_source,
     refusal,
+    show,
     show_error,
     show_json,
+    show_rows,
     show_table,
     shown_path,
 )
-from mesh.cli.variables import VarOption, given_variables
+from mesh.cli.variables import VarOption, filled, given_variables
 from mesh.errors import MeshError, all_errors
 
 if TYPE_CHECKING:
@@ -102,8 +105,6 @@ def deploy(
 
     Example: `mesh deploy examples/temperature.siddhi`
     """
-    from mesh.language.substitution import substitute, variables_for
-
     given = given_variables(var)
     is_new = not (replace or reset or begin != "earliest" or len(files) > 1)
     inputs = inputs_of_deploy(past, column, until, is_new=is_new)
@@ -114,7 +115,7 @@ def deploy(
             text = ""
             try:
                 text = read_source(file)
-                text = substitute(text, variables_for(text, given))
+                text = filled(text, given)
                 one = (
                     backfill_and_wait(client, at, text, inputs, timeout)
                     if inputs
@@ -173,8 +174,7 @@ def deploy_and_wait(
         first_s = min(_SILENT_S, timeout_s)
         status = client.wait_running(done["app"], first_s)
         if status["state"] != "running" and timeout_s > first_s:
-            reason = f": {status['reason']}" if status.get("reason") else ""
-            say(f'app "{done["app"]}" is {status["state"]}{reason}; waiting ...')
+            say(f'app "{done["app"]}" is {status["state"]}{because(status)}; waiting ...')
             status = client.wait_running(done["app"], timeout_s - first_s)
         answer["status"] = status
         answer["running"] = answer["status"]["state"] == "running"
@@ -216,16 +216,9 @@ def scale(
         found = client.scale(app, group, parallel)
         if timeout > 0:
             found = client.wait_running(app, timeout)
-    if output is Output.JSON:
-        show_json(found)
-    else:
-        seconds = time.monotonic() - started_s
-        reason = f": {found['reason']}" if found.get("reason") else ""
-        count = sum(i["group"] == group for i in found["instances"])
-        typer.echo(
-            f'app "{app}" is {found["state"]} after {seconds:.1f} s, '
-            f'group "{group}" has {count} instances{reason}'
-        )
+    took = f'app "{app}" is {found["state"]} after {time.monotonic() - started_s:.1f} s'
+    count = sum(i["group"] == group for i in found["instances"])
+    show(output, found, f'{took}, group "{group}" has {count} instances{because(found)}')
     if timeout > 0 and found["state"] != "running":
         raise typer.Exit(1)
 
@@ -238,10 +231,7 @@ def pause(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) 
     """
     with Client(at) as client:
         found = client.switch(app, active=False)
-    if output is Output.JSON:
-        show_json(found)
-    else:
-        typer.echo(f'app "{app}" is {found["state"]}: {found["reason"]}')
+    show(output, found, f'app "{app}" is {found["state"]}: {found["reason"]}')
 
 
 @takes_cluster
@@ -262,11 +252,7 @@ def resume(
         found = client.switch(app, active=True)
         if timeout > 0:
             found = client.wait_running(app, timeout)
-    if output is Output.JSON:
-        show_json(found)
-    else:
-        reason = f": {found['reason']}" if found.get("reason") else ""
-        typer.echo(f'app "{app}" is {found["state"]}{reason}')
+    show(output, found, f'app "{app}" is {found["state"]}{because(found)}')
     if timeout > 0 and found["state"] != "running":
         raise typer.Exit(1)
 
@@ -279,7 +265,7 @@ def undeploy(app: AppArgument, *, at: Context, output: OutputOption = Output.TEX
     """
     with Client(at) as client:
         done = client.undeploy(app)
-    show_json(done) if output is Output.JSON else typer.echo(done["message"])
+    show(output, done, done["message"])
 
 
 @takes_cluster
@@ -290,14 +276,8 @@ def list_apps(*, at: Context, output: OutputOption = Output.TEXT) -> None:
     """
     with Client(at) as client:
         found = client.apps()
-    if output is Output.JSON:
-        show_json(found)
-    else:
-        show_table(("app", "state", "reason"), [_app_row(a) for a in found])
-
-
-def _app_row(app: dict[str, Any]) -> tuple[Any, ...]:
-    return app["app"], app["state"], app.get("reason")
+    rows = [(app["app"], app["state"], app.get("reason")) for app in found]
+    show_rows(output, found, ("app", "state", "reason"), rows)
 
 
 @takes_cluster
@@ -311,8 +291,7 @@ def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT)
     if output is Output.JSON:
         show_json(found)
         return
-    reason = f": {found['reason']}" if found.get("reason") else ""
-    typer.echo(f'app "{app}" is {found["state"]}{reason}')
+    typer.echo(f'app "{app}" is {found["state"]}{because(found)}')
     if found.get("cure"):
         typer.echo(f"  hint: {found['cure']}")
     columns: tuple[str, ...] = (

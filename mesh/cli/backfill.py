@@ -13,9 +13,9 @@ import typer
 
 from mesh.cli.client import Client
 from mesh.cli.options import OutputOption, takes_cluster
-from mesh.cli.output import Output, pointing_at, read_source, show_json
+from mesh.cli.output import Output, because, pointing_at, read_source, show
 from mesh.cli.timeline import PANEL
-from mesh.cli.variables import VarOption, given_variables
+from mesh.cli.variables import VarOption, filled, given_variables
 from mesh.errors import MeshError
 from mesh.model.history import HistoryInput
 
@@ -97,19 +97,14 @@ def backfill(
 
     Example: `mesh backfill shop.siddhi Orders orders/2025 --time ordered_at`
     """
-    from mesh.language.substitution import substitute, variables_for
-
     if len(pairs) % 2:
         raise typer.BadParameter("each stream has a path after it", param_hint="STREAM PATH")
     inputs = inputs_of(zip(pairs[::2], pairs[1::2], strict=True), column or (), until or ())
     text = read_source(file)
     with Client(at) as client, pointing_at(file, text, output):
-        text = substitute(text, variables_for(text, given_variables(var)))
+        text = filled(text, given_variables(var))
         done = backfill_and_wait(client, at, text, inputs, timeout)
-    if output is Output.JSON:
-        show_json(done)
-    else:
-        typer.echo(describe(done))
+    show(output, done, describe(done))
     if not done.get("running", True):
         raise typer.Exit(1)
 
@@ -177,10 +172,7 @@ def backfill_and_wait(
         "until": [one.until or "" for one in inputs],
     }
     done = followed(at, text, lambda: client.backfill(text, which))
-    if timeout_s:
-        status = client.wait_running(done["app"], timeout_s)
-        done |= {"status": status, "running": status["state"] == "running"}
-    return done
+    return client.waited(done, done["app"], timeout_s)
 
 
 def followed(at: Context, text: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -258,6 +250,5 @@ def describe(done: dict[str, Any]) -> str:
     lines += [f"  {name} is read on after {last}" for name, last in sorted(done["cuts"].items())]
     status = done.get("status")
     if status is not None:
-        reason = f": {status['reason']}" if status.get("reason") else ""
-        lines.append(f"  it is {status['state']}{reason}")
+        lines.append(f"  it is {status['state']}{because(status)}")
     return "\n".join(lines)

@@ -9,7 +9,7 @@ import typer
 
 from mesh.cli.client import Client
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster
-from mesh.cli.output import Output, show_json, show_table
+from mesh.cli.output import Output, show, show_rows
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
@@ -31,11 +31,8 @@ def backup(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT)
     """
     with Client(at) as client:
         made = client.backup(app)
-    if output is Output.JSON:
-        show_json(made)
-        return
     size = f"{made['snapshots']} snapshots, {made['bytes'] / 1e6:.1f} MB"
-    typer.echo(f'app "{app}" is backed up as revision {made["revision"]}: {size}')
+    show(output, made, f'app "{app}" is backed up as revision {made["revision"]}: {size}')
 
 
 @takes_cluster
@@ -55,15 +52,9 @@ def backups(
     with Client(at) as client:
         if delete is not None:
             done = client.delete_backups(app, None if delete == "all" else delete)
-            if output is Output.JSON:
-                show_json(done)
-            else:
-                typer.echo(f"{done['deleted']} deleted")
+            show(output, done, f"{done['deleted']} deleted")
             return
         found = client.backups(app)
-    if output is Output.JSON:
-        show_json(found)
-        return
     rows = [
         (
             one["revision"],
@@ -74,7 +65,7 @@ def backups(
         )
         for one in found
     ]
-    show_table(("revision", "made at", "by", "snapshots", "MB"), rows)
+    show_rows(output, found, ("revision", "made at", "by", "snapshots", "MB"), rows)
 
 
 @takes_cluster
@@ -111,8 +102,6 @@ def restore(
     which = {name: value for name, value in given.items() if value is not None}
     with Client(at) as client:
         done = client.restore(app, **which, replay="true" if replay else "false")
-    if output is Output.JSON:
-        show_json(done)
-        return
     told = f"{done['behind']} messages are read again" if done["replays"] else "nothing is replayed"
-    typer.echo(f'app "{done["app"]}" continues from revision {done["revision"]}: {told}')
+    where = f'app "{done["app"]}" continues from revision {done["revision"]}'
+    show(output, done, f"{where}: {told}")

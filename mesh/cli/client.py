@@ -148,6 +148,13 @@ class Client:
                 if asked_s == left_s or found["state"] == "running":
                     return found
 
+    def waited(self, done: dict[str, Any], app: str, timeout_s: float) -> dict[str, Any]:
+        """An outcome with the status of its app, and whether it runs; as it is without a time."""
+        if not timeout_s:
+            return done
+        status = self.wait_running(app, timeout_s)
+        return {**done, "status": status, "running": status["state"] == "running"}
+
     def query(
         self, app: str, query: str, min_position: dict[str, int], *, partial: bool
     ) -> dict[str, Any]:

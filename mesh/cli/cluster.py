@@ -9,7 +9,7 @@ import typer
 
 from mesh.cli.client import Client
 from mesh.cli.options import OutputOption, takes_cluster
-from mesh.cli.output import Output, show_json, show_table
+from mesh.cli.output import Output, counted, show, show_json, show_rows
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
@@ -37,9 +37,6 @@ def list_nodes(*, at: Context, output: OutputOption = Output.TEXT) -> None:
     """
     with Client(at) as client:
         found = client.nodes()
-    if output is Output.JSON:
-        show_json(found)
-        return
     rows = [
         (
             n["id"], n["role"], n["presence"], n["leads"], _admits(n), _filled(n),
@@ -49,8 +46,11 @@ def list_nodes(*, at: Context, output: OutputOption = Output.TEXT) -> None:
         )
         for n in found
     ]  # fmt: skip
-    columns = ("node", "role", "presence", "leads", "admits", "instances", "labels", "address")
-    show_table((*columns, "pid", "cpu %", "own cpu %", "own memory MB", "memory %", "load"), rows)
+    columns = (
+        "node", "role", "presence", "leads", "admits", "instances", "labels", "address", "pid",
+        "cpu %", "own cpu %", "own memory MB", "memory %", "load",
+    )  # fmt: skip
+    show_rows(output, found, columns, rows)
 
 
 @takes_cluster
@@ -61,10 +61,8 @@ def cordon(node: NodeArgument, *, at: Context, output: OutputOption = Output.TEX
     """
     with Client(at) as client:
         done = client.order_node(node, "cordon")
-    if output is Output.JSON:
-        show_json(done)
-    else:
-        typer.echo(f'worker "{node}" keeps its {_counted(done["instances"])} and gets no new ones')
+    kept = counted(done["instances"], "instance")
+    show(output, done, f'worker "{node}" keeps its {kept} and gets no new ones')
 
 
 @takes_cluster
@@ -75,11 +73,8 @@ def uncordon(node: NodeArgument, *, at: Context, output: OutputOption = Output.T
     """
     with Client(at) as client:
         done = client.order_node(node, "uncordon")
-    if output is Output.JSON:
-        show_json(done)
-    else:
-        why = f", but it {done['why']}" if done["why"] else ""
-        typer.echo(f'worker "{node}" accepts instances again{why}')
+    why = f", but it {done['why']}" if done["why"] else ""
+    show(output, done, f'worker "{node}" accepts instances again{why}')
 
 
 @takes_cluster
@@ -112,7 +107,8 @@ def drain(
     elif not done["instances"]:
         typer.echo(f'worker "{node}" is empty')
     else:
-        typer.echo(f'worker "{node}" is drained and has {_counted(done["instances"])} still')
+        count = counted(done["instances"], "instance")
+        typer.echo(f'worker "{node}" is drained and has {count} still')
         for instance in left:
             reason = instance["reason"] or "it is moving"
             typer.echo(f"{instance['instance']}: {reason}")
@@ -129,10 +125,6 @@ def _left(client: Client, node: str) -> list[dict[str, Any]]:
 
 def _is_worker(node: dict[str, Any], name: str) -> bool:
     return bool(node["role"] == "worker" and node["id"] == name)
-
-
-def _counted(instances: int) -> str:
-    return f"{instances} instance{'' if instances == 1 else 's'}"
 
 
 def _admits(node: dict[str, Any]) -> str | None:

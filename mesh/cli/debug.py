@@ -9,7 +9,7 @@ import typer
 
 from mesh.cli.client import Client
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster
-from mesh.cli.output import Output, show_json
+from mesh.cli.output import Output, show
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
@@ -38,11 +38,7 @@ def story(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) 
     """
     with Client(at) as client:
         found = client.story(app)
-    if output is Output.JSON:
-        show_json(found)
-        return
-    for entry in found:
-        typer.echo(line(entry))
+    show(output, found, "\n".join(map(line, found)))
 
 
 def line(entry: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import typer
 from mesh.cli.client import Client
 from mesh.cli.options import ConfigOption, OutputOption, takes_cluster
 from mesh.cli.output import Output, show_json, show_table
-from mesh.cli.variables import VarOption, given_variables
+from mesh.cli.variables import VarOption, filled, given_variables
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
@@ -48,10 +48,8 @@ def check(
     Example: `mesh check app.siddhi`, or `mesh check app.siddhi --config conf/mesh.yaml`
     """
     from mesh import settings
-    from mesh.language.substitution import substitute, variables_for
 
-    text = file.read_text("utf-8")
-    text = substitute(text, variables_for(text, given_variables(var)))
+    text = filled(file.read_text("utf-8"), given_variables(var))
     if at.server and not local and config is None:
         with Client(at) as client:
             found = client.check(text)

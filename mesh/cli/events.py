@@ -12,7 +12,7 @@ import orjson
 import typer
 
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster_and_nats
-from mesh.cli.output import Output, counted, show_error, show_json
+from mesh.cli.output import Output, counted, show, show_error
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
@@ -64,10 +64,8 @@ def publish(
     with _lines(file) as lines:
         events = wire.csv_events(lines, schema) if is_csv else wire.json_lines(lines)
         sent = asyncio.run(_publish(at, app, stream, events, time))
-    if output is Output.JSON:
-        show_json({"app": app, "stream": stream, "events": sent})
-    else:
-        typer.echo(f"{counted(sent, 'event')} published to {subject_of(app, stream)}")
+    told = f"{counted(sent, 'event')} published to {subject_of(app, stream)}"
+    show(output, {"app": app, "stream": stream, "events": sent}, told)
 
 
 @takes_cluster_and_nats

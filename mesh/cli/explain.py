@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mesh.cli.options import OutputOption  # noqa: TC001  # typer reads the annotations
-from mesh.cli.output import Output, show_json
+from mesh.cli.output import Output, show
 
 if TYPE_CHECKING:
     from mesh.error_codes import Entry
@@ -41,17 +41,12 @@ def explain(code: CodeArgument = None, output: OutputOption = Output.TEXT) -> No
 
     if code is None:
         entries = catalogue().values()
-        if output is Output.JSON:
-            show_json([entry.to_dict() for entry in entries])
-        else:
-            typer.echo("\n".join(f"{entry.code}  {entry.title}" for entry in entries))
+        lines = "\n".join(f"{entry.code}  {entry.title}" for entry in entries)
+        show(output, [entry.to_dict() for entry in entries], lines)
         return
     entry = find(code)
-    if output is Output.JSON:
-        show_json(entry.to_dict())
-    else:
-        width = min(shutil.get_terminal_size().columns, _WIDTH_MAX)
-        typer.echo(describe(entry, width))
+    width = min(shutil.get_terminal_size().columns, _WIDTH_MAX)
+    show(output, entry.to_dict(), describe(entry, width))
 
 
 def describe(entry: Entry, width: int) -> str:

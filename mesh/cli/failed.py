@@ -10,7 +10,7 @@ import typer
 
 from mesh.cli.client import Client
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster
-from mesh.cli.output import Output, counted, show_json, show_table
+from mesh.cli.output import Output, counted, show, show_rows
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
@@ -51,15 +51,12 @@ def errors(
     """
     with Client(at) as client:
         found = client.failed(app, limit)
-    if output is Output.JSON:
-        show_json(found)
-        return
     # A failure in a group with state is identified by its query, others by their message.
     rows = [
         (e["id"], e["stream"], e.get("sequence"), e.get("query"), e.get("reason"), _short(e))
         for e in found
     ]
-    show_table(("id", "stream", "sequence", "query", "reason", "data"), rows)
+    show_rows(output, found, ("id", "stream", "sequence", "query", "reason", "data"), rows)
 
 
 @takes_cluster
@@ -96,10 +93,8 @@ def replay(
         done = client.replay(
             app, chosen, _event(event) if event else None, to_stream=to is To.STREAM
         )
-    if output is Output.JSON:
-        show_json(done)
-    else:
-        typer.echo(f"{counted(len(done['ids']), 'failed event')} replayed, {done['left']:,} left")
+    told = f"{counted(len(done['ids']), 'failed event')} replayed, {done['left']:,} left"
+    show(output, done, told)
 
 
 @takes_cluster
@@ -132,10 +127,8 @@ def discard(
             for id_ in chosen:
                 done = client.discard(app, id_)
             done["ids"], count = chosen, len(chosen)
-    if output is Output.JSON:
-        show_json(done)
-    else:
-        typer.echo(f"{counted(count, 'failed event')} discarded, {done['left']:,} left")
+    told = f"{counted(count, 'failed event')} discarded, {done['left']:,} left"
+    show(output, done, told)
 
 
 def _chosen(ids: list[int] | None, all_: bool) -> list[int] | None:

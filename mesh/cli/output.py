@@ -14,7 +14,7 @@ import typer
 from mesh.errors import MeshError, all_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 class Output(StrEnum):
@@ -27,6 +27,29 @@ class Output(StrEnum):
 def show_json(values: Any) -> None:
     """Print values as indented JSON."""
     sys.stdout.write(orjson.dumps(values, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def show(output: Output, values: Any, text: str) -> None:
+    """Print values as JSON, or the text that tells them, if there is any."""
+    if output is Output.JSON:
+        show_json(values)
+    elif text:
+        typer.echo(text)
+
+
+def show_rows(
+    output: Output, values: Any, columns: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> None:
+    """Print values as JSON, or the table that tells them."""
+    if output is Output.JSON:
+        show_json(values)
+    else:
+        show_table(columns, rows)
+
+
+def because(found: Mapping[str, Any]) -> str:
+    """The reason of a status to follow its state; empty without one."""
+    return f": {found['reason']}" if found.get("reason") else ""
 
 
 def counted(count: int, thing: str) -> str:

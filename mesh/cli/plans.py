@@ -11,8 +11,8 @@ import typer
 
 # typer reads the annotations when the command line is built.
 from mesh.cli.options import FileArgument, OutputOption, takes_cluster
-from mesh.cli.output import Output, pointing_at, read_source, show_error, show_json
-from mesh.cli.variables import VarOption, given_variables
+from mesh.cli.output import Output, pointing_at, read_source, show, show_error, show_json
+from mesh.cli.variables import VarOption, filled, given_variables
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
@@ -100,7 +100,6 @@ def plan(
 
     Example: `mesh plan shop.siddhi --at-rate 50000 --keys 1e6`
     """
-    from mesh.language.substitution import substitute, variables_for
     from mesh.plan.build import plan as make
     from mesh.plan.explain import explain, to_values
     from mesh.plan.picture import to_dot, to_svg
@@ -108,7 +107,7 @@ def plan(
     text = read_source(file)
     told = Output.JSON if output is Drawing.JSON else Output.TEXT
     with pointing_at(file, text, told):
-        text = substitute(text, variables_for(text, given_variables(var)))
+        text = filled(text, given_variables(var))
         if at_rate:
             _what_if(text, at_rate, keys, events, cores, at if on_cluster else None, output)
             return
@@ -194,18 +193,15 @@ def diff(
     except typer.Exit as error:
         raise typer.Exit(2) from error
     in_the_way = tuple(obstacles(before, after, found))
-    if output is Output.JSON:
-        show_json(changes_to_values(found, in_the_way))
-    else:
-        sys.stdout.write(explain_changes(found, in_the_way) + "\n")
+    told = explain_changes(found, in_the_way)
+    show(output, changes_to_values(found, in_the_way), told)
     if not found.is_same:
         raise typer.Exit(1)
 
 
 def _planned(file: Path, given: dict[str, str], output: Output) -> AppSpec:
-    from mesh.language.substitution import substitute, variables_for
     from mesh.plan.build import plan as make
 
     text = read_source(file)
     with pointing_at(file, text, output):
-        return make(substitute(text, variables_for(text, given))).spec
+        return make(filled(text, given)).spec

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import typer
 
 from mesh.cli.options import OutputOption, takes_cluster
-from mesh.cli.output import Output, show_json
+from mesh.cli.output import Output, show
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
@@ -53,11 +53,7 @@ def list_secrets(*, output: OutputOption = Output.TEXT, at: Context) -> None:
 
     with Client(at) as client:
         found = client.ask("GET", "/secrets")
-    if output is Output.JSON:
-        show_json(found)
-    else:
-        for one in found:
-            typer.echo(one["name"])
+    show(output, found, "\n".join(one["name"] for one in found))
 
 
 @takes_cluster

@@ -8,7 +8,7 @@ import typer
 
 from mesh.cli.options import FilesArgument, OutputOption  # noqa: TC001 - typer reads them
 from mesh.cli.output import Output, pointing_at, read_source, show_json, shown_path
-from mesh.cli.variables import VarOption, given_variables
+from mesh.cli.variables import VarOption, filled, given_variables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,14 +52,13 @@ def play_tests(
 def _cases(file: Path, given: dict[str, str], output: Output) -> list[dict[str, Any]]:
     from dataclasses import replace
 
-    from mesh.language.substitution import substitute, variables_for
     from mesh.plan.build import plan
     from mesh.testing import payload_cases
 
     results = []
     with pointing_at(file, "", output):
         for case in payload_cases.read(file):
-            text = substitute(case.text, variables_for(case.text, given))
+            text = filled(case.text, given)
             name = plan(text).spec.name
             differences = replace(case, text=text).differences()
             if output is not Output.JSON:
@@ -79,13 +78,12 @@ def _cases(file: Path, given: dict[str, str], output: Output) -> list[dict[str, 
 
 
 def _played(file: Path, given: dict[str, str], output: Output, *, rewrite: bool) -> dict[str, Any]:
-    from mesh.language.substitution import substitute, variables_for
     from mesh.plan.build import plan
     from mesh.testing import app_tests
 
     text = read_source(file)
     with pointing_at(file, text, output):
-        text = substitute(text, variables_for(text, given))
+        text = filled(text, given)
         # The operators alone would run an app that can't be deployed.
         name = plan(text).spec.name
         events = app_tests.read(app_tests.events_path(file))

@@ -12,8 +12,8 @@ import typer
 
 from mesh.cli.client import Client
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster
-from mesh.cli.output import Output, pointing_at, read_source, show_json
-from mesh.cli.variables import VarOption, given_variables
+from mesh.cli.output import Output, because, pointing_at, read_source, show
+from mesh.cli.variables import VarOption, filled, given_variables
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
@@ -57,10 +57,7 @@ def compare(
     with Client(at) as client:
         rested = _wait_rest(client, (app, other), timeout)
         found = {**client.compare(app, other, stream or [], names), "at_rest": rested}
-    if output is Output.JSON:
-        show_json(found)
-    else:
-        typer.echo("\n".join(compared_lines(found)))
+    show(output, found, "\n".join(compared_lines(found)))
     if found["differs"]:
         raise typer.Exit(1)
 
@@ -87,14 +84,10 @@ def promote(
     """
     with Client(at) as client:
         done = client.promote(other, replaces)
-        if timeout:
-            status = client.wait_running(done["app"], timeout)
-            done |= {"status": status, "running": status["state"] == "running"}
-    if output is Output.JSON:
-        show_json(done)
-    else:
-        state = f" and is {done['status']['state']}" if "status" in done else ""
-        typer.echo(f'app "{done["app"]}" has the text of "{other}"{state}; the fork is removed')
+        done = client.waited(done, done["app"], timeout)
+    state = f" and is {done['status']['state']}" if "status" in done else ""
+    told = f'app "{done["app"]}" has the text of "{other}"{state}; the fork is removed'
+    show(output, done, told)
     if not done.get("running", True):
         raise typer.Exit(1)
 
@@ -159,10 +152,7 @@ def why(
     """
     with Client(at) as client:
         found = client.why(app, stream, sequence, index)
-    if output is Output.JSON:
-        show_json(found)
-    else:
-        typer.echo("\n".join(lineage_lines(found)))
+    show(output, found, "\n".join(lineage_lines(found)))
 
 
 def lineage_lines(cause: dict[str, Any], depth: int = 0) -> list[str]:
@@ -227,13 +217,8 @@ def fork(
     which = {name: value for name, value in given.items() if value is not None}
     with Client(at) as client:
         done = _forked(client, app, text, which, given_variables(var), output)
-        if timeout:
-            status = client.wait_running(other, timeout)
-            done |= {"status": status, "running": status["state"] == "running"}
-    if output is Output.JSON:
-        show_json(done)
-    else:
-        typer.echo(describe_fork(done, begin))
+        done = client.waited(done, other, timeout)
+    show(output, done, describe_fork(done, begin))
     if not done.get("running", True):
         raise typer.Exit(1)
 
@@ -246,13 +231,11 @@ def _forked(
     given: dict[str, str],
     output: Output,
 ) -> dict[str, Any]:
-    from mesh.language.substitution import substitute, variables_for
-
     if file is None:
         return client.fork(app, None, **which)
     text = read_source(file)
     with pointing_at(file, text, output):
-        return client.fork(app, substitute(text, variables_for(text, given)), **which)
+        return client.fork(app, filled(text, given), **which)
 
 
 def describe_fork(done: dict[str, Any], begin: str) -> str:
@@ -264,6 +247,5 @@ def describe_fork(done: dict[str, Any], begin: str) -> str:
     lines += [f"  {note}" for note in done["notes"]]
     status = done.get("status")
     if status is not None:
-        reason = f": {status['reason']}" if status.get("reason") else ""
-        lines.append(f"  it is {status['state']}{reason}")
+        lines.append(f"  it is {status['state']}{because(status)}")
     return "\n".join(lines)

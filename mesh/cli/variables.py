@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 VarOption = Annotated[
     list[str] | None,
@@ -28,3 +28,11 @@ def given_variables(options: Iterable[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"'{option}' is not NAME=VALUE", param_hint="--var")
         values[name] = value
     return values
+
+
+def filled(text: str, given: Mapping[str, str]) -> str:
+    """A text with values in the place of its ``${NAME}``: given ones, else the environment's."""
+    # Most commands have this module and no text.
+    from mesh.language.substitution import substitute, variables_for
+
+    return substitute(text, variables_for(text, given))

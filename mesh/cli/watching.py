@@ -9,8 +9,8 @@ from mesh.cli.apps import deploy_and_wait
 from mesh.cli.client import Client
 from mesh.cli.deploy_outcome import describe_deploy
 from mesh.cli.output import show_error
+from mesh.cli.variables import filled
 from mesh.errors import MeshError, all_errors
-from mesh.language.substitution import substitute, variables_for
 from mesh.plan.build import plan
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ async def keep_deployed(at: Context, folder: Path, say: Callable[[str], None]) -
 def deploy_file(at: Context, path: Path, text: str, say: Callable[[str], None]) -> bool:
     """Deploy one text, and show its outcome or its errors; whether it was accepted."""
     try:
-        text = substitute(text, variables_for(text, {}))
+        text = filled(text, {})
         # Here all errors are found; a manager reports the first.
         plan(text)
         with Client(at) as client:
