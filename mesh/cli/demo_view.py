@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from mesh.cli.output import show_table
 
@@ -29,65 +29,35 @@ class Tally:
     rows: Counter[bytes] = field(default_factory=Counter)
 
 
-class View(Protocol):
-    """Progress and results of the demo."""
-
-    def say(self, text: str) -> None:
-        """Print a permanent line."""
-        ...
-
-    def published(self, done: int, total: int, rate: float) -> None:
-        """``done`` of ``total`` events are published, at ``rate`` per second."""
-        ...
-
-    def outputs(self, tallies: dict[str, Tally]) -> None:
-        """An output has arrived."""
-        ...
-
-    def close(self) -> None:
-        """End the live part."""
-        ...
-
-    def summary(
-        self,
-        findings: Sequence[tuple[str, str]],
-        outputs: Sequence[tuple[Any, ...]],
-        instances: Sequence[dict[str, Any]],
-        hints: Sequence[str],
-    ) -> None:
-        """Print the last screen."""
-        ...
-
-
 def make_view(stream: TextIO) -> View:
-    """The view for ``stream``."""
-    return LiveView() if stream.isatty() else PlainView()
+    """The view for ``stream``: live on a terminal."""
+    return LiveView() if stream.isatty() else View()
 
 
-class PlainView:
-    """View of plain lines, at most one every two seconds."""
+class View:
+    """Progress and results of the demo as plain lines, at most one every two seconds."""
 
     def __init__(self) -> None:
         self._next_s = {"in": 0.0, "out": 0.0}
 
     def say(self, text: str) -> None:
-        """Print it."""
+        """Print a permanent line."""
         print(text, flush=True)
 
     def published(self, done: int, total: int, rate: float) -> None:
-        """Print it from time to time, and at the end."""
+        """``done`` of ``total`` events are published, at ``rate`` a second: from time to time."""
         if done >= total or self._is_time("in"):
             self.say(f"published {done:,} of {total:,} events, {rate:,.0f}/s")
 
     def outputs(self, tallies: dict[str, Tally]) -> None:
-        """Print counts and one row of each stream from time to time."""
+        """An output has arrived: counts and one row of each stream, from time to time."""
         if self._is_time("out"):
             for stream, tally in tallies.items():
                 latest = tally.recent[-1] if tally.recent else ""
                 self.say(f"  {stream:<15} {tally.events:>8,}  {latest}")
 
     def close(self) -> None:
-        """Nothing to close."""
+        """End the live part, if there is one."""
 
     def summary(
         self,
@@ -96,7 +66,7 @@ class PlainView:
         instances: Sequence[dict[str, Any]],
         hints: Sequence[str],
     ) -> None:
-        """Print findings, tables and hints."""
+        """Print the last screen: findings, tables and hints."""
         print()
         for name, text in findings:
             print(f"{name:<8}{text}")
@@ -120,7 +90,7 @@ class PlainView:
         return True
 
 
-class LiveView(PlainView):
+class LiveView(View):
     """A progress bar and the latest rows of each stream, redrawn in place."""
 
     def __init__(self) -> None:
