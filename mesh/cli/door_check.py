@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +15,6 @@ from mesh.cli.variables import VarOption, filled, given_variables
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
-    from mesh.receiver.checking import Found
-    from mesh.settings import Settings
 
 FileArgument = Annotated[Path, typer.Argument(help="An app.", exists=True, dir_okay=False)]
 
@@ -47,14 +44,17 @@ def check(
 
     Example: `mesh check app.siddhi`, or `mesh check app.siddhi --config conf/mesh.yaml`
     """
-    from mesh import settings
-
     text = filled(file.read_text("utf-8"), given_variables(var))
     if at.server and not local and config is None:
         with Client(at) as client:
             found = client.check(text)
     else:
-        found = [asdict(one) for one in asyncio.run(_check(text, settings.load(config)))]
+        from mesh import settings
+        from mesh.receiver.check_once import results
+        from mesh.worker.protocol import SessionConfig
+
+        given = SessionConfig("mesh-check", "", settings.load(config))
+        found = asyncio.run(results(given, text))
     if output is Output.JSON:
         show_json(found)
     else:
@@ -82,17 +82,3 @@ def _result(one: dict[str, Any]) -> str:
         count = len(one["sample"])
         return f"opens; {count} of {count + len(one['refused'])} can be read"
     return "opens"
-
-
-async def _check(text: str, given: Settings) -> list[Found]:
-    from mesh.jetstream.connection import close, connect
-    from mesh.receiver.checking import check_app
-    from mesh.receiver.host import environment_of
-    from mesh.worker.protocol import SessionConfig
-
-    client = await connect(given.nats, "mesh check")
-    try:
-        config = SessionConfig("mesh-check", "", given)
-        return await check_app(text, environment_of(config, client, lambda _: None))
-    finally:
-        await close(client)

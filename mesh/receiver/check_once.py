@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -18,9 +18,19 @@ from mesh import logs
 from mesh.imports import import_nats
 from mesh.worker.protocol import SessionConfig, read_config
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
-async def results(config: SessionConfig, asked: dict[str, Any]) -> list[dict[str, Any]]:
-    """The results, each with its ``number`` among the app's sources and sinks.
+
+async def results(
+    config: SessionConfig, text: str, only: Collection[int] | None = None
+) -> list[dict[str, Any]]:
+    """The results for an app, each with its ``number`` among the app's sources and sinks.
+
+    Args:
+        config: of the worker.
+        text: the app's.
+        only: numbers of the sources and sinks to check; None for all.
 
     Raises:
         MeshError: the text is invalid; NatsError, OSError.
@@ -32,7 +42,7 @@ async def results(config: SessionConfig, asked: dict[str, Any]) -> list[dict[str
     client = await connect(config.settings.nats, f"mesh check {config.worker}")
     try:
         environment = environment_of(config, client, lambda _: None)
-        found = await check_app(asked["text"], environment, frozenset(asked["only"]))
+        found = await check_app(text, environment, only)
     finally:
         await close(client)
     return [asdict(one) for one in found]
@@ -44,7 +54,8 @@ def main() -> None:
     import_nats()
     config = read_config()
     logs.configure(config.settings.log.level, config.settings.log.style)
-    found = asyncio.run(results(config, orjson.loads(sys.stdin.buffer.read())))
+    asked = orjson.loads(sys.stdin.buffer.read())
+    found = asyncio.run(results(config, asked["text"], asked["only"]))
     sys.stdout.buffer.write(orjson.dumps(found, default=str))
 
 
