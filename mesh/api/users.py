@@ -13,10 +13,8 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import os
 import re
 import secrets
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +24,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from mesh.errors import MeshError
 from mesh.model.access import ALL, Grant, Identity, Permission, read_permissions
+from mesh.private_files import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -233,11 +232,7 @@ def add(path: Path, user: str, password: str, may: frozenset[Permission] | None 
     before = known.may if known is not None else ALL
     users[user] = User(hashed, may if may is not None else before)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Renamed into place, so that a manager never reads half a file.  mkstemp makes it 0600.
-    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".users-")
-    with os.fdopen(descriptor, "w") as file:
-        file.writelines(one.line(name) for name, one in sorted(users.items()))
-    Path(made).replace(path)
+    write_private(path, "".join(one.line(name) for name, one in sorted(users.items())))
     return known is None
 
 

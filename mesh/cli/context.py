@@ -10,7 +10,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import stat
-import tempfile
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +19,7 @@ import orjson
 
 from mesh import mesh_name, settings
 from mesh.errors import MeshError
+from mesh.private_files import write_private
 from mesh.settings import NatsSettings
 
 #: What says who the user is; it belongs to the server of its source.
@@ -140,12 +140,8 @@ def is_loopback(url: str) -> bool:
 def write(context: Context, path: Path) -> None:
     """Write the context file, readable by its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # mkstemp creates the file with mode 0600; the rename is atomic for readers.
-    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".context-")
-    with os.fdopen(descriptor, "wb") as file:
-        values = {name: value for name, value in asdict(context).items() if name != "login"}
-        file.write(orjson.dumps(values, option=orjson.OPT_INDENT_2) + b"\n")
-    Path(made).replace(path)
+    values = {name: value for name, value in asdict(context).items() if name != "login"}
+    write_private(path, orjson.dumps(values, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
 def remove(context: Context, path: Path) -> None:

@@ -20,8 +20,8 @@ from mesh.cli.machine_files import (
     files_of,
     next_commands,
 )
-from mesh.cli.nats_config import write_private
 from mesh.errors import MeshError
+from mesh.private_files import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 
 from mesh import mesh_name
 from mesh.cli import local_nats
-from mesh.cli.nats_config import write_private
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream import server
 from mesh.model.nats_roles import Role, inbox
+from mesh.private_files import write_private
 from mesh.settings import FunctionSettings, NatsSettings, Settings, to_yaml
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
 import time
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -21,6 +20,7 @@ import orjson
 
 from mesh.cli.context import LOGINS
 from mesh.errors import MeshError
+from mesh.private_files import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -176,12 +176,8 @@ def _keep(path: Path, server: str, login: Login | None) -> None:
     logins.pop(server, None)
     if login is not None:
         logins[server] = login
-    # mkstemp creates the file with mode 0600; the rename is atomic for readers.
-    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".logins-")
-    with os.fdopen(descriptor, "wb") as file:
-        values = {name: asdict(one) for name, one in logins.items()}
-        file.write(orjson.dumps(values, option=orjson.OPT_INDENT_2) + b"\n")
-    Path(made).replace(path)
+    values = {name: asdict(one) for name, one in logins.items()}
+    write_private(path, orjson.dumps(values, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ their public keys and grants, ``keys`` the seeds, each for its owner alone.
 
 from __future__ import annotations
 
-import os
 import secrets
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import typer
 
 from mesh import mesh_name
 from mesh.errors import MeshError
+from mesh.private_files import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -269,12 +269,3 @@ def _settings(folder: Path, user: NatsUser, servers: Iterable[Server], tls: TlsF
     if tls:
         lines.append(f"  tls_ca: {tls.ca}")
     return "\n".join(lines) + "\n"
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that its owner alone may read; a reader never sees half of it."""
-    made = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    made.replace(path)
