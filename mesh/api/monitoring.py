@@ -28,8 +28,6 @@ from mesh.api.paths import route
 from mesh.api.responses import Json, number, parameter, values_of, with_status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from starlette.requests import Request
     from starlette.routing import Route
 
@@ -94,7 +92,7 @@ class Monitoring:
 
     async def managers(self, request: Request) -> Response:
         """The managers, with the leader."""
-        nodes = _values(await self._service.nodes())
+        nodes = values_of(await self._service.nodes())
         return Json(
             [
                 {**n, "haStatus": "Active" if n.get("leads") else "Passive", "groupId": "mesh"}
@@ -115,13 +113,13 @@ class Monitoring:
         return Json(
             [
                 {**_parent(app), "children": _children(app, nodes, self._service.now_ms())}
-                for app in _values(await self._service.apps())
+                for app in values_of(await self._service.apps())
             ]
         )
 
     async def children(self, request: Request) -> Response:
         """One app's instances, with the worker of each and the age of its heartbeat."""
-        (app,) = _values([await self._service.status(request.path_params["app"])])
+        app = values_of(await self._service.status(request.path_params["app"]))
         texts = {
             group.name: group.text
             for group in (await self._service.app(request.path_params["app"])).groups
@@ -177,16 +175,16 @@ class Monitoring:
         own = Own(found.manager, found.leads, self._service.history_bytes())
         cluster = None
         if found.leads:
-            apps = _values(await self._service.apps())
-            nodes = _values(await self._service.nodes())
+            apps = values_of(await self._service.apps())
+            nodes = values_of(await self._service.nodes())
             cluster = ClusterValues(apps, nodes, **await self._service.cluster_figures())
         return Response(exposition(own, cluster), media_type=CONTENT_TYPE)
 
     async def _by_name(self) -> dict[str, dict[str, Any]]:
-        return {node["id"]: node for node in _values(await self._service.nodes())}
+        return {node["id"]: node for node in values_of(await self._service.nodes())}
 
     async def _workers(self) -> list[dict[str, Any]]:
-        nodes = _values(await self._service.nodes())
+        nodes = values_of(await self._service.nodes())
         return [n for n in nodes if n["role"] == "worker" and n["presence"] != "gone"]
 
 
@@ -198,11 +196,6 @@ def _history_key(request: Request) -> tuple[str, str]:
     if node:
         return "node", node if "/" in node else f"worker/{node}"
     raise parameter("app", "", "the name of an app; or node that of a node")
-
-
-def _values(found: Iterable[Any]) -> list[dict[str, Any]]:
-    values: list[dict[str, Any]] = values_of(list(found))
-    return values
 
 
 def _parent(app: dict[str, Any]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Originals:
     async def exists(self, request: Request) -> Response:
         """Whether an app is deployed."""
         name = request.path_params["app"]
-        return Json(any(_name(one) == name for one in await self._service.apps()))
+        return Json(any(one.app == name for one in await self._service.apps()))
 
     async def is_active_node(self, request: Request) -> Response:
         """Whether this manager leads."""
@@ -94,9 +94,9 @@ class Originals:
         kind = _ELEMENTS[request.url.path.rpartition("/")[2]]
         found = []
         for one in await self._service.apps():
-            values = await self._service.plan_view(_name(one), "elements")
+            values = await self._service.plan_view(one.app, "elements")
             found += [
-                {"appName": _name(one), **element}
+                {"appName": one.app, **element}
                 for element in values["elements"]
                 if element["type"] == kind
             ]
@@ -107,7 +107,7 @@ class Originals:
         is_source = request.url.path.endswith("sources")
         found = []
         for one in await self._service.apps():
-            spec = await self._service.app(_name(one))
+            spec = await self._service.app(one.app)
             for group in spec.groups:
                 found += [
                     {
@@ -170,7 +170,7 @@ class Originals:
         asked = await json_body(request, BODY_BYTES_MAX)
         level = level_of(asked)
         app = request.path_params.get("app")
-        names = [app] if app else [_name(one) for one in await self._service.apps()]
+        names = [app] if app else [one.app for one in await self._service.apps()]
         by = user_of(request)
         for name in names:
             await self._service.set_statistics(name, level, by=by)
@@ -188,8 +188,7 @@ class Originals:
         """Delete the backups of all apps that are deployed."""
         by, deleted = user_of(request), {}
         for one in await self._service.apps():
-            name = _name(one)
-            deleted[name] = await self._service.backups.delete(name, None, by=by)
+            deleted[one.app] = await self._service.backups.delete(one.app, None, by=by)
         return Json(
             {
                 "type": "success",
@@ -273,8 +272,3 @@ def level_of(asked: Any) -> StatisticsLevel:
         "MESH-A400",
         f'the body has "statsEnable", true or false, or "enabledSiddhiStatLevel": {levels}',
     )
-
-
-def _name(app: Any) -> str:
-    name: str = app.app
-    return name

@@ -148,38 +148,24 @@ class ScimRoutes:
     @_answers_errors
     async def resource_types(self, request: Request) -> Response:
         """The kinds of resources, or one."""
-        from scim2_models import NotFoundException, ResourceType
+        from scim2_models import ResourceType
 
         found = []
         for kind, model in _models().items():
             one = ResourceType.from_resource(model)
             url = f"{_base(request)}{_BASE}/ResourceTypes/{kind}"
             found.append({**one.model_dump(), "meta": _meta("ResourceType", url)})
-        wanted = request.path_params.get("kind")
-        if wanted is None:
-            return Scim(_listed(found))
-        one_of = [one for one in found if one["id"] == wanted]
-        if not one_of:
-            raise NotFoundException(detail=f"there is no resource type {wanted!r}")
-        return Scim(one_of[0])
+        return _chosen(found, request.path_params.get("kind"), "resource type")
 
     @_answers_errors
     async def schemas(self, request: Request) -> Response:
         """The schemas of the resources, or one."""
-        from scim2_models import NotFoundException
-
         found = []
         for model in _models().values():
             one = model.to_schema().model_dump()
             url = f"{_base(request)}{_BASE}/Schemas/{one['id']}"
             found.append({**one, "meta": _meta("Schema", url)})
-        wanted = request.path_params.get("urn")
-        if wanted is None:
-            return Scim(_listed(found))
-        one_of = [one for one in found if one["id"] == wanted]
-        if not one_of:
-            raise NotFoundException(detail=f"there is no schema {wanted!r}")
-        return Scim(one_of[0])
+        return _chosen(found, request.path_params.get("urn"), "schema")
 
     @_answers_errors
     async def query(self, request: Request) -> Response:
@@ -382,6 +368,18 @@ def _listed(found: list[Any], total: int | None = None, start: int = 1) -> dict[
         "itemsPerPage": len(found),
         "Resources": found,
     }
+
+
+def _chosen(found: list[dict[str, Any]], wanted: str | None, what: str) -> Response:
+    """All values, or the one with an id."""
+    from scim2_models import NotFoundException
+
+    if wanted is None:
+        return Scim(_listed(found))
+    one = next((one for one in found if one["id"] == wanted), None)
+    if one is None:
+        raise NotFoundException(detail=f"there is no {what} {wanted!r}")
+    return Scim(one)
 
 
 async def _object(request: Request) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import typer
 
+from mesh.cli.client import ask
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, show_rows
 
@@ -86,14 +87,14 @@ def add_user(
         return
     words = sorted(read_permissions(may or ""))
     values = {"name": name, "password": new_password, "may": words, "apps": apps}
-    _ask(at, "POST", "/users", json=values)
+    ask(at, "POST", "/users", json=values)
     typer.echo(f'user "{name}" may {", ".join(words)} for apps {apps}')
 
 
 @takes_cluster
 def list_users(*, output: OutputOption = Output.TEXT, at: Context) -> None:
     """List the users of the cluster's directory; those of users files are not shown."""
-    found = _ask(at, "GET", "/users")
+    found = ask(at, "GET", "/users")
     rows = [{"user": one["name"], **_shown(one["grants"])} for one in found]
     _show(output, found, rows)
 
@@ -101,7 +102,7 @@ def list_users(*, output: OutputOption = Output.TEXT, at: Context) -> None:
 @takes_cluster
 def remove_user(name: Annotated[str, typer.Argument(help="User name.")], *, at: Context) -> None:
     """Remove a user and its tokens, at every manager at once."""
-    _ask(at, "DELETE", f"/users/{quote(name, safe='')}")
+    ask(at, "DELETE", f"/users/{quote(name, safe='')}")
     typer.echo(f'user "{name}" is removed')
 
 
@@ -122,13 +123,13 @@ def add_token(
 
     words = sorted(read_permissions(may or ""))
     values = {"name": name, "days": days, "may": words, "apps": apps}
-    typer.echo(_ask(at, "POST", "/tokens", json=values)["token"])
+    typer.echo(ask(at, "POST", "/tokens", json=values)["token"])
 
 
 @takes_cluster
 def list_tokens(*, output: OutputOption = Output.TEXT, at: Context) -> None:
     """List your tokens; those of all users with the permission `admin`."""
-    found = _ask(at, "GET", "/tokens")
+    found = ask(at, "GET", "/tokens")
     rows = [
         {
             "id": one["id"],
@@ -147,7 +148,7 @@ def remove_token(
     id: Annotated[str, typer.Argument(help="Id of the token.")], *, at: Context
 ) -> None:
     """Revoke a token."""
-    _ask(at, "DELETE", f"/tokens/{quote(id, safe='')}")
+    ask(at, "DELETE", f"/tokens/{quote(id, safe='')}")
     typer.echo(f"token {id} is revoked")
 
 
@@ -160,7 +161,7 @@ def audit(
     at: Context,
 ) -> None:
     """Show who asked for what, from where, and with which result, the newest last."""
-    found = _ask(at, "GET", "/audit", params={"limit": limit, "user": of})
+    found = ask(at, "GET", "/audit", params={"limit": limit, "user": of})
     rows = [
         {
             "time": _time(one["at_ms"]),
@@ -173,13 +174,6 @@ def audit(
         for one in found
     ]
     _show(output, found, rows)
-
-
-def _ask(at: Context, method: str, path: str, **more: Any) -> Any:
-    from mesh.cli.client import Client
-
-    with Client(at) as client:
-        return client.ask(method, path, **more)
 
 
 def _show(output: Output, found: Any, rows: list[dict[str, Any]]) -> None:

@@ -342,6 +342,12 @@ class Client:
         )
 
 
+def ask(at: Context, method: str, path: str, **more: Any) -> Any:
+    """The values of one answer of a cluster."""
+    with Client(at) as client:
+        return client.ask(method, path, **more)
+
+
 def _body(text: str) -> dict[str, Any]:
     return {"content": text.encode(), "headers": _TEXT}
 

@@ -116,8 +116,8 @@ def _made(folder: Path, role: MachineRole, server: str | None) -> dict[str, str]
     if role is MachineRole.NATS:
         if server is None:
             raise MeshError("MESH-U180", "--role nats needs --server with the name of the server")
-        paths = {name: folder / name for name in ("accounts.conf",)}
-        paths["server.conf"] = folder / f"{server}.conf"
+        accounts, own = folder / "accounts.conf", folder / f"{server}.conf"
+        paths = {"accounts.conf": accounts, "server.conf": own}
     try:
         return {name: path.read_text("utf-8") for name, path in paths.items()}
     except OSError as error:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import typer
 
+from mesh.cli.client import ask
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, show
 
@@ -35,32 +36,23 @@ def set_secret(name: _NameArgument, *, at: Context) -> None:
 
     Example: `mesh secret set broker.password < password.txt`
     """
-    from mesh.cli.client import Client
-
     if sys.stdin.isatty():
         value = typer.prompt("Value", hide_input=True, confirmation_prompt=True)
     else:
         value = sys.stdin.read().removesuffix("\n")
-    with Client(at) as client:
-        client.ask("PUT", f"/secrets/{quote(name, safe='')}", content=value.encode())
+    ask(at, "PUT", f"/secrets/{quote(name, safe='')}", content=value.encode())
     typer.echo(f'secret "{name}" is stored')
 
 
 @takes_cluster
 def list_secrets(*, output: OutputOption = Output.TEXT, at: Context) -> None:
     """List the names of secrets; values are shown to no user."""
-    from mesh.cli.client import Client
-
-    with Client(at) as client:
-        found = client.ask("GET", "/secrets")
+    found = ask(at, "GET", "/secrets")
     show(output, found, "\n".join(one["name"] for one in found))
 
 
 @takes_cluster
 def remove_secret(name: _NameArgument, *, at: Context) -> None:
     """Remove a secret; instances that run keep theirs until they start again."""
-    from mesh.cli.client import Client
-
-    with Client(at) as client:
-        client.ask("DELETE", f"/secrets/{quote(name, safe='')}")
+    ask(at, "DELETE", f"/secrets/{quote(name, safe='')}")
     typer.echo(f'secret "{name}" is removed')

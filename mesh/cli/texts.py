@@ -116,6 +116,8 @@ def format_files(
 
     Example: `mesh format --check examples/temperature.siddhi`
     """
+    from mesh.cli.formatting import canonical
+
     _refuse_standard_input_twice(files)
     failed = False
     for file in files:
@@ -123,7 +125,7 @@ def format_files(
         text = None
         try:
             text = read_source(file)
-            formatted = _formatted(text)
+            formatted = canonical(text)
             if check or diff:
                 changes = formatted != text
                 failed |= changes
@@ -144,12 +146,6 @@ def format_files(
                 show_error(one, text, name)
     if failed:
         raise typer.Exit(1)
-
-
-def _formatted(text: str) -> str:
-    from mesh.cli.formatting import canonical
-
-    return canonical(text)
 
 
 def _difference(text: str, formatted: str, name: str) -> str:

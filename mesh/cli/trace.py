@@ -303,17 +303,14 @@ def _status(at: Context, app: str) -> list[dict[str, Any]]:
 async def _spec(client: NatsClient, app: str) -> AppSpec:
     from nats.js.errors import KeyNotFoundError, NotFoundError
 
-    from mesh.model import codec, names
-    from mesh.model.cluster import AppRecord
+    from mesh.cli import wire
 
     try:
-        bucket = await client.jetstream().key_value(names.APPS_BUCKET)
-        value = (await bucket.get(names.app_key(app))).value
+        return await wire.spec_of(client, app)
     except (KeyNotFoundError, NotFoundError) as error:
         raise MeshError(
             "MESH-A404", f'app "{app}" is not deployed', hint="'mesh apps' lists those that are."
         ) from error
-    return codec.decode(AppRecord, value or b"").spec
 
 
 def _ms(seconds: float) -> float:

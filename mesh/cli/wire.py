@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from mesh.cli.context import Context
     from mesh.jetstream.channel_reader import Message
+    from mesh.model.app import AppSpec
 
 #: Messages of one look at a channel, and how long it waits for the first, seconds.
 _MESSAGES = 1000
@@ -96,20 +97,25 @@ async def connected(context: Context) -> AsyncIterator[Client]:
         await connection.close(client)
 
 
+async def spec_of(client: Client, app: str) -> AppSpec:
+    """The plan of an app; KeyNotFoundError or NotFoundError of NATS for one that is not there."""
+    from mesh.model import codec, names
+    from mesh.model.cluster import AppRecord
+
+    bucket = await client.jetstream().key_value(names.APPS_BUCKET)
+    return codec.decode(AppRecord, (await bucket.get(names.app_key(app))).value or b"").spec
+
+
 async def holders(client: Client, app: str, stream: str) -> list[tuple[str, str]]:
     """(JetStream stream, subject) of the channels that hold all events of a stream, each once.
 
     That is the plain channel for an app that is not deployed, or has no such stream.
     """
-    from mesh.model import codec, names
-    from mesh.model.cluster import AppRecord
+    from mesh.model import names
 
     channel = None
     with contextlib.suppress(nats.errors.Error):
-        bucket = await client.jetstream().key_value(names.APPS_BUCKET)
-        value = (await bucket.get(names.app_key(app))).value
-        if value is not None:
-            channel = codec.decode(AppRecord, value).spec.whole_channel(stream)
+        channel = (await spec_of(client, app)).whole_channel(stream)
     if channel is None:
         return [(names.js_stream(app, stream), names.subject(app, stream))]
     return [(channel.js_stream(p), channel.subject(p)) for p in range(channel.partitions)]

@@ -7,26 +7,19 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.connect import file_specs
 from mesh.connect.history import HISTORY_SOURCE
-from mesh.connect.parts import SINK, SOURCE, TLS
-from mesh.connect.parts import file as _file
-from mesh.connect.parts import ignored as _ignored
-from mesh.connect.parts import secret as _secret
+from mesh.connect.parts import SINK, SOURCE, TLS, file, ignored, secret
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_COMMON: Final = SOURCE
-_SINK: Final = SINK
-
-
 _NATS_LOGIN: Final = (
     Option("auth.type", choices=("user", "token", "tls"), doc="Kind of login."),
-    _secret("username", "User name."),
-    _secret("password", "Password."),
-    _secret("token", "Token."),
-    _file("creds", "Credentials file."),
-    _file("nkey", "File with the seed of an NKey."),
+    secret("username", "User name."),
+    secret("password", "Password."),
+    secret("token", "Token."),
+    file("creds", "Credentials file."),
+    file("nkey", "File with the seed of an NKey."),
     *TLS,
 )
 
@@ -43,8 +36,8 @@ _HTTP_SOURCE: Final = Spec(
             doc="Address; another app can't have the same one.",
         ),
         Option("basic.auth.enabled", Kind.SWITCH, "false", doc="Require a login."),
-        _secret("basic.auth.username", "User of that login."),
-        _secret("basic.auth.password", "Its password."),
+        secret("basic.auth.username", "User of that login."),
+        secret("basic.auth.password", "Its password."),
         Option(
             "ssl.verify.client",
             choices=("require", "optional"),
@@ -64,14 +57,14 @@ _HTTP_SOURCE: Final = Spec(
             "256",
             doc="Requests that wait for the broker; more are answered 429.",
         ),
-        *_ignored(
+        *ignored(
             "worker.count", "socket.idle.timeout", "request.size.validation.configuration",
             "request.size.validation.configurations", "header.validation.configuration",
             "header.validation.configurations", "server.bootstrap.configuration",
             "server.bootstrap.configurations", "ssl.protocol", "ssl.configuration",
             "ssl.configurations", "trace.log.enabled",
         ),
-        *_COMMON,
+        *SOURCE,
     ),
     "mesh.receiver.types.http_source:HttpSource",
     Guarantee.AT_LEAST_ONCE_WITH_KEY,
@@ -88,22 +81,22 @@ _HTTP_SINK: Final = Spec(
         Option("publisher.url", Kind.URL, is_required=True, is_dynamic=True, doc="Address."),
         Option("method", default="POST", is_dynamic=True, doc="Method of the request."),
         Option("headers", Kind.PAIRS, is_dynamic=True, doc="Headers: 'name:value','name:value'."),
-        _secret("basic.auth.username", "User name for basic authentication."),
-        _secret("basic.auth.password", "Password for basic authentication."),
+        secret("basic.auth.username", "User name for basic authentication."),
+        secret("basic.auth.password", "Password for basic authentication."),
         Option("token.url", Kind.URL, doc="Where OAuth 2 gives a token; a new one after a 401."),
-        _secret("consumer.key", "Client of token.url, as its basic authentication."),
-        _secret("consumer.secret", "Its secret."),
-        _secret("body.consumer.key", "Client of token.url, in the body."),
-        _secret("body.consumer.secret", "Its secret."),
-        _secret("oauth.username", "User; the grant is password."),
-        _secret("oauth.password", "Password of the user."),
-        _secret("refresh.token", "The grant is refresh_token; without a user and it: client_"
+        secret("consumer.key", "Client of token.url, as its basic authentication."),
+        secret("consumer.secret", "Its secret."),
+        secret("body.consumer.key", "Client of token.url, in the body."),
+        secret("body.consumer.secret", "Its secret."),
+        secret("oauth.username", "User; the grant is password."),
+        secret("oauth.password", "Password of the user."),
+        secret("refresh.token", "The grant is refresh_token; without a user and it: client_"
                 "credentials."),
         Option("oauth.scope", doc="Scope of the token."),
         Option("proxy.host", doc="Proxy of the requests."),
         Option("proxy.port", Kind.NUMBER, "8080", doc="Its port."),
-        _secret("proxy.username", "User name at the proxy."),
-        _secret("proxy.password", "Password at the proxy."),
+        secret("proxy.username", "User name at the proxy."),
+        secret("proxy.password", "Password at the proxy."),
         Option("socket.idle.timeout", Kind.DURATION, "6000", doc="Time limit of a request."),
         Option(
             "max.concurrent",
@@ -115,7 +108,7 @@ _HTTP_SINK: Final = Spec(
         Option("hostname.verification.enabled", Kind.SWITCH, "true",
                doc="False accepts a certificate of another host."),
         *TLS,
-        *_ignored(
+        *ignored(
             "chunk.disabled", "ssl.protocol", "ssl.configuration", "ssl.configurations",
             "client.bootstrap.configuration", "client.bootstrap.configurations",
             "max.pool.active.connections", "min.pool.idle.connections",
@@ -123,7 +116,7 @@ _HTTP_SINK: Final = Spec(
             "min.evictable.idle.time", "time.between.eviction.runs", "test.on.borrow",
             "test.while.idle", "executor.service.threads",
         ),
-        *_SINK,
+        *SINK,
     ),
     "mesh.receiver.types.http_sink:HttpSink",
     Guarantee.AT_LEAST_ONCE_WITH_KEY,
@@ -158,8 +151,8 @@ _NATS_SINK: Final = Spec(
         Option("headers", Kind.PAIRS, is_dynamic=True, doc="Headers: 'name:value'."),
         Option("acks", Kind.SWITCH, "true", doc="A stream stores the subject: wait for its ack."),
         *_NATS_LOGIN,
-        *_ignored("client.id", "optional.configuration"),
-        *_SINK,
+        *ignored("client.id", "optional.configuration"),
+        *SINK,
     ),
     "mesh.receiver.types.nats_sink:NatsSink",
     Guarantee.AT_LEAST_ONCE_WITH_KEY,
@@ -185,8 +178,8 @@ _NATS_SOURCE: Final = Spec(
         ),
         Option("queue.group.name", doc="Of core subjects: one of its subscribers gets a message."),
         *_NATS_LOGIN,
-        *_ignored("client.id", "optional.configuration"),
-        *_COMMON,
+        *ignored("client.id", "optional.configuration"),
+        *SOURCE,
     ),
     "mesh.receiver.types.nats_source:NatsSource",
     Guarantee.EXACTLY_ONCE,
@@ -219,7 +212,7 @@ _HTTP_SERVICE_RESPONSE: Final = Spec(
         _SOURCE_ID,
         Option("message.id", is_required=True, is_dynamic=True, doc="Id: trp:messageId."),
         Option("headers", Kind.PAIRS, is_dynamic=True, doc="Headers: 'name:value'."),
-        *_SINK,
+        *SINK,
     ),
     "mesh.receiver.types.http_service:HttpServiceResponse",
     Guarantee.AT_MOST_ONCE,
@@ -243,7 +236,7 @@ _HTTP_CALL: Final = replace(
                doc="Write the body of an answer 2xx to a file; the payload is then its path."),
         Option("download.path", is_dynamic=True, doc="Path of that file."),
         *_HTTP_SINK.options,
-        *_ignored("blocking.io"),
+        *ignored("blocking.io"),
     ),
     implementation="mesh.receiver.types.http_call:HttpCall",
     objection=_call_objection,
@@ -255,8 +248,8 @@ _HTTP_CALL_RESPONSE: Final = Spec(
     (
         _SINK_ID,
         Option("http.status.code", default="200", doc="Regular expression of the statuses."),
-        *_ignored("allow.streaming.responses"),
-        *_COMMON,
+        *ignored("allow.streaming.responses"),
+        *SOURCE,
     ),
     "mesh.receiver.types.http_call:HttpCallResponse",
     Guarantee.AT_LEAST_ONCE_WITH_KEY,
@@ -269,7 +262,7 @@ _IN_MEMORY: Final = (
         "inMemory",
         Role.SOURCE,
         "Events of a topic, from this app or another one.",
-        (Option("topic", is_required=True, doc="Any text."), *_COMMON),
+        (Option("topic", is_required=True, doc="Any text."), *SOURCE),
         "mesh.receiver.types.in_memory:InMemorySource",
         Guarantee.EXACTLY_ONCE,
         "It begins with the events after its first start.",
@@ -279,7 +272,7 @@ _IN_MEMORY: Final = (
         "inMemory",
         Role.SINK,
         "Publishes each payload to a topic, which keeps it as channels do.",
-        (Option("topic", is_required=True, is_dynamic=True, doc="Any text."), *_SINK),
+        (Option("topic", is_required=True, is_dynamic=True, doc="Any text."), *SINK),
         "mesh.receiver.types.in_memory:InMemorySink",
         Guarantee.AT_LEAST_ONCE_WITH_KEY,
         "Exactly once within the duplicate window of the topics.",
@@ -314,7 +307,7 @@ SPECS: Final = (
                 doc="Level of the log line.",
             ),
             Option("prefix", doc="Begins the line; default {app} : {stream}."),
-            *_SINK,
+            *SINK,
         ),
         "mesh.receiver.types.log_sink:LogSink",
     ),

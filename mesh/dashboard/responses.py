@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
@@ -22,8 +22,9 @@ from mesh.errors import MeshError
 from mesh.model.access import Permission
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
+    from starlette.datastructures import QueryParams
     from starlette.requests import Request
 
     from mesh.dashboard.board import Board
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     Handler = Callable[[Request], Awaitable[View | Response]]
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: Time between two looks of an open page.
 TICK_S: Final = 1.0
@@ -188,6 +191,16 @@ class Frame:
         except MeshError:
             return False
         return session is not None and self.door.identity(session) == identity_of(request)
+
+
+def paged(rows: Sequence[T], query: QueryParams, size: int) -> tuple[Sequence[T], dict[str, int]]:
+    """The rows of the page that a query names from 1, and the values of the page's footer."""
+    given = query.get("page", "1")
+    number = int(given) if given.isascii() and given.isdigit() and len(given) < 6 else 1
+    pages = max(1, -(-len(rows) // size))
+    page = min(max(1, number), pages)
+    values = {"count": len(rows), "page_number": page, "page_count": pages}
+    return rows[(page - 1) * size : page * size], values
 
 
 def may(identity: Identity | None, permission: str, app: str | None) -> bool:

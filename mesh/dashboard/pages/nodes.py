@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.dashboard.charts import SPANS, charts_of
 from mesh.dashboard.guard import form_of, session_of
 from mesh.dashboard.rendering import View
+from mesh.dashboard.responses import paged
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
@@ -25,13 +26,8 @@ async def show(board: Board, request: Request) -> View:
     seen = await board.see()
     q, role = request.query_params.get("q", ""), request.query_params.get("role", "")
     chosen = [n for n in seen.overview.nodes if q.lower() in n.id.lower() and role in ("", n.role)]
-    given = request.query_params.get("page", "1")
-    pages = max(1, -(-len(chosen) // ROWS))
-    number = int(given) if given.isascii() and given.isdigit() and len(given) < 6 else 1
-    page = min(max(1, number), pages)
-    shown = chosen[(page - 1) * ROWS : page * ROWS]
-    values = {"nodes": shown, "count": len(chosen), "page_number": page, "page_count": pages}
-    return View("nodes.html", {"seen": seen, **values})
+    shown, values = paged(chosen, request.query_params, ROWS)
+    return View("nodes.html", {"seen": seen, "nodes": shown, **values})
 
 
 async def one(board: Board, request: Request) -> View:

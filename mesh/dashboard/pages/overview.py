@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.dashboard.guard import identity_of
 from mesh.dashboard.rendering import View
+from mesh.dashboard.responses import paged
 from mesh.manager.rates import total
 from mesh.model.access import Permission
 
@@ -39,9 +40,7 @@ def values(seen: Seen, query: QueryParams, may_see_nodes: bool) -> dict[str, Any
     """
     whole = seen.overview
     chosen = [app for app in whole.apps if _fits(app, query)]
-    pages = max(1, -(-len(chosen) // ROWS))
-    page = min(_page(query), pages)
-    shown = chosen[(page - 1) * ROWS : page * ROWS]
+    shown, footer = paged(chosen, query, ROWS)
     problems = [p for p in whole.problems if may_see_nodes or p.concern in ("app", "errors")]
     return {
         "seen": seen,
@@ -49,9 +48,7 @@ def values(seen: Seen, query: QueryParams, may_see_nodes: bool) -> dict[str, Any
         "problems": problems[:PROBLEMS],
         "more_problems": max(0, len(problems) - PROBLEMS),
         "apps": [(app, seen.flow_of(app.app)) for app in shown],
-        "count": len(chosen),
-        "page_number": page,
-        "page_count": pages,
+        **footer,
         "states": sorted({str(app.state) for app in whole.apps}),
         "nodes": whole.nodes[:NODES] if may_see_nodes else (),
         "more_nodes": max(0, len(whole.nodes) - NODES) if may_see_nodes else 0,
@@ -64,8 +61,3 @@ def values(seen: Seen, query: QueryParams, may_see_nodes: bool) -> dict[str, Any
 def _fits(app: AppSummary, query: QueryParams) -> bool:
     state = query.get("state", "")
     return query.get("q", "").lower() in app.app.lower() and state in ("", app.state)
-
-
-def _page(query: QueryParams) -> int:
-    given = query.get("page", "1")
-    return max(1, int(given)) if given.isascii() and given.isdigit() and len(given) < 6 else 1
