@@ -145,11 +145,6 @@ class Users:
         of_file = _parse(self.path, text) if self.path else {}
         self._now = _Contents(stamp, {**users, **of_file}, of_file)
 
-    def may(self, user: str) -> frozenset[Permission]:
-        """Permissions of a user for every app; none for an unknown one."""
-        found = (grant.may for grant in self.grants(user) if grant.covers(None))
-        return frozenset().union(*found)
-
     def is_known(self, user: str) -> bool:
         """Whether there is such a user who may sign in."""
         return user in self._now.users

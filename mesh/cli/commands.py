@@ -2,44 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Final
 
 import typer
 from typer.core import TyperGroup
 
 import mesh
-from mesh.cli import (
-    accounts,
-    apps,
-    backfill,
-    backups,
-    cluster,
-    connectors,
-    dashboard,
-    datacenters,
-    debug,
-    demo,
-    dev,
-    door_check,
-    events,
-    explain,
-    failed,
-    init,
-    install,
-    login,
-    nats_config,
-    nodes,
-    pack,
-    plans,
-    query,
-    secret,
-    testing,
-    texts,
-    timeline,
-    top,
-    trace,
-    verify,
-)
 from mesh.cli.output import show_error
 from mesh.errors import MeshError
 
@@ -63,7 +32,7 @@ class Commands(TyperGroup):
             ours, others = group.split(MeshError)
             if ours is None or others is not None:
                 raise
-            for message in dict.fromkeys(map(_text, _leaves(ours))):
+            for message in dict.fromkeys(map(MeshError.render, _leaves(ours))):
                 typer.echo(message, err=True)
             raise typer.Exit(1) from group
 
@@ -88,10 +57,6 @@ def _leaves(group: BaseExceptionGroup[MeshError]) -> Iterator[MeshError]:
             yield one
 
 
-def _text(error: MeshError) -> str:
-    return error.render()
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"mesh {mesh.__version__}")
@@ -107,37 +72,12 @@ def _root(
     pass
 
 
-PARTS = (
-    dev,
-    door_check,
-    demo,
-    texts,
-    plans,
-    testing,
-    init,
-    connectors,
-    explain,
-    apps,
-    backups,
-    timeline,
-    backfill,
-    failed,
-    query,
-    events,
-    cluster,
-    debug,
-    nodes,
-    dashboard,
-    trace,
-    nats_config,
-    install,
-    datacenters,
-    pack,
-    top,
-    verify,
-    accounts,
-    login,
-    secret,
-)
+#: Modules of commands, in the order of ``--help``.
+PARTS: Final = (
+    "dev", "door_check", "demo", "texts", "plans", "testing", "init", "connectors", "explain",
+    "apps", "backups", "timeline", "backfill", "failed", "query", "events", "cluster", "debug",
+    "nodes", "dashboard", "trace", "nats_config", "install", "datacenters", "pack", "top", "verify",
+    "accounts", "login", "secret",
+)  # fmt: skip
 for part in PARTS:
-    part.add_to(app)
+    importlib.import_module(f"mesh.cli.{part}").add_to(app)

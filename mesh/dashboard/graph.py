@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from mesh.plan.picture import Drawing
     from mesh.plan.picture.places import Box
 
-MARGIN: Final = 8.0
 #: Seconds of backlog from which a group is the place where events wait.
 LAG_MIN_S: Final = 5.0
 

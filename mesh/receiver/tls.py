@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 
 def client_context(options: Mapping[str, Any]) -> ssl.SSLContext | None:
@@ -57,25 +58,20 @@ def server_context(options: Mapping[str, Any]) -> ssl.SSLContext:
         return context
 
 
-class _explained:  # a context manager
+@contextmanager
+def _explained(options: Mapping[str, Any]) -> Iterator[None]:
     """Turns the errors of files and keys into MESH-C131, without their content."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = options
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError | ValueError | TypeError):
-            files = [str(v) for k, v in self._options.items() if k.startswith("tls.") and v
-                     and "password" not in k]  # fmt: skip
-            raise MeshError(
-                "MESH-C131",
-                "TLS can't be set up with the files of the options",
-                detail=f"{type(error).__name__} with {', '.join(files)}.",
-                hint="tls.ca, tls.cert and tls.key are PEM, tls.store is PKCS#12.",
-            ) from error
+    try:
+        yield
+    except (OSError, ValueError, TypeError) as error:
+        files = [str(v) for k, v in options.items() if k.startswith("tls.") and v
+                 and "password" not in k]  # fmt: skip
+        raise MeshError(
+            "MESH-C131",
+            "TLS can't be set up with the files of the options",
+            detail=f"{type(error).__name__} with {', '.join(files)}.",
+            hint="tls.ca, tls.cert and tls.key are PEM, tls.store is PKCS#12.",
+        ) from error
 
 
 def _add_own(context: ssl.SSLContext, options: Mapping[str, Any]) -> None:
@@ -87,12 +83,18 @@ def _add_own(context: ssl.SSLContext, options: Mapping[str, Any]) -> None:
         context.load_cert_chain(options["tls.cert"], options.get("tls.key") or None)
 
 
-def _trust(context: ssl.SSLContext, path: str, password: str) -> None:
-    """Trust the certificates of a PKCS#12 store; a key in it is left alone."""
-    from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
+def _store(path: str, password: str) -> Any:
+    from cryptography.hazmat.primitives.serialization import pkcs12
 
     with open(path, "rb") as file:
-        store = pkcs12.load_pkcs12(file.read(), password.encode() or None)
+        return pkcs12.load_pkcs12(file.read(), password.encode() or None)
+
+
+def _trust(context: ssl.SSLContext, path: str, password: str) -> None:
+    """Trust the certificates of a PKCS#12 store; a key in it is left alone."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    store = _store(path, password)
     trusted = [*([store.cert] if store.cert else []), *store.additional_certs]
     pems = [one.certificate.public_bytes(Encoding.PEM).decode() for one in trusted]
     context.load_verify_locations(cadata="".join(pems))
@@ -104,11 +106,9 @@ def _add_store(context: ssl.SSLContext, path: str, password: str) -> None:
         Encoding,
         NoEncryption,
         PrivateFormat,
-        pkcs12,
     )
 
-    with open(path, "rb") as file:
-        store = pkcs12.load_pkcs12(file.read(), password.encode() or None)
+    store = _store(path, password)
     others = [one.certificate.public_bytes(Encoding.PEM) for one in store.additional_certs]
     if others:
         context.load_verify_locations(cadata=b"".join(others).decode())

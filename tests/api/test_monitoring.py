@@ -15,7 +15,7 @@ from mesh.api import users
 from mesh.control.lifecycle import AppState, AppStatus, InstanceView
 from mesh.errors import MeshError
 from mesh.manager.nodes import Leadership, NodeView
-from mesh.model.access import ALL, Permission, read_permissions
+from mesh.model.access import ALL, Grant, Permission, read_permissions
 from mesh.model.cluster import ElementCounts
 from mesh.plan.build import plan
 from mesh.settings import ManagerSettings
@@ -317,10 +317,11 @@ def test_users_may_do_what_their_line_says(tmp_path: Path) -> None:
     users.add(path, "bob", "b2")
     file = users.Users(path)
     file.refresh()
-    assert file.may("ada") == ALL
-    assert file.may("bob") == {Permission.APPS_VIEW, Permission.DATA_READ}
-    assert file.may("eve") == file.may("bob") | {Permission.MONITOR}
-    assert file.may("nobody") == frozenset()
+    (bob,) = file.grants("bob")
+    assert file.grants("ada") == (Grant(ALL),)
+    assert bob == Grant(frozenset({Permission.APPS_VIEW, Permission.DATA_READ}))
+    assert file.grants("eve") == (Grant(bob.may | {Permission.MONITOR}),)
+    assert file.grants("nobody") == ()
     assert path.read_text().splitlines()[2].endswith(":apps.view,data.read,monitor")
     with pytest.raises(MeshError) as error:
         read_permissions("view,owner")

@@ -69,14 +69,12 @@ class InMemorySource(NatsSource):
         await ensure_topics(context)
         self._is_first = position is None
         self._client = context.client
-        await self._open(names.TOPICS, subject_of(str(context.options["topic"])), position)
-
-    async def _open(self, stream: str, subject: str, position: Mapping[str, Any] | None) -> None:
+        subject = subject_of(str(context.options["topic"]))
         try:
             if position is None:
-                info = await self._info(stream)
+                info = await self._info(names.TOPICS)
                 position = {"created": info["created"], "sequence": info["state"]["last_seq"]}
-            await self._open_stream(stream, subject, dict(position))
+            await self._open_stream(names.TOPICS, subject, dict(position))
         except (NatsError, OSError, TimeoutError) as error:
             raise UnavailableError(f"{error}" or type(error).__name__) from error
 
