@@ -286,9 +286,7 @@ class Guard:
             return refusal_of(429, "too many passwords are checked")
         if not fits:
             asked.claimed = logged(given.user)
-            log.warning(
-                "login failed", extra=fields(user=logged(given.user), address=asked.source)
-            )
+            log.warning("login failed", extra=fields(user=logged(given.user), address=asked.source))
             return refusal_of(401, "user and password don't fit")
         asked.identity = Identity(given.user, users.grants(given.user))
         asked.scope["mesh.user"] = given.user

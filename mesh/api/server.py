@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from mesh.api.oidc import Provider
-    from mesh.manager.service import ManagerService
     from mesh.jetstream.audit import Audit, AuditEntry
     from mesh.jetstream.directory import Directory
     from mesh.jetstream.secret_store import SecretStore
     from mesh.jetstream.sessions import Sessions
+    from mesh.manager.service import ManagerService
     from mesh.settings import ManagerSettings
 
 log = logging.getLogger(__name__)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from starlette.datastructures import QueryParams
     from starlette.requests import Request
 
-    from mesh.dashboard.board import Board
     from mesh.api.page_door import PageDoor
+    from mesh.dashboard.board import Board
     from mesh.jetstream.sessions import Session
     from mesh.model.access import Identity
 

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from mesh.clock import Clock
     from mesh.api.page_door import PageDoor
+    from mesh.clock import Clock
     from mesh.manager.service import ManagerService
 
 log = logging.getLogger(__name__)

@@ -47,7 +47,9 @@ def calls_of(double: type) -> Iterator[tuple[str, Any]]:
             yield name, call
 
 
-@pytest.mark.parametrize(("double", "originals"), PAIRS, ids=lambda one: getattr(one, "__name__", ""))
+@pytest.mark.parametrize(
+    ("double", "originals"), PAIRS, ids=lambda one: getattr(one, "__name__", "")
+)
 def test_a_double_has_calls_of_the_original(double: type, originals: tuple[type, ...]) -> None:
     for name, call in calls_of(double):
         original = next(own[name] for own in map(vars, originals) if name in own)

@@ -28,7 +28,9 @@ EXAMPLES = 2
 
 
 def _routes() -> list[Route]:
-    return [r for r in make_app(FakeService().as_manager, Access(None)).routes if isinstance(r, Route)]
+    return [
+        r for r in make_app(FakeService().as_manager, Access(None)).routes if isinstance(r, Route)
+    ]
 
 
 def test_the_document_has_every_route_with_its_parameters_and_permission() -> None:

@@ -76,7 +76,9 @@ async def cluster(nats_server: NatsServer) -> AsyncIterator[tuple[httpx.AsyncCli
             users = Users(None, directory, roles={"SHOP": (Grant(ROLES["developer"], "Shop*"),)})
             sessions = Sessions(js, SystemClock())
             access = Access(users, bearer=bearer, sessions=sessions)
-            transport = httpx.ASGITransport(make_app(FakeService({"Shop": TEXT}).as_manager, access))
+            transport = httpx.ASGITransport(
+                make_app(FakeService({"Shop": TEXT}).as_manager, access)
+            )
             async with httpx.AsyncClient(transport=transport, base_url="http://api") as api:
                 yield api, access
             tasks.cancel_scope.cancel()

@@ -47,7 +47,9 @@ def _served(directory: Path, settings: OidcSettings) -> Iterator[str]:
 
     async def serve() -> None:
         provider = make_provider(settings, SystemClock())
-        api = ApiServer(FakeService({"Shop": TEXT}).as_manager, manager, listener, provider=provider)
+        api = ApiServer(
+            FakeService({"Shop": TEXT}).as_manager, manager, listener, provider=provider
+        )
         task = asyncio.create_task(api.run())
         begun.set_result(api.url)
         await asyncio.to_thread(ended.wait)

@@ -126,7 +126,9 @@ def test_the_api_lists_names_and_answers_no_value(nats_server: NatsServer, key_f
     async def run() -> None:
         client = await connect(NatsSettings(nats_server.url), "test")
         store = SecretStore(client.jetstream(), str(key_file))
-        transport = httpx.ASGITransport(make_app(FakeService().as_manager, Access(None, secrets=store)))
+        transport = httpx.ASGITransport(
+            make_app(FakeService().as_manager, Access(None, secrets=store))
+        )
         try:
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
                 answers = [
@@ -151,7 +153,9 @@ def test_a_server_that_does_not_answer_is_told(nats_server: NatsServer, key_file
     async def run() -> None:
         client = await connect(NatsSettings(nats_server.url), "test")
         store = SecretStore(client.jetstream(timeout=0.2), str(key_file))
-        transport = httpx.ASGITransport(make_app(FakeService().as_manager, Access(None, secrets=store)))
+        transport = httpx.ASGITransport(
+            make_app(FakeService().as_manager, Access(None, secrets=store))
+        )
         try:
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
                 nats_server.process.send_signal(signal.SIGSTOP)

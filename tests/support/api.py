@@ -242,7 +242,7 @@ class FakeService:
 
     @property
     def as_manager(self) -> ManagerService:
-        """This service for the API, which asks a manager; ``test_doubles.py`` compares the calls."""
+        """This service for the API; ``tests/api/test_doubles.py`` compares the calls."""
         return cast("ManagerService", self)
 
     async def deploy(self, text: str, *, by: str, begin: StartPosition) -> Done:

@@ -14,7 +14,7 @@ from mesh import traces
 from mesh.connect.contract import UnavailableError
 from mesh.connect.spec import Kind, value_of
 from mesh.errors import MeshError
-from mesh.receiver.access import check_egress
+from mesh.receiver.access import check_egress, check_url
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.oauth import login_of
 
@@ -172,9 +172,7 @@ class HttpSink:
         return httpx.Proxy(f"http://{host}:{port}", auth=login)
 
     def _check(self, url: str) -> None:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        check_egress(self._access, parts.hostname or "", port)
+        check_url(self._access, url, 443 if urlsplit(url).scheme == "https" else 80)
 
     async def close(self) -> None:
         """Close the connections."""

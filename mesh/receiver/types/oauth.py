@@ -28,8 +28,7 @@ class OAuth:
 
     def __init__(self, options: Mapping[str, Any], access: Access) -> None:
         self._url = str(options["token.url"])
-        port = 443 if self._url.startswith("https:") else 80
-        check_url(access, self._url, port)
+        check_url(access, self._url, 443 if self._url.startswith("https:") else 80)
         self._login = None
         if options.get("consumer.key"):
             self._login = (str(options["consumer.key"]), str(options.get("consumer.secret") or ""))
