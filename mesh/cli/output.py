@@ -30,7 +30,7 @@ def show_json(values: Any) -> None:
 
 
 def show(output: Output, values: Any, text: str) -> None:
-    """Print values as JSON, or the text that tells them, if there is any."""
+    """Print values as JSON, or as text if there is any."""
     if output is Output.JSON:
         show_json(values)
     elif text:
@@ -40,7 +40,7 @@ def show(output: Output, values: Any, text: str) -> None:
 def show_rows(
     output: Output, values: Any, columns: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> None:
-    """Print values as JSON, or the table that tells them."""
+    """Print values as JSON, or as a table."""
     if output is Output.JSON:
         show_json(values)
     else:

@@ -190,15 +190,9 @@ class FakeQueries:
     """Answers with the request; a table ``Away`` can't answer."""
 
     async def ask(
-        self,
-        app: str,
-        query: str,
-        *,
-        at_least: Mapping[str, int],
-        partial: bool,
-        may_change: bool,
-        id_: str,
-    ) -> FakeAnswer:
+        self, app: str, query: str, *, at_least: Mapping[str, int], partial: bool,
+        may_change: bool, id_: str,
+    ) -> FakeAnswer:  # fmt: skip
         if query.startswith("delete"):
             return FakeAnswer((may_change, id_))
         if "Away" in query:
