@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mesh.cli.client import Client
+from mesh.cli.client import Client, with_status
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, because, pointing_at, read_source, show
 from mesh.cli.timeline import PANEL
@@ -172,7 +172,7 @@ def backfill_and_wait(
         "until": [one.until or "" for one in inputs],
     }
     done = followed(at, text, lambda: client.backfill(text, which))
-    return client.waited(done, done["app"], timeout_s)
+    return with_status(client, done, done["app"], timeout_s)
 
 
 def followed(at: Context, text: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -148,13 +148,6 @@ class Client:
                 if asked_s == left_s or found["state"] == "running":
                     return found
 
-    def waited(self, done: dict[str, Any], app: str, timeout_s: float) -> dict[str, Any]:
-        """An outcome with the status of its app, and whether it runs; as it is without a time."""
-        if not timeout_s:
-            return done
-        status = self.wait_running(app, timeout_s)
-        return {**done, "status": status, "running": status["state"] == "running"}
-
     def query(
         self, app: str, query: str, min_position: dict[str, int], *, partial: bool
     ) -> dict[str, Any]:
@@ -346,6 +339,14 @@ def ask(at: Context, method: str, path: str, **more: Any) -> Any:
     """The values of one answer of a cluster."""
     with Client(at) as client:
         return client.ask(method, path, **more)
+
+
+def with_status(client: Client, done: dict[str, Any], app: str, timeout_s: float) -> dict[str, Any]:
+    """An outcome with the status of its app, and whether it runs; as it is without a time."""
+    if not timeout_s:
+        return done
+    status = client.wait_running(app, timeout_s)
+    return {**done, "status": status, "running": status["state"] == "running"}
 
 
 def _body(text: str) -> dict[str, Any]:

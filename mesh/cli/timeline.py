@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from mesh.cli.client import Client
+from mesh.cli.client import Client, with_status
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, because, pointing_at, read_source, show
 from mesh.cli.variables import VarOption, filled, given_variables
@@ -84,7 +84,7 @@ def promote(
     """
     with Client(at) as client:
         done = client.promote(other, replaces)
-        done = client.waited(done, done["app"], timeout)
+        done = with_status(client, done, done["app"], timeout)
     state = f" and is {done['status']['state']}" if "status" in done else ""
     told = f'app "{done["app"]}" has the text of "{other}"{state}; the fork is removed'
     show(output, done, told)
@@ -217,7 +217,7 @@ def fork(
     which = {name: value for name, value in given.items() if value is not None}
     with Client(at) as client:
         done = _forked(client, app, text, which, given_variables(var), output)
-        done = client.waited(done, other, timeout)
+        done = with_status(client, done, other, timeout)
     show(output, done, describe_fork(done, begin))
     if not done.get("running", True):
         raise typer.Exit(1)
