@@ -66,20 +66,19 @@ def percent(share: float | None) -> str:
 
 def clock(ms: float | None) -> str:
     """Milliseconds since 1970 as a time of day in UTC."""
-    if not ms:
-        return NOTHING
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%H:%M:%S")
-    except (OverflowError, ValueError, OSError):
-        return str(ms)
+    return _time(ms, "%H:%M:%S")
 
 
 def moment(ms: float | None) -> str:
     """Milliseconds since 1970 as a date and a time in UTC."""
+    return _time(ms, "%Y-%m-%d %H:%M:%S")
+
+
+def _time(ms: float | None, form: str) -> str:
     if not ms:
         return NOTHING
     try:
-        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime(form)
     except (OverflowError, ValueError, OSError):
         return str(ms)
 
