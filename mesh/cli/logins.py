@@ -13,7 +13,6 @@ import time
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import httpx
 import orjson
@@ -43,12 +42,6 @@ class Login:
     revocation_endpoint: str = ""
     #: Repeated in each request for tokens (RFC 8707); empty for none.
     resource: str = ""
-
-
-def is_secure(url: str) -> bool:
-    """Whether a URL has TLS, or is of this machine."""
-    parts = urlsplit(url)
-    return parts.scheme == "https" or parts.hostname in ("127.0.0.1", "localhost", "::1")
 
 
 def find(path: Path, server: str) -> Login | None:

@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx
 import typer
 
+from mesh.api.oidc import is_secure
 from mesh.cli import logins
 from mesh.cli.logins import Login, ask_tokens, failed, login_of
 
@@ -42,7 +43,7 @@ def sign_in(at: Context, *, browser: bool) -> None:
     nobody = replace(at, user="", password="", token="", login="")
     with Client(nobody) as client:
         about = client.ask("GET", METADATA)
-    if not logins.is_secure(at.server):
+    if not is_secure(at.server):
         raise failed(f"Tokens are not sent to {at.server}, which has no TLS.")
     of, endpoints = provider_of(about)
     scopes = scopes_of(about, endpoints)
@@ -89,7 +90,7 @@ def provider_of(about: dict[str, Any]) -> tuple[Login, dict[str, Any]]:
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         raise failed(f"The identity provider {issuer} does not answer.") from error
     named = [found.get(one) for one in _ENDPOINTS if found.get(one)]
-    if found.get("issuer") != issuer or not all(logins.is_secure(str(one)) for one in named):
+    if found.get("issuer") != issuer or not all(is_secure(str(one)) for one in named):
         raise failed(f"The identity provider {issuer} names another issuer, or URLs without TLS.")
     resource = str(about.get("mesh_audience", ""))
     return Login(
