@@ -137,15 +137,11 @@ class PositionStore:
         }
         return self._subject, before.sequence, orjson.dumps(marker)
 
-    async def take_over(self, values: Mapping[str, Any] | None = None) -> Position:
-        """The stored position, stored again with this epoch: older ones are refused from then on.
-
-        Args:
-            values: replace the stored ones; None to keep them.
-        """
+    async def take_over(self) -> Position:
+        """The stored position, stored again with this epoch; older ones are refused from then on."""
         while True:
             before = await self.read()
-            after = await self.write(before, before.number, values or before.values)
+            after = await self.renew(before)
             if after.is_own:
                 return after
 

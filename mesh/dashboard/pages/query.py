@@ -93,8 +93,8 @@ async def _answer(
         return {"error": error, "lines": lines if any(one.errors for one in lines) else []}
     rows = orjson.loads(answer.records)
     found = {"columns": answer.columns, "rows": rows[:ROWS], "count": len(rows)}
-    found |= {"positions": answer.positions, "missing": answer.missing}
-    return {"error": None, "answer": {**found, "changed": answer.changed}}
+    found |= {"missing": answer.missing, "changed": answer.changed}
+    return {"error": None, "answer": found}
 
 
 async def _around(board: Board, app: str) -> dict[str, Any]:

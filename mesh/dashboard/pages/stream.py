@@ -65,7 +65,6 @@ async def show(board: Board, request: Request) -> View:
             "readers": [g.name for g in spec.groups if _reads(g.inputs, stream)],
             "writers": [g.name for g in spec.groups if _writes(g.outputs, stream)],
             "events": events[:SHOWN],
-            "may_read": may_read,
             "text": text,
             "example": example_of(channel),
             "done": request.query_params.get("done", ""),
