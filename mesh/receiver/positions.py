@@ -138,7 +138,7 @@ class PositionStore:
         return self._subject, before.sequence, orjson.dumps(marker)
 
     async def take_over(self) -> Position:
-        """The stored position, stored again with this epoch; older ones are refused from then on."""
+        """The stored position, stored again with this epoch, which refuses older ones."""
         while True:
             before = await self.read()
             after = await self.renew(before)
