@@ -36,7 +36,7 @@ class ShardStore:
     """The markers of the parts that one instance reads; used as a ``PositionStore``."""
 
     def __init__(self, stores: Mapping[str, PositionStore], whole: PositionStore) -> None:
-        """The stores by part, and that of the source itself, for its name and connection."""
+        """The stores by part; ``whole`` has a position from before the source had parts."""
         self._stores = stores
         self._whole = whole
         self._at: dict[str, Position] = {}
@@ -49,12 +49,15 @@ class ShardStore:
         """
         for shard, store in self._stores.items():
             self._at[shard] = await store.take_over()
-        return self._position()
+        if all(at.number >= 0 for at in self._at.values()):
+            return self._position()
+        whole = (await self._whole.read()).values
+        return self._position({"": whole} if whole else {})
 
-    def _position(self) -> Position:
+    def _position(self, more: Mapping[str, Any] | None = None) -> Position:
         values = {shard: at.values for shard, at in self._at.items() if at.number >= 0}
         number = max((at.number for at in self._at.values()), default=-1)
-        return Position(number, values, is_own=True)
+        return Position(number, {**(more or {}), **values}, is_own=True)
 
     async def write(
         self,

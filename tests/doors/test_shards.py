@@ -121,6 +121,25 @@ def test_a_partition_that_is_new_is_read_by_one_instance(
     asyncio.run(scene())
 
 
+def test_a_position_of_all_partitions_is_divided(nats_server: NatsServer, kafka: Kafka) -> None:
+    kafka.create("Whole", partitions=2)
+    for n in range(4):
+        kafka.send("Whole", orjson.dumps({"n": n}), partition=n % 2)
+
+    async def scene() -> None:
+        text = APP.format(app="Whole", servers=kafka.servers)
+        async with staged(nats_server, text) as stage:
+            # As versions without parts have stored it.
+            found: dict[str, Any] = {"position": 3, "epoch": 7, "incarnation": "inc"}
+            found["source"] = {"offsets": {"Whole": {"0": 1, "1": 2}}}
+            subject = "mesh._marker.mesh-Whole-S.receiver-S-source"
+            await stage.js.publish(subject, orjson.dumps(found))
+            started(stage, 2, form=1)
+            await stage.until("the rest", lambda: _are(stage, [2]))
+
+    asyncio.run(scene())
+
+
 def test_names_of_parts_are_tokens_of_subjects() -> None:
     assert token_of("a-b_C/3") == "a-b_C=2f3"
     assert token_of("a.b/0") != token_of("a=2eb/0")

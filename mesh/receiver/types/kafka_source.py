@@ -125,13 +125,17 @@ class KafkaSource:
         if self._consumer is None:
             await self.shards(context)
         stored = position or {}
-        self._numbers: dict[str, int] = {}
+        # Of a version that had one position for all partitions.
+        whole = stored.get("") or {}
+        self._numbers: dict[str, int] = dict(whole.get("numbers") or {})
         offsets: list[TopicPartition] = []
         for topic, number in self._own:
             own = stored.get(shard_of(topic, number)) or {}
             for name, last in (own.get("numbers") or {}).items():
                 self._numbers[name] = max(last, self._numbers.get(name, -1))
-            offset = own.get("offset", self._first.get(topic, self._kafka.OFFSET_BEGINNING))
+            known = (whole.get("offsets") or {}).get(topic, {}).get(str(number))
+            first = self._first.get(topic, self._kafka.OFFSET_BEGINNING)
+            offset = own.get("offset", first if known is None else known)
             offsets.append(self._kafka.TopicPartition(topic, number, offset))
         assert self._consumer is not None
         self._consumer.assign(offsets)
