@@ -1,4 +1,4 @@
-"""What the server alone makes of single messages and of atomic batches: bounds of exactly once.
+"""Rates of the server alone, for single messages and atomic batches: bounds of exactly once.
 
 A program on a socket sends prebuilt messages to one stream and only counts the acks.  Nothing reads
 the stream, and nothing else runs.  A server on its own stages a batch for a stream on disk in files

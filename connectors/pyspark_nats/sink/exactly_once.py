@@ -42,8 +42,7 @@ _BYTES_MAX = 8 << 20
 #: Frames up to this size are sent in one piece.
 _TOGETHER_BYTES = 64 << 10
 _ACK_TIMEOUT_S = 5.0
-#: Most batches with sent rows and a missing ack.  The server accepts fifty in a stream, from all
-#: its writers.
+#: Most batches with sent rows and no ack.  The server accepts fifty in a stream, of all writers.
 _AHEAD_MAX = 3
 #: The server drops a batch that receives nothing for ten seconds.
 _STAGED_S = 5.0
@@ -193,15 +192,9 @@ class ExactlyOncePublisher:
 
     def _send_ready(self) -> None:
         """Send rows as far ahead as allowed, and a marker for each producer without an open ack."""
-        # The server waits for these, and it takes time to encode further rows.
-        self._send(self._due_markers())
-        self._send(self._ready())
-
-    def _send(self, parts: Iterator[bytes]) -> None:
-        """Send small frames together, and large ones when they are made."""
         waiting: list[bytes] = []
         size = 0
-        for octets in parts:
+        for octets in self._ready():
             waiting.append(octets)
             size += len(octets)
             if size > _TOGETHER_BYTES:
@@ -210,20 +203,13 @@ class ExactlyOncePublisher:
         if waiting:
             self._connection.send(b"".join(waiting))
 
-    def _due_markers(self) -> Iterator[bytes]:
-        """Markers of batches whose rows are sent, as far as no ack is outstanding."""
-        waiting: set[Pair] = set()
-        for batch in self._pending:
-            if batch.batch_id and not batch.reply and batch.state.pair not in waiting:
-                yield from self._marker_frames(batch)
-            waiting.add(batch.state.pair)
-
     def _ready(self) -> Iterator[bytes]:
-        """The frames of ``_send_ready``, each to be sent when it is returned."""
+        """The frames of ``_send_ready`` that may be sent together, each as it is returned."""
         ahead = sum(bool(batch.batch_id) for batch in self._pending)
         waiting: set[Pair] = set()
         for batch in list(self._pending):
-            if not batch.batch_id:
+            was_sent = bool(batch.batch_id)
+            if not was_sent:
                 if ahead >= self._ahead or not self._has_marker(batch):
                     return
                 if not producer_state.skip_published(batch, self._origin):
@@ -234,7 +220,11 @@ class ExactlyOncePublisher:
                 yield self._rows_frames(batch)
                 ahead += 1
             if batch.state.pair not in waiting and not batch.reply:
-                yield from self._marker_frames(batch)
+                if was_sent:
+                    # The server waits for it, and it takes time to encode further rows.
+                    self._connection.send(b"".join(self._marker_frames(batch)))
+                else:
+                    yield from self._marker_frames(batch)
             waiting.add(batch.state.pair)
 
     def _has_marker(self, batch: PendingBatch) -> bool:

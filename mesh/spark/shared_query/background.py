@@ -55,7 +55,7 @@ class BackgroundPublisher:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "publisher")
         earlier, self.owner = self._run, owner
-        # It is handed over before the wait, so that the thread goes on without one.
+        # It is handed over before the wait, so that the thread has work meanwhile.
         self._run = self._pool.submit(_publish, earlier, publisher, output, published)
         if earlier is not None:
             earlier.result()
