@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -47,28 +47,18 @@ STOP_S: Final = 60.0
 UNDO_S: Final = 10.0
 
 
+@dataclass(eq=False, repr=False)
 class Backups:
     """Calls on backups; MESH-A404 for an app or a backup that is not there."""
 
-    def __init__(
-        self,
-        client: Client,
-        view: ClusterView,
-        desired: DesiredState,
-        pieces: BlobStore,
-        settings: Settings,
-        clock: Clock,
-        note: Callable[[JournalEntry], None],
-        planner: Planner,
-    ) -> None:
-        self._client = client
-        self._view = view
-        self._desired = desired
-        self._pieces = pieces
-        self._settings = settings
-        self._clock = clock
-        self._note = note
-        self._planner = planner
+    _client: Client
+    _view: ClusterView
+    _desired: DesiredState
+    _pieces: BlobStore
+    _settings: Settings
+    _clock: Clock
+    _note: Callable[[JournalEntry], None]
+    _planner: Planner
 
     async def make(self, app: str, *, by: str = "") -> BackupRecord:
         """Back ``app`` up while it runs; older backups than are kept are deleted."""

@@ -43,22 +43,18 @@ class ReplayResult:
     left: int
 
 
+@dataclass(eq=False, repr=False)
 class Events:
     """Calls on an app's events; all raise MESH-A404 for an app that is not there."""
 
-    def __init__(
-        self,
-        client: Client,
-        app: Callable[[str], AppSpec],
-        note: Callable[[JournalEntry], None],
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._client = client
-        self._js = client.jetstream()
-        #: An app's spec; raises MESH-A404 for one that is not deployed.
-        self._app = app
-        self._note = note
-        self._now_ms = now_ms
+    _client: Client
+    #: An app's spec; raises MESH-A404 for one that is not deployed.
+    _app: Callable[[str], AppSpec]
+    _note: Callable[[JournalEntry], None]
+    _now_ms: Callable[[], int]
+
+    def __post_init__(self) -> None:
+        self._js = self._client.jetstream()
 
     async def failed_count(self, app: str) -> int:
         """Number of failed events of an app."""

@@ -73,28 +73,18 @@ class _Known:
     candidate: Candidate
 
 
+@dataclass(eq=False, repr=False)
 class Forks:
     """Makes forks of apps."""
 
-    def __init__(
-        self,
-        client: Client,
-        desired: DesiredState,
-        deployments: Deployments,
-        pieces: BlobStore,
-        settings: Settings,
-        clock: Clock,
-        note: Callable[[JournalEntry], None],
-        planner: Planner,
-    ) -> None:
-        self._client = client
-        self._desired = desired
-        self._deployments = deployments
-        self._pieces = pieces
-        self._settings = settings
-        self._clock = clock
-        self._note = note
-        self._planner = planner
+    _client: Client
+    _desired: DesiredState
+    _deployments: Deployments
+    _pieces: BlobStore
+    _settings: Settings
+    _clock: Clock
+    _note: Callable[[JournalEntry], None]
+    _planner: Planner
 
     async def fork(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -48,6 +48,7 @@ class Guarantees:
     summary: tuple[str, ...]
 
 
+@dataclass(eq=False, repr=False)
 class GuaranteeAudit:
     """The audits of one manager.
 
@@ -58,14 +59,11 @@ class GuaranteeAudit:
         settings: all of them.
     """
 
-    def __init__(
-        self, client: Client, desired: DesiredState, planner: Planner, settings: Settings
-    ) -> None:
-        self._client = client
-        self._desired = desired
-        self._planner = planner
-        self._settings = settings
-        self._gate = asyncio.Semaphore(_CALLS)
+    _client: Client
+    _desired: DesiredState
+    _planner: Planner
+    _settings: Settings
+    _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CALLS))
 
     async def of_app(self, app: str) -> Guarantees:
         """The audit of a deployed app; MESH-A404, MESH-A503 when NATS does not answer."""
