@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mesh.model.cluster import (
     AppRecord,
@@ -17,6 +17,9 @@ from mesh.model.cluster import (
     Standby,
     StandbyStatus,
 )
+
+if TYPE_CHECKING:
+    from mesh.model.app import GroupSpec
 
 T = TypeVar("T")
 
@@ -65,6 +68,12 @@ class ClusterSnapshot:
     def app(self, name: str) -> Seen[AppRecord] | None:
         """The desired state of one app."""
         return next((a for a in self.apps if a.value.spec.name == name), None)
+
+    def groups_of(self, record: AppRecord) -> set[GroupSpec]:
+        """The groups of an app, as desired and as they run: one may be about to change."""
+        incarnation = record.incarnation
+        running = (f.value.spec for f in self.forms if f.value.app_incarnation == incarnation)
+        return {*record.spec.groups, *running}
 
     def form(self, assignment: Assignment) -> GroupForm | None:
         """The group revision of ``assignment``; None if that isn't known here."""

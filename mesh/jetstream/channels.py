@@ -7,7 +7,6 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
 from nats.js import api
@@ -20,7 +19,7 @@ from nats.js.errors import (
 
 from mesh.errors import MeshError
 from mesh.jetstream import journal, snapshots
-from mesh.jetstream.connection import RECONNECT_S, api_subject
+from mesh.jetstream.connection import RECONNECT_S, api_call
 from mesh.logs import fields
 from mesh.model import names
 
@@ -125,12 +124,12 @@ async def forbid_rollups(client: Client, specs: Iterable[AppSpec]) -> None:
         if spec.creates_channels or name == names.error_js_stream(spec.name)
     }
     try:
-        async for config in _configs(client):
+        async for info in all_streams(client, _CREATE_S):
+            config = info["config"]
             if config["name"] in ours and config.get("allow_rollup_hdrs"):
                 config["allow_rollup_hdrs"] = False
-                call = api_subject(client, f"STREAM.UPDATE.{config['name']}")
-                reply = await client.request(call, orjson.dumps(config), timeout=_CREATE_S)
-                error = orjson.loads(reply.data).get("error")
+                call = f"STREAM.UPDATE.{config['name']}"
+                error = (await api_call(client, call, config, _CREATE_S)).get("error")
                 log.info(
                     "stream allows no rollups any more",
                     extra=fields(stream=config["name"], error=error),
@@ -139,16 +138,14 @@ async def forbid_rollups(client: Client, specs: Iterable[AppSpec]) -> None:
         log.warning("streams not checked for rollups", extra=fields(error=error))
 
 
-async def _configs(client: Client) -> AsyncIterator[dict[str, Any]]:
-    """The configurations of all streams, as the server gives them."""
+async def all_streams(client: Client, timeout_s: float) -> AsyncIterator[dict[str, Any]]:
+    """All streams, as the server describes them; ``timeout_s`` is of one call."""
     offset, total = 0, 1
     while offset < total:
-        query = orjson.dumps({"offset": offset})
-        reply = await client.request(api_subject(client, "STREAM.LIST"), query, timeout=_CREATE_S)
-        answer = orjson.loads(reply.data)
+        answer = await api_call(client, "STREAM.LIST", {"offset": offset}, timeout_s)
         found = answer.get("streams") or []
         for info in found:
-            yield info["config"]
+            yield info
         offset, total = offset + len(found), answer.get("total", 0) if found else 0
 
 
@@ -229,15 +226,15 @@ def _covers(pattern: str, subject: str) -> bool:
 
 async def _create(client: Client, config: dict[str, Any]) -> None:
     # nats-py's StreamConfig has no field for atomic batches yet.
-    call = api_subject(client, f"STREAM.CREATE.{config['name']}"), orjson.dumps(config)
+    call = f"STREAM.CREATE.{config['name']}"
     for last in (False,) * (_CREATE_TIMES - 1) + (True,):
         try:
-            reply = await client.request(*call, timeout=_CREATE_S)
+            answer = await api_call(client, call, config, _CREATE_S)
         except TimeoutError:
             if last:
                 raise
             continue
-        error = orjson.loads(reply.data).get("error")
+        error = answer.get("error")
         if error is None or error.get("err_code") == _NAME_IN_USE:
             return
         if last or error.get("err_code") != _NO_STORE:

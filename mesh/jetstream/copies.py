@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.control.journal import of_different_copies
-from mesh.jetstream.connection import UNREACHABLE, api_subject
+from mesh.jetstream.connection import UNREACHABLE, api_call, api_subject
 from mesh.logs import fields
 
 if TYPE_CHECKING:
@@ -127,10 +127,7 @@ async def different_sequences(
 
 
 async def _ask(client: Client, what: str, asked: dict[str, Any]) -> dict[str, Any]:
-    answer = await client.request(
-        api_subject(client, what), orjson.dumps(asked), timeout=_TIMEOUT_S
-    )
-    found: dict[str, Any] = orjson.loads(answer.data)
+    found = await api_call(client, what, asked, _TIMEOUT_S)
     if "error" in found:
         raise OSError(f"{what}: {found['error'].get('description')}")
     return found

@@ -21,7 +21,7 @@ from mesh.control.verification import (
     StreamEvidence,
 )
 from mesh.jetstream import channels, kv, retention, stream_positions
-from mesh.jetstream.connection import api_subject
+from mesh.jetstream.connection import api_call
 from mesh.model import names
 from mesh.model.cluster import InstanceState
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import AppRecord
 
-#: Time limit of one call, seconds.
-_CALL_S: Final = 5.0
 #: Calls at once.
 _CALLS: Final = 8
 #: Deleted sequences that are looked at.
@@ -65,7 +63,7 @@ async def collect(
         TimeoutError: NATS did not answer; others of NATS.
     """
     spec = record.spec
-    groups = _groups_of(record, snapshot)
+    groups = snapshot.groups_of(record)
     # Readers and states first: what they have processed is then in every later look at a stream.
     snapshots = await _snapshots(client, pieces, record)
     taken = _taken_by_state(groups, snapshots)
@@ -79,7 +77,8 @@ async def collect(
         async with gate:
             return name, await stream(client, name, now_s)
 
-    read = {i.channel.js_stream(p) for g in groups for i in g.inputs for p in _parts_of(i.channel)}
+    channels_read = [i.channel for group in groups for i in group.inputs]
+    read = {channel.js_stream(p) for channel in channels_read for p in range(channel.partitions)}
     streams = dict(await asyncio.gather(*map(look, sorted(own | read))))
     for (group, name), waiting in behind.items():
         found = streams.get(name)
@@ -88,19 +87,6 @@ async def collect(
     return Evidence(
         record, streams, markers, snapshots, _epochs(record, snapshot), producers, taken, replicas
     )
-
-
-def _parts_of(channel: Any) -> range:
-    return range(channel.partitions)
-
-
-def _groups_of(record: AppRecord, snapshot: ClusterSnapshot) -> set[GroupSpec]:
-    running = (
-        form.value.spec
-        for form in snapshot.forms
-        if form.value.app_incarnation == record.incarnation
-    )
-    return {*record.spec.groups, *running}
 
 
 def _epochs(record: AppRecord, snapshot: ClusterSnapshot) -> Mapping[str, int]:
@@ -130,7 +116,8 @@ def _behind(
     found = {}
     placed = [a.value for a in snapshot.assignments if a.value.app == record.spec.name]
     for group in groups:
-        streams = [i.channel.js_stream(p) for i in group.inputs for p in _parts_of(i.channel)]
+        inputs = [i.channel for i in group.inputs]
+        streams = [channel.js_stream(p) for channel in inputs for p in range(channel.partitions)]
         ones = [snapshot.status(a) for a in placed if a.group == group.name and not a.stop]
         if len(streams) == 1 and len(ones) == group.parallel:
             reports = [one for one in ones if one and one.state is InstanceState.RUNNING]
@@ -153,10 +140,7 @@ def _taken_by_state(
 
 async def stream(client: Client, name: str, now_s: float) -> StreamEvidence | None:
     """A stream as its leader has it; None where there is none."""
-    asked = orjson.dumps({"deleted_details": True})
-    call = api_subject(client, f"STREAM.INFO.{name}")
-    reply = await client.request(call, asked, timeout=_CALL_S)
-    info = orjson.loads(reply.data)
+    info = await api_call(client, f"STREAM.INFO.{name}", {"deleted_details": True})
     return evidence_of(info, now_s) if "state" in info else None
 
 

@@ -181,7 +181,7 @@ class Backups:
                 )
         if before is None:
             return await self._anew(backup, backup.record.spec, by, revision)
-        groups = producers.groups_of(before, self._view.snapshot())
+        groups = self._view.snapshot().groups_of(before)
         told = f"it is restored from revision {backup.revision}"
         # Each write replaces the one before it, and nothing that another user has written since.
         revision = await self._desired.write_app(replace(before, held=told), revision)

@@ -6,11 +6,9 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
 from mesh.errors import MeshError
 from mesh.jetstream.blob_store import JETSTREAM
-from mesh.jetstream.connection import api_subject
+from mesh.jetstream.connection import api_call
 from mesh.jetstream.refusals import refusals
 from mesh.model import names
 from mesh.plan.guarantee_audit import Facts, Row, StreamFacts, audit, refusal, summary
@@ -25,8 +23,7 @@ if TYPE_CHECKING:
     from mesh.model.app import AppSpec
     from mesh.settings import Settings
 
-#: Time limit of one call, seconds, and calls at once.
-_CALL_S: Final = 5.0
+#: Calls at once.
 _CALLS: Final = 8
 #: Time in which a worker gets a session and opens the states of what it takes over, seconds.
 _START_S: Final = 60.0
@@ -132,9 +129,7 @@ class GuaranteeAudit:
 
         async def ask(name: str) -> tuple[str, dict[str, Any]]:
             async with self._gate:
-                call = api_subject(self._client, f"STREAM.INFO.{name}")
-                reply = await self._client.request(call, b"", timeout=_CALL_S)
-                return name, orjson.loads(reply.data)
+                return name, await api_call(self._client, f"STREAM.INFO.{name}")
 
         found = await asyncio.gather(*map(ask, streams))
         return {name: info for name, info in found if "config" in info}
