@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import orjson
-from nats.js import api
-from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
+from nats.js.errors import BucketNotFoundError, KeyNotFoundError
 
 from mesh import scratch
 from mesh.control.restoring import snapshot_positions
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nats.aio.client import Client
-    from nats.js.kv import KeyValue
 
     from mesh.jetstream.blob_store import BlobStore
     from mesh.model.cluster import AppRecord
@@ -35,16 +33,6 @@ if TYPE_CHECKING:
 _WHOLE: Final = "backup.json"
 #: Most reads of a snapshot that a newer one replaces meanwhile.
 _TRIES: Final = 20
-
-
-async def ensure_bucket(client: Client, replicas: int) -> KeyValue:
-    """The bucket of backups' descriptions, created if necessary."""
-    js = client.jetstream()
-    try:
-        return await js.key_value(names.BACKUPS_BUCKET)
-    except (BucketNotFoundError, NotFoundError):
-        config = api.KeyValueConfig(bucket=names.BACKUPS_BUCKET, replicas=replicas)
-        return await js.create_key_value(config)
 
 
 async def make(

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
-from nats.js import api
 from nats.js.errors import (
     APIError,
-    BucketNotFoundError,
     NotFoundError,
     ServiceUnavailableError,
 )
 
 from mesh.errors import MeshError
-from mesh.jetstream import journal, snapshots
+from mesh.jetstream import journal, kv, snapshots
 from mesh.jetstream.connection import RECONNECT_S, api_call
 from mesh.logs import fields
 from mesh.model import names
@@ -326,11 +324,6 @@ async def ensure_buckets(js: JetStreamContext, settings: ChannelSettings) -> Non
 
 async def _ensure_buckets(js: JetStreamContext, settings: ChannelSettings) -> None:
     for bucket in (names.CONTROL_BUCKET, names.APPS_BUCKET, names.STATUS_BUCKET):
-        try:
-            await js.key_value(bucket)
-        except (BucketNotFoundError, NotFoundError):
-            await js.create_key_value(
-                api.KeyValueConfig(bucket=bucket, history=1, replicas=settings.replicas)
-            )
+        await kv.ensure_bucket(js, bucket, settings.replicas)
     await journal.ensure_stream(js, settings.replicas)
     await snapshots.ensure_buckets(js, settings.replicas)

@@ -30,6 +30,7 @@ from nats.js.errors import (
 
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
+from mesh.jetstream import kv
 from mesh.jetstream.blob_store import BlobMissingError
 from mesh.jetstream.mirror import file_name
 from mesh.logs import fields
@@ -326,12 +327,7 @@ class JetStreamSnapshots:
 
 async def ensure_buckets(js: JetStreamContext, replicas: int) -> None:
     """Make the object store and the bucket of manifests, if they aren't there."""
-    try:
-        await js.key_value(names.SNAPSHOTS_BUCKET)
-    except (BucketNotFoundError, NotFoundError):
-        await js.create_key_value(
-            api.KeyValueConfig(bucket=names.SNAPSHOTS_BUCKET, replicas=replicas)
-        )
+    await kv.ensure_bucket(js, names.SNAPSHOTS_BUCKET, replicas)
     try:
         await js.object_store(names.STATE_BUCKET)
     except (BucketNotFoundError, NotFoundError):

@@ -21,6 +21,7 @@ from mesh.jetstream import backups, channels, kv, snapshots, stream_positions
 from mesh.jetstream.refusals import refusals
 from mesh.manager import producers
 from mesh.manager.waiting import until, until_removed
+from mesh.model import names
 from mesh.model.backup import Restored
 from mesh.plan.edits import still_retired
 
@@ -71,7 +72,8 @@ class Backups:
         record = restoring.with_start_positions_of(known.value, self._view.snapshot().forms)
         conflict = MeshError("MESH-A409", f'app "{app}" is being backed up by another user')
         with refusals(conflict):
-            await backups.ensure_bucket(self._client, self._settings.channels.replicas)
+            js, replicas = self._client.jetstream(), self._settings.channels.replicas
+            await kv.ensure_bucket(js, names.BACKUPS_BUCKET, replicas)
             made = await backups.make(
                 self._client, self._pieces, record, self._clock.wall_ms(), by, is_unchanged
             )

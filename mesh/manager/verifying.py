@@ -74,7 +74,7 @@ class Verification:
         """
         with self._turns.turn(), refusals():
             async with self._turn:
-                return await self._look(self._desired.get(app).value)
+                return findings(await self._evidence(self._desired.get(app).value))
 
     def known(self) -> list[Finding]:
         """The findings of all apps, as of the last round."""
@@ -113,9 +113,6 @@ class Verification:
                 if one.severity is Severity.FAULT and _key(one) not in known and note is not None:
                     note(JournalEntry(f"found {one.kind} in {one.where}", one.text, app=app))
             await asyncio.sleep(len(list(channels.js_streams(record.spec))) / STREAMS_PER_S)
-
-    async def _look(self, record: AppRecord) -> Sequence[Finding]:
-        return findings(await self._evidence(record))
 
     async def _evidence(self, record: AppRecord) -> Evidence:
         snapshot = self._view.snapshot()
