@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import orjson
-from nats.js.errors import BucketNotFoundError, KeyNotFoundError
 
 from mesh import scratch
 from mesh.control.restoring import snapshot_positions
@@ -96,23 +95,10 @@ async def list_backups(client: Client, app: str) -> list[BackupRecord]:
     if not names.is_app_name(app):
         # It would be a part of a filter: a wildcard would list the backups of every app.
         return []
-    try:
-        bucket = await client.jetstream().key_value(names.BACKUPS_BUCKET)
-    except BucketNotFoundError:
-        # The first backup makes it.
-        return []
-    subject = kv.subject(names.BACKUPS_BUCKET, names.backup_key(app, ">"))
-    info = await client.jetstream().stream_info(
-        f"KV_{names.BACKUPS_BUCKET}", subjects_filter=subject
-    )
-    found = []
-    for one in sorted(info.state.subjects or {}):
-        try:
-            entry = await bucket.get(one.removeprefix(f"$KV.{names.BACKUPS_BUCKET}."))
-        except KeyNotFoundError:
-            continue
-        found.append(codec.decode(BackupRecord, entry.value or b""))
-    return found
+    # The first backup makes the bucket.
+    js, prefix = client.jetstream(), names.backup_key(app, "")
+    found = await kv.entries(js, names.BACKUPS_BUCKET, prefix)
+    return [codec.decode(BackupRecord, one.data or b"") for one in found.values()]
 
 
 async def read(pieces: BlobStore, of: BackupRecord) -> Backup:

@@ -69,6 +69,23 @@ async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettin
             await ensure_stream(client, name, subject, settings, holds_errors=name == errors)
 
 
+def stream_config(name: str, settings: ChannelSettings, max_bytes: int) -> dict[str, Any]:
+    """The configuration of a channel's stream, whether it takes events or mirrors another one."""
+    return {
+        "name": name,
+        "storage": "file",
+        "retention": "limits",
+        "discard": "old",
+        "num_replicas": settings.replicas,
+        "max_age": int(settings.max_age_s * 1e9),
+        "max_msgs": -1,
+        "max_bytes": max_bytes or -1,
+        "allow_direct": True,
+        # A rollup is a header with which any publisher deletes all events.
+        "allow_rollup_hdrs": False,
+    }
+
+
 async def ensure_stream(
     client: Client,
     name: str,
@@ -88,20 +105,12 @@ async def ensure_stream(
         holds_errors: whether it is an error stream.
         first_seq: the sequence of its first message.
     """
-    config: dict[str, Any] = {
+    max_bytes = settings.errors_max_bytes if holds_errors else settings.max_bytes
+    config = {
         "name": name,
         # Markers live beside the events they count: an atomic batch is within one stream.
         "subjects": [subject, f"{names.marker_subject(name)}.>"],
-        "storage": "file",
-        "retention": "limits",
-        "discard": "old",
-        "num_replicas": settings.replicas,
-        "max_age": int(settings.max_age_s * 1e9),
-        "max_msgs": -1,
-        "max_bytes": (settings.errors_max_bytes if holds_errors else settings.max_bytes) or -1,
-        "allow_direct": True,
-        # A rollup is a header with which any publisher deletes all events.
-        "allow_rollup_hdrs": False,
+        **stream_config(name, settings, max_bytes),
         "allow_atomic": True,
     }
     if first_seq > 1:

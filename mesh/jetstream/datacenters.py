@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from nats.errors import Error as NatsError
 
 from mesh.errors import MeshError
+from mesh.jetstream.channels import stream_config
 from mesh.jetstream.connection import api_call
 from mesh.model import names
 
@@ -75,7 +76,8 @@ async def follow(
     for name in inputs_of(spec):
         mirror = {"name": name, "external": {"api": f"$JS.{domain}.API"}}
         if await _info(client, name) is None:
-            config = {**_config(name, settings), "mirror": mirror, "mirror_direct": True}
+            config = stream_config(name, settings, settings.max_bytes)
+            config |= {"mirror": mirror, "mirror_direct": True}
             await _call(client, "STREAM.CREATE", config)
     found = await followed(client, spec)
     own = [one.name for one in found if one.domain != domain]
@@ -119,25 +121,10 @@ async def promote(client: Client, spec: AppSpec, settings: ChannelSettings) -> l
     for stream in await followed(client, spec):
         if stream.domain:
             own = [subjects[stream.name], f"{names.marker_subject(stream.name)}.>"]
-            config = {**_config(stream.name, settings), "subjects": own, "allow_atomic": True}
+            config = stream_config(stream.name, settings, settings.max_bytes)
+            config |= {"subjects": own, "allow_atomic": True}
             await _call(client, "STREAM.UPDATE", config)
     return await followed(client, spec)
-
-
-def _config(name: str, settings: ChannelSettings) -> dict[str, Any]:
-    """The common configuration of a mirror and of the stream that it becomes."""
-    return {
-        "name": name,
-        "storage": "file",
-        "retention": "limits",
-        "discard": "old",
-        "num_replicas": settings.replicas,
-        "max_age": int(settings.max_age_s * 1e9),
-        "max_msgs": -1,
-        "max_bytes": settings.max_bytes or -1,
-        "allow_direct": True,
-        "allow_rollup_hdrs": False,
-    }
 
 
 async def _info(client: Client, name: str) -> dict[str, Any] | None:

@@ -110,7 +110,8 @@ class FeedStore:
 
     async def files(self) -> list[str]:
         """The names of files, sorted."""
-        return await self._names("file")
+        found = await kv.entries(self._js, _BUCKET, "file.")
+        return sorted(_name(key.removeprefix("file.")) for key in found)
 
     async def put_file(self, name: str, data: bytes) -> None:
         """Store a file, or replace one."""
@@ -144,10 +145,6 @@ class FeedStore:
             return None, revision
         values: dict[str, Any] = orjson.loads(found.data or b"{}")
         return values, revision
-
-    async def _names(self, kind: str) -> list[str]:
-        found = await kv.entries(self._js, _BUCKET, f"{kind}.")
-        return sorted(_name(key.removeprefix(f"{kind}.")) for key in found)
 
 
 def _record(values: dict[str, Any]) -> FeedRecord:

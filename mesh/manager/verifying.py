@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 
+from mesh.bounds import Bound
 from mesh.control.journal import JournalEntry
 from mesh.control.retention import needed, retentions
 from mesh.control.verification import Severity, findings
 from mesh.jetstream import channels, evidence, retention
 from mesh.jetstream.refusals import refusals
 from mesh.logs import fields
-from mesh.manager.waiting import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
