@@ -271,13 +271,9 @@ async def delete_retired(
         retired: what it has no more.
         check: called right before each deletion; raises if there must be none.
     """
-    if not spec.creates_channels:
-        return
-    for channel in retired.channels:
-        for partition in range(channel.partitions):
-            await check()
-            with contextlib.suppress(NotFoundError):
-                await js.delete_stream(channel.js_stream(partition))
+    if spec.creates_channels:
+        gone = [name for channel in retired.channels for name in channel.js_streams]
+        await _delete(js, gone, check)
 
 
 async def delete_channels(
@@ -293,9 +289,14 @@ async def delete_channels(
         check: called right before each deletion; raises if there must be none.
     """
     errors = names.error_js_stream(spec.name)
-    for name, _subject in js_streams(spec):
-        if not spec.creates_channels and name != errors:
-            continue
+    own = [name for name, _ in js_streams(spec) if spec.creates_channels or name == errors]
+    await _delete(js, own, check)
+
+
+async def _delete(
+    js: JetStreamContext, streams: Iterable[str], check: Callable[[], Awaitable[None]]
+) -> None:
+    for name in streams:
         await check()
         with contextlib.suppress(NotFoundError):
             await js.delete_stream(name)

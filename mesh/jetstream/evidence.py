@@ -77,8 +77,7 @@ async def collect(
         async with gate:
             return name, await stream(client, name, now_s)
 
-    channels_read = [i.channel for group in groups for i in group.inputs]
-    read = {channel.js_stream(p) for channel in channels_read for p in range(channel.partitions)}
+    read = {name for group in groups for i in group.inputs for name in i.channel.js_streams}
     streams = dict(await asyncio.gather(*map(look, sorted(own | read))))
     for (group, name), waiting in behind.items():
         found = streams.get(name)
@@ -116,8 +115,7 @@ def _behind(
     found = {}
     placed = [a.value for a in snapshot.assignments if a.value.app == record.spec.name]
     for group in groups:
-        inputs = [i.channel for i in group.inputs]
-        streams = [channel.js_stream(p) for channel in inputs for p in range(channel.partitions)]
+        streams = [name for i in group.inputs for name in i.channel.js_streams]
         ones = [snapshot.status(a) for a in placed if a.group == group.name and not a.stop]
         if len(streams) == 1 and len(ones) == group.parallel:
             reports = [one for one in ones if one and one.state is InstanceState.RUNNING]

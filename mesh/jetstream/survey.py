@@ -51,10 +51,10 @@ async def survey(client: Client, apps: Iterable[AppRecord]) -> Surveyed:
 
 async def _channels(client: Client, apps: list[AppRecord]) -> tuple[ChannelSize, ...]:
     owner = {
-        channel.js_stream(part): app.spec.name
+        name: app.spec.name
         for app in apps
         for channel in app.spec.channels
-        for part in range(channel.partitions)
+        for name in channel.js_streams
     }
     owner |= {names.error_js_stream(app.spec.name): app.spec.name for app in apps}
     return tuple(

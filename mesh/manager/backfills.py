@@ -246,7 +246,7 @@ class Backfills:
         were looked at first, so that two inputs in one stream end at one place.
         """
         channels = entrances(spec, asked.stream)
-        streams = [c.js_stream(p) for c in channels for p in range(c.partitions)]
+        streams = [stream for channel in channels for stream in channel.js_streams]
         past = asked.path if history_streams.is_stream(asked.path) else None
         is_of_input = past is not None and history_streams.stream_of(past).js_stream in streams
         if end is None and not is_of_input:

@@ -56,23 +56,14 @@ async def _no_history(_: AppSpec) -> History | None:
 
 @dataclass(eq=False, repr=False)
 class Deployments:
-    """Deploys, replaces and edits apps.
-
-    Args:
-        client: the connection to NATS.
-        view: the local view of the buckets.
-        desired: the records of apps.
-        settings: partitions and channels.
-        clock: the time of records and deadlines.
-        note: writes a journal entry: text, time in milliseconds, user, app and cause.
-        planner: computes plans.
-    """
+    """Deploys, replaces and edits apps."""
 
     _client: Client
     _view: ClusterView
     _desired: DesiredState
     _settings: Settings
     _clock: Clock
+    #: Writes a journal entry: text, time in milliseconds, user, app and cause.
     _note: Callable[..., None]
     _planner: Planner
     #: The history that the text of a new app names.

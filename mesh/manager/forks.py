@@ -351,7 +351,7 @@ class Forks:
 
 def _input_streams(spec: AppSpec) -> set[str]:
     """The JetStream streams that a fork reads and that are not its own."""
-    own = {c.js_stream(p) for c in spec.channels for p in range(c.partitions)}
+    own = {stream for channel in spec.channels for stream in channel.js_streams}
     return set(read_streams(spec.groups)) - own
 
 

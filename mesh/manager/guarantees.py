@@ -47,14 +47,7 @@ class Guarantees:
 
 @dataclass(eq=False, repr=False)
 class GuaranteeAudit:
-    """The audits of one manager.
-
-    Args:
-        client: the connection.
-        desired: the records of apps.
-        planner: reads what an app demands.
-        settings: all of them.
-    """
+    """The audits of one manager."""
 
     _client: Client
     _desired: DesiredState
@@ -71,9 +64,9 @@ class GuaranteeAudit:
         channels = {c.id: c for c in spec.channels}
         channels |= {i.channel.id: i.channel for g in spec.groups for i in g.inputs}
         wanted = {
-            channel.js_stream(p): not channel.foreign and spec.creates_channels and as_new
+            name: not channel.foreign and spec.creates_channels and as_new
             for channel in channels.values()
-            for p in range(channel.partitions)
+            for name in channel.js_streams
         }
         kept = [f"KV_{one}" for one in (names.APPS_BUCKET, names.CONTROL_BUCKET)]
         kept.append(f"KV_{names.SNAPSHOTS_BUCKET}")

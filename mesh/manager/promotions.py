@@ -27,20 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, repr=False)
 class Promotions:
-    """Promotes forks.
-
-    Args:
-        desired: the records of apps.
-        deployments: edits apps.
-        planner: computes plans.
-        undeploy: removes the app of a name for the user ``by``.
-        note: writes a journal entry.
-        adoptions: takes over states of forks.
-    """
+    """Promotes forks."""
 
     _desired: DesiredState
     _deployments: Deployments
     _planner: Planner
+    #: Removes the app of a name for the user ``by``.
     _undeploy: Callable[..., Awaitable[None]]
     _note: Callable[[JournalEntry], None]
     _adoptions: Adoptions
