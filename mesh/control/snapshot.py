@@ -77,16 +77,11 @@ class ClusterSnapshot:
 
     def form(self, assignment: Assignment) -> GroupForm | None:
         """The group revision of ``assignment``; None if that isn't known here."""
-        return next(
-            (
-                f.value
-                for f in self.forms
-                if (f.value.app, f.value.group) == (assignment.app, assignment.group)
-                and f.value.app_incarnation == assignment.app_incarnation
-                and f.value.number == assignment.form
-            ),
-            None,
-        )
+        told = assignment
+        wanted = told.app, told.group, told.app_incarnation, told.form
+        forms = (seen.value for seen in self.forms)
+        found = (f for f in forms if (f.app, f.group, f.app_incarnation, f.number) == wanted)
+        return next(found, None)
 
     def status(self, assignment: Assignment) -> InstanceStatus | None:
         """The worker's last report about an assignment; reports of other epochs don't count."""

@@ -70,10 +70,8 @@ async def make(
     others = {s for part in found for s in snapshot_positions(part.manifest)} - {
         c.js_stream for c in taken
     }
-    for js_stream in sorted(others):
-        state = await stream_positions.state(client, js_stream)
-        if state is not None:
-            taken.append(StreamCut(js_stream, state.created_ms, state.last, {}))
+    for js_stream, state in (await stream_positions.states(client, sorted(others))).items():
+        taken.append(StreamCut(js_stream, state.created_ms, state.last, {}))
     if not is_unchanged():
         await pieces.drop(_prefix(app, revision))
         raise MeshError(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.jetstream.blob_store import BlobStore
     from mesh.model.app import GroupSpec
-    from mesh.model.cluster import AppRecord
+    from mesh.model.cluster import AppRecord, Assignment, GroupForm
 
 #: Calls at once.
 _CALLS: Final = 8
@@ -90,12 +90,11 @@ async def collect(
 
 def _epochs(record: AppRecord, snapshot: ClusterSnapshot) -> Mapping[str, int]:
     found: defaultdict[str, int] = defaultdict(int)
-    for placed in snapshot.assignments:
-        if placed.value.app_incarnation == record.incarnation:
-            found[placed.value.group] = max(found[placed.value.group], placed.value.epoch)
-    for form in snapshot.forms:
-        if form.value.app_incarnation == record.incarnation:
-            found[form.value.group] = max(found[form.value.group], form.value.epoch)
+    placed: list[Assignment | GroupForm] = [seen.value for seen in snapshot.assignments]
+    placed += [seen.value for seen in snapshot.forms]
+    for one in placed:
+        if one.app_incarnation == record.incarnation:
+            found[one.group] = max(found[one.group], one.epoch)
     return dict(found)
 
 

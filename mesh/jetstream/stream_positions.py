@@ -14,7 +14,7 @@ from mesh.model import names
 from mesh.model.backup import StreamCut
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from nats.aio.client import Client
 
@@ -33,6 +33,12 @@ async def state(client: Client, js_stream: str) -> StreamState | None:
     assert info.created is not None, "the server tells when a stream was made"
     created_ms = int(info.created.timestamp() * 1000)
     return StreamState(created_ms, info.state.first_seq, info.state.last_seq)
+
+
+async def states(client: Client, js_streams: Iterable[str]) -> dict[str, StreamState]:
+    """Streams by name, without those that are not there."""
+    found = {name: await state(client, name) for name in js_streams}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 async def cut(client: Client, js_stream: str, incarnation: str) -> StreamCut | None:

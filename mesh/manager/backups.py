@@ -295,12 +295,8 @@ class Backups:
         """The streams of an app's channels, and those of others that its backup reads."""
         own = {stream for stream, _ in channels.js_streams(backup.record.spec)}
         others = {cut.js_stream for cut in backup.cuts} - own
-        found = {}
-        for js_stream in [*(stream for stream, _ in channels.js_streams(spec)), *sorted(others)]:
-            state = await stream_positions.state(self._client, js_stream)
-            if state is not None:
-                found[js_stream] = state
-        return found
+        streams = [*(stream for stream, _ in channels.js_streams(spec)), *sorted(others)]
+        return await stream_positions.states(self._client, streams)
 
     async def _wait_stopped(self, app: str) -> None:
         def has_stopped() -> bool:

@@ -30,7 +30,7 @@ from mesh.plan.edits import with_start_positions
 from mesh.plan.fork import read_streams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nats.aio.client import Client
     from nats.js.api import RawStreamMsg
@@ -147,7 +147,7 @@ class Forks:
         self, wanted: _Wanted, spec: AppSpec, place: Place
     ) -> tuple[Beginning, list[_Known]]:
         """The beginning of a fork, and the backups that were looked at."""
-        logs = await self._states(_input_streams(spec))
+        logs = await stream_positions.states(self._client, sorted(_input_streams(spec)))
         asked: dict[str, int] = {}
         reaches: dict[str, int] = {}
         stateful = [group.name for group in spec.groups if group.stateful]
@@ -202,7 +202,8 @@ class Forks:
                 max(was.edits, wanted.of.edits) + 1,
                 sinks=wanted.sinks,
             )
-            states = await self._states({cut.js_stream for cut in backup.cuts})
+            streams = sorted({cut.js_stream for cut in backup.cuts})
+            states = await stream_positions.states(self._client, streams)
             gaps = restoring.gaps(backup, states)
             inputs = _input_streams(fit.spec) if fit.spec is not None else set(states)
             candidate = forking.candidate_of(backup, inputs, gaps, fit.reason)
@@ -339,14 +340,6 @@ class Forks:
             record.incarnation,
             manifests,
         )
-
-    async def _states(self, streams: Collection[str]) -> dict[str, StreamState]:
-        found = {}
-        for stream in sorted(streams):
-            state = await stream_positions.state(self._client, stream)
-            if state is not None:
-                found[stream] = state
-        return found
 
 
 def _input_streams(spec: AppSpec) -> set[str]:

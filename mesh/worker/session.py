@@ -251,8 +251,15 @@ class Session:
     def _instance(self, io: InstanceIO, near: Path | None) -> DedicatedInstance | SharedInstance:
         assignment = io.assignment
         directory = self._directory / assignment.instance
-        store = self._snapshots(assignment, near)
-
+        store = JetStreamSnapshots(
+            self._js,
+            self._loop,
+            self._pieces,
+            incarnation=assignment.app_incarnation,
+            group=assignment.group,
+            epoch=assignment.epoch,
+            near=near,
+        )
         context = InstanceContext(io, self._options, directory, store, self._report, SystemClock())
         query = self._query_of(io.group)
         if query is not None:
@@ -282,17 +289,6 @@ class Session:
         del self._instances[name]
         if near := self._near.pop(name, None):
             await asyncio.to_thread(shutil.rmtree, near, ignore_errors=True)
-
-    def _snapshots(self, assignment: Assignment, near: Path | None) -> JetStreamSnapshots:
-        return JetStreamSnapshots(
-            self._js,
-            self._loop,
-            self._pieces,
-            incarnation=assignment.app_incarnation,
-            group=assignment.group,
-            epoch=assignment.epoch,
-            near=near,
-        )
 
 
 def instance_options(config: SessionConfig) -> InstanceOptions:
