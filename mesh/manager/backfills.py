@@ -70,14 +70,7 @@ class AppHistory:
 class Backfills:
     """Deploys apps that begin with the states of their past.
 
-    Args:
-        client: the connection to NATS.
-        deployments: makes the apps.
-        planner: computes plans.
-        pieces: the store of states.
-        settings: of NATS, ``manager.history_*``, ``stores.sources_file``.
-        clock: measures the time of a history.
-        command: starts the process; tests give one of their own.
+    ``command`` starts the process; tests give one of their own.
     """
 
     def __init__(

@@ -14,6 +14,7 @@ from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
 from mesh.jetstream import door_replay, failed
 from mesh.jetstream.refusals import unreachable
+from mesh.manager.streams import channel_of
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -176,15 +177,7 @@ class Events:
 
 def _payload(spec: AppSpec, event: SimulatedEvent) -> bytes:
     """The event as JSON; MESH-A400 when it does not fit its stream."""
-    channel = spec.whole_channel(event.stream)
-    if channel is None:
-        streams = sorted({c.stream.name for c in spec.channels})
-        raise MeshError(
-            "MESH-A404",
-            f'app "{spec.name}" has no stream "{event.stream}" on the wire',
-            detail=f"On the wire are: {', '.join(streams)}.",
-        )
-    attributes = channel.stream.names
+    attributes = channel_of(spec, event.stream).stream.names
     given = event.data
     if isinstance(given, list):
         if len(given) != len(attributes):

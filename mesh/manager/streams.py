@@ -105,17 +105,8 @@ class Streams:
         return sorted(events, key=lambda one: (one.at_ms, one.sequence), reverse=True)[:count]
 
     def channel(self, app: str, stream: str) -> Channel:
-        """The channel that holds every event of a stream; MESH-A404."""
-        spec = self._app(app)
-        found = spec.whole_channel(stream)
-        if found is None:
-            known = sorted({c.stream.name for c in spec.channels})
-            raise MeshError(
-                "MESH-A404",
-                f'app "{app}" has no stream "{stream}" on the wire',
-                detail=f"On the wire are: {', '.join(known)}.",
-            )
-        return found
+        """See ``channel_of``."""
+        return channel_of(self._app(app), stream)
 
     async def _state(self, channel: Channel) -> ChannelState | None:
         streams = tuple(
@@ -174,6 +165,19 @@ class Streams:
             return None
         except (TimeoutError, NatsError, OSError) as error:
             raise unreachable(error) from error
+
+
+def channel_of(spec: AppSpec, stream: str) -> Channel:
+    """The channel that holds every event of a stream; MESH-A404."""
+    found = spec.whole_channel(stream)
+    if found is None:
+        known = sorted({c.stream.name for c in spec.channels})
+        raise MeshError(
+            "MESH-A404",
+            f'app "{spec.name}" has no stream "{stream}" on the wire',
+            detail=f"On the wire are: {', '.join(known)}.",
+        )
+    return found
 
 
 def _event(channel: Channel, message: RawStreamMsg) -> TapEvent:
