@@ -13,7 +13,6 @@ from nats.js import api
 from nats.js.errors import APIError, BucketNotFoundError, NotFoundError
 
 from mesh.jetstream.subjects import subjects_of
-from mesh.model import names
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
@@ -84,20 +83,6 @@ async def put(js: JetStreamContext, bucket: str, key: str, value: bytes | None) 
     headers = {OPERATION: "DEL"} if value is None else None
     ack = await js.publish(subject(bucket, key), value or b"", headers=headers)
     return ack.seq
-
-
-async def write_as_leader(
-    js: JetStreamContext, key: str, value: bytes | None, lease_revision: int
-) -> int:
-    """Write or delete a key of the control bucket, as the holder of the lease at this revision."""
-    return await write(
-        js,
-        names.CONTROL_BUCKET,
-        key,
-        value,
-        revision=lease_revision,
-        fenced_by=names.LEASE_KEY,
-    )
 
 
 async def ensure_bucket(

@@ -85,9 +85,7 @@ class Process(Protocol):
 class Planner:
     """Calls of the planner that a manager needs; each raises MESH-A413 for what takes too long.
 
-    Args:
-        settings: the number of partitions, and the time limit.
-        process: computes; tests give one of their own.
+    ``process`` computes; tests give one of their own.
     """
 
     def __init__(self, settings: Settings, process: Process = _PROCESS) -> None:
