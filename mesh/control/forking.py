@@ -268,8 +268,8 @@ def manifest_of_fork(
     if group is None or was is None or group.kind is not was.kind:
         return None
     values: dict[str, Any] = orjson.loads(part.manifest)
-    reads = {i.channel.js_stream(p) for i in group.inputs for p in range(i.channel.partitions)}
-    own = {c.js_stream(p) for c in spec.channels for p in range(c.partitions)}
+    reads = {stream for i in group.inputs for stream in i.channel.js_streams}
+    own = {stream for channel in spec.channels for stream in channel.js_streams}
     names = {}
     for stream in (s for s, _, _ in values["position"]):
         name = stream if stream in reads else _renamed(stream, was.app, spec.name)

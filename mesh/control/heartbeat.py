@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import InitVar, dataclass
 from typing import Final
 
 from mesh.control.agent_phases import HeartbeatPhase
@@ -11,24 +12,23 @@ from mesh.control.membership import BEATS_PER_TERM
 EARLY_S: Final = 1e-6
 
 
+@dataclass(eq=False)
 class HeartbeatCycle:
     """A sequence of heartbeats; the term begins when the last stored one was sent."""
 
-    def __init__(self, ttl_s: float, now_s: float) -> None:
-        """A term that begins now.
+    #: Length of the term.
+    _ttl_s: float
+    #: The worker's monotonic clock when the first term begins.
+    now_s: InitVar[float]
+    phase: HeartbeatPhase = HeartbeatPhase.RESTING
+    #: Number of heartbeats sent.
+    count: int = 0
+    #: The next one does not wait for its period.
+    is_urgent: bool = False
+    #: Whether any heartbeat was stored.
+    was_stored: bool = False
 
-        Args:
-            ttl_s: length of the term.
-            now_s: the worker's monotonic clock.
-        """
-        self.phase = HeartbeatPhase.RESTING
-        #: Number of heartbeats sent.
-        self.count = 0
-        #: The next one does not wait for its period.
-        self.is_urgent = False
-        #: Whether any heartbeat was stored.
-        self.was_stored = False
-        self._ttl_s = ttl_s
+    def __post_init__(self, now_s: float) -> None:
         self._sent_s = self._renewed_s = self._due_s = now_s
 
     @property

@@ -17,6 +17,7 @@ table in ``InstanceLifecycle._take`` lists for it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -64,40 +65,34 @@ _READS: Final = (Phase.JOINING, Phase.RUNNING, Phase.LEAVING)
 _WORKS: Final = (Phase.RESTORING, *_READS, Phase.SETTLING)
 
 
+@dataclass(eq=False, repr=False)
 class InstanceLifecycle:
     """Life cycle of one instance, in one epoch."""
 
-    def __init__(
-        self, retries: Retries, settle_s: float, until: Mapping[str, int] | None = None
-    ) -> None:
-        """Create the life cycle of an instance that is not started.
-
-        Args:
-            retries: of an instance that has not failed yet.
-            settle_s: time limit for a stopped instance to drain, seconds.
-            until: the sequences at which it drains and ends by itself, by JetStream stream.
-        """
-        self.phase = Phase.NEW
-        #: State, error, drained position, failures and rest (seconds) for reports.
-        self.state = InstanceState.STARTING
-        self.error: str | None = None
-        self.settled: Mapping[str, int] | None = None
-        self.failures = 0
-        self.rest_s: float | None = None
-        self._retries = retries
-        self._settle_s = settle_s
-        self._until = until
-        self._stopping = self._is_replaced = False
-        #: Deadline for draining once the instance is to stop.
-        self._settles_until_s = float("inf")
-        #: Whether it has read input since it was restored.
-        self._was_up = False
-        self._retry_at_s = 0.0
-        self._unanswered_at_s = -float("inf")
-        self._suspected = 0
-        #: Reason and duration of the isolation that is due or present.
-        self._term: IsolationPeriod | None = None
-        self._instructions: list[Instruction] = []
+    _retries: Retries
+    #: Time limit for a stopped instance to drain, seconds.
+    _settle_s: float
+    #: The sequences at which it drains and ends by itself, by JetStream stream.
+    _until: Mapping[str, int] | None = None
+    phase: Phase = Phase.NEW
+    #: State, error, drained position, failures and rest (seconds) for reports.
+    state: InstanceState = InstanceState.STARTING
+    error: str | None = None
+    settled: Mapping[str, int] | None = None
+    failures: int = 0
+    rest_s: float | None = None
+    _stopping: bool = False
+    _is_replaced: bool = False
+    #: Deadline for draining once the instance is to stop.
+    _settles_until_s: float = float("inf")
+    #: Whether it has read input since it was restored.
+    _was_up: bool = False
+    _retry_at_s: float = 0.0
+    _unanswered_at_s: float = -float("inf")
+    _suspected: int = 0
+    #: Reason and duration of the isolation that is due or present.
+    _term: IsolationPeriod | None = None
+    _instructions: list[Instruction] = field(default_factory=list)
 
     def __repr__(self) -> str:
         stopping = ", stopping" if self._stopping else ""

@@ -21,7 +21,7 @@ from mesh.control.actions import (
     Withdraw,
     WriteGroupForm,
 )
-from mesh.model.cluster import InstanceState
+from mesh.model.cluster import InstanceState, Retired
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -57,59 +57,48 @@ class JournalEntry:
 
 def of_action(action: Action, lease_revision: int) -> JournalEntry:
     """Entry of a leader that has performed ``action``."""
+    return replace(_of_action(action), lease_revision=lease_revision)
+
+
+def _of_action(action: Action) -> JournalEntry:
     match action:
         case Place(made, cause):
-            return _of_assignment(made, f"placed {made.instance} on", "", cause, lease_revision)
+            return _of_assignment(made, f"placed {made.instance} on", "", cause)
         case Withdraw(made, cause):
             target = f", to go to {made.next_worker}" if made.next_worker else ""
-            text = f"withdrew {made.instance} from"
-            return _of_assignment(made, text, target, cause, lease_revision)
+            return _of_assignment(made, f"withdrew {made.instance} from", target, cause)
         case WriteGroupForm(form, cause):
             count = form.spec.parallel
             text = f"gave group {form.group} {count} instance{'s' if count > 1 else ''}"
-            return JournalEntry(text, cause, app=form.app, lease_revision=lease_revision)
-        case DropForm(app_name, group, cause):
-            text = f"deleted group {group}"
-            return JournalEntry(text, cause, app=app_name, lease_revision=lease_revision)
+            return JournalEntry(text, cause, app=form.app)
+        case DropForm(app, group, cause):
+            return JournalEntry(f"deleted group {group}", cause, app=app)
         case Discard(instance, cause, app):
             text = f"deleted the assignment of {instance}"
-            return JournalEntry(
-                text, cause, app=app, instance=instance, lease_revision=lease_revision
-            )
+            return JournalEntry(text, cause, app=app, instance=instance)
         case AssignStandby(standby, cause):
-            return JournalEntry(
-                f"made {standby.worker} the standby of {standby.instance}",
-                cause,
-                app=standby.app,
-                instance=standby.instance,
-                worker=standby.worker,
-                lease_revision=lease_revision,
-            )
+            name, worker = standby.instance, standby.worker
+            text = f"made {worker} the standby of {name}"
+            return JournalEntry(text, cause, app=standby.app, instance=name, worker=worker)
         case RemoveStandby(instance, cause, app):
             text = f"removed the standby of {instance}"
-            return JournalEntry(
-                text, cause, app=app, instance=instance, lease_revision=lease_revision
-            )
+            return JournalEntry(text, cause, app=app, instance=instance)
         case ForgetNode(role, node, cause):
-            text = f"deleted the record of {role} {node}"
             worker = node if role == "worker" else ""
-            return JournalEntry(text, cause, worker=worker, lease_revision=lease_revision)
-        case RemoveApp(app_record, _, cause):
-            name = app_record.spec.name
+            return JournalEntry(f"deleted the record of {role} {node}", cause, worker=worker)
+        case RemoveApp(record, _, cause):
+            name = record.spec.name
             text = f"removed app {name}, its channels and its state"
-            return JournalEntry(text, cause, app=name, lease_revision=lease_revision)
-        case Retire(app_record, _, cause):
-            name, retired = app_record.spec.name, app_record.retired
-            streams = [channel.stream.name for channel in retired.channels] if retired else []
-            groups = list(retired.groups) if retired else []
-            what = [f"stream {name}" for name in streams] + [f"group {name}" for name in groups]
+            return JournalEntry(text, cause, app=name)
+        case Retire(record, _, cause):
+            retired = record.retired or Retired()
+            what = [f"stream {channel.stream.name}" for channel in retired.channels]
+            what += [f"group {name}" for name in retired.groups]
             text = f"removed the rest of {', '.join(what)}"
-            return JournalEntry(text, cause, app=name, lease_revision=lease_revision)
+            return JournalEntry(text, cause, app=record.spec.name)
 
 
-def _of_assignment(
-    made: Assignment, before: str, after: str, cause: str, lease_revision: int
-) -> JournalEntry:
+def _of_assignment(made: Assignment, before: str, after: str, cause: str) -> JournalEntry:
     return JournalEntry(
         f"{before} {made.worker} in epoch {made.epoch}{after}",
         cause,
@@ -117,7 +106,6 @@ def _of_assignment(
         instance=made.instance,
         worker=made.worker,
         epoch=made.epoch,
-        lease_revision=lease_revision,
     )
 
 

@@ -5,13 +5,13 @@ No state is stored, so none can go stale: the same records always give the same 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from mesh.control import standby
 from mesh.control.group_revisions import describe_change
-from mesh.model.cluster import InstanceState
+from mesh.model.cluster import InstanceState, InstanceStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -93,6 +93,12 @@ class InstanceView:
     retry_at_ms: int | None = None
     #: Its source, or its sink's destinations.
     doors: tuple[DoorStatus, ...] = ()
+
+
+#: What a view has as the worker has reported it, under the same names.
+_REPORTED: Final = {one.name for one in fields(InstanceView)} & {
+    one.name for one in fields(InstanceStatus)
+} - {"instance", "worker", "epoch", "state"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +227,6 @@ def _view(group: str, instance: str, app: AppRecord, found: ClusterState) -> Ins
     if assignment is not None and assignment.app_incarnation != app.incarnation:
         assignment = None
     waiting = found.placement.waiting.get(instance)
-    reason: str | None
     if assignment is not None and assignment.stop and not found.is_over(assignment):
         reason = f"{assignment.worker} has to stop it: {assignment.cause}"
         return InstanceView(
@@ -237,42 +242,12 @@ def _view(group: str, instance: str, app: AppRecord, found: ClusterState) -> Ins
             instance, group, None, assignment.epoch, STOPPING, reason="it is placed next"
         )
     stuck = found.placement.stuck.get(instance)
-    reason = (
-        f"it is to leave {assignment.worker}, but {stuck.reason}" if stuck is not None else None
-    )
-    cure = stuck.cure if stuck is not None else None
+    view = InstanceView(instance, group, assignment.worker, assignment.epoch, ASSIGNED)
+    if stuck is not None:
+        reason = f"it is to leave {assignment.worker}, but {stuck.reason}"
+        view = replace(view, reason=reason, cure=stuck.cure)
     status = found.statuses.get(instance)
     if status is None or status.epoch != assignment.epoch:
-        return InstanceView(
-            instance,
-            group,
-            assignment.worker,
-            assignment.epoch,
-            ASSIGNED,
-            reason=reason,
-            cure=cure,
-        )
-    return InstanceView(
-        instance,
-        group,
-        assignment.worker,
-        assignment.epoch,
-        status.state.value,
-        status.error,
-        status.restarts,
-        status.messages_in,
-        status.rows_out,
-        status.errors,
-        status.behind,
-        status.batch_ms_p50,
-        status.batches,
-        status.batches_sum_s,
-        status.latencies,
-        status.latencies_sum_s,
-        status.state_bytes,
-        status.elements,
-        reason,
-        cure,
-        retry_at_ms=status.retry_at_ms,
-        doors=status.doors,
-    )
+        return view
+    reported = {name: getattr(status, name) for name in _REPORTED}
+    return replace(view, state=status.state.value, **reported)

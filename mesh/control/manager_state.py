@@ -14,7 +14,7 @@ renewed meanwhile, and its end is not an event: the shell calls ``removal_ended`
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -158,36 +158,30 @@ class Wait:
 Instruction = WriteLease | Perform | StartRemoval | Wait | JournalEntry
 
 
+@dataclass(eq=False, repr=False)
 class ManagerState:
     """State of one manager's loop."""
 
-    def __init__(self, name: str, settings: Settings) -> None:
-        """State of a manager that has not looked yet.
-
-        Args:
-            name: of the manager.
-            settings: times.
-        """
-        self.name = name
-        self.settings = settings
-        self.phase = Phase.WATCHING
-        #: Whether it held the lease when it last looked.
-        self.leads = False
-        self._wake_s = 0.0
-        #: Clock and revision of the lease at the last look.
-        self._looked_s = 0.0
-        self._lease_revision = 0
-        #: The remaining actions of the decision; the first is being performed.
-        self._actions: deque[Action] = deque()
-        #: Revision of the lease under which it was decided.
-        self._fence = 0
-        self._term = 0
-        self._failed = FailedActions()
-        #: Targets of the removals under way.
-        self._removing: set[str] = set()
-        #: Wall clock when the action under way began, milliseconds.
-        self._began_ms = 0
-        self._instructions: list[Instruction] = []
+    name: str
+    settings: Settings
+    phase: Phase = Phase.WATCHING
+    #: Whether it held the lease when it last looked.
+    leads: bool = False
+    _wake_s: float = 0.0
+    #: Clock and revision of the lease at the last look.
+    _looked_s: float = 0.0
+    _lease_revision: int = 0
+    #: The remaining actions of the decision; the first is being performed.
+    _actions: deque[Action] = field(default_factory=deque)
+    #: Revision of the lease under which it was decided.
+    _fence: int = 0
+    _term: int = 0
+    _failed: FailedActions = field(default_factory=FailedActions)
+    #: Targets of the removals under way.
+    _removing: set[str] = field(default_factory=set)
+    #: Wall clock when the action under way began, milliseconds.
+    _began_ms: int = 0
+    _instructions: list[Instruction] = field(default_factory=list)
 
     def __repr__(self) -> str:
         leads = "leads" if self.leads else "does not lead"

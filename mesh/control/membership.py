@@ -8,6 +8,7 @@ gone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -59,19 +60,15 @@ class Claim(StrEnum):
     TAKEN = "taken"
 
 
+@dataclass(slots=True)
 class NameClaim:
     """A process's claim of a node's name."""
 
-    def __init__(self, incarnation: str) -> None:
-        """The claim of a process that has not looked yet.
-
-        Args:
-            incarnation: of this process.
-        """
-        self._incarnation = incarnation
-        self._has_looked = False
-        #: Revision of the record at the first look; None for no record.
-        self._first: int | None = None
+    #: Of this process.
+    incarnation: str
+    _has_looked: bool = False
+    #: Revision of the record at the first look; None for no record.
+    _first: int | None = None
 
     def judge(
         self, record: Seen[NodeRecord] | None, now_s: float, ttl_s: float, margin_s: float
@@ -80,7 +77,7 @@ class NameClaim:
         revision = record.revision if record is not None else None
         if not self._has_looked:
             self._has_looked, self._first = True, revision
-        if not is_id_in_use(record, self._incarnation, now_s, ttl_s, margin_s):
+        if not is_id_in_use(record, self.incarnation, now_s, ttl_s, margin_s):
             return Claim.FREE
         return Claim.UNCERTAIN if self._first in (None, revision) else Claim.TAKEN
 

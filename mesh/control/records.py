@@ -12,7 +12,8 @@ never compared.  This module has no clock and no socket: the caller passes the t
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+from collections import defaultdict
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -57,30 +58,28 @@ def kind_of(bucket: str, key: str) -> type[Any] | None:
     return None
 
 
+@dataclass(eq=False, repr=False)
 class Records:
     """The records received so far."""
 
-    def __init__(self, now_s: float, quiet_s: float = 1.0) -> None:
-        """Create a view without records.
-
-        Args:
-            now_s: the observer's clock.
-            quiet_s: a heartbeat after a longer silence is news.  A longer silence of all nodes
-                means that this observer is cut off.  Half of a node's term, in which a manager's
-                own heartbeats arrive twice.
-        """
-        self._quiet_s = quiet_s
-        self._heard_s = now_s
-        self._revisions: dict[tuple[str, str], int] = {}
-        self._seen: dict[type[Any], dict[str, Seen[Any]]] = {kind: {} for _, _, kind in _KINDS}
-        self._lease: Seen[LeaseRecord | None] | None = None
-        #: Built on demand, and kept until a record of the kind changes.
-        self._tuples: dict[type[Any], tuple[Any, ...]] = {}
-        #: Grows with each change.
-        self.version = 0
-        #: Grows with each change that may matter to a decision: not with a heartbeat or a report
-        #: with the same content as the last one.
-        self.news = 0
+    #: When a message last arrived; at first the observer's clock.
+    _heard_s: float
+    #: A heartbeat after a longer silence is news.  A longer silence of all nodes means that this
+    #: observer is cut off.  Half of a node's term, in which a manager's own heartbeats arrive
+    #: twice.
+    _quiet_s: float = 1.0
+    _revisions: dict[tuple[str, str], int] = field(default_factory=dict)
+    _seen: defaultdict[type[Any], dict[str, Seen[Any]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    _lease: Seen[LeaseRecord | None] | None = None
+    #: Built on demand, and kept until a record of the kind changes.
+    _tuples: dict[type[Any], tuple[Any, ...]] = field(default_factory=dict)
+    #: Grows with each change.
+    version: int = 0
+    #: Grows with each change that may matter to a decision: not with a heartbeat or a report
+    #: with the same content as the last one.
+    news: int = 0
 
     def snapshot(self, now_s: float) -> ClusterSnapshot:
         """Everything, as of ``now_s``."""

@@ -141,7 +141,9 @@ def skips(backup: Backup, states: Mapping[str, StreamState]) -> tuple[Skip, ...]
         states: the streams, after their writers have stopped.
     """
     spec = backup.record.spec
-    between = _streams_written(spec) & _streams_read(spec)
+    written = {stream for group in spec.groups for c in group.outputs for stream in c.js_streams}
+    read = {s for group in spec.groups for one in group.inputs for s in one.channel.js_streams}
+    between = written & read
     made = [
         Skip(cut.js_stream, cut.sequence, states[cut.js_stream].last)
         for cut in backup.cuts
@@ -188,21 +190,3 @@ def manifest_at(
     values["newest"] = {}
     values["text"] = (texts or {}).get(values.get("text", ""), values.get("text", ""))
     return orjson.dumps(values).decode()
-
-
-def _streams_written(spec: AppSpec) -> set[str]:
-    return {
-        channel.js_stream(partition)
-        for group in spec.groups
-        for channel in group.outputs
-        for partition in range(channel.partitions)
-    }
-
-
-def _streams_read(spec: AppSpec) -> set[str]:
-    return {
-        one.channel.js_stream(partition)
-        for group in spec.groups
-        for one in group.inputs
-        for partition in range(one.channel.partitions)
-    }

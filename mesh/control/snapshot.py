@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mesh.model.cluster import (
     AppRecord,
@@ -17,6 +17,9 @@ from mesh.model.cluster import (
     Standby,
     StandbyStatus,
 )
+
+if TYPE_CHECKING:
+    from mesh.model.app import GroupSpec
 
 T = TypeVar("T")
 
@@ -66,18 +69,19 @@ class ClusterSnapshot:
         """The desired state of one app."""
         return next((a for a in self.apps if a.value.spec.name == name), None)
 
+    def groups_of(self, record: AppRecord) -> set[GroupSpec]:
+        """The groups of an app, as desired and as they run: one may be about to change."""
+        incarnation = record.incarnation
+        running = (f.value.spec for f in self.forms if f.value.app_incarnation == incarnation)
+        return {*record.spec.groups, *running}
+
     def form(self, assignment: Assignment) -> GroupForm | None:
         """The group revision of ``assignment``; None if that isn't known here."""
-        return next(
-            (
-                f.value
-                for f in self.forms
-                if (f.value.app, f.value.group) == (assignment.app, assignment.group)
-                and f.value.app_incarnation == assignment.app_incarnation
-                and f.value.number == assignment.form
-            ),
-            None,
-        )
+        told = assignment
+        wanted = told.app, told.group, told.app_incarnation, told.form
+        forms = (seen.value for seen in self.forms)
+        found = (f for f in forms if (f.app, f.group, f.app_incarnation, f.number) == wanted)
+        return next(found, None)
 
     def status(self, assignment: Assignment) -> InstanceStatus | None:
         """The worker's last report about an assignment; reports of other epochs don't count."""

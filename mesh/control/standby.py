@@ -144,18 +144,12 @@ def duties(
         told = mine.get(name)
         if told is None or _substance(told) != _substance(held):
             yield Release(name)
+    written = (f.value for f in snapshot.forms)
+    forms = {(form.app, form.group, form.app_incarnation): form for form in written}
     for name, told in mine.items():
         known = holding.get(name)
         # The group revision is written earlier, but may be replaced by now.
-        form = next(
-            (
-                f.value
-                for f in snapshot.forms
-                if (f.value.app, f.value.group) == (told.app, told.group)
-                and f.value.app_incarnation == told.app_incarnation
-            ),
-            None,
-        )
+        form = forms.get((told.app, told.group, told.app_incarnation))
         if not may_start or form is None:
             continue
         if known is None or _substance(known) != _substance(told):

@@ -42,17 +42,11 @@ class StoredState:
 
 @dataclass(slots=True)
 class AdoptedStates:
-    """The states of one group of an app and of its fork.
-
-    Args:
-        js: the connection.
-        pieces: the store.
-        incarnation: of the app.
-        group: the group's name.
-    """
+    """The states of one group of an app and of its fork."""
 
     js: JetStreamContext
     pieces: BlobStore
+    #: Of the app.
     incarnation: str
     group: str
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,34 +40,20 @@ GATHER_S: Final = 1.0
 _BUCKETS: Final = (f"KV_{names.ROOT}_", f"OBJ_{names.ROOT}_")
 
 
+@dataclass(eq=False, repr=False)
 class Advisories:
     """Notes elections and lost quorums of the streams of the mesh."""
 
-    def __init__(
-        self,
-        client: Client,
-        view: ClusterView,
-        journal: Journal,
-        leads: Callable[[], bool],
-        copies: Copies,
-    ) -> None:
-        """Create without subscribing.
-
-        Args:
-            client: the connection; without permission to subscribe, nothing is noted.
-            view: has the streams that the apps use.
-            journal: receives the entries.
-            leads: whether this manager leads; only the leader notes entries.
-            copies: compares the copies of a stream after an election.
-        """
-        self._client = client
-        self._view = view
-        self._journal = journal
-        self._leads = leads
-        self._copies = copies
-        #: By app, empty for streams of no app: stream to its new leader.
-        self._elected: dict[str, dict[str, str]] = {}
-        self._task: asyncio.Task[None] | None = None
+    #: Without permission to subscribe, nothing is noted.
+    _client: Client
+    _view: ClusterView
+    _journal: Journal
+    #: Only the leader notes entries.
+    _leads: Callable[[], bool]
+    _copies: Copies
+    #: By app, empty for streams of no app: stream to its new leader.
+    _elected: dict[str, dict[str, str]] = field(default_factory=dict)
+    _task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin to listen."""

@@ -92,8 +92,11 @@ class _LeaderWriter:
     async def write(self, key: str, record: Assignment | GroupForm | Standby | None) -> None:
         """Write the record of a key, or delete it with None."""
         data = None if record is None else codec.encode(record)
-        revision = await kv.write_as_leader(self.js, key, data, self.lease_revision)
-        self.view.took_write(names.CONTROL_BUCKET, key, record, revision)
+        bucket, lease = names.CONTROL_BUCKET, names.LEASE_KEY
+        revision = await kv.write(
+            self.js, bucket, key, data, revision=self.lease_revision, fenced_by=lease
+        )
+        self.view.took_write(bucket, key, record, revision)
 
 
 async def delete_status(js: JetStreamContext, view: ClusterView, key: str) -> None:

@@ -16,7 +16,7 @@ import orjson
 from nats.errors import MaxPayloadError
 from nats.js.errors import NotFoundError
 
-from mesh.jetstream.connection import UNREACHABLE, api_subject
+from mesh.jetstream.connection import UNREACHABLE, api_call
 from mesh.logs import fields
 from mesh.model import codec, names
 
@@ -121,9 +121,8 @@ class Audit:
                 "allow_rollup_hdrs": False,
                 "allow_direct": True,
             }
-            call = api_subject(self._client, f"STREAM.CREATE.{names.AUDIT_STREAM}")
-            answer = await self._client.request(call, orjson.dumps(config), timeout=_ANSWER_S)
-            error = orjson.loads(answer.data).get("error")
+            call = f"STREAM.CREATE.{names.AUDIT_STREAM}"
+            error = (await api_call(self._client, call, config, _ANSWER_S)).get("error")
             if error is not None:
                 log.warning("stream of the audit not made", extra=fields(error=error))
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import orjson
-from nats.js import api
-from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
 from mesh import scratch
 from mesh.control.restoring import snapshot_positions
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nats.aio.client import Client
-    from nats.js.kv import KeyValue
 
     from mesh.jetstream.blob_store import BlobStore
     from mesh.model.cluster import AppRecord
@@ -35,16 +32,6 @@ if TYPE_CHECKING:
 _WHOLE: Final = "backup.json"
 #: Most reads of a snapshot that a newer one replaces meanwhile.
 _TRIES: Final = 20
-
-
-async def ensure_bucket(client: Client, replicas: int) -> KeyValue:
-    """The bucket of backups' descriptions, created if necessary."""
-    js = client.jetstream()
-    try:
-        return await js.key_value(names.BACKUPS_BUCKET)
-    except (BucketNotFoundError, NotFoundError):
-        config = api.KeyValueConfig(bucket=names.BACKUPS_BUCKET, replicas=replicas)
-        return await js.create_key_value(config)
 
 
 async def make(
@@ -83,10 +70,8 @@ async def make(
     others = {s for part in found for s in snapshot_positions(part.manifest)} - {
         c.js_stream for c in taken
     }
-    for js_stream in sorted(others):
-        state = await stream_positions.state(client, js_stream)
-        if state is not None:
-            taken.append(StreamCut(js_stream, state.created_ms, state.last, {}))
+    for js_stream, state in (await stream_positions.states(client, sorted(others))).items():
+        taken.append(StreamCut(js_stream, state.created_ms, state.last, {}))
     if not is_unchanged():
         await pieces.drop(_prefix(app, revision))
         raise MeshError(
@@ -108,23 +93,10 @@ async def list_backups(client: Client, app: str) -> list[BackupRecord]:
     if not names.is_app_name(app):
         # It would be a part of a filter: a wildcard would list the backups of every app.
         return []
-    try:
-        bucket = await client.jetstream().key_value(names.BACKUPS_BUCKET)
-    except BucketNotFoundError:
-        # The first backup makes it.
-        return []
-    subject = kv.subject(names.BACKUPS_BUCKET, names.backup_key(app, ">"))
-    info = await client.jetstream().stream_info(
-        f"KV_{names.BACKUPS_BUCKET}", subjects_filter=subject
-    )
-    found = []
-    for one in sorted(info.state.subjects or {}):
-        try:
-            entry = await bucket.get(one.removeprefix(f"$KV.{names.BACKUPS_BUCKET}."))
-        except KeyNotFoundError:
-            continue
-        found.append(codec.decode(BackupRecord, entry.value or b""))
-    return found
+    # The first backup makes the bucket.
+    js, prefix = client.jetstream(), names.backup_key(app, "")
+    found = await kv.entries(js, names.BACKUPS_BUCKET, prefix)
+    return [codec.decode(BackupRecord, one.data or b"") for one in found.values()]
 
 
 async def read(pieces: BlobStore, of: BackupRecord) -> Backup:

@@ -14,7 +14,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
 from mesh.clock import SystemClock
-from mesh.jetstream.connection import api_subject
+from mesh.jetstream.connection import api_call, api_subject
 from pyspark_nats.protocol import jetstream
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ _BYTES: Final = 16 << 20
 _EXPIRES_S: Final = 5.0
 #: Bytes of a message besides its payload.
 _HEAD_ROOM: Final = 64 << 10
-_ANSWER_S: Final = 5.0
 #: The server deletes a consumer that is not used for this time, seconds.
 _UNUSED_S: Final = 60
 
@@ -156,9 +155,8 @@ class ChannelReader:
         if not set("*>") & set(self._subject):
             # Permissions are given by it; a subject to publish to has no wildcard.
             wanted = f"{wanted}.{self._subject}"
-        call = api_subject(self._client, wanted)
-        query = orjson.dumps({"stream_name": self._js_stream, "config": config})
-        answer = orjson.loads((await self._client.request(call, query, timeout=_ANSWER_S)).data)
+        query = {"stream_name": self._js_stream, "config": config}
+        answer = await api_call(self._client, wanted, query)
         if (error := answer.get("error")) is not None:
             about = str(error.get("description"))
             raise NotFoundError(description=about) if error.get("code") == 404 else NatsError(about)

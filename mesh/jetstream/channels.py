@@ -7,20 +7,17 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
-from nats.js import api
 from nats.js.errors import (
     APIError,
-    BucketNotFoundError,
     NotFoundError,
     ServiceUnavailableError,
 )
 
 from mesh.errors import MeshError
-from mesh.jetstream import journal, snapshots
-from mesh.jetstream.connection import RECONNECT_S, api_subject
+from mesh.jetstream import journal, kv, snapshots
+from mesh.jetstream.connection import RECONNECT_S, api_call
 from mesh.logs import fields
 from mesh.model import names
 
@@ -72,6 +69,23 @@ async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettin
             await ensure_stream(client, name, subject, settings, holds_errors=name == errors)
 
 
+def stream_config(name: str, settings: ChannelSettings, max_bytes: int) -> dict[str, Any]:
+    """The configuration of a channel's stream, whether it takes events or mirrors another one."""
+    return {
+        "name": name,
+        "storage": "file",
+        "retention": "limits",
+        "discard": "old",
+        "num_replicas": settings.replicas,
+        "max_age": int(settings.max_age_s * 1e9),
+        "max_msgs": -1,
+        "max_bytes": max_bytes or -1,
+        "allow_direct": True,
+        # A rollup is a header with which any publisher deletes all events.
+        "allow_rollup_hdrs": False,
+    }
+
+
 async def ensure_stream(
     client: Client,
     name: str,
@@ -91,20 +105,12 @@ async def ensure_stream(
         holds_errors: whether it is an error stream.
         first_seq: the sequence of its first message.
     """
-    config: dict[str, Any] = {
+    max_bytes = settings.errors_max_bytes if holds_errors else settings.max_bytes
+    config = {
         "name": name,
         # Markers live beside the events they count: an atomic batch is within one stream.
         "subjects": [subject, f"{names.marker_subject(name)}.>"],
-        "storage": "file",
-        "retention": "limits",
-        "discard": "old",
-        "num_replicas": settings.replicas,
-        "max_age": int(settings.max_age_s * 1e9),
-        "max_msgs": -1,
-        "max_bytes": (settings.errors_max_bytes if holds_errors else settings.max_bytes) or -1,
-        "allow_direct": True,
-        # A rollup is a header with which any publisher deletes all events.
-        "allow_rollup_hdrs": False,
+        **stream_config(name, settings, max_bytes),
         "allow_atomic": True,
     }
     if first_seq > 1:
@@ -125,12 +131,12 @@ async def forbid_rollups(client: Client, specs: Iterable[AppSpec]) -> None:
         if spec.creates_channels or name == names.error_js_stream(spec.name)
     }
     try:
-        async for config in _configs(client):
+        async for info in all_streams(client, _CREATE_S):
+            config = info["config"]
             if config["name"] in ours and config.get("allow_rollup_hdrs"):
                 config["allow_rollup_hdrs"] = False
-                call = api_subject(client, f"STREAM.UPDATE.{config['name']}")
-                reply = await client.request(call, orjson.dumps(config), timeout=_CREATE_S)
-                error = orjson.loads(reply.data).get("error")
+                call = f"STREAM.UPDATE.{config['name']}"
+                error = (await api_call(client, call, config, _CREATE_S)).get("error")
                 log.info(
                     "stream allows no rollups any more",
                     extra=fields(stream=config["name"], error=error),
@@ -139,16 +145,14 @@ async def forbid_rollups(client: Client, specs: Iterable[AppSpec]) -> None:
         log.warning("streams not checked for rollups", extra=fields(error=error))
 
 
-async def _configs(client: Client) -> AsyncIterator[dict[str, Any]]:
-    """The configurations of all streams, as the server gives them."""
+async def all_streams(client: Client, timeout_s: float) -> AsyncIterator[dict[str, Any]]:
+    """All streams, as the server describes them; ``timeout_s`` is of one call."""
     offset, total = 0, 1
     while offset < total:
-        query = orjson.dumps({"offset": offset})
-        reply = await client.request(api_subject(client, "STREAM.LIST"), query, timeout=_CREATE_S)
-        answer = orjson.loads(reply.data)
+        answer = await api_call(client, "STREAM.LIST", {"offset": offset}, timeout_s)
         found = answer.get("streams") or []
         for info in found:
-            yield info["config"]
+            yield info
         offset, total = offset + len(found), answer.get("total", 0) if found else 0
 
 
@@ -229,15 +233,15 @@ def _covers(pattern: str, subject: str) -> bool:
 
 async def _create(client: Client, config: dict[str, Any]) -> None:
     # nats-py's StreamConfig has no field for atomic batches yet.
-    call = api_subject(client, f"STREAM.CREATE.{config['name']}"), orjson.dumps(config)
+    call = f"STREAM.CREATE.{config['name']}"
     for last in (False,) * (_CREATE_TIMES - 1) + (True,):
         try:
-            reply = await client.request(*call, timeout=_CREATE_S)
+            answer = await api_call(client, call, config, _CREATE_S)
         except TimeoutError:
             if last:
                 raise
             continue
-        error = orjson.loads(reply.data).get("error")
+        error = answer.get("error")
         if error is None or error.get("err_code") == _NAME_IN_USE:
             return
         if last or error.get("err_code") != _NO_STORE:
@@ -267,13 +271,9 @@ async def delete_retired(
         retired: what it has no more.
         check: called right before each deletion; raises if there must be none.
     """
-    if not spec.creates_channels:
-        return
-    for channel in retired.channels:
-        for partition in range(channel.partitions):
-            await check()
-            with contextlib.suppress(NotFoundError):
-                await js.delete_stream(channel.js_stream(partition))
+    if spec.creates_channels:
+        gone = [name for channel in retired.channels for name in channel.js_streams]
+        await _delete(js, gone, check)
 
 
 async def delete_channels(
@@ -289,9 +289,14 @@ async def delete_channels(
         check: called right before each deletion; raises if there must be none.
     """
     errors = names.error_js_stream(spec.name)
-    for name, _subject in js_streams(spec):
-        if not spec.creates_channels and name != errors:
-            continue
+    own = [name for name, _ in js_streams(spec) if spec.creates_channels or name == errors]
+    await _delete(js, own, check)
+
+
+async def _delete(
+    js: JetStreamContext, streams: Iterable[str], check: Callable[[], Awaitable[None]]
+) -> None:
+    for name in streams:
         await check()
         with contextlib.suppress(NotFoundError):
             await js.delete_stream(name)
@@ -329,11 +334,6 @@ async def ensure_buckets(js: JetStreamContext, settings: ChannelSettings) -> Non
 
 async def _ensure_buckets(js: JetStreamContext, settings: ChannelSettings) -> None:
     for bucket in (names.CONTROL_BUCKET, names.APPS_BUCKET, names.STATUS_BUCKET):
-        try:
-            await js.key_value(bucket)
-        except (BucketNotFoundError, NotFoundError):
-            await js.create_key_value(
-                api.KeyValueConfig(bucket=bucket, history=1, replicas=settings.replicas)
-            )
+        await kv.ensure_bucket(js, bucket, settings.replicas)
     await journal.ensure_stream(js, settings.replicas)
     await snapshots.ensure_buckets(js, settings.replicas)

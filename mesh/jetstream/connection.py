@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+import orjson
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
@@ -21,7 +22,7 @@ from mesh.logs import fields
 from mesh.signals import end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from nats.js import JetStreamContext
 
@@ -141,6 +142,16 @@ def api_subject(client: Client, call: str) -> str:
     """The subject of a call of the JetStream API in the client's domain."""
     domain = getattr(client, "js_domain", "")
     return f"$JS.{domain}.API.{call}" if domain else f"$JS.API.{call}"
+
+
+async def api_call(
+    client: Client, call: str, query: Mapping[str, Any] | None = None, timeout_s: float = 5.0
+) -> dict[str, Any]:
+    """The server's answer to a call of the JetStream API; a refusal is its ``error``."""
+    data = b"" if query is None else orjson.dumps(query)
+    reply = await client.request(api_subject(client, call), data, timeout=timeout_s)
+    answer: dict[str, Any] = orjson.loads(reply.data)
+    return answer
 
 
 def new_client(settings: NatsSettings) -> TlsClient:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from mesh.control.journal import of_different_copies
-from mesh.jetstream.connection import UNREACHABLE, api_subject
+from mesh.jetstream.connection import UNREACHABLE, api_call, api_subject
 from mesh.logs import fields
 
 if TYPE_CHECKING:
@@ -40,23 +41,17 @@ _READS: Final = 16
 _TIMEOUT_S: Final = 5.0
 
 
+@dataclass(eq=False, repr=False)
 class Copies:
     """Compares the copies of streams after elections; the leading manager reports what differs."""
 
-    def __init__(self, client: Client, journal: Journal, leads: Callable[[], bool]) -> None:
-        """Create without work.
-
-        Args:
-            client: the connection.
-            journal: receives the entries.
-            leads: whether this manager leads; others compare nothing.
-        """
-        self._client = client
-        self._journal = journal
-        self._leads = leads
-        self._elected = asyncio.Event()
-        #: By stream: the apps that use it, the times of its elections, and the attempts.
-        self._pending: dict[str, tuple[set[str], set[int], int]] = {}
+    _client: Client
+    _journal: Journal
+    #: Other managers compare nothing.
+    _leads: Callable[[], bool]
+    _elected: asyncio.Event = field(default_factory=asyncio.Event)
+    #: By stream: the apps that use it, the times of its elections, and the attempts.
+    _pending: dict[str, tuple[set[str], set[int], int]] = field(default_factory=dict)
 
     def note(self, stream: str, app: str, elected_ms: int) -> None:
         """Compare a stream of an app (of all, if empty) soon; it has elected a leader then."""
@@ -132,10 +127,7 @@ async def different_sequences(
 
 
 async def _ask(client: Client, what: str, asked: dict[str, Any]) -> dict[str, Any]:
-    answer = await client.request(
-        api_subject(client, what), orjson.dumps(asked), timeout=_TIMEOUT_S
-    )
-    found: dict[str, Any] = orjson.loads(answer.data)
+    found = await api_call(client, what, asked, _TIMEOUT_S)
     if "error" in found:
         raise OSError(f"{what}: {found['error'].get('description')}")
     return found

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from nats.errors import Error as NatsError
 
 from mesh.errors import MeshError
-from mesh.jetstream.connection import api_subject
+from mesh.jetstream.channels import stream_config
+from mesh.jetstream.connection import api_call
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from mesh.model.app import AppSpec
     from mesh.settings import ChannelSettings
-
-_REQUEST_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +76,9 @@ async def follow(
     for name in inputs_of(spec):
         mirror = {"name": name, "external": {"api": f"$JS.{domain}.API"}}
         if await _info(client, name) is None:
-            config = {**_config(name, settings), "mirror": mirror, "mirror_direct": True}
-            await _call(client, f"STREAM.CREATE.{name}", config, name)
+            config = stream_config(name, settings, settings.max_bytes)
+            config |= {"mirror": mirror, "mirror_direct": True}
+            await _call(client, "STREAM.CREATE", config)
     found = await followed(client, spec)
     own = [one.name for one in found if one.domain != domain]
     if own:
@@ -122,45 +121,30 @@ async def promote(client: Client, spec: AppSpec, settings: ChannelSettings) -> l
     for stream in await followed(client, spec):
         if stream.domain:
             own = [subjects[stream.name], f"{names.marker_subject(stream.name)}.>"]
-            config = {**_config(stream.name, settings), "subjects": own, "allow_atomic": True}
-            await _call(client, f"STREAM.UPDATE.{stream.name}", config, stream.name)
+            config = stream_config(stream.name, settings, settings.max_bytes)
+            config |= {"subjects": own, "allow_atomic": True}
+            await _call(client, "STREAM.UPDATE", config)
     return await followed(client, spec)
 
 
-def _config(name: str, settings: ChannelSettings) -> dict[str, Any]:
-    """The common configuration of a mirror and of the stream that it becomes."""
-    return {
-        "name": name,
-        "storage": "file",
-        "retention": "limits",
-        "discard": "old",
-        "num_replicas": settings.replicas,
-        "max_age": int(settings.max_age_s * 1e9),
-        "max_msgs": -1,
-        "max_bytes": settings.max_bytes or -1,
-        "allow_direct": True,
-        "allow_rollup_hdrs": False,
-    }
-
-
 async def _info(client: Client, name: str) -> dict[str, Any] | None:
-    subject = api_subject(client, f"STREAM.INFO.{name}")
-    try:
-        reply = await client.request(subject, b"", timeout=_REQUEST_S)
-    except (NatsError, TimeoutError) as error:
-        raise _refused(name, f"{type(error).__name__}: {error}") from error
-    found: dict[str, Any] = orjson.loads(reply.data)
+    found = await _ask(client, "STREAM.INFO", name)
     return None if found.get("error") else found
 
 
-async def _call(client: Client, call: str, config: dict[str, Any], name: str) -> None:
+async def _call(client: Client, call: str, config: dict[str, Any]) -> None:
+    answer = await _ask(client, call, config["name"], config)
+    if refusal := answer.get("error"):
+        raise _refused(config["name"], str(refusal.get("description")))
+
+
+async def _ask(
+    client: Client, call: str, name: str, query: dict[str, Any] | None = None
+) -> dict[str, Any]:
     try:
-        data = orjson.dumps(config)
-        reply = await client.request(api_subject(client, call), data, timeout=_REQUEST_S)
+        return await api_call(client, f"{call}.{name}", query)
     except (NatsError, TimeoutError) as error:
         raise _refused(name, f"{type(error).__name__}: {error}") from error
-    if refusal := orjson.loads(reply.data).get("error"):
-        raise _refused(name, str(refusal.get("description")))
 
 
 def _refused(name: str, why: str) -> MeshError:

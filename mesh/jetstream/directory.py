@@ -17,12 +17,10 @@ import contextlib
 import hashlib
 import logging
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from nats.js import api
-from nats.js.errors import BucketNotFoundError, NotFoundError
 
 from mesh.errors import MeshError
 from mesh.jetstream import kv
@@ -105,11 +103,7 @@ class Directory:
 
     async def start(self) -> None:
         """Make the bucket if it is not there."""
-        try:
-            await self._js.key_value(names.USERS_BUCKET)
-        except (BucketNotFoundError, NotFoundError):
-            config = api.KeyValueConfig(bucket=names.USERS_BUCKET, replicas=self._replicas)
-            await self._js.create_key_value(config)
+        await kv.ensure_bucket(self._js, names.USERS_BUCKET, self._replicas)
 
     async def ready(self) -> None:
         """Return when the bucket was read."""
@@ -202,14 +196,7 @@ class Directory:
     async def put_user(self, user: DirectoryUser) -> None:
         """Make or change a user; the token for the first user ends with it."""
         since = self.version
-        values = {
-            "name": user.name,
-            "hash": user.hash,
-            "grants": [grant_values(one) for one in user.grants],
-            "by": user.by,
-            "at_ms": user.at_ms,
-            "active": user.active,
-        }
+        values = {**asdict(user), "grants": [grant_values(one) for one in user.grants]}
         await kv.put(self._js, names.USERS_BUCKET, _user_key(user.name), orjson.dumps(values))
         if self._setup:
             await kv.put(self._js, names.USERS_BUCKET, _SETUP, None)
@@ -229,14 +216,7 @@ class Directory:
         since = self.version
         secret = PREFIX + secrets.token_urlsafe(32)
         made = Token(secrets.token_hex(6), user, name, grant, expires_ms, now_ms)
-        values = {
-            "id": made.id,
-            "user": user,
-            "name": name,
-            "grant": grant_values(grant),
-            "expires_ms": expires_ms,
-            "at_ms": now_ms,
-        }
+        values = {**asdict(made), "grant": grant_values(grant)}
         key = f"token.{digest(secret)}"
         await kv.put(self._js, names.USERS_BUCKET, key, orjson.dumps(values))
         await self._wait(since)

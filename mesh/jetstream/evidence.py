@@ -21,7 +21,7 @@ from mesh.control.verification import (
     StreamEvidence,
 )
 from mesh.jetstream import channels, kv, retention, stream_positions
-from mesh.jetstream.connection import api_subject
+from mesh.jetstream.connection import api_call
 from mesh.model import names
 from mesh.model.cluster import InstanceState
 
@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.jetstream.blob_store import BlobStore
     from mesh.model.app import GroupSpec
-    from mesh.model.cluster import AppRecord
+    from mesh.model.cluster import AppRecord, Assignment, GroupForm
 
-#: Time limit of one call, seconds.
-_CALL_S: Final = 5.0
 #: Calls at once.
 _CALLS: Final = 8
 #: Deleted sequences that are looked at.
@@ -65,7 +63,7 @@ async def collect(
         TimeoutError: NATS did not answer; others of NATS.
     """
     spec = record.spec
-    groups = _groups_of(record, snapshot)
+    groups = snapshot.groups_of(record)
     # Readers and states first: what they have processed is then in every later look at a stream.
     snapshots = await _snapshots(client, pieces, record)
     taken = _taken_by_state(groups, snapshots)
@@ -79,7 +77,7 @@ async def collect(
         async with gate:
             return name, await stream(client, name, now_s)
 
-    read = {i.channel.js_stream(p) for g in groups for i in g.inputs for p in _parts_of(i.channel)}
+    read = {name for group in groups for i in group.inputs for name in i.channel.js_streams}
     streams = dict(await asyncio.gather(*map(look, sorted(own | read))))
     for (group, name), waiting in behind.items():
         found = streams.get(name)
@@ -90,27 +88,13 @@ async def collect(
     )
 
 
-def _parts_of(channel: Any) -> range:
-    return range(channel.partitions)
-
-
-def _groups_of(record: AppRecord, snapshot: ClusterSnapshot) -> set[GroupSpec]:
-    running = (
-        form.value.spec
-        for form in snapshot.forms
-        if form.value.app_incarnation == record.incarnation
-    )
-    return {*record.spec.groups, *running}
-
-
 def _epochs(record: AppRecord, snapshot: ClusterSnapshot) -> Mapping[str, int]:
     found: defaultdict[str, int] = defaultdict(int)
-    for placed in snapshot.assignments:
-        if placed.value.app_incarnation == record.incarnation:
-            found[placed.value.group] = max(found[placed.value.group], placed.value.epoch)
-    for form in snapshot.forms:
-        if form.value.app_incarnation == record.incarnation:
-            found[form.value.group] = max(found[form.value.group], form.value.epoch)
+    placed: list[Assignment | GroupForm] = [seen.value for seen in snapshot.assignments]
+    placed += [seen.value for seen in snapshot.forms]
+    for one in placed:
+        if one.app_incarnation == record.incarnation:
+            found[one.group] = max(found[one.group], one.epoch)
     return dict(found)
 
 
@@ -130,7 +114,7 @@ def _behind(
     found = {}
     placed = [a.value for a in snapshot.assignments if a.value.app == record.spec.name]
     for group in groups:
-        streams = [i.channel.js_stream(p) for i in group.inputs for p in _parts_of(i.channel)]
+        streams = [name for i in group.inputs for name in i.channel.js_streams]
         ones = [snapshot.status(a) for a in placed if a.group == group.name and not a.stop]
         if len(streams) == 1 and len(ones) == group.parallel:
             reports = [one for one in ones if one and one.state is InstanceState.RUNNING]
@@ -153,10 +137,7 @@ def _taken_by_state(
 
 async def stream(client: Client, name: str, now_s: float) -> StreamEvidence | None:
     """A stream as its leader has it; None where there is none."""
-    asked = orjson.dumps({"deleted_details": True})
-    call = api_subject(client, f"STREAM.INFO.{name}")
-    reply = await client.request(call, asked, timeout=_CALL_S)
-    info = orjson.loads(reply.data)
+    info = await api_call(client, f"STREAM.INFO.{name}", {"deleted_details": True})
     return evidence_of(info, now_s) if "state" in info else None
 
 

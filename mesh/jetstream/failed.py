@@ -109,8 +109,8 @@ async def replay(
     id_: int,
     streams: Collection[str],
     data: bytes | None = None,
-) -> dict[str, Any]:
-    """Publish an entry's event to its stream again, remove the entry, and return it.
+) -> None:
+    """Publish an entry's event to its stream again, and remove the entry.
 
     All readers of the stream get it, also where one sink has refused it.
 
@@ -149,7 +149,6 @@ async def replay(
         headers[names.EVENT_TIME_HEADER] = str(own_ms)
     await js.publish(names.subject(app, entry["stream"]), payload, headers=headers)
     await discard(js, app, id_)
-    return entry
 
 
 async def discard(js: JetStreamContext, app: str, id_: int) -> bool:

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from nats.js import api
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
 from mesh import scratch
@@ -89,7 +88,7 @@ class FeedStore:
 
     async def put_feed(self, name: str, record: FeedRecord | None, revision: int) -> None:
         """Write or delete a feed; RevisionConflict if another was first."""
-        await self._make()
+        await kv.ensure_bucket(self._js, _BUCKET, self._replicas)
         data = None if record is None else orjson.dumps(asdict(record))
         await kv.write(self._js, _BUCKET, _key("feed", name), data, revision=revision)
 
@@ -111,11 +110,12 @@ class FeedStore:
 
     async def files(self) -> list[str]:
         """The names of files, sorted."""
-        return await self._names("file")
+        found = await kv.entries(self._js, _BUCKET, "file.")
+        return sorted(_name(key.removeprefix("file.")) for key in found)
 
     async def put_file(self, name: str, data: bytes) -> None:
         """Store a file, or replace one."""
-        await self._make()
+        await kv.ensure_bucket(self._js, _BUCKET, self._replicas)
         await self._pieces.put(_blob(name), data)
         await kv.put(self._js, _BUCKET, _key("file", name), orjson.dumps({"size": len(data)}))
 
@@ -134,13 +134,6 @@ class FeedStore:
                 raise MeshError("MESH-A404", f'file "{name}" does not exist') from error
             return await asyncio.to_thread(path.read_bytes)
 
-    async def _make(self) -> None:
-        try:
-            await self._js.key_value(_BUCKET)
-        except (BucketNotFoundError, NotFoundError):
-            config = api.KeyValueConfig(bucket=_BUCKET, replicas=self._replicas)
-            await self._js.create_key_value(config)
-
     async def _get(self, key: str) -> tuple[dict[str, Any] | None, int]:
         """Values and revision of a key; also the revision of a deletion."""
         try:
@@ -152,10 +145,6 @@ class FeedStore:
             return None, revision
         values: dict[str, Any] = orjson.loads(found.data or b"{}")
         return values, revision
-
-    async def _names(self, kind: str) -> list[str]:
-        found = await kv.entries(self._js, _BUCKET, f"{kind}.")
-        return sorted(_name(key.removeprefix(f"{kind}.")) for key in found)
 
 
 def _record(values: dict[str, Any]) -> FeedRecord:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import secrets
 from collections import deque
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from nats.errors import MaxPayloadError
@@ -57,31 +57,31 @@ async def ensure_stream(js: JetStreamContext, replicas: int) -> None:
         )
 
 
+@dataclass(eq=False, repr=False)
 class Journal:
     """Stores the entries of one process in their order."""
 
-    def __init__(self, client: Client, by: str, clock: Clock, *, worker: str = "") -> None:
-        """Create an empty journal.
+    #: Its loss and return are noted as well.
+    _client: Client
+    #: The author, as in ``JournalEntry.by``.
+    _by: str
+    _clock: Clock
+    _: KW_ONLY
+    #: The worker whose process this is; empty for a manager's.
+    worker: str = ""
+    _lost_s: float | None = None
+    _id: str = field(default_factory=lambda: secrets.token_hex(6))
+    _count: int = 0
+    _waiting: deque[tuple[str, JournalEntry]] = field(
+        default_factory=lambda: deque(maxlen=WAITING_MAX)
+    )
+    _noted: asyncio.Event = field(default_factory=asyncio.Event)
+    _all_stored: asyncio.Event = field(default_factory=asyncio.Event)
+    _task: asyncio.Task[None] | None = None
 
-        Args:
-            client: the connection; its loss and return are noted as well.
-            by: the author, as in ``Entry.by``.
-            clock: the time of entries.
-            worker: the worker whose process this is; empty for a manager's.
-        """
-        self._worker = worker
-        self._lost_s: float | None = None
-        self._client = client
-        self._js = client.jetstream()
-        self._by = by
-        self._clock = clock
-        self._id = secrets.token_hex(6)
-        self._count = 0
-        self._waiting: deque[tuple[str, JournalEntry]] = deque(maxlen=WAITING_MAX)
-        self._noted = asyncio.Event()
-        self._all_stored = asyncio.Event()
+    def __post_init__(self) -> None:
+        self._js = self._client.jetstream()
         self._all_stored.set()
-        self._task: asyncio.Task[None] | None = None
 
     def note(self, entry: JournalEntry) -> None:
         """Queue an entry, with the present time if it has none; does not wait.
@@ -122,10 +122,10 @@ class Journal:
         now_s = self._clock.monotonic_s()
         if not is_connected:
             self._lost_s = now_s
-            self.note(JournalEntry("lost its connection to NATS", worker=self._worker))
+            self.note(JournalEntry("lost its connection to NATS", worker=self.worker))
         elif self._lost_s is not None:
             away = f"after {now_s - self._lost_s:.1f} s"
-            self.note(JournalEntry("is connected to NATS again", away, worker=self._worker))
+            self.note(JournalEntry("is connected to NATS again", away, worker=self.worker))
 
     async def _store(self) -> None:
         while True:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from nats.js.errors import APIError, NotFoundError
+from nats.js import api
+from nats.js.errors import APIError, BucketNotFoundError, NotFoundError
 
 from mesh.jetstream.subjects import subjects_of
-from mesh.model import names
 
 if TYPE_CHECKING:
-    from nats.js import JetStreamContext, api
+    from nats.js import JetStreamContext
+    from nats.js.kv import KeyValue
 
 EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
@@ -84,18 +85,15 @@ async def put(js: JetStreamContext, bucket: str, key: str, value: bytes | None) 
     return ack.seq
 
 
-async def write_as_leader(
-    js: JetStreamContext, key: str, value: bytes | None, lease_revision: int
-) -> int:
-    """Write or delete a key of the control bucket, as the holder of the lease at this revision."""
-    return await write(
-        js,
-        names.CONTROL_BUCKET,
-        key,
-        value,
-        revision=lease_revision,
-        fenced_by=names.LEASE_KEY,
-    )
+async def ensure_bucket(
+    js: JetStreamContext, bucket: str, replicas: int, age_s: float | None = None
+) -> KeyValue:
+    """A bucket, made if it is not there; with ``age_s``, keys go when they are older."""
+    try:
+        return await js.key_value(bucket)
+    except (BucketNotFoundError, NotFoundError):
+        config = api.KeyValueConfig(bucket=bucket, replicas=replicas, ttl=age_s)
+        return await js.create_key_value(config)
 
 
 def is_at_end(info: api.ConsumerInfo, heard: int) -> bool:

@@ -123,13 +123,28 @@ async def last_of_each(
 
 
 async def _batch(client: Client, js_stream: str, wanted: dict[str, Any]) -> list[LogMessage]:
+    found, ended = await direct_get(client, js_stream, wanted)
+    if (status := ended["Status"]) not in (_END, _NOTHING, _TOO_MANY):
+        raise NatsError(ended.get("Description", status))
+    return [_message(one) for one in found]
+
+
+async def direct_get(
+    client: Client, js_stream: str, wanted: dict[str, Any]
+) -> tuple[list[Msg], dict[str, str]]:
+    """The answers to one direct get of several messages, and the headers that end them.
+
+    Raises:
+        NatsTimeoutError: a server doesn't answer.
+        NoRespondersError: no server has the stream.
+    """
     answers: asyncio.Queue[Msg] = asyncio.Queue()
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox, cb=answers.put)
     try:
         call = api_subject(client, f"DIRECT.GET.{js_stream}")
         await client.publish(call, json.dumps(wanted).encode(), reply=inbox)
-        found: list[LogMessage] = []
+        found: list[Msg] = []
         while True:
             try:
                 async with asyncio.timeout(_ANSWER_S):
@@ -137,19 +152,18 @@ async def _batch(client: Client, js_stream: str, wanted: dict[str, Any]) -> list
             except TimeoutError as error:
                 raise NatsTimeoutError from error
             headers = message.headers or {}
-            status = headers.get("Status")
-            if status in (_END, _NOTHING, _TOO_MANY):
-                return found
-            if status is not None:
-                # As 503 while a server starts: what it has not told is not known to be missing.
-                text = headers.get("Description", status)
-                raise NoRespondersError if status == "503" else NatsError(text)
-            found.append(_message(message, headers))
+            if headers.get("Status") == "503":
+                # As while a server starts: what it has not told is not known to be missing.
+                raise NoRespondersError
+            if "Status" in headers:
+                return found, headers
+            found.append(message)
     finally:
         await subscription.unsubscribe()
 
 
-def _message(message: Msg, headers: dict[str, str]) -> LogMessage:
+def _message(message: Msg) -> LogMessage:
+    headers = message.headers or {}
     stored = datetime.fromisoformat(headers["Nats-Time-Stamp"])
     return LogMessage(
         int(headers["Nats-Sequence"]),

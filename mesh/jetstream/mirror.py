@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 import shutil
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 import orjson
@@ -41,44 +42,25 @@ def file_name(stored: str) -> str:
     return hashlib.sha256(stored.encode()).hexdigest()[:40]
 
 
+@dataclass(eq=False, repr=False)
 class Mirror:
     """A task that mirrors one instance's state until ``stop``."""
 
-    def __init__(
-        self,
-        js: JetStreamContext,
-        pieces: BlobStore,
-        standby: Standby,
-        parts: Sequence[str],
-        directory: Path,
-        report: Callable[[StandbyStatus], None],
-        clock: Clock,
-        *,
-        period_s: float,
-    ) -> None:
-        """Create an empty mirror.
-
-        Args:
-            js: the connection.
-            pieces: where the pieces are.
-            standby: the instance.
-            parts: the parts of the group's state that the instance owns.
-            directory: of the copies, used by the mirror alone.
-            report: called when the copies have changed.
-            clock: for reports.
-            period_s: time between polls.
-        """
-        self.standby = standby
-        self.directory = directory
-        self._js = js
-        self._pieces = pieces
-        self._parts = parts
-        self._report = report
-        self._clock = clock
-        self._period_s = period_s
-        #: Part to the revision of the manifest whose pieces are here, and to their stored names.
-        self._held: dict[str, tuple[int, frozenset[str]]] = {}
-        self._task: asyncio.Task[None] | None = None
+    _js: JetStreamContext
+    _pieces: BlobStore
+    standby: Standby
+    #: The parts of the group's state that the instance owns.
+    _parts: Sequence[str]
+    #: Of the copies, used by the mirror alone.
+    directory: Path
+    #: Called when the copies have changed.
+    _report: Callable[[StandbyStatus], None]
+    _clock: Clock
+    _: KW_ONLY
+    period_s: float
+    #: Part to the revision of the manifest whose pieces are here, and to their stored names.
+    _held: dict[str, tuple[int, frozenset[str]]] = field(default_factory=dict)
+    _task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"Mirror({self.standby.instance}, {len(self._held)} of {len(self._parts)} parts)"
@@ -111,7 +93,7 @@ class Mirror:
             # Whatever it is, the next look may do better, and nothing rests on this one.
             except Exception as error:
                 log.debug("standby could not check for snapshots", extra=fields(error=error))
-            await asyncio.sleep(self._period_s)
+            await asyncio.sleep(self.period_s)
 
     async def look(self) -> bool:
         """Copy the pieces shared since the last poll; returns whether there were any."""

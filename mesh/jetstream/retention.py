@@ -6,12 +6,11 @@ restore it, and so that a retention that a person has set is never shortened.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import orjson
 from nats.js.errors import NotFoundError
 
-from mesh.jetstream.connection import api_subject
+from mesh.jetstream.connection import api_call
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 #: Metadata of a stream: its retention before an extension, seconds.
 BEFORE: Final = "mesh.max_age_s"
-_CALL_S: Final = 5.0
 
 
 async def change(client: Client, wanted: Retention) -> bool:
@@ -31,7 +29,7 @@ async def change(client: Client, wanted: Retention) -> bool:
     Raises:
         TimeoutError: NATS did not answer; others of NATS.
     """
-    info = await _ask(client, f"STREAM.INFO.{wanted.js_stream}", b"")
+    info = await api_call(client, f"STREAM.INFO.{wanted.js_stream}")
     config = info.get("config")
     if config is None:
         return False
@@ -43,7 +41,7 @@ async def change(client: Client, wanted: Retention) -> bool:
     config |= {"metadata": metadata, "max_age": int(wanted.max_age_s * 1e9)}
     # The window of duplicates may not be longer.
     config["duplicate_window"] = min(config.get("duplicate_window", 0), config["max_age"])
-    answer = await _ask(client, f"STREAM.UPDATE.{wanted.js_stream}", orjson.dumps(config))
+    answer = await api_call(client, f"STREAM.UPDATE.{wanted.js_stream}", config)
     return "error" not in answer
 
 
@@ -57,10 +55,4 @@ async def ages_s(client: Client, sequences: Mapping[str, int], now_s: float) -> 
             continue
         if message.time is not None:
             found[js_stream] = now_s - message.time.timestamp()
-    return found
-
-
-async def _ask(client: Client, call: str, data: bytes) -> dict[str, Any]:
-    reply = await client.request(api_subject(client, call), data, timeout=_CALL_S)
-    found: dict[str, Any] = orjson.loads(reply.data)
     return found

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from nats.js import api
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
 from mesh.errors import MeshError
@@ -84,11 +83,7 @@ class SecretStore:
         """Store a value; MESH-C140 without a key."""
         secrets.remember([value])
         data = encrypt(read_key(self._key_file), name, value)
-        try:
-            await self._js.key_value(names.SECRETS_BUCKET)
-        except (BucketNotFoundError, NotFoundError):
-            config = api.KeyValueConfig(bucket=names.SECRETS_BUCKET, replicas=self._replicas)
-            await self._js.create_key_value(config)
+        await kv.ensure_bucket(self._js, names.SECRETS_BUCKET, self._replicas)
         await kv.put(self._js, names.SECRETS_BUCKET, name, data)
 
     async def delete(self, name: str) -> bool:

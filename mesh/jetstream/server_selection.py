@@ -7,6 +7,7 @@ first connection: a server whose machine is gone doesn't refuse, and costs 5 s m
 from __future__ import annotations
 
 import random
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -18,31 +19,20 @@ if TYPE_CHECKING:
 HURRY_S: Final = 1.0
 
 
+@dataclass(eq=False, repr=False)
 class ServerSelection:
     """Order of servers: the others in any order, then the one that was lost."""
 
-    def __init__(
-        self,
-        left: Callable[[], str],
-        wait: Callable[[float], None],
-        *,
-        timeout_s: float,
-        pause_s: float,
-    ) -> None:
-        """Create the order for an open connection.
-
-        Args:
-            left: host and port of the server that the connection was to.
-            wait: called with the timeout of the next server's responses, seconds.
-            timeout_s: that timeout once all servers were tried.
-            pause_s: pause after each further attempt.
-        """
-        self._left = left
-        self._wait = wait
-        self._timeout_s = timeout_s
-        self._pause_s = pause_s
-        self._order: list[str] = []
-        self._tried = 0
+    #: Host and port of the server that the connection was to.
+    _left: Callable[[], str]
+    #: Called with the timeout of the next server's responses, seconds.
+    _wait: Callable[[float], None]
+    _: KW_ONLY
+    #: That timeout once all servers were tried, and the pause after each further attempt.
+    timeout_s: float
+    pause_s: float
+    _order: list[str] = field(default_factory=list)
+    _tried: int = 0
 
     def begin(self) -> None:
         """The connection is open again."""
@@ -61,7 +51,7 @@ class ServerSelection:
         order += [name for name in known if name not in order]
         is_round = self._tried >= len(order)
         is_last = len(order) == 1 or is_round
-        self._wait(self._timeout_s if is_last else min(HURRY_S, self._timeout_s))
+        self._wait(self.timeout_s if is_last else min(HURRY_S, self.timeout_s))
         chosen = known[order[self._tried % len(order)]]
         self._tried += 1
-        return chosen, self._pause_s if is_round else 0.0
+        return chosen, self.pause_s if is_round else 0.0

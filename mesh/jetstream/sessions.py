@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from nats.js import api
 from nats.js.errors import BucketNotFoundError, NotFoundError
 
 from mesh.errors import MeshError
@@ -272,10 +271,8 @@ class Sessions:
             info = await self._js.stream_info(_STREAM)
         except _GONE:
             # Sessions that are over leave with their age; one that is used is written again.
-            config = api.KeyValueConfig(
-                bucket=names.SESSIONS_BUCKET, replicas=self._replicas, ttl=AGE_MS / 1000
-            )
-            await self._js.create_key_value(config)
+            age_s = AGE_MS / 1000
+            await kv.ensure_bucket(self._js, names.SESSIONS_BUCKET, self._replicas, age_s)
             return
         if info.state.messages >= COUNT_MAX:
             await self.end_ids([one.id for one in (await self.listed())[COUNT_MAX - 1 :]])

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
@@ -30,6 +30,7 @@ from nats.js.errors import (
 
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
+from mesh.jetstream import kv
 from mesh.jetstream.blob_store import BlobMissingError
 from mesh.jetstream.mirror import file_name
 from mesh.logs import fields
@@ -72,43 +73,29 @@ class _Part:
     run: str = field(default_factory=lambda: secrets.token_hex(3))
 
 
+@dataclass(eq=False, repr=False)
 class JetStreamSnapshots:
     """A ``mesh.spark.instance_context.SnapshotStore`` on the NATS connection of an event loop.
 
     The methods block and are called from threads other than the loop's.
     """
 
-    def __init__(
-        self,
-        js: JetStreamContext,
-        loop: asyncio.AbstractEventLoop,
-        pieces: BlobStore,
-        *,
-        incarnation: str,
-        group: str,
-        epoch: int,
-        near: Path | None = None,
-    ) -> None:
-        """Snapshots of one group's parts, for one assignment.
+    _js: JetStreamContext
+    #: That the connection lives in.
+    _loop: asyncio.AbstractEventLoop
+    _pieces: BlobStore
+    _: KW_ONLY
+    incarnation: str
+    group: str
+    epoch: int
+    #: Directory of a ``Mirror``, whose copies are preferred.
+    near: Path | None = None
+    _clock: SystemClock = field(default_factory=SystemClock)
+    _parts: dict[str, _Part] = field(default_factory=dict)
 
-        Args:
-            js: the connection.
-            loop: that it lives in.
-            pieces: where the pieces are.
-            incarnation: the app's.
-            group: execGroup name.
-            epoch: of the assignment.
-            near: directory of a ``Mirror``, whose copies are preferred.
-        """
-        self._js = js
-        self._pieces = pieces
-        self._near = near
-        self._loop = loop
-        self._prefix = f"{incarnation}/{group}"
-        self._key = f"{incarnation}.{group}"
-        self._epoch = epoch
-        self._clock = SystemClock()
-        self._parts: dict[str, _Part] = {}
+    def __post_init__(self) -> None:
+        self._prefix = f"{self.incarnation}/{self.group}"
+        self._key = f"{self.incarnation}.{self.group}"
 
     def restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
         """See ``SnapshotStore.restore``."""
@@ -191,10 +178,10 @@ class JetStreamSnapshots:
             except KeyNotFoundError:
                 return None
             values = orjson.loads(entry.value or b"{}")
-            if values["epoch"] > self._epoch:
+            if values["epoch"] > self.epoch:
                 raise _taken_over(self._key, values["epoch"])
             known.objects = dict(values["objects"])
-            claimed = orjson.dumps({**values, "epoch": self._epoch})
+            claimed = orjson.dumps({**values, "epoch": self.epoch})
             try:
                 known.revision = await manifests.update(
                     f"{self._key}.{part}", claimed, entry.revision
@@ -208,8 +195,8 @@ class JetStreamSnapshots:
 
         Returns the number of pieces fetched from the store.
         """
-        if self._near is not None:
-            wanted = await asyncio.to_thread(_take, self._near, wanted)
+        if self.near is not None:
+            wanted = await asyncio.to_thread(_take, self.near, wanted)
         try:
             await self._pieces.fetch(wanted)
         except BlobMissingError as missing:
@@ -223,13 +210,13 @@ class JetStreamSnapshots:
         known = self._parts[part]
         wanted = dict(stored)
         added = {
-            piece: f"{self._prefix}/{part}/{self._epoch}-{known.run}/{piece}" for piece in contents
+            piece: f"{self._prefix}/{part}/{self.epoch}-{known.run}/{piece}" for piece in contents
         }
         wanted |= added
         for piece, data in contents.items():
             await self._pieces.put(added[piece], data)
         value = orjson.dumps(
-            {"epoch": self._epoch, "objects": wanted, "manifest": orjson.loads(manifest)}
+            {"epoch": self.epoch, "objects": wanted, "manifest": orjson.loads(manifest)}
         )
         try:
             if known.revision:
@@ -269,7 +256,7 @@ class JetStreamSnapshots:
             revision, stored = entry.revision or 0, orjson.loads(entry.value or b"{}")
         epoch = int(stored["epoch"])
         # The instance may have begun again, from the stored snapshot.
-        is_newer = epoch > self._epoch or known is not self._parts[part]
+        is_newer = epoch > self.epoch or known is not self._parts[part]
         lost = "" if is_newer else await self._lost(orjson.loads(value)["manifest"])
         if is_newer or lost:
             for name in set(added) - set(stored["objects"].values()):
@@ -312,7 +299,7 @@ class JetStreamSnapshots:
             return await manifests.create(key, value)
         except KeyWrongLastSequenceError:
             entry = await manifests.get(key)
-            if orjson.loads(entry.value or b"{}")["epoch"] >= self._epoch:
+            if orjson.loads(entry.value or b"{}")["epoch"] >= self.epoch:
                 raise
             return await manifests.update(key, value, entry.revision)
 
@@ -326,12 +313,7 @@ class JetStreamSnapshots:
 
 async def ensure_buckets(js: JetStreamContext, replicas: int) -> None:
     """Make the object store and the bucket of manifests, if they aren't there."""
-    try:
-        await js.key_value(names.SNAPSHOTS_BUCKET)
-    except (BucketNotFoundError, NotFoundError):
-        await js.create_key_value(
-            api.KeyValueConfig(bucket=names.SNAPSHOTS_BUCKET, replicas=replicas)
-        )
+    await kv.ensure_bucket(js, names.SNAPSHOTS_BUCKET, replicas)
     try:
         await js.object_store(names.STATE_BUCKET)
     except (BucketNotFoundError, NotFoundError):

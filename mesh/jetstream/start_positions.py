@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import orjson
 from nats.js.errors import APIError, NotFoundError
 
-from mesh.jetstream.connection import api_subject
+from mesh.jetstream.connection import api_call
 from mesh.model.begin import StartPositionKind
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from mesh.model.begin import StartPosition
 
-_TIMEOUT_S = 5.0
 #: The server's code for a stream without such a message.
 _NO_MESSAGE = 10037
 
@@ -53,10 +51,7 @@ async def _before(client: Client, stream: str, time_ms: int, last: int) -> int:
     """The sequence just below that of the first message not older than ``time_ms``."""
     moment = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
     wanted = {"start_time": moment.replace("+00:00", "Z"), "next_by_subj": ">"}
-    reply = await client.request(
-        api_subject(client, f"STREAM.MSG.GET.{stream}"), orjson.dumps(wanted), timeout=_TIMEOUT_S
-    )
-    answer = orjson.loads(reply.data)
+    answer = await api_call(client, f"STREAM.MSG.GET.{stream}", wanted)
     if "message" in answer:
         return int(answer["message"]["seq"]) - 1
     if answer["error"].get("err_code") != _NO_MESSAGE:

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Final
 
 import orjson
-from nats.errors import NoRespondersError
-from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.errors import NotFoundError
 
 from mesh.control.restoring import StreamState
-from mesh.jetstream.connection import api_subject
+from mesh.jetstream.log_reader import direct_get
 from mesh.model import names
 from mesh.model.backup import StreamCut
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from nats.aio.client import Client
-    from nats.aio.msg import Msg
 
-#: Timeout of a request.
-_ANSWER_S: Final = 5.0
 #: No writer of the mesh has an epoch as high.
 _NO_EPOCH: Final = 2**53
 #: Payload for a producer that has published nothing; a trigger's has a start.
@@ -39,6 +33,12 @@ async def state(client: Client, js_stream: str) -> StreamState | None:
     assert info.created is not None, "the server tells when a stream was made"
     created_ms = int(info.created.timestamp() * 1000)
     return StreamState(created_ms, info.state.first_seq, info.state.last_seq)
+
+
+async def states(client: Client, js_streams: Iterable[str]) -> dict[str, StreamState]:
+    """Streams by name, without those that are not there."""
+    found = {name: await state(client, name) for name in js_streams}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 async def cut(client: Client, js_stream: str, incarnation: str) -> StreamCut | None:
@@ -74,43 +74,20 @@ async def markers(client: Client, js_stream: str) -> tuple[int, dict[str, str]] 
         github.com/nats-io/nats-architecture-and-design, ADR-31, "multi last".
     """
     prefix = f"{names.marker_subject(js_stream)}."
-    direct_get = api_subject(client, f"DIRECT.GET.{js_stream}")
     while True:
-        answers: asyncio.Queue[Msg] = asyncio.Queue()
-        inbox = client.new_inbox()
-        subscription = await client.subscribe(inbox, cb=answers.put)
-        try:
-            request = json.dumps({"multi_last": [f"{prefix}>"], "batch": 1024}).encode()
-            await client.publish(direct_get, request, reply=inbox)
-            found: dict[str, str] = {}
-            pending = -1
-            while True:
-                try:
-                    async with asyncio.timeout(_ANSWER_S):
-                        message = await answers.get()
-                except TimeoutError as error:
-                    raise NatsTimeoutError from error
-                headers = message.headers or {}
-                status = headers.get("Status")
-                if status == "503":
-                    raise NoRespondersError
-                if status == "404":
-                    break
-                if status is not None:
-                    pending = int(headers.get("Nats-Num-Pending", 0))
-                    sequence = int(headers["Nats-UpTo-Sequence"])
-                    break
-                subject = headers["Nats-Subject"]
-                found[subject.removeprefix(prefix)] = message.data.decode()
-            # A marker that was replaced between being looked up and being read is left out, and
-            # another server than the leader may not have it yet.
-            expected = await _count(client, js_stream, f"{prefix}>")
-            if status == "404" and not expected:
-                return None
-            if pending == 0 and len(found) == expected:
-                return sequence, found
-        finally:
-            await subscription.unsubscribe()
+        wanted = {"multi_last": [f"{prefix}>"], "batch": 1024}
+        told, ended = await direct_get(client, js_stream, wanted)
+        is_empty = ended["Status"] == "404"
+        sequence = 0 if is_empty else int(ended["Nats-UpTo-Sequence"])
+        subjects = ((one, (one.headers or {})["Nats-Subject"]) for one in told)
+        found = {at.removeprefix(prefix): one.data.decode() for one, at in subjects}
+        # A marker that was replaced between being looked up and being read is left out, and
+        # another server than the leader may not have it yet.
+        expected = await _count(client, js_stream, f"{prefix}>")
+        if is_empty and not expected:
+            return None
+        if not (is_empty or int(ended.get("Nats-Num-Pending", 0))) and len(found) == expected:
+            return sequence, found
         await asyncio.sleep(0.05)
 
 

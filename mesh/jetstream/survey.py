@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 from nats.js import api
 
-from mesh.jetstream.connection import api_subject
+from mesh.jetstream import channels
 from mesh.model import names
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from nats.aio.client import Client
 
@@ -52,16 +51,16 @@ async def survey(client: Client, apps: Iterable[AppRecord]) -> Surveyed:
 
 async def _channels(client: Client, apps: list[AppRecord]) -> tuple[ChannelSize, ...]:
     owner = {
-        channel.js_stream(part): app.spec.name
+        name: app.spec.name
         for app in apps
         for channel in app.spec.channels
-        for part in range(channel.partitions)
+        for name in channel.js_streams
     }
     owner |= {names.error_js_stream(app.spec.name): app.spec.name for app in apps}
     return tuple(
         [
             size_of(info, owner[info["config"]["name"]])
-            async for info in _streams(client)
+            async for info in channels.all_streams(client, CALL_S)
             if info["config"]["name"] in owner
         ]
     )
@@ -74,18 +73,6 @@ def size_of(info: Mapping[str, Any], app: str) -> ChannelSize:
     lag = max((replica.get("lag", 0) for replica in replicas), default=0)
     ratio = size / most if most > 0 else None
     return ChannelSize(app, info["config"]["name"], size, ratio, lag)
-
-
-async def _streams(client: Client) -> AsyncIterator[dict[str, Any]]:
-    offset, total = 0, 1
-    while offset < total:
-        query = orjson.dumps({"offset": offset})
-        reply = await client.request(api_subject(client, "STREAM.LIST"), query, timeout=CALL_S)
-        answer = orjson.loads(reply.data)
-        found = answer.get("streams") or []
-        for info in found:
-            yield info
-        offset, total = offset + len(found), answer.get("total", 0) if found else 0
 
 
 async def _snapshots(client: Client, apps: list[AppRecord]) -> dict[tuple[str, str], float]:

@@ -45,13 +45,7 @@ class ClusterView:
     """Contents of the cluster's buckets, as this process has seen them."""
 
     def __init__(self, client: Client, clock: Clock, *, quiet_s: float = 1.0) -> None:
-        """A view that has seen nothing.
-
-        Args:
-            client: the connection.
-            clock: the observer's.
-            quiet_s: half of a node's term; see ``Records``.
-        """
+        """A view that has seen nothing; ``quiet_s`` is half of a node's term, see ``Records``."""
         self._client = client
         self._js = client.jetstream()
         self._clock = clock

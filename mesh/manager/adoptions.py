@@ -44,17 +44,7 @@ _LOOK_S: Final = 0.2
 
 @dataclass(slots=True)
 class Adoptions:
-    """Takes over states of forks.
-
-    Args:
-        client: the connection.
-        view: the local view of the buckets.
-        desired: the records of apps.
-        past: computes states.
-        pieces: the store of states.
-        settings: those of the cluster.
-        clock: measures waits.
-    """
+    """Takes over states of forks."""
 
     client: Client
     view: ClusterView
@@ -203,8 +193,7 @@ def _parts(group: GroupSpec) -> Iterator[str]:
 
 
 def _streams(group: GroupSpec) -> set[str]:
-    channels = [one.channel for one in group.inputs]
-    return {c.js_stream(p) for c in channels for p in range(c.partitions)}
+    return {stream for one in group.inputs for stream in one.channel.js_streams}
 
 
 def _has_passed(base: str, own: Any) -> bool:

@@ -8,6 +8,7 @@ With ``manager.autoscale: false`` the story tells what would have been done.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from mesh.control.autoscale import SAMPLE_S, Autoscaler, Change, GroupLoad
@@ -27,30 +28,18 @@ if TYPE_CHECKING:
     from mesh.model.cluster import AppRecord
 
 
+@dataclass(eq=False, repr=False)
 class Autoscaling:
     """The autoscaler of one manager."""
 
-    def __init__(
-        self,
-        service: ManagerService,
-        note: Callable[[JournalEntry], None],
-        clock: Clock,
-        *,
-        acts: bool,
-    ) -> None:
-        """An autoscaler without samples.
-
-        Args:
-            service: has the loads, and scales; it receives the numbers that are needed.
-            note: takes entries of the story.
-            clock: for the age of samples.
-            acts: whether it scales, rather than telling what it would do.
-        """
-        self._service = service
-        self._note = note
-        self._clock = clock
-        self._acts = acts
-        self._scaler = Autoscaler()
+    #: Has the loads, and scales; it receives the numbers that are needed.
+    _service: ManagerService
+    _note: Callable[[JournalEntry], None]
+    _clock: Clock
+    _: KW_ONLY
+    #: Whether it scales, rather than telling what it would do.
+    acts: bool
+    _scaler: Autoscaler = field(default_factory=Autoscaler)
 
     async def run(self, leads: Callable[[], bool]) -> None:
         """Sample and scale while ``leads()``, without end."""
@@ -68,13 +57,13 @@ class Autoscaling:
         self._service.wanted = {one.key: self._scaler.wanted(one) for one in loads if one.sizes}
         if change is None:
             return
-        if self._acts:
+        if self.acts:
             try:
                 await self._service.scale(change.app, change.group, change.wanted)
             except MeshError as error:
                 self._note(_entry(change, f"{error}", "did not scale"))
                 return
-        self._note(_entry(change, change.reason, "scaled" if self._acts else "would scale"))
+        self._note(_entry(change, change.reason, "scaled" if self.acts else "would scale"))
 
 
 def _entry(change: Change, cause: str, did: str) -> JournalEntry:

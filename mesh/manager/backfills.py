@@ -70,14 +70,7 @@ class AppHistory:
 class Backfills:
     """Deploys apps that begin with the states of their past.
 
-    Args:
-        client: the connection to NATS.
-        deployments: makes the apps.
-        planner: computes plans.
-        pieces: the store of states.
-        settings: of NATS, ``manager.history_*``, ``stores.sources_file``.
-        clock: measures the time of a history.
-        command: starts the process; tests give one of their own.
+    ``command`` starts the process; tests give one of their own.
     """
 
     def __init__(
@@ -246,7 +239,7 @@ class Backfills:
         were looked at first, so that two inputs in one stream end at one place.
         """
         channels = entrances(spec, asked.stream)
-        streams = [c.js_stream(p) for c in channels for p in range(c.partitions)]
+        streams = [stream for channel in channels for stream in channel.js_streams]
         past = asked.path if history_streams.is_stream(asked.path) else None
         is_of_input = past is not None and history_streams.stream_of(past).js_stream in streams
         if end is None and not is_of_input:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -21,6 +21,7 @@ from mesh.jetstream import backups, channels, kv, snapshots, stream_positions
 from mesh.jetstream.refusals import refusals
 from mesh.manager import producers
 from mesh.manager.waiting import until, until_removed
+from mesh.model import names
 from mesh.model.backup import Restored
 from mesh.plan.edits import still_retired
 
@@ -47,28 +48,18 @@ STOP_S: Final = 60.0
 UNDO_S: Final = 10.0
 
 
+@dataclass(eq=False, repr=False)
 class Backups:
     """Calls on backups; MESH-A404 for an app or a backup that is not there."""
 
-    def __init__(
-        self,
-        client: Client,
-        view: ClusterView,
-        desired: DesiredState,
-        pieces: BlobStore,
-        settings: Settings,
-        clock: Clock,
-        note: Callable[[JournalEntry], None],
-        planner: Planner,
-    ) -> None:
-        self._client = client
-        self._view = view
-        self._desired = desired
-        self._pieces = pieces
-        self._settings = settings
-        self._clock = clock
-        self._note = note
-        self._planner = planner
+    _client: Client
+    _view: ClusterView
+    _desired: DesiredState
+    _pieces: BlobStore
+    _settings: Settings
+    _clock: Clock
+    _note: Callable[[JournalEntry], None]
+    _planner: Planner
 
     async def make(self, app: str, *, by: str = "") -> BackupRecord:
         """Back ``app`` up while it runs; older backups than are kept are deleted."""
@@ -81,7 +72,8 @@ class Backups:
         record = restoring.with_start_positions_of(known.value, self._view.snapshot().forms)
         conflict = MeshError("MESH-A409", f'app "{app}" is being backed up by another user')
         with refusals(conflict):
-            await backups.ensure_bucket(self._client, self._settings.channels.replicas)
+            js, replicas = self._client.jetstream(), self._settings.channels.replicas
+            await kv.ensure_bucket(js, names.BACKUPS_BUCKET, replicas)
             made = await backups.make(
                 self._client, self._pieces, record, self._clock.wall_ms(), by, is_unchanged
             )
@@ -191,7 +183,7 @@ class Backups:
                 )
         if before is None:
             return await self._anew(backup, backup.record.spec, by, revision)
-        groups = producers.groups_of(before, self._view.snapshot())
+        groups = self._view.snapshot().groups_of(before)
         told = f"it is restored from revision {backup.revision}"
         # Each write replaces the one before it, and nothing that another user has written since.
         revision = await self._desired.write_app(replace(before, held=told), revision)
@@ -303,12 +295,8 @@ class Backups:
         """The streams of an app's channels, and those of others that its backup reads."""
         own = {stream for stream, _ in channels.js_streams(backup.record.spec)}
         others = {cut.js_stream for cut in backup.cuts} - own
-        found = {}
-        for js_stream in [*(stream for stream, _ in channels.js_streams(spec)), *sorted(others)]:
-            state = await stream_positions.state(self._client, js_stream)
-            if state is not None:
-                found[js_stream] = state
-        return found
+        streams = [*(stream for stream, _ in channels.js_streams(spec)), *sorted(others)]
+        return await stream_positions.states(self._client, streams)
 
     async def _wait_stopped(self, app: str) -> None:
         def has_stopped() -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import secrets
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from nats.errors import Error as NatsError
@@ -54,39 +54,23 @@ async def _no_history(_: AppSpec) -> History | None:
     return None
 
 
+@dataclass(eq=False, repr=False)
 class Deployments:
-    """Deploys, replaces and edits apps.
+    """Deploys, replaces and edits apps."""
 
-    Args:
-        client: the connection to NATS.
-        view: the local view of the buckets.
-        desired: the records of apps.
-        settings: partitions and channels.
-        clock: the time of records and deadlines.
-        note: writes a journal entry: text, time in milliseconds, user, app and cause.
-        planner: computes plans.
-    """
+    _client: Client
+    _view: ClusterView
+    _desired: DesiredState
+    _settings: Settings
+    _clock: Clock
+    #: Writes a journal entry: text, time in milliseconds, user, app and cause.
+    _note: Callable[..., None]
+    _planner: Planner
+    #: The history that the text of a new app names.
+    history_of: Callable[[AppSpec], Awaitable[History | None]] = _no_history
 
-    def __init__(
-        self,
-        client: Client,
-        view: ClusterView,
-        desired: DesiredState,
-        settings: Settings,
-        clock: Clock,
-        note: Callable[..., None],
-        planner: Planner,
-    ) -> None:
-        self._client = client
-        self._view = view
-        self._desired = desired
-        self._settings = settings
-        self._clock = clock
-        self._note = note
-        self._planner = planner
-        self.guarantees = GuaranteeAudit(client, desired, planner, settings)
-        #: The history that the text of a new app names.
-        self.history_of: Callable[[AppSpec], Awaitable[History | None]] = _no_history
+    def __post_init__(self) -> None:
+        self.guarantees = GuaranteeAudit(self._client, self._desired, self._planner, self._settings)
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """Plan ``text``, make its channels and write it as desired state.

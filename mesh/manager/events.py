@@ -14,6 +14,7 @@ from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
 from mesh.jetstream import door_replay, failed
 from mesh.jetstream.refusals import unreachable
+from mesh.manager.streams import channel_of
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -43,22 +44,18 @@ class ReplayResult:
     left: int
 
 
+@dataclass(eq=False, repr=False)
 class Events:
     """Calls on an app's events; all raise MESH-A404 for an app that is not there."""
 
-    def __init__(
-        self,
-        client: Client,
-        app: Callable[[str], AppSpec],
-        note: Callable[[JournalEntry], None],
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._client = client
-        self._js = client.jetstream()
-        #: An app's spec; raises MESH-A404 for one that is not deployed.
-        self._app = app
-        self._note = note
-        self._now_ms = now_ms
+    _client: Client
+    #: An app's spec; raises MESH-A404 for one that is not deployed.
+    _app: Callable[[str], AppSpec]
+    _note: Callable[[JournalEntry], None]
+    _now_ms: Callable[[], int]
+
+    def __post_init__(self) -> None:
+        self._js = self._client.jetstream()
 
     async def failed_count(self, app: str) -> int:
         """Number of failed events of an app."""
@@ -180,15 +177,7 @@ class Events:
 
 def _payload(spec: AppSpec, event: SimulatedEvent) -> bytes:
     """The event as JSON; MESH-A400 when it does not fit its stream."""
-    channel = spec.whole_channel(event.stream)
-    if channel is None:
-        streams = sorted({c.stream.name for c in spec.channels})
-        raise MeshError(
-            "MESH-A404",
-            f'app "{spec.name}" has no stream "{event.stream}" on the wire',
-            detail=f"On the wire are: {', '.join(streams)}.",
-        )
-    attributes = channel.stream.names
+    attributes = channel_of(spec, event.stream).stream.names
     given = event.data
     if isinstance(given, list):
         if len(given) != len(attributes):

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -65,24 +65,17 @@ class _Run:
     task: asyncio.Task[None]
 
 
+@dataclass(eq=False, repr=False)
 class Feeds:
     """Simulations: calls on them, and ``run``."""
 
-    def __init__(
-        self,
-        store: FeedStore,
-        events: Events,
-        spec: Callable[[str], AppSpec],
-        note: Callable[[JournalEntry], None],
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._store = store
-        self._events = events
-        #: An app's spec; raises MESH-A404 for one that is not deployed.
-        self._spec = spec
-        self._note = note
-        self._now_ms = now_ms
-        self._changed = asyncio.Event()
+    _store: FeedStore
+    _events: Events
+    #: An app's spec; raises MESH-A404 for one that is not deployed.
+    _spec: Callable[[str], AppSpec]
+    _note: Callable[[JournalEntry], None]
+    _now_ms: Callable[[], int]
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def create(self, values: Any, *, by: str = "") -> str:
         """Store a new feed; its name.  MESH-A400; MESH-A409 for a name that is taken."""

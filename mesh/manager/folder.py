@@ -17,7 +17,7 @@ import hashlib
 import logging
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from watchfiles import awatch
@@ -164,35 +164,24 @@ def read_folder(folder: Path) -> FolderContents:
     return FolderContents(texts, unreadable)
 
 
+@dataclass(eq=False, repr=False)
 class AppsFolder:
     """Keeps apps as they are in a folder."""
 
-    def __init__(
-        self,
-        folder: Path,
-        apps: FolderTarget,
-        note: Callable[[JournalEntry], None],
-        manager: str,
-        variables: str = "",
-    ) -> None:
-        """Create one that has read nothing.
+    _folder: Path
+    _apps: FolderTarget
+    _note: Callable[[JournalEntry], None]
+    manager: str
+    #: Names of environment variables that files may use, separated by commas.  Others may be
+    #: secrets, and users who may view apps see their texts.
+    variables: str = ""
+    _done: dict[str, str] = field(default_factory=dict)
+    _told: dict[str, str] = field(default_factory=dict)
 
-        Args:
-            folder: of the files.
-            apps: the calls of the manager.
-            note: writes a journal entry.
-            manager: its name.
-            variables: names of environment variables that files may use, separated by commas.
-                Others may be secrets, and users who may view apps see their texts.
-        """
-        self._folder = folder
-        self._apps = apps
-        self._note = note
+    def __post_init__(self) -> None:
         #: Author of the records that it writes.
-        self.by = f"folder of {manager}"
-        self._variables = {name.strip() for name in variables.split(",")}
-        self._done: dict[str, str] = {}
-        self._told: dict[str, str] = {}
+        self.by = f"folder of {self.manager}"
+        self._variables = {name.strip() for name in self.variables.split(",")}
 
     async def watch(self) -> None:
         """Deploy the contents, then follow changes, without end."""

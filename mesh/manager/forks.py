@@ -30,7 +30,7 @@ from mesh.plan.edits import with_start_positions
 from mesh.plan.fork import read_streams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nats.aio.client import Client
     from nats.js.api import RawStreamMsg
@@ -73,28 +73,18 @@ class _Known:
     candidate: Candidate
 
 
+@dataclass(eq=False, repr=False)
 class Forks:
     """Makes forks of apps."""
 
-    def __init__(
-        self,
-        client: Client,
-        desired: DesiredState,
-        deployments: Deployments,
-        pieces: BlobStore,
-        settings: Settings,
-        clock: Clock,
-        note: Callable[[JournalEntry], None],
-        planner: Planner,
-    ) -> None:
-        self._client = client
-        self._desired = desired
-        self._deployments = deployments
-        self._pieces = pieces
-        self._settings = settings
-        self._clock = clock
-        self._note = note
-        self._planner = planner
+    _client: Client
+    _desired: DesiredState
+    _deployments: Deployments
+    _pieces: BlobStore
+    _settings: Settings
+    _clock: Clock
+    _note: Callable[[JournalEntry], None]
+    _planner: Planner
 
     async def fork(
         self,
@@ -157,7 +147,7 @@ class Forks:
         self, wanted: _Wanted, spec: AppSpec, place: Place
     ) -> tuple[Beginning, list[_Known]]:
         """The beginning of a fork, and the backups that were looked at."""
-        logs = await self._states(_input_streams(spec))
+        logs = await stream_positions.states(self._client, sorted(_input_streams(spec)))
         asked: dict[str, int] = {}
         reaches: dict[str, int] = {}
         stateful = [group.name for group in spec.groups if group.stateful]
@@ -212,7 +202,8 @@ class Forks:
                 max(was.edits, wanted.of.edits) + 1,
                 sinks=wanted.sinks,
             )
-            states = await self._states({cut.js_stream for cut in backup.cuts})
+            streams = sorted({cut.js_stream for cut in backup.cuts})
+            states = await stream_positions.states(self._client, streams)
             gaps = restoring.gaps(backup, states)
             inputs = _input_streams(fit.spec) if fit.spec is not None else set(states)
             candidate = forking.candidate_of(backup, inputs, gaps, fit.reason)
@@ -350,18 +341,10 @@ class Forks:
             manifests,
         )
 
-    async def _states(self, streams: Collection[str]) -> dict[str, StreamState]:
-        found = {}
-        for stream in sorted(streams):
-            state = await stream_positions.state(self._client, stream)
-            if state is not None:
-                found[stream] = state
-        return found
-
 
 def _input_streams(spec: AppSpec) -> set[str]:
     """The JetStream streams that a fork reads and that are not its own."""
-    own = {c.js_stream(p) for c in spec.channels for p in range(c.partitions)}
+    own = {stream for channel in spec.channels for stream in channel.js_streams}
     return set(read_streams(spec.groups)) - own
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-
-import orjson
 
 from mesh.errors import MeshError
 from mesh.jetstream.blob_store import JETSTREAM
-from mesh.jetstream.connection import api_subject
+from mesh.jetstream.connection import api_call
 from mesh.jetstream.refusals import refusals
 from mesh.model import names
 from mesh.plan.guarantee_audit import Facts, Row, StreamFacts, audit, refusal, summary
@@ -25,8 +23,7 @@ if TYPE_CHECKING:
     from mesh.model.app import AppSpec
     from mesh.settings import Settings
 
-#: Time limit of one call, seconds, and calls at once.
-_CALL_S: Final = 5.0
+#: Calls at once.
 _CALLS: Final = 8
 #: Time in which a worker gets a session and opens the states of what it takes over, seconds.
 _START_S: Final = 60.0
@@ -48,24 +45,15 @@ class Guarantees:
     summary: tuple[str, ...]
 
 
+@dataclass(eq=False, repr=False)
 class GuaranteeAudit:
-    """The audits of one manager.
+    """The audits of one manager."""
 
-    Args:
-        client: the connection.
-        desired: the records of apps.
-        planner: reads what an app demands.
-        settings: all of them.
-    """
-
-    def __init__(
-        self, client: Client, desired: DesiredState, planner: Planner, settings: Settings
-    ) -> None:
-        self._client = client
-        self._desired = desired
-        self._planner = planner
-        self._settings = settings
-        self._gate = asyncio.Semaphore(_CALLS)
+    _client: Client
+    _desired: DesiredState
+    _planner: Planner
+    _settings: Settings
+    _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CALLS))
 
     async def of_app(self, app: str) -> Guarantees:
         """The audit of a deployed app; MESH-A404, MESH-A503 when NATS does not answer."""
@@ -76,9 +64,9 @@ class GuaranteeAudit:
         channels = {c.id: c for c in spec.channels}
         channels |= {i.channel.id: i.channel for g in spec.groups for i in g.inputs}
         wanted = {
-            channel.js_stream(p): not channel.foreign and spec.creates_channels and as_new
+            name: not channel.foreign and spec.creates_channels and as_new
             for channel in channels.values()
-            for p in range(channel.partitions)
+            for name in channel.js_streams
         }
         kept = [f"KV_{one}" for one in (names.APPS_BUCKET, names.CONTROL_BUCKET)]
         kept.append(f"KV_{names.SNAPSHOTS_BUCKET}")
@@ -134,9 +122,7 @@ class GuaranteeAudit:
 
         async def ask(name: str) -> tuple[str, dict[str, Any]]:
             async with self._gate:
-                call = api_subject(self._client, f"STREAM.INFO.{name}")
-                reply = await self._client.request(call, b"", timeout=_CALL_S)
-                return name, orjson.loads(reply.data)
+                return name, await api_call(self._client, f"STREAM.INFO.{name}")
 
         found = await asyncio.gather(*map(ask, streams))
         return {name: info for name, info in found if "config" in info}

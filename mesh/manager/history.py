@@ -103,23 +103,20 @@ class _Track:
         del self.rows[:]
 
 
+@dataclass(eq=False, repr=False)
 class History:
-    """Series by key.
+    """Series by key."""
 
-    Args:
-        fields: names of the values of each kind of key.
-        bytes_max: bound of all series together.
-    """
-
-    def __init__(self, fields: Mapping[str, Sequence[str]], bytes_max: int) -> None:
-        self._fields = fields
-        self._bytes_max = bytes_max
-        self._tracks: dict[Key, _Track] = {}
-        self._swept_s = 0
-        #: As of the last minute.
-        self.bytes = 0
-        #: Start of what is kept; later than an hour ago if the bound was met.
-        self.kept_from_s = 0
+    #: Names of the values of each kind of key.
+    _fields: Mapping[str, Sequence[str]]
+    #: Bound of all series together.
+    _bytes_max: int
+    _tracks: dict[Key, _Track] = field(default_factory=dict)
+    _swept_s: int = 0
+    #: As of the last minute.
+    bytes: int = 0
+    #: Start of what is kept; later than an hour ago if the bound was met.
+    kept_from_s: int = 0
 
     def add(self, at_s: int, samples: Mapping[Key, Sequence[float]]) -> None:
         """Take the samples of one second; a second that was taken already is ignored."""

@@ -46,20 +46,13 @@ _LINE_MAX: Final = 64 << 20
 
 @dataclass(slots=True)
 class HistoryRunner:
-    """Runs histories.
-
-    Args:
-        js: the connection to NATS.
-        pieces: the store of states.
-        environment: variables of the process besides this process's own, less the mesh's.
-        nats: options of a connection, for processes that read a stream.
-        command: starts the process.
-        checkpoint_s: interval of checkpoints.
-    """
+    """Runs histories."""
 
     js: JetStreamContext
     pieces: BlobStore
+    #: Variables of the process besides this process's own, less the mesh's.
     environment: Mapping[str, str]
+    #: Options of a connection, for processes that read a stream.
     nats: Mapping[str, str]
     command: Sequence[str] = COMMAND
     checkpoint_s: float = CHECKPOINT_S

@@ -38,10 +38,7 @@ _PROCESS: Final = BoundedProcess(_MODULE, _exceeded, OF_MANAGERS)
 class PastQuestions:
     """Lineage and comparisons, as any manager answers.
 
-    Args:
-        desired: the records of apps.
-        settings: of NATS, and of the store of states.
-        process: computes the answers; tests give one of their own.
+    ``process`` computes the answers; tests give one of their own.
     """
 
     def __init__(

@@ -12,10 +12,10 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from mesh.bounded_process import BoundedProcess
+from mesh.bounds import Bound
 from mesh.errors import MeshError
 from mesh.functions.scripts import not_allowed
 from mesh.language.parser import parse, parse_app
-from mesh.manager.waiting import Bound
 from mesh.model import codec, names
 from mesh.model.access import Permission, current, lacking, require
 from mesh.plan.app_elements import elements
@@ -66,13 +66,8 @@ def _exceeded(detail: str) -> MeshError:
     )
 
 
-def plan_process() -> BoundedProcess:
-    """A process for plans."""
-    return BoundedProcess(__name__, _exceeded)
-
-
 #: Of this Python process, so that it is started once.
-_PROCESS: Final = plan_process()
+_PROCESS: Final = BoundedProcess(__name__, _exceeded)
 
 
 #: Values of a plan; of the changes, None for a new app; of the refusal, None without one.
@@ -90,9 +85,7 @@ class Process(Protocol):
 class Planner:
     """Calls of the planner that a manager needs; each raises MESH-A413 for what takes too long.
 
-    Args:
-        settings: the number of partitions, and the time limit.
-        process: computes; tests give one of their own.
+    ``process`` computes; tests give one of their own.
     """
 
     def __init__(self, settings: Settings, process: Process = _PROCESS) -> None:

@@ -12,17 +12,8 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
-    from mesh.control.snapshot import ClusterSnapshot
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import AppRecord
-
-
-def groups_of(app: AppRecord, snapshot: ClusterSnapshot) -> set[GroupSpec]:
-    """The groups of an app, as desired and as they run: one may be about to change."""
-    running = (
-        form.value.spec for form in snapshot.forms if form.value.app_incarnation == app.incarnation
-    )
-    return {*app.spec.groups, *running}
 
 
 async def end(

@@ -7,6 +7,7 @@ Groups whose state is another one in the fork get the fork's (``mesh.manager.ado
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mesh.control.journal import JournalEntry
@@ -24,33 +25,17 @@ if TYPE_CHECKING:
     from mesh.model.fork import ForkOrigin
 
 
+@dataclass(eq=False, repr=False)
 class Promotions:
-    """Promotes forks.
+    """Promotes forks."""
 
-    Args:
-        desired: the records of apps.
-        deployments: edits apps.
-        planner: computes plans.
-        undeploy: removes the app of a name for the user ``by``.
-        note: writes a journal entry.
-        adoptions: takes over states of forks.
-    """
-
-    def __init__(
-        self,
-        desired: DesiredState,
-        deployments: Deployments,
-        planner: Planner,
-        undeploy: Callable[..., Awaitable[None]],
-        note: Callable[[JournalEntry], None],
-        adoptions: Adoptions,
-    ) -> None:
-        self._desired = desired
-        self._deployments = deployments
-        self._planner = planner
-        self._undeploy = undeploy
-        self._note = note
-        self._adoptions = adoptions
+    _desired: DesiredState
+    _deployments: Deployments
+    _planner: Planner
+    #: Removes the app of a name for the user ``by``.
+    _undeploy: Callable[..., Awaitable[None]]
+    _note: Callable[[JournalEntry], None]
+    _adoptions: Adoptions
 
     def app_of(self, fork: str) -> str:
         """The app that a fork comes from; MESH-A404, or MESH-C154 for an app that is no fork."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from mesh.manager.waiting import Bound
+from mesh.bounds import Bound
 
 if TYPE_CHECKING:
     from mesh.bounded_process import Process

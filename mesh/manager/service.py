@@ -9,6 +9,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.bounds import Bound
 from mesh.control import election
 from mesh.control.cluster_state import cluster_state_of
 from mesh.control.journal import JournalEntry, story
@@ -40,7 +41,7 @@ from mesh.manager.streams import Streams
 from mesh.manager.telemetry import Telemetry
 from mesh.manager.tracing import Tracer
 from mesh.manager.verifying import Verification
-from mesh.manager.waiting import Bound, until
+from mesh.manager.waiting import until
 from mesh.manager.what_ifs import WhatIfs
 from mesh.model import names
 from mesh.model.begin import EARLIEST

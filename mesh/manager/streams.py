@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
-from mesh.jetstream.connection import api_subject
+from mesh.jetstream.connection import api_call
 from mesh.jetstream.refusals import unreachable
 from mesh.mapping.messages import decode
 from mesh.model import names
@@ -31,8 +30,6 @@ AT_ONCE: Final = 32
 PARTITIONS_MAX: Final = 64
 #: Bytes of a message that are decoded; of longer ones only the beginning is shown.
 DECODED_MAX: Final = 64 << 10
-#: Time for the answer of the server, seconds.
-ANSWER_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +105,8 @@ class Streams:
         return sorted(events, key=lambda one: (one.at_ms, one.sequence), reverse=True)[:count]
 
     def channel(self, app: str, stream: str) -> Channel:
-        """The channel that holds every event of a stream; MESH-A404."""
-        spec = self._app(app)
-        found = spec.whole_channel(stream)
-        if found is None:
-            known = sorted({c.stream.name for c in spec.channels})
-            raise MeshError(
-                "MESH-A404",
-                f'app "{app}" has no stream "{stream}" on the wire',
-                detail=f"On the wire are: {', '.join(known)}.",
-            )
-        return found
+        """See ``channel_of``."""
+        return channel_of(self._app(app), stream)
 
     async def _state(self, channel: Channel) -> ChannelState | None:
         streams = tuple(
@@ -150,11 +138,9 @@ class Streams:
         """The answer of the server, whose times the client leaves out; None without a stream."""
         try:
             async with self._turns:
-                subject = api_subject(self._client, f"STREAM.INFO.{stream}")
-                reply = await self._client.request(subject, timeout=ANSWER_S)
+                answer = await api_call(self._client, f"STREAM.INFO.{stream}")
         except (TimeoutError, NatsError, OSError) as error:
             raise unreachable(error) from error
-        answer: dict[str, Any] = orjson.loads(reply.data)
         return answer if "state" in answer else None
 
     async def _last_of(self, channel: Channel, partition: int, count: int) -> list[RawStreamMsg]:
@@ -179,6 +165,19 @@ class Streams:
             return None
         except (TimeoutError, NatsError, OSError) as error:
             raise unreachable(error) from error
+
+
+def channel_of(spec: AppSpec, stream: str) -> Channel:
+    """The channel that holds every event of a stream; MESH-A404."""
+    found = spec.whole_channel(stream)
+    if found is None:
+        known = sorted({c.stream.name for c in spec.channels})
+        raise MeshError(
+            "MESH-A404",
+            f'app "{spec.name}" has no stream "{stream}" on the wire',
+            detail=f"On the wire are: {', '.join(known)}.",
+        )
+    return found
 
 
 def _event(channel: Channel, message: RawStreamMsg) -> TapEvent:

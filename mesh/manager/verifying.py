@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 
+from mesh.bounds import Bound
 from mesh.control.journal import JournalEntry
 from mesh.control.retention import needed, retentions
 from mesh.control.verification import Severity, findings
 from mesh.jetstream import channels, evidence, retention
 from mesh.jetstream.refusals import refusals
 from mesh.logs import fields
-from mesh.manager.waiting import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,40 +47,23 @@ STREAMS_PER_S: Final = 20.0
 _REQUESTS_MAX: Final = 8
 
 
+@dataclass(eq=False, repr=False)
 class Verification:
     """The verifications of one manager."""
 
-    def __init__(
-        self,
-        client: Client,
-        view: ClusterView,
-        desired: DesiredState,
-        pieces: BlobStore,
-        settings: Settings,
-        clock: Clock,
-    ) -> None:
-        """A verification without findings.
+    _client: Client
+    _view: ClusterView
+    _desired: DesiredState
+    _pieces: BlobStore
+    _settings: Settings
+    _clock: Clock
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    #: By app: the findings of the last round that the round before had as well.
+    found: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
+    _last: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
 
-        Args:
-            client: the connection.
-            view: the cluster.
-            desired: the records of apps.
-            pieces: the store of ``state.store``.
-            settings: all of them.
-            clock: the wall clock.
-        """
-        self._client = client
-        self._view = view
-        self._desired = desired
-        self._pieces = pieces
-        self._replicas = settings.channels.replicas
-        self._keeps_unread = settings.channels.keep_unread
-        self._clock = clock
+    def __post_init__(self) -> None:
         self._turns = Bound(_REQUESTS_MAX, "requests wait for a verification")
-        self._turn = asyncio.Lock()
-        #: By app: the findings of the last round that the round before had as well.
-        self.found: dict[str, tuple[Finding, ...]] = {}
-        self._last: dict[str, tuple[Finding, ...]] = {}
 
     async def verify(self, app: str) -> Sequence[Finding]:
         """The findings about an app now; none for a healthy one.
@@ -90,7 +74,7 @@ class Verification:
         """
         with self._turns.turn(), refusals():
             async with self._turn:
-                return await self._look(self._desired.get(app).value)
+                return findings(await self._evidence(self._desired.get(app).value))
 
     def known(self) -> list[Finding]:
         """The findings of all apps, as of the last round."""
@@ -115,7 +99,7 @@ class Verification:
             try:
                 seen = await self._evidence(record)
                 found = tuple(findings(seen))
-                if note is not None and self._keeps_unread:
+                if note is not None and self._settings.channels.keep_unread:
                     await self._keep(seen, note)
             # It is tried again in the next round.
             except (TimeoutError, NatsError, OSError, KeyError, ValueError) as error:
@@ -130,15 +114,11 @@ class Verification:
                     note(JournalEntry(f"found {one.kind} in {one.where}", one.text, app=app))
             await asyncio.sleep(len(list(channels.js_streams(record.spec))) / STREAMS_PER_S)
 
-    async def _look(self, record: AppRecord) -> Sequence[Finding]:
-        return findings(await self._evidence(record))
-
     async def _evidence(self, record: AppRecord) -> Evidence:
         snapshot = self._view.snapshot()
         now_s = self._clock.wall_ms() / 1000
-        return await evidence.collect(
-            self._client, self._pieces, record, snapshot, self._replicas, now_s
-        )
+        replicas = self._settings.channels.replicas
+        return await evidence.collect(self._client, self._pieces, record, snapshot, replicas, now_s)
 
     async def _keep(self, seen: Evidence, note: Callable[[JournalEntry], None]) -> None:
         """Let the retention of an app's streams follow its groups."""

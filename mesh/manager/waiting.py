@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.bounds import Bound as Bound
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:

@@ -44,13 +44,7 @@ _PROCESS: Final = BoundedProcess(_MODULE, _exceeded, OF_MANAGERS)
 
 
 class WhatIfs:
-    """Needs of apps at rates.
-
-    Args:
-        planner: of texts.
-        view: the cluster.
-        process: measures; tests give one of their own.
-    """
+    """Needs of apps at rates; ``process`` measures, tests give one of their own."""
 
     def __init__(self, planner: Planner, view: ClusterView, process: Process | None = None) -> None:
         self._planner = planner

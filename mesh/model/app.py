@@ -117,6 +117,11 @@ class Channel:
             return names.js_stream(self.app, self.stream.name)
         return names.keyed_js_stream(self.app, self.stream.name, self.key_name, partition)
 
+    @property
+    def js_streams(self) -> tuple[str, ...]:
+        """The JetStream streams of all partitions."""
+        return tuple(map(self.js_stream, range(self.partitions)))
+
 
 @dataclass(frozen=True, slots=True)
 class GroupInput:
@@ -248,7 +253,7 @@ class AppSpec:
         """The JetStream streams that groups read and no group writes: input from outside."""
         filled = {c.id for g in self.groups for c in g.outputs}
         read = (i.channel for g in self.groups for i in g.inputs if i.channel.id not in filled)
-        return tuple(dict.fromkeys(c.js_stream(p) for c in read for p in range(c.partitions)))
+        return tuple(dict.fromkeys(s for c in read for s in c.js_streams))
 
     def whole_channel(self, stream: str) -> Channel | None:
         """The channel that holds every event of ``stream``; None for one that is not on the wire.

@@ -290,7 +290,7 @@ class Agent:
                 case Report(status):
                     self._events.put_nowait(InstanceReported(status))
                 case StandbyReport(holds):
-                    self._begin(self._write_held(holds))
+                    self._begin(self._put_status(names.standby_key(holds.instance), holds))
                 case Figures(values):
                     self.figures = values
         self.figures = {}
@@ -347,9 +347,6 @@ class Agent:
             found = frozenset(a.spec.name for a in apps if a.statistics is StatisticsLevel.DETAIL)
             self._detailed = now_s, found
         return self._detailed[1]
-
-    async def _write_held(self, holds: StandbyStatus) -> None:
-        await self._put_status(names.standby_key(holds.instance), holds)
 
     async def _put_status(self, key: str, status: InstanceStatus | StandbyStatus) -> None:
         try:

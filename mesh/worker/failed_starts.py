@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mesh.logs import fields
@@ -20,22 +21,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class FailedStarts:
     """Repeats the starts of one session; its other instances continue meanwhile."""
 
-    def __init__(
-        self,
-        worker: str,
-        retries: Callable[[], Retries],
-        report: Callable[[InstanceStatus], None],
-        clock: Clock,
-    ) -> None:
-        self._worker = worker
-        self._retries = retries
-        self._report = report
-        self._clock = clock
-        #: By name of an instance that is being started: set to try no more.
-        self._given_up: dict[str, asyncio.Event] = {}
+    _worker: str
+    _retries: Callable[[], Retries]
+    _report: Callable[[InstanceStatus], None]
+    _clock: Clock
+    #: By name of an instance that is being started: set to try no more.
+    _given_up: dict[str, asyncio.Event] = field(default_factory=dict)
 
     def give_up(self, name: str) -> None:
         """Start an instance no more if its start has failed."""

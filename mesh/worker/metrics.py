@@ -97,12 +97,10 @@ def _families(values: WorkerValues) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "mesh_worker_ready", "1 when instances can run.", float(values.is_ready)
     )
-    for name, text, key in _FIGURES:
-        if key in values.figures:
-            yield GaugeMetricFamily(name, text, values.figures[key])
-    for name, text, key in _FIGURE_COUNTERS:
-        if key in values.figures:
-            yield CounterMetricFamily(name, text, values.figures[key])
+    for family, figures in ((GaugeMetricFamily, _FIGURES), (CounterMetricFamily, _FIGURE_COUNTERS)):
+        for name, text, key in figures:
+            if key in values.figures:
+                yield family(name, text, values.figures[key])
     count = GaugeMetricFamily("mesh_worker_processes", "Processes of a kind.", labels=("kind",))
     memory = GaugeMetricFamily(
         "mesh_worker_memory_bytes",

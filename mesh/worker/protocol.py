@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 import orjson
 
@@ -95,11 +96,7 @@ Command = StartInstance | StopInstance | HoldState | ReleaseState
 Reply = Ready | Report | StandbyReport | Figures
 
 _KINDS: dict[str, type[Command | Reply]] = {
-    kind.__name__: kind
-    for kind in (
-        *(StartInstance, StopInstance, HoldState, ReleaseState),
-        *(Ready, Report, StandbyReport, Figures),
-    )
+    kind.__name__: kind for kind in (*get_args(Command), *get_args(Reply))
 }
 
 

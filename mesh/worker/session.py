@@ -15,6 +15,7 @@ import re
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -79,48 +80,40 @@ _THREADS: Final = 256
 _FIGURES_S: Final = 5.0
 
 
+@dataclass(eq=False, repr=False)
 class Session:
     """The instances of one worker, in one Spark session."""
 
-    def __init__(
-        self,
-        config: SessionConfig,
-        directory: Path,
-        spark: SparkSession,
-        client: Client,
-        replies: Replies,
-        options: InstanceOptions,
-        shared_query: SharedQuery | None,
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task,
-    ) -> None:
-        self._scratch = directory
-        self._config = config
-        self._directory = directory / state_directory.INSTANCES
-        self._spawn = spawn
-        self._spark = spark
-        self._client = client
-        self._js = client.jetstream()
-        self._loop = asyncio.get_running_loop()
-        self._replies = replies
-        self._instances: dict[str, DedicatedInstance | SharedInstance | Ticker] = {}
-        self._options = options
-        #: None if each instance has a query of its own.
-        self._shared_query = shared_query
-        #: For instances with functions of users; started with the first of them.
-        self._script_query: SharedQuery | None = None
-        #: Tasks that stop an instance, with its name.
-        self._ending: dict[asyncio.Task[None], str] = {}
-        #: The last task that starts an instance, by its name, with the epoch.
-        self._starting: dict[str, tuple[int, asyncio.Task[None]]] = {}
-        self._starts = FailedStarts(config.worker, options.retries, self._report, SystemClock())
-        #: Standby copies by instance.
-        self._mirrors: dict[str, Mirror] = {}
-        self._holds = 0
-        #: Copies for the instances that run here now; their pieces are moved out as they are used.
-        self._near: dict[str, Path | None] = {}
-        settings = config.settings
-        self._pieces = open_blob_store(self._js, settings.state.store, options.nats)
-        self._mirror_period_s = settings.worker.snapshot_interval_s / 4
+    _config: SessionConfig
+    _scratch: Path
+    _spark: SparkSession
+    _client: Client
+    _replies: Replies
+    _options: InstanceOptions
+    #: None if each instance has a query of its own.
+    _shared_query: SharedQuery | None
+    _spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _instances: dict[str, DedicatedInstance | SharedInstance | Ticker] = field(default_factory=dict)
+    #: For instances with functions of users; started with the first of them.
+    _script_query: SharedQuery | None = None
+    #: Tasks that stop an instance, with its name.
+    _ending: dict[asyncio.Task[None], str] = field(default_factory=dict)
+    #: The last task that starts an instance, by its name, with the epoch.
+    _starting: dict[str, tuple[int, asyncio.Task[None]]] = field(default_factory=dict)
+    #: Standby copies by instance.
+    _mirrors: dict[str, Mirror] = field(default_factory=dict)
+    _holds: int = 0
+    #: Copies for the instances that run here now; their pieces are moved out as they are used.
+    _near: dict[str, Path | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._directory = self._scratch / state_directory.INSTANCES
+        self._js = self._client.jetstream()
+        worker, options = self._config.worker, self._options
+        self._starts = FailedStarts(worker, options.retries, self._report, SystemClock())
+        where = self._config.settings.state.store
+        self._pieces = open_blob_store(self._js, where, options.nats)
 
     async def handle(self, line: bytes) -> None:
         """Carry out one command."""
@@ -238,7 +231,7 @@ class Session:
             self._directory.with_name("standby") / f"{standby.instance}-{self._holds}",
             lambda status: self._replies.send(StandbyReport(status)),
             SystemClock(),
-            period_s=self._mirror_period_s,
+            period_s=self._config.settings.worker.snapshot_interval_s / 4,
         )
         self._mirrors[standby.instance] = mirror
         mirror.start()
@@ -251,8 +244,15 @@ class Session:
     def _instance(self, io: InstanceIO, near: Path | None) -> DedicatedInstance | SharedInstance:
         assignment = io.assignment
         directory = self._directory / assignment.instance
-        store = self._snapshots(assignment, near)
-
+        store = JetStreamSnapshots(
+            self._js,
+            self._loop,
+            self._pieces,
+            incarnation=assignment.app_incarnation,
+            group=assignment.group,
+            epoch=assignment.epoch,
+            near=near,
+        )
         context = InstanceContext(io, self._options, directory, store, self._report, SystemClock())
         query = self._query_of(io.group)
         if query is not None:
@@ -282,17 +282,6 @@ class Session:
         del self._instances[name]
         if near := self._near.pop(name, None):
             await asyncio.to_thread(shutil.rmtree, near, ignore_errors=True)
-
-    def _snapshots(self, assignment: Assignment, near: Path | None) -> JetStreamSnapshots:
-        return JetStreamSnapshots(
-            self._js,
-            self._loop,
-            self._pieces,
-            incarnation=assignment.app_incarnation,
-            group=assignment.group,
-            epoch=assignment.epoch,
-            near=near,
-        )
 
 
 def instance_options(config: SessionConfig) -> InstanceOptions:

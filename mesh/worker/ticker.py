@@ -14,7 +14,7 @@ import contextlib
 import logging
 import secrets
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -71,41 +71,34 @@ class _Marker:
         return schedule.after(self.position)
 
 
+@dataclass(eq=False, repr=False)
 class Ticker:
     """A task that runs one trigger until it is stopped; has ``Instance``'s interface."""
 
-    def __init__(
-        self,
-        client: Client,
-        io: InstanceIO,
-        report: Callable[[InstanceStatus], None],
-        clock: Clock,
-        *,
-        worker: str,
-        retries: Retries,
-        refresh_s: float = _REFRESH_S,
-    ) -> None:
-        self.io = io
-        (self._trigger,) = bind_group(io.group).triggers
-        (self._channel,) = io.group.outputs
+    _client: Client
+    io: InstanceIO
+    _report: Callable[[InstanceStatus], None]
+    _clock: Clock
+    _: KW_ONLY
+    worker: str
+    retries: Retries
+    refresh_s: float = _REFRESH_S
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _task: asyncio.Task[None] | None = None
+    _restarts: int = 0
+    #: Markers that this ticker has written.
+    _written: int = 0
+    _ticks: int = 0
+    #: Of the marker that has refused this one; 0 for none.
+    _newer_epoch: int = 0
+
+    def __post_init__(self) -> None:
+        (self._trigger,) = bind_group(self.io.group).triggers
+        (self._channel,) = self.io.group.outputs
         self._schedule = Schedule(self._trigger)
-        self._client = client
-        self._report = report
-        self._clock = clock
-        self._worker = worker
-        self._retries = retries
-        self._refresh_s = refresh_s
         prefix = names.marker_subject(self._channel.js_stream())
-        self._marker_subject = f"{prefix}.{io.producer('0')}"
-        self._stopping = asyncio.Event()
-        self._ended = threading.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._restarts = 0
-        #: Markers that this ticker has written.
-        self._written = 0
-        self._ticks = 0
-        #: Of the marker that has refused this one; 0 for none.
-        self._newer_epoch = 0
+        self._marker_subject = f"{prefix}.{self.io.producer('0')}"
 
     def __repr__(self) -> str:
         assignment = self.io.assignment
@@ -146,10 +139,10 @@ class Ticker:
                     error = str(failure) or type(failure).__name__
                     log.warning("trigger failed", extra=fields(instance=name, error=error))
                     self._restarts += 1
-                    self._retries = self._retries.failed(
+                    self.retries = self.retries.failed(
                         self._clock.monotonic_s(), has_waited=isinstance(failure, TimeoutError)
                     )
-                    rest_s = self._retries.rest_s
+                    rest_s = self.retries.rest_s
                     self._say(InstanceState.RETRYING, error, rest_s)
                     await self._wait(rest_s)
         finally:
@@ -160,14 +153,14 @@ class Ticker:
         # Makes the server refuse batches that an older epoch is about to publish.
         marker = await self._write([], await self._read())
         written_s = self._clock.monotonic_s()
-        self._retries = self._retries.running(written_s)
+        self.retries = self.retries.running(written_s)
         self._say(InstanceState.RUNNING)
         reported_s = written_s
         while not self._stopping.is_set():
             next_ms = marker.next_ms(self._schedule)
             due = self._schedule.due(next_ms, self._clock.wall_ms(), _BATCH_MAX)
             now_s = self._clock.monotonic_s()
-            if due or now_s - written_s >= self._refresh_s:
+            if due or now_s - written_s >= self.refresh_s:
                 marker = await self._write(due, marker)
                 self._ticks += len(due)
                 written_s = now_s
@@ -253,7 +246,7 @@ class Ticker:
             InstanceStatus(
                 instance=assignment.instance,
                 app=assignment.app,
-                worker=self._worker,
+                worker=self.worker,
                 epoch=assignment.epoch,
                 state=state,
                 at_ms=at_ms,

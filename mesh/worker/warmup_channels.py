@@ -7,12 +7,11 @@ import re
 import secrets
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import orjson
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
-from mesh.jetstream.connection import UNREACHABLE, api_subject
+from mesh.jetstream.connection import UNREACHABLE, api_call
 from mesh.logs import fields
 from mesh.model import names
 
@@ -24,7 +23,6 @@ log = logging.getLogger(__name__)
 _APP: Final = re.compile(rf"{names.ROOT}-(warmup-[0-9a-f]{{16}})-\w+-?\Z")
 #: No warm-up takes as long; an older channel belongs to a session that was killed.
 _LONGEST: Final = timedelta(hours=1)
-_TIMEOUT_S: Final = 5.0
 
 
 def app_name() -> str:
@@ -66,7 +64,7 @@ async def _delete_left_over(client: Client, longest: timedelta) -> None:
         app = app_of(name)
         if app is None:
             continue
-        info = await _ask(client, f"STREAM.INFO.{name}", {})
+        info = await api_call(client, f"STREAM.INFO.{name}", {})
         if "error" in info or not is_left_over(info["created"], info["ts"], longest):
             continue
         if not await _is_deployed(client, app):
@@ -77,18 +75,10 @@ async def _delete_left_over(client: Client, longest: timedelta) -> None:
 async def _stream_names(client: Client) -> list[str]:
     found: list[str] = []
     while True:
-        page = await _ask(client, "STREAM.NAMES", {"offset": len(found)})
+        page = await api_call(client, "STREAM.NAMES", {"offset": len(found)})
         found += page.get("streams") or []
         if not page.get("streams") or len(found) >= page["total"]:
             return found
-
-
-async def _ask(client: Client, call: str, values: dict[str, Any]) -> dict[str, Any]:
-    reply = await client.request(
-        api_subject(client, call), orjson.dumps(values), timeout=_TIMEOUT_S
-    )
-    answer: dict[str, Any] = orjson.loads(reply.data)
-    return answer
 
 
 async def _is_deployed(client: Client, app: str) -> bool:

@@ -148,7 +148,14 @@ def test_a_paused_leader_that_wakes_up_is_refused(cluster: Cluster) -> None:
         cluster.manager("m2")
         await eye.until("another leader", lambda: eye.leader() == "m2")
         with pytest.raises(kv.RevisionConflict):
-            await kv.write_as_leader(eye.service._js, "assignment.late", b"{}", old)
+            await kv.write(
+                eye.service._js,
+                names.CONTROL_BUCKET,
+                "assignment.late",
+                b"{}",
+                revision=old,
+                fenced_by=names.LEASE_KEY,
+            )
         cluster.signal("m1", signal.SIGCONT)
         version = eye.view.version
         await eye.until("beats", lambda: eye.view.version > version + 8)

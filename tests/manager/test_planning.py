@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.api.routes import status_of
+from mesh.bounded_process import BoundedProcess
 from mesh.errors import MeshError
 from mesh.manager import planning
 from mesh.manager.manager import running
-from mesh.manager.planning import Planner, plan_process
+from mesh.manager.planning import Planner
 from mesh.model.access import ALL, ROLES, Grant, Identity, current
 from mesh.plan.build import plan
 from mesh.settings import FunctionSettings, ManagerSettings, NatsSettings, Settings
@@ -21,7 +22,6 @@ from mesh.settings import FunctionSettings, ManagerSettings, NatsSettings, Setti
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from mesh.bounded_process import BoundedProcess
     from mesh.jetstream.server import NatsServer
     from mesh.model.app import AppSpec
 
@@ -30,7 +30,7 @@ TEXT = "@App:name('A') define stream S (a int); from S[a > 1] select a insert in
 
 @pytest.fixture
 def process() -> Iterator[BoundedProcess]:
-    made = plan_process()
+    made = BoundedProcess(planning.__name__, planning._exceeded)
     yield made
     made.stop()
 
