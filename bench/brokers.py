@@ -1,4 +1,4 @@
-"""Rates of sources and sinks of brokers: ``python -m bench.brokers``.
+"""Rates of sources and sinks of brokers, a part of ``python -m bench.doors``.
 
 The same run measures what bounds them: a bare program of the client library with the same broker,
 transactions of the same size included.  Times of processors are more steady than rates on a busy
@@ -7,23 +7,20 @@ machine: those of the host's threads alone, and of the host, the broker and NATS
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from mesh.jetstream import server
 from mesh.receiver.types.kafka_sink import KafkaSink
 from mesh.testing.connectors import staged
 from tests.support.kafka import broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from mesh.testing.connectors import Stage
     from tests.support.kafka import Kafka
@@ -120,20 +117,3 @@ async def kafka(url: str, directory: Path) -> dict[str, float]:
             rates[f"kafka {way}, events"] / rates[f"kafka {way}, bare, events"]
         )
     return rates
-
-
-def main() -> None:
-    """Print all rates."""
-    with tempfile.TemporaryDirectory() as name:
-        running = server.start(Path(name) / "nats")
-        try:
-            for what, value in asyncio.run(kafka(running.url, Path(name))).items():
-                print(
-                    f"{what:28} {value:12,.2f}" if value < 1000 else f"{what:28} {value:12,.0f} /s"
-                )
-        finally:
-            running.stop()
-
-
-if __name__ == "__main__":
-    main()

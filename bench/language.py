@@ -9,29 +9,26 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
-import os
-import platform
-import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bench import measuring
+from bench.connector import report
 from mesh.language.layout import format_app
 from mesh.language.parser import parse_app
 from mesh.plan.bind import bind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 LINES: Final = (200, 2_000, 20_000)
 QUERIES: Final = 1_000
 QUERIES_TIME_MAX_S: Final = 2.0
 #: Maximum slowdown of a line when there are a hundred times as many.
 SLOWDOWN_MAX: Final = 2.0
-RESULTS: Final = Path(__file__).parent / "results"
 _RUNS: Final = 3
 
 _DEFINITION: Final = "define stream Stream{n} (symbol string, price double, volume long);\n"
@@ -100,23 +97,10 @@ def missed(stages: Mapping[str, Sequence[Figure]], queries: Figure) -> list[str]
 
 def keep(figures: Sequence[Figure], misses: Sequence[str]) -> Path:
     """Write the figures to ``bench/results/``, named by day and commit."""
-    command = ["git", "-C", str(RESULTS.parent), "rev-parse", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    commit = done.stdout.strip()
-    kept = {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {
-            "cores": os.cpu_count(),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-        },
-        "commit": commit,
-        "missed": list(misses),
-        "figures": [asdict(one) | {"lines_per_s": round(one.lines_per_s)} for one in figures],
-    }
-    path = RESULTS / f"language-{str(kept['time'])[:10]}-{commit[:10] or 'unknown'}.json"
-    path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    return path
+    took_s = sum(_RUNS * one.time_s for one in figures)
+    rows = [asdict(one) | {"lines_per_s": round(one.lines_per_s)} for one in figures]
+    kept = report.document((), misses, took_s) | {"figures": rows}
+    return measuring.keep(kept, "language")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

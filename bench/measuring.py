@@ -1,4 +1,4 @@
-"""Common parts of benches whose measurements are modules with ``async def measure``."""
+"""Common parts of benches: options, console, measurements that are modules, results."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import importlib
 import json
 import sys
 import time
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from bench.connector import report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from bench.connector.harness import Figure
 
@@ -40,9 +42,9 @@ def wanted(only: str, names: Sequence[str]) -> Sequence[str] | None:
     return chosen
 
 
-def console_of() -> Console:
+def console_of(*, stderr: bool = False) -> Console:
     """The terminal, or a wide page for a file."""
-    return Console(width=None if sys.stdout.isatty() else 160)
+    return Console(stderr=stderr, width=None if sys.stdout.isatty() else 160)
 
 
 def measured(console: Console, bench: str, name: str, *arguments: object) -> list[Figure]:
@@ -50,18 +52,36 @@ def measured(console: Console, bench: str, name: str, *arguments: object) -> lis
     module: Any = importlib.import_module(f"bench.{bench}.{name}")
     began_s = time.monotonic()
     try:
-        found: list[Figure] = asyncio.run(module.measure(*arguments))
+        found = module.measure(*arguments)
+        figures: list[Figure] = asyncio.run(found) if asyncio.iscoroutine(found) else found
     finally:
         console.print(f"{name}: {time.monotonic() - began_s:.0f} s", style="dim")
-    return found
+    return figures
 
 
-def keep(kept: dict[str, Any], kind: str) -> str:
-    """Write a result beside the others; its path."""
+def all_measured(
+    console: Console, bench: str, names: Sequence[str], *arguments: object
+) -> tuple[list[Figure], list[str]]:
+    """Run measurements of a bench; their figures, and the errors of those that failed."""
+    figures: list[Figure] = []
+    failures: list[str] = []
+    for name in names:
+        try:
+            figures += measured(console, bench, name, *arguments)
+        except Exception as error:
+            # A failure must not lose the others' figures; the exit status shows it.
+            traceback.print_exc()
+            failures.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[:1]}")
+    return figures, failures
+
+
+def keep(kept: dict[str, Any], kind: str) -> Path:
+    """Write a result to ``bench/results/``, named by kind, day and commit."""
     commit = str(kept["commit"])[:10] or "unknown"
+    report.RESULTS.mkdir(exist_ok=True)
     path = report.RESULTS / f"{kind}-{kept['time'][:10]}-{commit}.json"
     path.write_text(json.dumps(kept, indent=1) + "\n")
-    return str(path)
+    return path
 
 
 def is_missed(figures: Sequence[Figure]) -> bool:

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
-import json
 import os
-import platform
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-
+from bench import measuring
 from bench.ask import end_to_end, reads, rows, through_nats, under_load
 from bench.connector import report
 from bench.connector.harness import Figure
@@ -29,7 +24,6 @@ from bench.operators.apps import MEASURED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-RESULTS: Final = Path(__file__).parents[1] / "results"
 #: Measurements for ``--only``: reads while events come in, others, rows in PostgreSQL, events from
 #: NATS to NATS, rates of one process.
 _PARTS: Final = ("load", "reads", "rows", "trip", "rates")
@@ -50,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--events", type=int, default=500_000)
     parser.add_argument("--unchecked", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
+    started_s = time.monotonic()
     figures: list[Figure] = []
     chosen = _PARTS if given.only is None else (given.only,)
     if "load" in chosen:
@@ -64,10 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         figures += end_to_end.measure()
     if "rates" in chosen:
         figures += _rates(given)
-    Console(width=None if sys.stdout.isatty() else 120).print(report.shown(figures, "ask"))
+    measuring.console_of().print(report.shown(figures, "ask"))
     if given.only is None:
-        print(f"kept in {_keep(figures)}")
-    return int(given.check and any(one.is_met is False for one in figures))
+        kept = report.document(figures, [], time.monotonic() - started_s)
+        print(f"kept in {measuring.keep(kept, 'ask')}")
+    return int(given.check and measuring.is_missed(figures))
 
 
 def _rates(given: argparse.Namespace) -> list[Figure]:
@@ -87,24 +83,6 @@ def _rates(given: argparse.Namespace) -> list[Figure]:
                     Figure(f"{name}, of the engine", ours, "events/s", target, limit=engine)
                 )
     return figures
-
-
-def _keep(figures: Sequence[Figure]) -> Path:
-    git = ["git", "-C", str(RESULTS), "rev-parse", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-    now = time.gmtime()
-    document = {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", now),
-        "machine": {"cores": os.cpu_count(), "system": platform.platform()},
-        "commit": commit,
-        "missed": [one.name for one in figures if one.is_met is False],
-        "figures": [
-            dataclasses.asdict(one) | {"ratio": one.ratio, "is_met": one.is_met} for one in figures
-        ],
-    }
-    path = RESULTS / f"ask-{time.strftime('%Y-%m-%d', now)}-{commit[:10]}.json"
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return path
 
 
 if __name__ == "__main__":

@@ -5,14 +5,13 @@ The executor answers from its live state, so neither NATS nor a stored state is 
 
 from __future__ import annotations
 
-import statistics
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from bench.connector.harness import Figure
+from bench.connector.harness import figure
 from mesh.language.parser import parse, parse_on_demand_query
 from mesh.operators.divided import divide
 from mesh.operators.executor import Executor, InputRun
@@ -21,6 +20,8 @@ from mesh.plan.bind import bind, bind_on_demand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from bench.connector.harness import Figure
 
 GROUPS: Final = 1_000_000
 BUCKETS: Final = 60
@@ -39,7 +40,7 @@ _APP: Final = bind(
 )
 _START_MS: Final = 1_700_000_040_000
 _BATCH: Final = 50_000
-_ALL: Final = "from A {on} within 0L, 2000000000000L per '{per}' select {select}"
+ALL: Final = "from A {on} within 0L, 2000000000000L per '{per}' select {select}"
 
 
 def measure(*, quick: bool = False) -> list[Figure]:
@@ -50,32 +51,32 @@ def measure(*, quick: bool = False) -> list[Figure]:
     one = _filled(groups, 1)
     keys = np.random.default_rng(7).integers(0, groups, runs)
     texts = [
-        _ALL.format(on=f"on k == 'key-{key}'", per="hours", select="k, ap, sq") for key in keys
+        ALL.format(on=f"on k == 'key-{key}'", per="hours", select="k, ap, sq") for key in keys
     ]
     queries = [bind_on_demand(parse_on_demand_query(text), _APP) for text in texts]
     # The first answer makes the index.
     one.ask(queries[0], 0)
     took = [_took_ms(lambda query=query: one.ask(query, 0)) for query in queries]  # type: ignore[misc]
     name = f"one group of {groups:,}, per hour: p50"
-    figures.append(_figure(name, took, POINT_MS))
+    figures.append(median(name, took, POINT_MS))
     some = _filled(of_range, BUCKETS)
-    text = _ALL.format(on="", per="minutes", select="AGG_TIMESTAMP, k, ap, sq")
+    text = ALL.format(on="", per="minutes", select="AGG_TIMESTAMP, k, ap, sq")
     query = bind_on_demand(parse_on_demand_query(text), _APP)
     assert some.ask(query, 0).num_rows == of_range * BUCKETS
     took = [_took_ms(lambda: some.ask(query, 0)) for _ in range(runs)]
-    figures.append(_figure(f"{BUCKETS} buckets x {of_range:,} groups: p50", took, RANGE_MS))
+    figures.append(median(f"{BUCKETS} buckets x {of_range:,} groups: p50", took, RANGE_MS))
     select = "k, sum(sq) as t, avg(ap) as a group by k order by t desc limit 10"
-    text = _ALL.format(on="", per="minutes", select=select)
+    text = ALL.format(on="", per="minutes", select=select)
     division = divide(bind_on_demand(parse_on_demand_query(text), _APP))
     parts = [some.ask(division.part, 0)] * PARTS
     took = [_took_ms(lambda: merge(division, parts)) for _ in range(runs)]
-    figures.append(_figure(f"merge of {PARTS} x {of_range:,} groups: p50", took, None))
+    figures.append(median(f"merge of {PARTS} x {of_range:,} groups: p50", took, None))
     return figures
 
 
-def _figure(name: str, took_ms: list[float], most_ms: float | None) -> Figure:
-    median = statistics.median(took_ms)
-    return Figure(name, median, "ms", most_ms, at_least=False, runs=tuple(took_ms))
+def median(name: str, took_ms: list[float], most_ms: float | None, note: str = "") -> Figure:
+    """A figure of times in milliseconds."""
+    return figure(name, took_ms, "ms", target=most_ms, at_least=False, note=note)
 
 
 def _took_ms(call: Callable[[], object]) -> float:
@@ -85,21 +86,27 @@ def _took_ms(call: Callable[[], object]) -> float:
 
 
 def _filled(groups: int, minutes: int) -> Executor:
-    """An executor with a cell for each group and minute."""
     executor = Executor(_APP, ["Out"])
-    schema = executor.input_schemas["S"]
-    sequence = 0
-    for minute in range(minutes):
-        for first in range(0, groups, _BATCH):
-            count = min(_BATCH, groups - first)
-            columns: list[pa.Array[Any]] = [
-                pa.array([f"key-{number}" for number in range(first, first + count)]),
-                pa.array(np.arange(count) / 8),
-                pa.array(np.arange(count)),
-            ]
-            order = np.arange(count) + sequence + 1
-            sequence += count
-            time_ms = _START_MS + minute * 60_000 + first // 1_000
-            rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-            executor.run([InputRun("S", order, np.full(count, time_ms), rows)], {"S": time_ms})
+    fill(executor, keys_of(groups), minutes)
     return executor
+
+
+def keys_of(groups: int) -> pa.Array[Any]:
+    """The key of each group."""
+    return pa.array([f"key-{number}" for number in range(groups)])
+
+
+def fill(executor: Executor, keys: pa.Array[Any], minutes: int) -> tuple[int, int]:
+    """Give an executor a cell for each key and minute; the last event's sequence and time."""
+    sequence = time_ms = 0
+    for minute in range(minutes):
+        for first in range(0, len(keys), _BATCH):
+            some = keys.slice(first, _BATCH)
+            number = np.arange(len(some))
+            columns: list[pa.Array[Any]] = [some, pa.array(number / 8), pa.array(number)]
+            rows = pa.RecordBatch.from_arrays(columns, schema=executor.input_schemas["S"])
+            time_ms = _START_MS + minute * 60_000 + first // 1_000
+            run = InputRun("S", number + sequence + 1, np.full(len(some), time_ms), rows)
+            executor.run([run], {"S": time_ms})
+            sequence += len(some)
+    return sequence, time_ms

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import statistics
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bench.connector.harness import Figure
+from bench.ask.reads import ALL, BUCKETS, GROUPS, GROUPS_OF_RANGE, fill, keys_of, median
 from mesh import scratch
 from mesh.clock import SystemClock
 from mesh.jetstream import server
@@ -27,7 +26,7 @@ from mesh.manager.queries import Queries
 from mesh.model import names
 from mesh.model.cluster import Assignment
 from mesh.model.partition import partitions
-from mesh.operators.executor import Executor, InputRun
+from mesh.operators.executor import Executor
 from mesh.operators.failures import FAILED
 from mesh.plan.build import bind_group, plan
 from mesh.settings import NatsSettings, QuerySettings, Settings
@@ -38,12 +37,10 @@ from tests.support.stored_states import Records
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from bench.connector.harness import Figure
     from mesh.model.app import GroupSpec
 
 PARTITIONS: Final = 4
-GROUPS: Final = 1_000_000
-RANGE_GROUPS: Final = 1_000
-BUCKETS: Final = 60
 #: Upper bound of the median of a point, milliseconds; a range has one in process, see ``reads``.
 POINT_MS: Final = 20.0
 
@@ -53,14 +50,11 @@ define stream S (k string, p double, q long);
 define aggregation A from S select k, avg(p) as ap, sum(q) as sq group by k
 aggregate every sec...year;
 """
-_ALL: Final = "from A {on} within 0L, 2000000000000L per '{per}' select {select}"
-_START_MS: Final = 1_700_000_040_000
-_BATCH: Final = 50_000
 
 
 def measure(*, quick: bool = False) -> list[Figure]:
     """The figures; ``quick`` for a test, with little data."""
-    groups, of_range = (2_000, 20) if quick else (GROUPS, RANGE_GROUPS)
+    groups, of_range = (2_000, 20) if quick else (GROUPS, GROUPS_OF_RANGE)
     runs = 5 if quick else 51
     with scratch.directory("bench-ask") as directory:
         return asyncio.run(_measured(directory, groups, of_range, runs))
@@ -70,27 +64,22 @@ async def _measured(directory: Path, groups: int, of_range: int, runs: int) -> l
     figures = []
     keys = np.random.default_rng(7).integers(0, groups, runs).tolist()
     points = [
-        _ALL.format(on=f"on k == 'key-{key}'", per="hours", select="k, ap, sq") for key in keys
+        ALL.format(on=f"on k == 'key-{key}'", per="hours", select="k, ap, sq") for key in keys
     ]
-    whole = _ALL.format(on="", per="minutes", select="AGG_TIMESTAMP, k, ap, sq")
+    whole = ALL.format(on="", per="minutes", select="AGG_TIMESTAMP, k, ap, sq")
     nats = server.start(directory / "nats")
     try:
         async with _asked(nats.url, directory / "point", groups, 1) as ask:
             took = await ask(points, 1)
         name = f"through NATS, {PARTITIONS} partitions: one group of {groups:,}, p50"
-        figures.append(_figure(name, took, POINT_MS))
+        figures.append(median(name, took, POINT_MS))
         async with _asked(nats.url, directory / "range", of_range, BUCKETS) as ask:
             took = await ask([whole] * runs, of_range * BUCKETS)
         name = f"through NATS, {PARTITIONS} partitions: {BUCKETS} x {of_range:,}, p50"
-        figures.append(_figure(name, took, None))
+        figures.append(median(name, took, None))
     finally:
         nats.stop()
     return figures
-
-
-def _figure(name: str, took_ms: list[float], most_ms: float | None) -> Figure:
-    median = statistics.median(took_ms)
-    return Figure(name, median, "ms", most_ms, at_least=False, runs=tuple(took_ms))
 
 
 @contextlib.asynccontextmanager
@@ -137,27 +126,12 @@ async def _asked(url: str, directory: Path, groups: int, minutes: int) -> AsyncI
 
 def _store(directory: Path, group: GroupSpec, groups: int, minutes: int) -> None:
     """The states of all partitions, each with a cell for each of its groups and minute."""
-    keys = pa.array([f"key-{number}" for number in range(groups)])
+    keys = keys_of(groups)
     part_of = partitions([keys], PARTITIONS)
     for part in range(PARTITIONS):
         own = keys.filter(pa.array(part_of == part))
         executor = Executor(bind_group(group), [FAILED])
-        sequence = 0
-        for minute in range(minutes):
-            for first in range(0, len(own), _BATCH):
-                some = own.slice(first, _BATCH)
-                count = len(some)
-                columns: list[pa.Array[Any]] = [
-                    some,
-                    pa.array(np.arange(count) / 8),
-                    pa.array(np.arange(count)),
-                ]
-                rows = pa.RecordBatch.from_arrays(columns, schema=executor.input_schemas["S"])
-                time_ms = _START_MS + minute * 60_000 + first // 1_000
-                order = np.arange(count) + sequence + 1
-                sequence += count
-                run = InputRun("S", order, np.full(count, time_ms), rows)
-                executor.run([run], {"S": time_ms})
+        sequence, time_ms = fill(executor, own, minutes)
         local = LocalState(directory / group.instances[0] / "7-1" / str(part))
         stream = group.inputs[0].channel.js_stream(part)
         at = {stream: {"sequence": sequence, "time_ms": time_ms}}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import statistics
 import sys
 import time
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
-from bench.ask.through_nats import BUCKETS, PARTITIONS, POINT_MS
-from bench.connector.harness import Figure
+from bench.ask.reads import BUCKETS, GROUPS, GROUPS_OF_RANGE, RANGE_MS, median
+from bench.ask.through_nats import PARTITIONS, POINT_MS
+from bench.connector.harness import Figure, figure
 from bench.mesh import harness
 from mesh.clock import SystemClock
 from mesh.manager.desired_state import DesiredState
@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 
     from bench.mesh.harness import View
 
-GROUPS: Final = 1_000_000
-RANGE_GROUPS: Final = 1_000
 RATE: Final = 50_000
-RANGE_MS: Final = 100.0
 #: Part of the rate of ingest that is left beside reads.
 _KEPT: Final = 0.95
 _SECONDS: Final = 20.0
@@ -109,7 +106,7 @@ async def _measured(view: View, queries: Queries) -> list[Figure]:
     async def range_of_minutes() -> None:
         # Too long for one message: a manager is asked as by REST.
         records = (await queries.ask("Ask", whole)).records
-        assert records.count(b"],[") + 1 == BUCKETS * RANGE_GROUPS
+        assert records.count(b"],[") + 1 == BUCKETS * GROUPS_OF_RANGE
 
     calm_ms = await _asking(point, asyncio.sleep(5.0))
     alone, count = await _load(view, count, None)
@@ -118,10 +115,9 @@ async def _measured(view: View, queries: Queries) -> list[Figure]:
     lost = f"{alone.rate:,.0f} events/s without reads"
     load = f"while {RATE:,} events/s come in"
     return [
-        Figure(f"point of {GROUPS:,} groups through NATS, no load: p50",
-               statistics.median(calm_ms), "ms", runs=tuple(calm_ms)),
+        figure(f"point of {GROUPS:,} groups through NATS, no load: p50", calm_ms, "ms"),
         _figure(f"point of {GROUPS:,} groups through NATS, {load}: p50", points, POINT_MS),
-        _figure(f"{BUCKETS} x {RANGE_GROUPS:,}, as by REST, {load}: p50", ranges, RANGE_MS),
+        _figure(f"{BUCKETS} x {GROUPS_OF_RANGE:,}, as by REST, {load}: p50", ranges, RANGE_MS),
         Figure("ingest beside points", points.rate, "events/s", _KEPT, limit=alone.rate, note=lost),
         Figure("ingest beside ranges", ranges.rate, "events/s", _KEPT, limit=alone.rate, note=lost),
     ]  # fmt: skip
@@ -130,10 +126,7 @@ async def _measured(view: View, queries: Queries) -> list[Figure]:
 def _figure(name: str, asked: _Asked, most_ms: float) -> Figure:
     p99 = float(np.percentile(asked.took_ms, 99))
     note = f"99 % below {p99:.0f} ms, {len(asked.took_ms)} queries"
-    return Figure(
-        name, statistics.median(asked.took_ms), "ms", most_ms, at_least=False, note=note,
-        runs=tuple(asked.took_ms),
-    )  # fmt: skip
+    return median(name, asked.took_ms, most_ms, note)
 
 
 async def _load(
@@ -184,8 +177,8 @@ async def _fill(view: View) -> None:
     """An event of each group of A, and of each group and minute of B."""
     keys = np.arange(GROUPS)
     await _publish(view, "S", [_text(keys), pa.array(keys / 8), pa.array(np.ones_like(keys))])
-    keys = np.tile(np.arange(RANGE_GROUPS), BUCKETS)
-    at = _START_MS + np.repeat(np.arange(BUCKETS) * 60_000, RANGE_GROUPS)
+    keys = np.tile(np.arange(GROUPS_OF_RANGE), BUCKETS)
+    at = _START_MS + np.repeat(np.arange(BUCKETS) * 60_000, GROUPS_OF_RANGE)
     columns = [_text(keys), pa.array(keys / 8), pa.array(np.ones_like(keys)), pa.array(at)]
     await _publish(view, "R", columns)
 

@@ -14,8 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-
+from bench import measuring
 from bench.chaos import disks, namespaces, report
 from bench.chaos.run import Outcome, play, said
 from bench.chaos.scenarios import SCENARIOS
@@ -24,6 +23,8 @@ from tests.support import databases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
 
     from bench.chaos.scenario import Scenario
 _PLAYED: Final = "played {0.scenario}: {1}, {0.took_s:.0f} s"
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         print(f"no such scenario: {', '.join(unknown)}; --list shows them", file=sys.stderr)
         return 2
-    console = Console(stderr=given.output == "json", width=None if sys.stdout.isatty() else 160)
+    console = measuring.console_of(stderr=given.output == "json")
     chosen = [_on_three(known[name]) if given.secured else known[name] for name in wanted]
     skipped = {one.name: why for one in chosen if (why := _why_not(one))}
     chosen = [one for one in chosen if one.name not in skipped]
@@ -112,8 +113,6 @@ def _tell(console: Console, outcome: Outcome) -> None:
 
 def _why_not(scenario: Scenario) -> str:
     """The reason why a scenario can't be played here; empty if it can."""
-    if scenario.missing:
-        return scenario.missing
     if scenario.has_database and not databases.POSTGRESQL.exists():
         return "PostgreSQL 15 is not installed"
     if scenario.topology is Topology.APART:

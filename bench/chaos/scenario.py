@@ -43,8 +43,6 @@ class Scenario:
     scene: type[Scene] = Scene
     #: Whether the app has an aggregation in PostgreSQL as well, which is played with.
     has_database: bool = False
-    #: Why it can't be played yet; empty when it can.
-    missing: str = ""
 
     @property
     def app_name(self) -> str:

@@ -5,24 +5,18 @@ A measurement is a module beside this one with ``def measure(bench: Bench) -> li
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import json
 import signal
 import sys
 import time
-import traceback
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-
+from bench import measuring
 from bench.connector import report
 from bench.connector.harness import Bench
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from bench.connector.harness import Figure
 
 #: In the order in which they are run: those that most need a quiet machine are first.
 MEASUREMENTS: Final = ("reading", "arrow_reading", "writing", "piping", "latency", "starts", "idle")
@@ -34,61 +28,35 @@ class InterruptedRunError(BaseException):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the measurements; returns the exit status."""
-    given = _parse(arguments)
-    wanted = given.only.split(",") if given.only else MEASUREMENTS
-    unknown = sorted(set(wanted) - set(MEASUREMENTS))
-    if unknown:
-        known = ", ".join(MEASUREMENTS)
-        print(f"no such measurement: {', '.join(unknown)}; there are {known}", file=sys.stderr)
+    parser = measuring.parser_of("connector", __doc__, MEASUREMENTS)
+    parser.add_argument("--output", choices=("table", "json"), default="table")
+    parser.add_argument("--timeout", type=int, default=900, help="seconds for the whole run")
+    given = parser.parse_args(arguments)
+    names = measuring.wanted(given.only, MEASUREMENTS)
+    if names is None:
         return 2
-    console = Console(stderr=given.output == "json", width=None if sys.stdout.isatty() else 160)
+    console = measuring.console_of(stderr=given.output == "json")
     started_s = time.monotonic()
     _end_on_signals(given.timeout)
     try:
-        figures, failures = _measured(wanted, console)
+        with Bench() as bench:
+            figures, failures = measuring.all_measured(console, "connector", names, bench)
     except InterruptedRunError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 130
     finally:
         signal.alarm(0)
     took_s = time.monotonic() - started_s
-    report.say(console, figures, failures)
+    report.say(console, figures, failures, "pyspark_nats")
     kept = report.document(figures, failures, took_s)
     if given.output == "json":
         print(json.dumps(kept, indent=1))
     if not given.only:
-        console.print(f"kept in {report.keep(kept)}", markup=False)
+        console.print(f"kept in {measuring.keep(kept, 'connector')}", markup=False)
     console.print(f"took {took_s:.0f} s", markup=False)
     if failures:
         return 1
-    return int(given.check and any(one.is_met is False for one in figures))
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.connector", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
-    names = ", ".join(MEASUREMENTS)
-    parser.add_argument("--only", default="", help=f"comma list of {names}; nothing is kept then")
-    parser.add_argument("--output", choices=("table", "json"), default="table")
-    parser.add_argument("--timeout", type=int, default=900, help="seconds for the whole run")
-    return parser.parse_args(arguments)
-
-
-def _measured(wanted: Sequence[str], console: Console) -> tuple[list[Figure], list[str]]:
-    figures: list[Figure] = []
-    failures: list[str] = []
-    with Bench() as bench:
-        for name in wanted:
-            started_s = time.monotonic()
-            module: Any = importlib.import_module(f"bench.connector.{name}")
-            try:
-                figures += module.measure(bench)
-            except Exception as error:
-                # A failure must not lose the others' figures; the exit status shows it.
-                traceback.print_exc()
-                failures.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[:1]}")
-            console.print(f"{name}: {time.monotonic() - started_s:.0f} s", style="dim")
-    return figures, failures
+    return int(given.check and measuring.is_missed(figures))
 
 
 def _end_on_signals(timeout_s: int) -> None:

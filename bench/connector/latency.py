@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from bench.connector import receipts
+from bench.connector import queries, receipts
 from bench.connector.harness import Figure
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy.typing as npt
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from bench.connector.harness import Bench
@@ -34,7 +33,8 @@ def measure(bench: Bench) -> list[Figure]:
     """200 events a second for half a minute after a warm-up; all of them count."""
     bench.create_stream(_STREAM, _SUBJECT)
     path = bench.directory / "latency.receipts"
-    query = start(bench.quick_spark, bench.url, path, bench.directory / "latency")
+    bench.quick_spark.dataSource.register(receipts.ReceiptsDataSource)
+    query = queries.start(queries.load(bench, _STREAM, _SUBJECT), path)
     try:
         latencies_ms = measured(query, bench.server.port, path, WARM_UP_S, MEASURED_S)
         batches = query.lastProgress
@@ -49,26 +49,6 @@ def measure(bench: Bench) -> list[Figure]:
         Figure("latency at 200 events/s, p50", float(p50), "ms", 70, at_least=False, note=note),
         Figure("latency at 200 events/s, p99", float(p99), "ms", 200, at_least=False),
     ]
-
-
-def start(spark: SparkSession, url: str, path: Path, checkpoint: Path) -> StreamingQuery:
-    """Start the query that notes into ``path`` when rows arrive."""
-    spark.dataSource.register(receipts.ReceiptsDataSource)
-    rows = (
-        spark.readStream.format("nats")
-        .option("servers", url)
-        .option("stream", _STREAM)
-        .option("subject", _SUBJECT)
-        .option("format", "json")
-        .schema("id long, sent_ns long")
-        .load()
-    )
-    return (
-        rows.writeStream.format("receipts")
-        .option("path", str(path))
-        .option("checkpointLocation", str(checkpoint))
-        .start()
-    )
 
 
 def measured(

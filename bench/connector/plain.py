@@ -120,21 +120,26 @@ class Publish:
         ]
 
         def work() -> int:
-            open_acks = 0
-            rest = b""
-            for chunk, count in chunks:
-                while open_acks > window - count:
-                    done, rest = acks(wire, rest)
-                    open_acks -= done
-                wire.send(chunk)
-                open_acks += count
-            while open_acks > 0:
-                done, rest = acks(wire, rest)
-                open_acks -= done
-            wire.socket.close()
+            _send_within(wire, chunks, window)
             return len(frames)
 
         return work
+
+
+def _send_within(wire: Wire, chunks: Sequence[tuple[bytes, int]], window: int) -> None:
+    """Send chunks, each with its number of acks, of which at most ``window`` are open at a time."""
+    open_acks = 0
+    rest = b""
+    for chunk, count in chunks:
+        while open_acks > window - count:
+            done, rest = acks(wire, rest)
+            open_acks -= done
+        wire.send(chunk)
+        open_acks += count
+    while open_acks > 0:
+        done, rest = acks(wire, rest)
+        open_acks -= done
+    wire.socket.close()
 
 
 def acks(wire: Wire, rest: bytes) -> tuple[int, bytes]:
@@ -167,23 +172,12 @@ class PublishAtomically:
         wire = Wire(self.port)
         payloads = events.as_json(self.size, self.first, self.count)
         batches = [
-            self._batch(payloads[at : at + self.rows], f"{wire.inbox}.a")
+            (self._batch(payloads[at : at + self.rows], f"{wire.inbox}.a"), 1)
             for at in range(0, len(payloads), self.rows)
         ]
 
         def work() -> int:
-            open_acks = 0
-            rest = b""
-            for batch in batches:
-                while open_acks >= self.window:
-                    done, rest = acks(wire, rest)
-                    open_acks -= done
-                wire.send(batch)
-                open_acks += 1
-            while open_acks > 0:
-                done, rest = acks(wire, rest)
-                open_acks -= done
-            wire.socket.close()
+            _send_within(wire, batches, self.window)
             return len(payloads)
 
         return work

@@ -44,15 +44,7 @@ class Queries:
 
     def load(self, number: int) -> DataFrame:
         """The table of one stream; Spark creates the data source here."""
-        return (
-            self._bench.quick_spark.readStream.format("nats")
-            .option("servers", self._bench.url)
-            .option("stream", self._names[number])
-            .option("subject", f"bench.{self._names[number]}")
-            .option("format", "json")
-            .schema("id long, sent_ns long")
-            .load()
-        )
+        return load(self._bench, self._names[number], f"bench.{self._names[number]}")
 
     def start(self, number: int, rows: DataFrame) -> float:
         """Start a query; returns the seconds from its start to its first row in the sink.
@@ -62,12 +54,7 @@ class Queries:
         """
         path = self._path(number)
         started_s = time.perf_counter()
-        query = (
-            rows.writeStream.format("receipts")
-            .option("path", str(path))
-            .option("checkpointLocation", str(path.with_suffix(".checkpoint")))
-            .start()
-        )
+        query = start(rows, path)
         self.running.append(query)
         while not len(receipts.read(path)):
             if time.perf_counter() - started_s > _START_S:
@@ -89,6 +76,29 @@ class Queries:
 
     def _path(self, number: int) -> Path:
         return self._bench.directory / f"{self._names[number]}.receipts"
+
+
+def load(bench: Bench, stream: str, subject: str) -> DataFrame:
+    """The table of one stream of events with the time at which each was sent."""
+    return (
+        bench.quick_spark.readStream.format("nats")
+        .option("servers", bench.url)
+        .option("stream", stream)
+        .option("subject", subject)
+        .option("format", "json")
+        .schema("id long, sent_ns long")
+        .load()
+    )
+
+
+def start(rows: DataFrame, path: Path) -> StreamingQuery:
+    """Start the query that notes into ``path`` when rows arrive; its sink is registered."""
+    return (
+        rows.writeStream.format("receipts")
+        .option("path", str(path))
+        .option("checkpointLocation", str(path.with_suffix(".checkpoint")))
+        .start()
+    )
 
 
 @contextmanager

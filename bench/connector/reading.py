@@ -46,7 +46,6 @@ class Read:
     #: Rows a second of the steady batches, and of the whole query with its start and its end.
     steady: float
     whole: float
-    batch_count: int
     cpu: str
 
 
@@ -141,7 +140,6 @@ def read(
     return Read(
         steady=steady_rate(batches),
         whole=rows / took_s,
-        batch_count=len(batches),
         cpu=used.per_million(rows),
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 import platform
@@ -31,7 +30,7 @@ RESULTS: Final = Path(__file__).parents[1] / "results"
 _ROOT: Final = Path(__file__).parents[2]
 
 
-def shown(figures: Sequence[Figure], title: str = "pyspark_nats") -> Table:
+def shown(figures: Sequence[Figure], title: str) -> Table:
     """The figures as a table, one a line."""
     table = Table(title=title, title_justify="left")
     table.add_column("figure", overflow="fold")
@@ -84,15 +83,6 @@ def document(figures: Sequence[Figure], failures: Sequence[str], took_s: float) 
     }
 
 
-def keep(kept: dict[str, Any]) -> Path:
-    """Write a result to ``bench/results/``, named by day and commit."""
-    commit = str(kept["commit"])[:10] or "unknown"
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"connector-{kept['time'][:10]}-{commit}.json"
-    path.write_text(json.dumps(kept, indent=1) + "\n")
-    return path
-
-
 def machine() -> dict[str, Any]:
     """The machine of the measurement."""
     return {
@@ -142,8 +132,10 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def say(console: Console, figures: Sequence[Figure], failures: Sequence[str]) -> None:
+def say(
+    console: Console, figures: Sequence[Figure], failures: Sequence[str], title: str
+) -> None:
     """Print the table, and the errors."""
-    console.print(shown(figures))
+    console.print(shown(figures, title))
     for failure in failures:
         console.print(f"failed: {failure}", style="red", markup=False)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import time
-import traceback
 from typing import TYPE_CHECKING, Final
 
 from bench import measuring
@@ -16,8 +15,6 @@ from bench.mesh import written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from bench.connector.harness import Figure
 
 #: In the order in which they are run.
 MEASUREMENTS: Final = ("idle", "deciding", "scaling", "busy", "failover")
@@ -34,18 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     console = measuring.console_of()
     started_s = time.monotonic()
-    figures: list[Figure] = []
-    failures: list[str] = []
-    for name in names:
-        try:
-            figures += measuring.measured(console, "mesh", name, given.servers)
-        except Exception as error:
-            # A failure must not lose the others' figures; the exit status shows it.
-            traceback.print_exc()
-            failures.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[:1]}")
-    console.print(report.shown(figures, "mesh"))
-    for failure in failures:
-        console.print(f"failed: {failure}", style="red", markup=False)
+    figures, failures = measuring.all_measured(console, "mesh", names, given.servers)
+    report.say(console, figures, failures, "mesh")
     took_s = time.monotonic() - started_s
     if not given.only:
         kind = "mesh" if given.servers == 1 else f"mesh-{given.servers}-servers"

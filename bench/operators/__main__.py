@@ -9,19 +9,17 @@ thread, so other load of the machine affects neither.  The measurements in Spark
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
 from rich.table import Table
 
+from bench import measuring
 from bench.connector import report
 from bench.operators import memory
 from bench.operators.apps import MEASURED
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from bench.connector.harness import Figure
     from bench.operators.apps import Measured
 
-RESULTS: Final = Path(__file__).parents[1] / "results"
 #: Name of the measurement of ``bench.operators.memory`` for ``--only``.
 _MEMORY: Final = "memory"
 #: Name of the measurements of ``bench.operators.spark`` for ``--only``.
@@ -55,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [measured for measured in MEASURED if given.only in measured.name]
     if chosen and given.oracle is None:
         parser.error("--oracle or SIDDHI_ORACLE: the program that drives the reference engine")
+    started_s = time.monotonic()
     figures: list[Figure] = []
     if given.only in _THROUGH_SPARK:
         # Those that most need a quiet machine are first; without Spark there is no import of it.
@@ -71,10 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _table(rows, figures, held)
     figures += held
     if not given.only:
-        print(f"kept in {_keep(rows, figures)}")
-    is_missed = any(not row["is_met"] for row in rows) or any(
-        one.is_met is False for one in figures
-    )
+        kept = report.document(figures, [], time.monotonic() - started_s)
+        kept |= {"through_spark": kept["figures"], "figures": rows}
+        print(f"kept in {measuring.keep(kept, 'operators')}")
+    is_missed = measuring.is_missed(figures) or not all(row["is_met"] for row in rows)
     return int(given.check and is_missed)
 
 
@@ -121,7 +119,7 @@ def _line(row: dict[str, Any]) -> str:
 def _table(
     rows: Sequence[dict[str, Any]], figures: Sequence[Figure], held: Sequence[Figure]
 ) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = measuring.console_of()
     table = Table("query", "keys", "events/s here", "engine", "times", "at least", "")
     for row in rows:
         engine = row["engine"].get("median_events_per_thread_cpu_s")
@@ -140,32 +138,6 @@ def _table(
         console.print(report.shown(figures, "through Spark"))
     if held:
         console.print(report.shown(held, "memory"))
-
-
-def _keep(rows: Sequence[dict[str, Any]], figures: Sequence[Figure]) -> Path:
-    git = ["git", "-C", str(RESULTS), "rev-parse", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-    now = time.gmtime()
-    document = {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", now),
-        "machine": {
-            "cores": os.cpu_count(),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-        },
-        "commit": commit,
-        "missed": [
-            *(f"{row['name']}, {row['keys']} keys" for row in rows if not row["is_met"]),
-            *(one.name for one in figures if one.is_met is False),
-        ],
-        "figures": list(rows),
-        "through_spark": [
-            dataclasses.asdict(one) | {"ratio": one.ratio, "is_met": one.is_met} for one in figures
-        ],
-    }
-    path = RESULTS / f"operators-{time.strftime('%Y-%m-%d', now)}-{commit[:10]}.json"
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return path
 
 
 if __name__ == "__main__":

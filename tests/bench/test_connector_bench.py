@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bench import measuring
 from bench.connector import __main__ as bench_main
 from bench.connector import events, plain, report
 from bench.connector.harness import Bench, Figure, figure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
-
-    from rich.console import Console
 
 
 @pytest.fixture(autouse=True)
@@ -82,10 +81,7 @@ def test_the_exit_status_tells_misses_only_when_asked_and_failures_always(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    def measured(_: Sequence[str], __: Console) -> tuple[list[Figure], list[str]]:
-        return figures, failures
-
-    monkeypatch.setattr(bench_main, "_measured", measured)
+    monkeypatch.setattr(measuring, "all_measured", lambda *_: (figures, failures))
     monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
     assert bench_main.main(arguments) == status
     (path,) = (tmp_path / "results").iterdir()
