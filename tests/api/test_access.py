@@ -140,19 +140,16 @@ def test_lists_hold_the_apps_of_the_grants() -> None:
     assert list(anyio.run(run).values()) == [[["Shop"], []], [["Shop"], []]]
 
 
-def test_refusals_changes_and_payloads_are_audited_and_nothing_secret_is() -> None:
+async def test_refusals_changes_and_payloads_are_audited_and_nothing_secret_is() -> None:
     access, noted = access_of(ada=(Grant(ALL),), eve=(Grant(ROLES["operator"]),))
 
-    async def run() -> None:
-        async with client_of(access) as client:
-            await client.get("/siddhi-apps", auth=("ada", "hunter2"))
-            await client.get("/siddhi-apps/Shop/errors", auth=("ada", "hunter2"))
-            await client.delete("/siddhi-apps/Shop", auth=("ada", "hunter2"))
-            await client.delete("/siddhi-apps/Shop", auth=("eve", "hunter2"))
-            await client.get("/nodes", auth=("mallory", "hunter2"))
-            await client.get("/nodes", headers={"Authorization": "Bearer mesh_hunter2"})
-
-    anyio.run(run)
+    async with client_of(access) as client:
+        await client.get("/siddhi-apps", auth=("ada", "hunter2"))
+        await client.get("/siddhi-apps/Shop/errors", auth=("ada", "hunter2"))
+        await client.delete("/siddhi-apps/Shop", auth=("ada", "hunter2"))
+        await client.delete("/siddhi-apps/Shop", auth=("eve", "hunter2"))
+        await client.get("/nodes", auth=("mallory", "hunter2"))
+        await client.get("/nodes", headers={"Authorization": "Bearer mesh_hunter2"})
     assert [(one.user, one.method, one.status, one.app, one.permission) for one in noted] == [
         ("ada", "GET", 200, "Shop", "data.read"),
         ("ada", "DELETE", 200, "Shop", "apps.manage"),
@@ -294,98 +291,89 @@ async def directories(nats_server: NatsServer, count: int) -> AsyncIterator[list
 
 
 @pytest.mark.nats
-def test_the_first_user_is_made_with_the_logged_token_and_known_to_every_manager(
+async def test_the_first_user_is_made_with_the_logged_token_and_known_to_every_manager(
     nats_server: NatsServer,
 ) -> None:
-    async def run() -> None:
-        async with directories(nats_server, 2) as (one, other):
-            token = await one.offer_setup()
-            assert token is not None
-            access, elsewhere = Access(Users(None, one)), Access(Users(None, other))
-            setup = {"Authorization": f"Bearer {token}"}
-            ada = {"name": "ada", "password": "pw", "may": ["admin"]}
-            async with client_of(access) as client, client_of(elsewhere) as second:
-                with anyio.fail_after(20):
-                    while (await client.get("/me", headers=setup)).status_code == 401:
-                        await anyio.lowlevel.checkpoint()
-                assert (await client.get("/siddhi-apps", headers=setup)).status_code == 403
-                assert (await client.post("/users", json=ada, headers=setup)).status_code == 201
-                assert (await client.get("/siddhi-apps", auth=("ada", "pw"))).status_code == 200
-                # The token was for the first user only.
-                answer = await client.post("/users", json=ada, headers=setup)
-                assert answer.status_code == 401
-                with anyio.fail_after(20):
-                    while "ada" not in other.users:
-                        await anyio.lowlevel.checkpoint()
-                assert (await second.get("/siddhi-apps", auth=("ada", "pw"))).status_code == 200
-                assert await other.offer_setup() is None
-                listed = await client.get("/users", auth=("ada", "pw"))
-                assert "argon2" not in listed.text
-                assert [user["name"] for user in listed.json()] == ["ada"]
-
-    anyio.run(run)
+    async with directories(nats_server, 2) as (one, other):
+        token = await one.offer_setup()
+        assert token is not None
+        access, elsewhere = Access(Users(None, one)), Access(Users(None, other))
+        setup = {"Authorization": f"Bearer {token}"}
+        ada = {"name": "ada", "password": "pw", "may": ["admin"]}
+        async with client_of(access) as client, client_of(elsewhere) as second:
+            with anyio.fail_after(20):
+                while (await client.get("/me", headers=setup)).status_code == 401:
+                    await anyio.lowlevel.checkpoint()
+            assert (await client.get("/siddhi-apps", headers=setup)).status_code == 403
+            assert (await client.post("/users", json=ada, headers=setup)).status_code == 201
+            assert (await client.get("/siddhi-apps", auth=("ada", "pw"))).status_code == 200
+            # The token was for the first user only.
+            answer = await client.post("/users", json=ada, headers=setup)
+            assert answer.status_code == 401
+            with anyio.fail_after(20):
+                while "ada" not in other.users:
+                    await anyio.lowlevel.checkpoint()
+            assert (await second.get("/siddhi-apps", auth=("ada", "pw"))).status_code == 200
+            assert await other.offer_setup() is None
+            listed = await client.get("/users", auth=("ada", "pw"))
+            assert "argon2" not in listed.text
+            assert [user["name"] for user in listed.json()] == ["ada"]
 
 
 @pytest.mark.nats
-def test_a_token_is_shown_once_has_no_more_than_its_owners_rights_and_ends(
+async def test_a_token_is_shown_once_has_no_more_than_its_owners_rights_and_ends(
     nats_server: NatsServer,
 ) -> None:
-    async def run() -> None:
-        async with directories(nats_server, 1) as (directory,):
-            hashed = users.hash_of("eve", "pw")
-            developer = (Grant(ROLES["developer"], "Shop*"),)
+    async with directories(nats_server, 1) as (directory,):
+        hashed = users.hash_of("eve", "pw")
+        developer = (Grant(ROLES["developer"], "Shop*"),)
+        await directory.put_user(DirectoryUser("eve", hashed, developer))
+        access = Access(Users(None, directory))
+        wanted = {"name": "deploys", "days": 1, "may": ["admin"], "apps": "*"}
+        async with client_of(access) as client:
+            made = await client.post("/tokens", json=wanted, auth=("eve", "pw"))
+            assert made.status_code == 201
+            token = {"Authorization": f"Bearer {made.json()['token']}"}
+            listed = await client.get("/tokens", auth=("eve", "pw"))
+            assert made.json()["token"] not in listed.text
+            assert (await client.get("/siddhi-apps/Shop", headers=token)).status_code == 200
+            assert (await client.get("/siddhi-apps/Other", headers=token)).status_code == 403
+            assert (await client.get("/users", headers=token)).status_code == 403
+            # A token makes no tokens.
+            again = await client.post("/tokens", json=wanted, headers=token)
+            assert again.status_code == 403
+            # Tokens end with their owner's rights, with their time, and when revoked.
+            await directory.put_user(DirectoryUser("eve", hashed, ()))
+            assert (await client.get("/siddhi-apps/Shop", headers=token)).status_code == 403
             await directory.put_user(DirectoryUser("eve", hashed, developer))
-            access = Access(Users(None, directory))
-            wanted = {"name": "deploys", "days": 1, "may": ["admin"], "apps": "*"}
-            async with client_of(access) as client:
-                made = await client.post("/tokens", json=wanted, auth=("eve", "pw"))
-                assert made.status_code == 201
-                token = {"Authorization": f"Bearer {made.json()['token']}"}
-                listed = await client.get("/tokens", auth=("eve", "pw"))
-                assert made.json()["token"] not in listed.text
-                assert (await client.get("/siddhi-apps/Shop", headers=token)).status_code == 200
-                assert (await client.get("/siddhi-apps/Other", headers=token)).status_code == 403
-                assert (await client.get("/users", headers=token)).status_code == 403
-                # A token makes no tokens.
-                again = await client.post("/tokens", json=wanted, headers=token)
-                assert again.status_code == 403
-                # Tokens end with their owner's rights, with their time, and when revoked.
-                await directory.put_user(DirectoryUser("eve", hashed, ()))
-                assert (await client.get("/siddhi-apps/Shop", headers=token)).status_code == 403
-                await directory.put_user(DirectoryUser("eve", hashed, developer))
-                (known,) = directory.tokens.values()
-                assert known.is_valid(known.expires_ms - 1)
-                assert not known.is_valid(known.expires_ms)
-                gone = await client.delete(f"/tokens/{known.id}", auth=("eve", "pw"))
-                assert gone.status_code == 200
-                assert (await client.get("/siddhi-apps/Shop", headers=token)).status_code == 401
-
-    anyio.run(run)
+            (known,) = directory.tokens.values()
+            assert known.is_valid(known.expires_ms - 1)
+            assert not known.is_valid(known.expires_ms)
+            gone = await client.delete(f"/tokens/{known.id}", auth=("eve", "pw"))
+            assert gone.status_code == 200
+            assert (await client.get("/siddhi-apps/Shop", headers=token)).status_code == 401
 
 
 @pytest.mark.nats
-def test_the_audit_is_stored_and_can_not_be_erased(nats_server: NatsServer) -> None:
-    async def run() -> None:
-        client = await connect(NatsSettings(nats_server.url), "test")
-        try:
-            audit = Audit(client)
-            await audit.start()
-            await audit.start()
-            for number in range(3):
-                audit.note(AuditEntry(number, "ada", "password", "::1", "DELETE", "/x", 200))
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(audit.follow)
-                with anyio.fail_after(20):
-                    while len(await audit.last(10)) < 3:
-                        await anyio.lowlevel.checkpoint()
-                tasks.cancel_scope.cancel()
-            assert [one["at_ms"] for one in await audit.last(2)] == [1, 2]
-            js = client.jetstream()
-            with pytest.raises(Exception, match="not permitted"):
-                await js.purge_stream("mesh_audit")
-            with pytest.raises(Exception, match="not permitted"):
-                await js.delete_msg("mesh_audit", 1)
-        finally:
-            await close(client)
-
-    anyio.run(run)
+async def test_the_audit_is_stored_and_can_not_be_erased(nats_server: NatsServer) -> None:
+    client = await connect(NatsSettings(nats_server.url), "test")
+    try:
+        audit = Audit(client)
+        await audit.start()
+        await audit.start()
+        for number in range(3):
+            audit.note(AuditEntry(number, "ada", "password", "::1", "DELETE", "/x", 200))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(audit.follow)
+            with anyio.fail_after(20):
+                while len(await audit.last(10)) < 3:
+                    await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+        assert [one["at_ms"] for one in await audit.last(2)] == [1, 2]
+        js = client.jetstream()
+        with pytest.raises(Exception, match="not permitted"):
+            await js.purge_stream("mesh_audit")
+        with pytest.raises(Exception, match="not permitted"):
+            await js.delete_msg("mesh_audit", 1)
+    finally:
+        await close(client)

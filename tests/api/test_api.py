@@ -166,31 +166,28 @@ def test_an_app_begins_where_it_is_told_to(
         assert service.begins == [begin]
 
 
-def test_an_app_is_deployed_read_and_removed() -> None:
-    async def run() -> None:
-        service = FakeService()
-        async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
-            made = await client.post("/siddhi-apps", content=TEXT, headers=TEXT_PLAIN)
-            assert made.status_code == 201
-            assert made.headers["location"] == "/siddhi-apps/Shop"
-            assert made.json()["app"] == "Shop"
+async def test_an_app_is_deployed_read_and_removed() -> None:
+    service = FakeService()
+    async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
+        made = await client.post("/siddhi-apps", content=TEXT, headers=TEXT_PLAIN)
+        assert made.status_code == 201
+        assert made.headers["location"] == "/siddhi-apps/Shop"
+        assert made.json()["app"] == "Shop"
 
-            again = await client.post("/siddhi-apps", content=TEXT, headers=TEXT_PLAIN)
-            assert again.status_code == 200
+        again = await client.post("/siddhi-apps", content=TEXT, headers=TEXT_PLAIN)
+        assert again.status_code == 200
 
-            other = await client.post("/siddhi-apps", content=TEXT + " ", headers=TEXT_PLAIN)
-            assert other.status_code == 409
-            assert other.json()["code"] == "MESH-A409"
+        other = await client.post("/siddhi-apps", content=TEXT + " ", headers=TEXT_PLAIN)
+        assert other.status_code == 409
+        assert other.json()["code"] == "MESH-A409"
 
-            read = await client.get(made.headers["location"])
-            assert read.json() == {"content": TEXT, "streams": {"Orders": {"item": "string"}}}
-            assert (await client.get("/siddhi-apps")).json() == ["Shop"]
+        read = await client.get(made.headers["location"])
+        assert read.json() == {"content": TEXT, "streams": {"Orders": {"item": "string"}}}
+        assert (await client.get("/siddhi-apps")).json() == ["Shop"]
 
-            assert (await client.delete("/siddhi-apps/Shop")).status_code == 200
-            assert (await client.get("/siddhi-apps/Shop")).status_code == 404
-            assert (await client.get("/siddhi-apps/Shop/status")).status_code == 404
-
-    anyio.run(run)
+        assert (await client.delete("/siddhi-apps/Shop")).status_code == 200
+        assert (await client.get("/siddhi-apps/Shop")).status_code == 404
+        assert (await client.get("/siddhi-apps/Shop/status")).status_code == 404
 
 
 def test_a_fault_in_the_text_is_answered_with_its_place() -> None:
@@ -221,23 +218,20 @@ def test_what_is_no_text_is_refused(headers: dict[str, str], content: bytes, sta
     assert status == 201 or answer.json()["code"] == f"MESH-A{status}"
 
 
-def test_waiting_for_an_app_to_run_ends_when_it_does() -> None:
-    async def run() -> None:
-        service = FakeService({"Shop": TEXT})
-        async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
-            path = "/siddhi-apps/Shop/status"
-            early = await client.get(path, params={"wait": "running", "timeout": "0"})
-            assert early.json()["state"] == "waiting"
-            async with anyio.create_task_group() as tasks:
+async def test_waiting_for_an_app_to_run_ends_when_it_does() -> None:
+    service = FakeService({"Shop": TEXT})
+    async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
+        path = "/siddhi-apps/Shop/status"
+        early = await client.get(path, params={"wait": "running", "timeout": "0"})
+        assert early.json()["state"] == "waiting"
+        async with anyio.create_task_group() as tasks:
 
-                async def ask_and_check() -> None:
-                    late = await client.get(path, params={"wait": "running", "timeout": "60"})
-                    assert late.json()["state"] == "running"
+            async def ask_and_check() -> None:
+                late = await client.get(path, params={"wait": "running", "timeout": "60"})
+                assert late.json()["state"] == "running"
 
-                tasks.start_soon(ask_and_check)
-                service.runs.set()
-
-    anyio.run(run)
+            tasks.start_soon(ask_and_check)
+            service.runs.set()
 
 
 @pytest.mark.parametrize(
@@ -252,11 +246,8 @@ def test_waiting_for_an_app_to_run_ends_when_it_does() -> None:
         ("/siddhi-apps/broken/errors", 500),
     ],
 )
-def test_parameters_and_paths_are_checked(path: str, status: int) -> None:
-    async def run() -> httpx.Response:
-        return await _open_request(FakeService({"Shop": TEXT}), "GET", path)
-
-    answer = anyio.run(run)
+async def test_parameters_and_paths_are_checked(path: str, status: int) -> None:
+    answer = await _open_request(FakeService({"Shop": TEXT}), "GET", path)
     assert answer.status_code == status
     assert status == 200 or answer.json()["code"].startswith("MESH-A")
 
@@ -267,52 +258,46 @@ def test_managers_are_the_nodes_that_manage() -> None:
     assert len(ask(FakeService(), "GET", "/nodes").json()) == 2
 
 
-def test_a_user_is_needed_for_all_but_health(secured: ManagerSettings) -> None:
-    async def run() -> None:
-        service = FakeService()
-        context = ssl.create_default_context(cafile=secured.tls_cert)
-        async with (
-            served(service, secured) as api,
-            httpx.AsyncClient(base_url=api.url, verify=context) as client,
-        ):
-            assert api.url.startswith("https://")
-            assert (await client.get("/health")).json() == {"status": "up"}
-            bare = await client.get("/siddhi-apps")
-            assert bare.status_code == 401
-            assert bare.headers["www-authenticate"].startswith("Basic ")
-            for wrong in (("ada", "no"), ("bob", "pass:word"), ("", ""), ("ada", "")):
-                assert (await client.get("/siddhi-apps", auth=wrong)).status_code == 401
-            for header in ("Basic", "Basic !!", "Bearer x", "Basic YWRh"):
-                got = await client.get("/siddhi-apps", headers={"Authorization": header})
-                assert got.status_code == 401
-            right = ("ada", "pass:word")
-            assert (await client.get("/siddhi-apps", auth=right)).status_code == 200
-            await client.post("/siddhi-apps", content=TEXT, headers=TEXT_PLAIN, auth=right)
-            assert service.by == ["ada"]
-
-    anyio.run(run)
+async def test_a_user_is_needed_for_all_but_health(secured: ManagerSettings) -> None:
+    service = FakeService()
+    context = ssl.create_default_context(cafile=secured.tls_cert)
+    async with (
+        served(service, secured) as api,
+        httpx.AsyncClient(base_url=api.url, verify=context) as client,
+    ):
+        assert api.url.startswith("https://")
+        assert (await client.get("/health")).json() == {"status": "up"}
+        bare = await client.get("/siddhi-apps")
+        assert bare.status_code == 401
+        assert bare.headers["www-authenticate"].startswith("Basic ")
+        for wrong in (("ada", "no"), ("bob", "pass:word"), ("", ""), ("ada", "")):
+            assert (await client.get("/siddhi-apps", auth=wrong)).status_code == 401
+        for header in ("Basic", "Basic !!", "Bearer x", "Basic YWRh"):
+            got = await client.get("/siddhi-apps", headers={"Authorization": header})
+            assert got.status_code == 401
+        right = ("ada", "pass:word")
+        assert (await client.get("/siddhi-apps", auth=right)).status_code == 200
+        await client.post("/siddhi-apps", content=TEXT, headers=TEXT_PLAIN, auth=right)
+        assert service.by == ["ada"]
 
 
-def test_probes_need_no_user_and_say_whether_the_manager_can_serve(
+async def test_probes_need_no_user_and_say_whether_the_manager_can_serve(
     secured: ManagerSettings,
 ) -> None:
-    async def run() -> None:
-        service = FakeService()
-        context = ssl.create_default_context(cafile=secured.tls_cert)
-        async with (
-            served(service, secured) as api,
-            httpx.AsyncClient(base_url=api.url, verify=context) as client,
-        ):
-            ready = await client.get("/health/ready")
-            assert (ready.status_code, ready.json()["status"]) == (200, "ready")
-            service.reasons = ("NATS can't be reached",)
-            ready = await client.get("/health/ready")
-            assert ready.status_code == 503
-            assert ready.json() == {"status": "not ready", "reasons": ["NATS can't be reached"]}
-            assert (await client.get("/health/live")).json() == {"status": "up"}
-            assert (await client.get("/health/other")).status_code == 401
-
-    anyio.run(run)
+    service = FakeService()
+    context = ssl.create_default_context(cafile=secured.tls_cert)
+    async with (
+        served(service, secured) as api,
+        httpx.AsyncClient(base_url=api.url, verify=context) as client,
+    ):
+        ready = await client.get("/health/ready")
+        assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+        service.reasons = ("NATS can't be reached",)
+        ready = await client.get("/health/ready")
+        assert ready.status_code == 503
+        assert ready.json() == {"status": "not ready", "reasons": ["NATS can't be reached"]}
+        assert (await client.get("/health/live")).json() == {"status": "up"}
+        assert (await client.get("/health/other")).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -331,42 +316,36 @@ def test_an_aggregation_needs_no_loading(asked: Any, status: int) -> None:
 CHANGE = {"appName": "Shop", "query": "delete T on true"}
 
 
-def test_a_change_of_a_table_needs_the_permission_to_manage(
+async def test_a_change_of_a_table_needs_the_permission_to_manage(
     secured: ManagerSettings, tmp_path: Path
 ) -> None:
-    async def run() -> None:
-        users.add(tmp_path / "users", "eve", "e", frozenset({Permission.DATA_READ}))
-        context = ssl.create_default_context(cafile=secured.tls_cert)
-        change = {**CHANGE, "id": "i-1"}
-        async with (
-            served(FakeService(), secured) as api,
-            httpx.AsyncClient(base_url=api.url, verify=context) as client,
-        ):
-            for user, may in ((("ada", "pass:word"), True), (("eve", "e"), False)):
-                answer = await client.post("/stores/query", json=change, auth=user)
-                assert answer.json()["records"] == [[may, "i-1"]]
-            wrong = {**change, "id": "a b"}
-            answer = await client.post("/stores/query", json=wrong, auth=("ada", "pass:word"))
-            assert (answer.status_code, answer.json()["code"]) == (400, "MESH-A400")
-
-    anyio.run(run)
+    users.add(tmp_path / "users", "eve", "e", frozenset({Permission.DATA_READ}))
+    context = ssl.create_default_context(cafile=secured.tls_cert)
+    change = {**CHANGE, "id": "i-1"}
+    async with (
+        served(FakeService(), secured) as api,
+        httpx.AsyncClient(base_url=api.url, verify=context) as client,
+    ):
+        for user, may in ((("ada", "pass:word"), True), (("eve", "e"), False)):
+            answer = await client.post("/stores/query", json=change, auth=user)
+            assert answer.json()["records"] == [[may, "i-1"]]
+        wrong = {**change, "id": "a b"}
+        answer = await client.post("/stores/query", json=wrong, auth=("ada", "pass:word"))
+        assert (answer.status_code, answer.json()["code"]) == (400, "MESH-A400")
     # An API without users allows all.
     open_to_all = ask(FakeService(), "POST", "/stores/query", json={**CHANGE, "id": ""})
     assert open_to_all.json()["records"] == [[True, ""]]
 
 
-def test_a_user_who_is_added_later_gets_in(secured: ManagerSettings, tmp_path: Path) -> None:
-    async def run() -> None:
-        context = ssl.create_default_context(cafile=secured.tls_cert)
-        async with (
-            served(FakeService(), secured) as api,
-            httpx.AsyncClient(base_url=api.url, verify=context) as client,
-        ):
-            assert (await client.get("/nodes", auth=("bob", "b"))).status_code == 401
-            users.add(tmp_path / "users", "bob", "b")
-            assert (await client.get("/nodes", auth=("bob", "b"))).status_code == 200
-
-    anyio.run(run)
+async def test_a_user_who_is_added_later_gets_in(secured: ManagerSettings, tmp_path: Path) -> None:
+    context = ssl.create_default_context(cafile=secured.tls_cert)
+    async with (
+        served(FakeService(), secured) as api,
+        httpx.AsyncClient(base_url=api.url, verify=context) as client,
+    ):
+        assert (await client.get("/nodes", auth=("bob", "b"))).status_code == 401
+        users.add(tmp_path / "users", "bob", "b")
+        assert (await client.get("/nodes", auth=("bob", "b"))).status_code == 200
 
 
 @pytest.mark.parametrize(

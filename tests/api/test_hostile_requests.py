@@ -128,27 +128,24 @@ def _kind(path: str) -> str:
 
 
 @pytest.mark.thorough
-def test_a_body_of_any_form_is_no_fault_of_the_server() -> None:
-    async def run() -> list[tuple[str, str, bytes, int, str]]:
-        wrong = []
-        routes = [
-            (method, re.sub(r"\{.*?\}", "x", path), body)
-            for one in _routes()
-            for path in [one.path.replace("{app:app_name}", "Shop").replace("{id:entry_id}", "1")]
-            for method in sorted((one.methods or set()) - {"HEAD", "GET"})
-            for body in BODIES
-        ]
-        assert len(routes) > 250
-        service = FakeService({"Shop": TEXT})
-        async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
-            for method, path, body in routes:
-                headers = {"Content-Type": _kind(path)}
-                answer = await client.request(method, path, content=body, headers=headers)
-                if answer.status_code >= 500:
-                    wrong.append((method, path, body[:50], answer.status_code, answer.text[:200]))
-        return wrong
-
-    assert anyio.run(run) == []
+async def test_a_body_of_any_form_is_no_fault_of_the_server() -> None:
+    wrong = []
+    routes = [
+        (method, re.sub(r"\{.*?\}", "x", path), body)
+        for one in _routes()
+        for path in [one.path.replace("{app:app_name}", "Shop").replace("{id:entry_id}", "1")]
+        for method in sorted((one.methods or set()) - {"HEAD", "GET"})
+        for body in BODIES
+    ]
+    assert len(routes) > 250
+    service = FakeService({"Shop": TEXT})
+    async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
+        for method, path, body in routes:
+            headers = {"Content-Type": _kind(path)}
+            answer = await client.request(method, path, content=body, headers=headers)
+            if answer.status_code >= 500:
+                wrong.append((method, path, body[:50], answer.status_code, answer.text[:200]))
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 VIEW: Final = (Grant(frozenset({Permission.MONITOR})),)
 
 
-def test_a_user_who_asks_too_often_is_refused_from_every_address() -> None:
+async def test_a_user_who_asks_too_often_is_refused_from_every_address() -> None:
     async def bearer(token: str) -> Identity:
         return Identity(f"oidc:{token}", VIEW, "oidc")
 
@@ -38,11 +38,8 @@ def test_a_user_who_asks_too_often_is_refused_from_every_address() -> None:
             headers = {"Authorization": f"Bearer {user}"}
             return (await client.get("/nodes", headers=headers)).status_code
 
-    async def run() -> list[int]:
-        return [await ask(f"192.0.2.{n}", user) for user in ("eve", "ada") for n in range(6)]
-
     # Four of each: no address has asked twice for one user, and users don't share a limit.
-    assert anyio.run(run) == [200] * 4 + [429] * 2 + [200] * 2 + [200] * 2 + [429] * 2
+    assert [await ask(f"192.0.2.{n}", user) for user in ("eve", "ada") for n in range(6)] == [200] * 4 + [429] * 2 + [200] * 2 + [200] * 2 + [429] * 2
 
 
 class Notes:
@@ -59,7 +56,7 @@ class Notes:
 
 
 @pytest.mark.parametrize(("proxies", "seen"), [("127.0.0.1", "192.0.2.7"), ("", "127.0.0.1")])
-def test_the_address_of_a_client_is_the_one_that_a_trusted_proxy_names(
+async def test_the_address_of_a_client_is_the_one_that_a_trusted_proxy_names(
     tmp_path: Path, proxies: str, seen: str
 ) -> None:
     users.add(tmp_path / "users", "ada", "pw")
@@ -67,12 +64,9 @@ def test_the_address_of_a_client_is_the_one_that_a_trusted_proxy_names(
     notes: Any = Notes()
     api = ApiServer(FakeService().as_manager, settings, listen(settings), audit=notes)
 
-    async def run() -> None:
-        async with anyio.create_task_group() as tasks, httpx.AsyncClient() as client:
-            tasks.start_soon(api.run)
-            headers = {"X-Forwarded-For": "192.0.2.7"}
-            assert (await client.get(f"{api.url}/nodes", headers=headers)).status_code == 401
-            api.stop()
-
-    anyio.run(run)
+    async with anyio.create_task_group() as tasks, httpx.AsyncClient() as client:
+        tasks.start_soon(api.run)
+        headers = {"X-Forwarded-For": "192.0.2.7"}
+        assert (await client.get(f"{api.url}/nodes", headers=headers)).status_code == 401
+        api.stop()
     assert notes.sources == [seen]

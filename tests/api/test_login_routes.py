@@ -120,62 +120,53 @@ def test_each_request_has_the_answer_of_the_original(nats_server: NatsServer) ->
     assert "\n".join(asyncio.run(run())) == ""
 
 
-def test_a_login_ends_with_its_user_and_with_a_sign_out_everywhere(nats_server: NatsServer) -> None:
-    async def run() -> None:
-        async with cluster(nats_server) as managers:
-            token = await managers.token()
-            ada = managers.directory.users.pop("ada")
-            managers.directory.version += 1
-            assert await managers.status(token) == 401
-            managers.directory.users["ada"] = ada
-            managers.directory.version += 1
-            assert await managers.status(token) == 200
-            ended = await managers.clients["other"].delete(
-                "/users/ada/sessions", auth=("ada", "pw")
-            )
-            assert ended.json()["sessions"] == 1
-            managers.clock.ms += 2000
-            assert [await managers.status(token, at) for at in ("one", "other")] == [401, 401]
-
-    asyncio.run(run())
+async def test_a_login_ends_with_its_user_and_with_a_sign_out_everywhere(nats_server: NatsServer) -> None:
+    async with cluster(nats_server) as managers:
+        token = await managers.token()
+        ada = managers.directory.users.pop("ada")
+        managers.directory.version += 1
+        assert await managers.status(token) == 401
+        managers.directory.users["ada"] = ada
+        managers.directory.version += 1
+        assert await managers.status(token) == 200
+        ended = await managers.clients["other"].delete(
+            "/users/ada/sessions", auth=("ada", "pw")
+        )
+        assert ended.json()["sessions"] == 1
+        managers.clock.ms += 2000
+        assert [await managers.status(token, at) for at in ("one", "other")] == [401, 401]
 
 
-def test_a_login_ends_after_twelve_hours_however_it_is_renewed(nats_server: NatsServer) -> None:
-    async def run() -> list[int]:
-        found = []
-        async with cluster(nats_server) as managers:
-            token = await managers.token()
-            for _ in range(30):
-                managers.clock.ms += 1_500_000
-                renewed = await managers.clients["one"].post(
-                    LOGIN, data={"grantType": "refresh_token"}, headers=token
-                )
-                if renewed.status_code != 200:
-                    break
-                found.append(renewed.json()["validityPeriod"])
-                token = {"Authorization": f"Bearer {renewed.json()['pID']}"}
-        return found
-
+async def test_a_login_ends_after_twelve_hours_however_it_is_renewed(nats_server: NatsServer) -> None:
     # Every 25 minutes; the last one is for what is left of the 12 hours.
-    assert asyncio.run(run()) == [1800] * 27 + [1200]
+    found = []
+    async with cluster(nats_server) as managers:
+        token = await managers.token()
+        for _ in range(30):
+            managers.clock.ms += 1_500_000
+            renewed = await managers.clients["one"].post(
+                LOGIN, data={"grantType": "refresh_token"}, headers=token
+            )
+            if renewed.status_code != 200:
+                break
+            found.append(renewed.json()["validityPeriod"])
+            token = {"Authorization": f"Bearer {renewed.json()['pID']}"}
+    assert found == [1800] * 27 + [1200]
 
 
-def test_tokens_of_logins_and_cookies_of_pages_are_not_interchangeable(
+async def test_tokens_of_logins_and_cookies_of_pages_are_not_interchangeable(
     nats_server: NatsServer,
 ) -> None:
-    async def run() -> None:
-        async with cluster(nats_server) as managers:
-            kept = managers.access["one"].sessions
-            assert kept is not None
-            door = PageDoor(managers.access["one"])
-            page = await kept.begin("ada")
-            login = (await managers.token())["Authorization"].removeprefix(f"Bearer {LOGIN_PREFIX}")
-            assert await door.session(page) is not None
-            assert await door.session(login) is None
-            for name in (page, f"{LOGIN_PREFIX}{page}", login):
-                assert await managers.status({"Authorization": f"Bearer {name}"}) == 401
-
-    asyncio.run(run())
+    async with cluster(nats_server) as managers:
+        kept = managers.access["one"].sessions
+        assert kept is not None
+        door = PageDoor(managers.access["one"])
+        page = await kept.begin("ada")
+        login = (await managers.token())["Authorization"].removeprefix(f"Bearer {LOGIN_PREFIX}")
+        assert await door.session(page) is not None
+        assert await door.session(login) is None
+        for name in (page, f"{LOGIN_PREFIX}{page}", login):
+            assert await managers.status({"Authorization": f"Bearer {name}"}) == 401
 
 
 def test_sign_ins_are_limited_audited_and_logged_without_passwords(

@@ -56,29 +56,26 @@ async def _until_pending(access: Access, count: int) -> None:
             await anyio.lowlevel.checkpoint()
 
 
-def test_a_known_user_does_not_wait_for_the_checks_of_others(
+async def test_a_known_user_does_not_wait_for_the_checks_of_others(
     known: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> None:
-        access = Access(known)
-        async with _client(access) as client, anyio.create_task_group() as tasks:
+    access = Access(known)
+    async with _client(access) as client, anyio.create_task_group() as tasks:
+        assert (await client.get("/siddhi-apps", auth=ADA)).status_code == 200
+        slow = SlowChecks(monkeypatch)
+        for number in range(5):
+            tasks.start_soon(_get, client, ("ada", f"wrong {number}"))
+        await _until_pending(access, 5)
+        with anyio.fail_after(30):
             assert (await client.get("/siddhi-apps", auth=ADA)).status_code == 200
-            slow = SlowChecks(monkeypatch)
-            for number in range(5):
-                tasks.start_soon(_get, client, ("ada", f"wrong {number}"))
-            await _until_pending(access, 5)
-            with anyio.fail_after(30):
-                assert (await client.get("/siddhi-apps", auth=ADA)).status_code == 200
-            slow.may_end.set()
-
-    anyio.run(run)
+        slow.may_end.set()
 
 
 async def _get(client: httpx.AsyncClient, credentials: tuple[str, str]) -> int:
     return (await client.get("/siddhi-apps", auth=credentials)).status_code
 
 
-def test_only_so_many_checks_wait_and_one_address_leaves_room_for_others(
+async def test_only_so_many_checks_wait_and_one_address_leaves_room_for_others(
     known: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = SlowChecks(monkeypatch)
@@ -87,35 +84,29 @@ def test_only_so_many_checks_wait_and_one_address_leaves_room_for_others(
     async def get(client: httpx.AsyncClient, credentials: tuple[str, str]) -> None:
         found.append(await _get(client, credentials))
 
-    async def run() -> None:
-        access = Access(known)
-        one, other = _client(access), _client(access, "192.0.2.2")
-        async with one, other, anyio.create_task_group() as tasks:
-            most = auth._PENDING_OF_ADDRESS_MAX
-            for number in range(most):
-                tasks.start_soon(get, one, ("ada", f"wrong {number}"))
-            await _until_pending(access, most)
-            refused = await one.get("/siddhi-apps", auth=("ada", "one more"))
-            assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
-            assert refused.json()["code"] == "MESH-A429"
-            tasks.start_soon(get, other, ADA)
-            await _until_pending(access, most + 1)
-            slow.may_end.set()
-        assert sorted(found) == [200] + [401] * most
-        assert access.pending.total() == 0
-
-    anyio.run(run)
+    access = Access(known)
+    one, other = _client(access), _client(access, "192.0.2.2")
+    async with one, other, anyio.create_task_group() as tasks:
+        most = auth._PENDING_OF_ADDRESS_MAX
+        for number in range(most):
+            tasks.start_soon(get, one, ("ada", f"wrong {number}"))
+        await _until_pending(access, most)
+        refused = await one.get("/siddhi-apps", auth=("ada", "one more"))
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert refused.json()["code"] == "MESH-A429"
+        tasks.start_soon(get, other, ADA)
+        await _until_pending(access, most + 1)
+        slow.may_end.set()
+    assert sorted(found) == [200] + [401] * most
+    assert access.pending.total() == 0
 
 
-def test_a_failed_login_is_logged_without_its_password(
+async def test_a_failed_login_is_logged_without_its_password(
     known: Users, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
+    with caplog.at_level(logging.WARNING, logger="mesh.api.auth"):
         async with _client(Access(known)) as client:
             assert await _get(client, ("x\ny" + "x" * 5000, "secret")) == 401
-
-    with caplog.at_level(logging.WARNING, logger="mesh.api.auth"):
-        anyio.run(run)
     (record,) = [one for one in caplog.records if one.name == "mesh.api.auth"]
     assert record.getMessage() == "login failed"
     line = TextFormatter().format(record)

@@ -131,7 +131,7 @@ def test_clocks_may_differ_by_the_setting() -> None:
         assert anyio.run(made.identity, signed({**CLAIMS, **claims})).user == "oidc:ada"
 
 
-def test_a_rotated_key_is_found_and_invented_keys_cause_no_requests() -> None:
+async def test_a_rotated_key_is_found_and_invented_keys_cause_no_requests() -> None:
     clock = Clock()
     made, keys = provider(clock=clock)
     new = RSAKey.generate_key(2048, {"kid": "k2"})
@@ -140,19 +140,16 @@ def test_a_rotated_key_is_found_and_invented_keys_cause_no_requests() -> None:
         with pytest.raises(MeshError, match="A401"):
             await made.identity(token)
 
-    async def run() -> None:
-        await made.identity(signed(CLAIMS))
-        for number in range(20):
-            await refused(signed(CLAIMS, ECKey.generate_key("P-256", {"kid": f"x{number}"})))
-        assert keys.asked == 1
-        keys.keys = [new]
-        clock.now_s += 60
-        assert (await made.identity(signed(CLAIMS, new))).user == "oidc:ada"
-        assert keys.asked == 2
-        # The withdrawn key ends with the look at the keys that found the new one.
-        await refused(signed(CLAIMS))
-
-    anyio.run(run)
+    await made.identity(signed(CLAIMS))
+    for number in range(20):
+        await refused(signed(CLAIMS, ECKey.generate_key("P-256", {"kid": f"x{number}"})))
+    assert keys.asked == 1
+    keys.keys = [new]
+    clock.now_s += 60
+    assert (await made.identity(signed(CLAIMS, new))).user == "oidc:ada"
+    assert keys.asked == 2
+    # The withdrawn key ends with the look at the keys that found the new one.
+    await refused(signed(CLAIMS))
 
 
 @pytest.mark.parametrize(

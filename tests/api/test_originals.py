@@ -82,29 +82,26 @@ def test_the_text_of_an_app_is_text_for_who_asks_for_text() -> None:
 
 
 @pytest.mark.nats
-def test_levels_are_of_the_desired_state_and_restart_nothing(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        settings = Settings(
-            nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
-        )
-        text = "@App:name('A') define stream S (a int); from S[a > 1] select a insert into T;"
-        async with running(settings) as (_, service):
-            await service.deploy(text)
-            before = service.record("A")
-            await service.set_statistics("A", StatisticsLevel.DETAIL, by="ada")
-            after = service.record("A")
-            assert before is not None
-            assert after is not None
-            assert (before.statistics, after.statistics) == ("BASIC", "DETAIL")
-            assert (before.spec, before.incarnation) == (after.spec, after.incarnation)
-            assert (await service.apps())[0].statistics == "DETAIL"
-            # A deploy of the same text keeps the level.
-            await service.update(text)
-            record = service.record("A")
-            assert record is not None
-            assert record.statistics is StatisticsLevel.DETAIL
-
-    asyncio.run(scene())
+async def test_levels_are_of_the_desired_state_and_restart_nothing(nats_server: NatsServer) -> None:
+    settings = Settings(
+        nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
+    )
+    text = "@App:name('A') define stream S (a int); from S[a > 1] select a insert into T;"
+    async with running(settings) as (_, service):
+        await service.deploy(text)
+        before = service.record("A")
+        await service.set_statistics("A", StatisticsLevel.DETAIL, by="ada")
+        after = service.record("A")
+        assert before is not None
+        assert after is not None
+        assert (before.statistics, after.statistics) == ("BASIC", "DETAIL")
+        assert (before.spec, before.incarnation) == (after.spec, after.incarnation)
+        assert (await service.apps())[0].statistics == "DETAIL"
+        # A deploy of the same text keeps the level.
+        await service.update(text)
+        record = service.record("A")
+        assert record is not None
+        assert record.statistics is StatisticsLevel.DETAIL
 
 
 @pytest.mark.parametrize(

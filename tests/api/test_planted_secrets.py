@@ -78,7 +78,7 @@ def test_a_secret_in_any_answer_of_a_recorded_time_is_found() -> None:
 
 
 @pytest.mark.extended
-def test_planted_secrets_are_not_in_logs_streams_command_lines_or_answers(tmp_path: Path) -> None:
+async def test_planted_secrets_are_not_in_logs_streams_command_lines_or_answers(tmp_path: Path) -> None:
     password, value, database, client_secret = (secrets.token_urlsafe(18) for _ in range(4))
     environment = plant(tmp_path, password, database, client_secret)
     arguments = write_accounts(tmp_path / "accounts.conf")
@@ -111,7 +111,7 @@ def test_planted_secrets_are_not_in_logs_streams_command_lines_or_answers(tmp_pa
             # Failures are noted, too.
             assert client.get("/me", auth=("ada", "wrong")).status_code == 401
 
-    async def scene() -> None:
+    try:
         client = await connect(cluster.settings("manager"), "test")
         view = ClusterView(client, SystemClock())
         await view.start()
@@ -125,9 +125,6 @@ def test_planted_secrets_are_not_in_logs_streams_command_lines_or_answers(tmp_pa
         finally:
             await view.stop()
             await close(client)
-
-    try:
-        asyncio.run(scene())
     finally:
         cluster.stop()
     for path in (*(tmp_path / "run").glob("*.log"), cluster.nats.log):

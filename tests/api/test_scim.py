@@ -107,79 +107,70 @@ async def _set_active(api: httpx.AsyncClient, id_: str, active: bool) -> None:
     assert done.status_code == 200, done.text
 
 
-def test_a_user_has_the_grants_of_its_groups_until_it_is_deactivated(
+async def test_a_user_has_the_grants_of_its_groups_until_it_is_deactivated(
     nats_server: NatsServer,
 ) -> None:
-    async def scene() -> None:
-        async with cluster(nats_server) as (api, access):
-            id_ = await _make(api, "User", userName="eve", password="hunter2")
-            await _make(api, "Group", displayName="SHOP", members=[{"value": id_}])
-            shop = "/siddhi-apps/Shop"
-            # The provider's tokens may spell the name in another way.
-            for name in ("eve", "Eve"):
-                assert (await api.get(shop, headers=_bearer(name))).status_code == 200
-                assert (await api.get("/nodes", headers=_bearer(name))).status_code == 403
-            wanted = {"name": "deploys", "may": ["developer"]}
-            made = await api.post("/tokens", json=wanted, headers=_bearer("Eve"))
-            assert made.status_code == 201
-            token = made.json()["token"]
-            assert (await api.get(shop, headers=_bearer(token))).status_code == 200
-            by = SignedIn("oidc:EVE", (), 3600.0)
-            assert access.sessions is not None
-            await access.sessions.begin(by.user, how="oidc", by=by)
-            await _set_active(api, id_, active=False)
-            assert await access.sessions.listed() == []
-            for gone in (token, "eve", "EVE"):
-                assert (await api.get(shop, headers=_bearer(gone))).status_code == 401
-            assert (await api.get("/me", auth=("oidc:eve", "hunter2"))).status_code == 401
-            await _set_active(api, id_, active=True)
-            assert (await api.get(shop, headers=_bearer("eve"))).status_code == 200
-            # What was revoked stays so.
-            assert (await api.get(shop, headers=_bearer(token))).status_code == 401
-
-    anyio.run(scene)
+    async with cluster(nats_server) as (api, access):
+        id_ = await _make(api, "User", userName="eve", password="hunter2")
+        await _make(api, "Group", displayName="SHOP", members=[{"value": id_}])
+        shop = "/siddhi-apps/Shop"
+        # The provider's tokens may spell the name in another way.
+        for name in ("eve", "Eve"):
+            assert (await api.get(shop, headers=_bearer(name))).status_code == 200
+            assert (await api.get("/nodes", headers=_bearer(name))).status_code == 403
+        wanted = {"name": "deploys", "may": ["developer"]}
+        made = await api.post("/tokens", json=wanted, headers=_bearer("Eve"))
+        assert made.status_code == 201
+        token = made.json()["token"]
+        assert (await api.get(shop, headers=_bearer(token))).status_code == 200
+        by = SignedIn("oidc:EVE", (), 3600.0)
+        assert access.sessions is not None
+        await access.sessions.begin(by.user, how="oidc", by=by)
+        await _set_active(api, id_, active=False)
+        assert await access.sessions.listed() == []
+        for gone in (token, "eve", "EVE"):
+            assert (await api.get(shop, headers=_bearer(gone))).status_code == 401
+        assert (await api.get("/me", auth=("oidc:eve", "hunter2"))).status_code == 401
+        await _set_active(api, id_, active=True)
+        assert (await api.get(shop, headers=_bearer("eve"))).status_code == 200
+        # What was revoked stays so.
+        assert (await api.get(shop, headers=_bearer(token))).status_code == 401
 
 
-def test_a_user_that_is_removed_or_unknown_is_refused_where_all_have_to_be_provisioned(
+async def test_a_user_that_is_removed_or_unknown_is_refused_where_all_have_to_be_provisioned(
     nats_server: NatsServer,
 ) -> None:
-    async def scene() -> None:
-        async with cluster(nats_server) as (api, access):
-            assert access.users is not None
-            id_ = await _make(api, "User", userName="eve", roles=[{"value": "SHOP"}])
-            access.users.is_provisioned_only = True
-            shop = "/siddhi-apps/Shop"
-            assert (await api.get(shop, headers=_bearer("eve"))).status_code == 200
-            assert (await api.get("/me", headers=_bearer("bob"))).status_code == 401
-            done = await api.delete(f"/scim/v2/Users/{id_}", auth=ADMIN)
-            assert done.status_code == 204
-            assert (await api.get(shop, headers=_bearer("eve"))).status_code == 401
-
-    anyio.run(scene)
+    async with cluster(nats_server) as (api, access):
+        assert access.users is not None
+        id_ = await _make(api, "User", userName="eve", roles=[{"value": "SHOP"}])
+        access.users.is_provisioned_only = True
+        shop = "/siddhi-apps/Shop"
+        assert (await api.get(shop, headers=_bearer("eve"))).status_code == 200
+        assert (await api.get("/me", headers=_bearer("bob"))).status_code == 401
+        done = await api.delete(f"/scim/v2/Users/{id_}", auth=ADMIN)
+        assert done.status_code == 204
+        assert (await api.get(shop, headers=_bearer("eve"))).status_code == 401
 
 
-def test_names_are_unique_passwords_are_not_kept_and_administrators_alone_provision(
+async def test_names_are_unique_passwords_are_not_kept_and_administrators_alone_provision(
     nats_server: NatsServer,
 ) -> None:
-    async def scene() -> None:
-        async with cluster(nats_server) as (api, access):
-            id_ = await _make(api, "User", userName="eve", password="hunter2")
-            assert access.users is not None
-            assert access.users.directory is not None
-            assert "hunter2" not in str(access.users.directory.resources)
-            sent = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": "EVE"}
-            again = await api.post("/scim/v2/Users", json=sent, auth=ADMIN)
-            assert (again.status_code, again.json()["scimType"]) == (409, "uniqueness")
-            wrong = await api.get("/scim/v2/Users?filter=userName+like+1", auth=ADMIN)
-            assert (wrong.status_code, wrong.json()["scimType"]) == (400, "invalidFilter")
-            for body in (b"[]", b"{", b"\xff", b'{"schemas": 5}'):
-                bad = await api.post("/scim/v2/Users", content=body, auth=ADMIN)
-                assert bad.status_code == 400
-                assert bad.headers["content-type"].startswith("application/scim+json")
-            one = f"/scim/v2/Users/{id_}"
-            assert (await api.get(one, headers=_bearer("eve"))).status_code == 403
-            assert (await api.get(one)).status_code == 401
-            found = await api.get('/scim/v2/Users?filter=userName eq "Eve"', auth=ADMIN)
-            assert found.json()["totalResults"] == 1
-
-    anyio.run(scene)
+    async with cluster(nats_server) as (api, access):
+        id_ = await _make(api, "User", userName="eve", password="hunter2")
+        assert access.users is not None
+        assert access.users.directory is not None
+        assert "hunter2" not in str(access.users.directory.resources)
+        sent = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": "EVE"}
+        again = await api.post("/scim/v2/Users", json=sent, auth=ADMIN)
+        assert (again.status_code, again.json()["scimType"]) == (409, "uniqueness")
+        wrong = await api.get("/scim/v2/Users?filter=userName+like+1", auth=ADMIN)
+        assert (wrong.status_code, wrong.json()["scimType"]) == (400, "invalidFilter")
+        for body in (b"[]", b"{", b"\xff", b'{"schemas": 5}'):
+            bad = await api.post("/scim/v2/Users", content=body, auth=ADMIN)
+            assert bad.status_code == 400
+            assert bad.headers["content-type"].startswith("application/scim+json")
+        one = f"/scim/v2/Users/{id_}"
+        assert (await api.get(one, headers=_bearer("eve"))).status_code == 403
+        assert (await api.get(one)).status_code == 401
+        found = await api.get('/scim/v2/Users?filter=userName eq "Eve"', auth=ADMIN)
+        assert found.json()["totalResults"] == 1

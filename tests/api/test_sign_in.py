@@ -236,25 +236,22 @@ async def _signed_in(made: SignIn, idp: IdentityProvider, user: str) -> SignedIn
     return found
 
 
-def test_a_person_signs_in_and_is_renewed_until_the_provider_refuses(
+async def test_a_person_signs_in_and_is_renewed_until_the_provider_refuses(
     idp: IdentityProvider,
 ) -> None:
     made = _at(idp)
 
-    async def run() -> None:
-        eve = await _signed_in(made, idp, "eve")
-        assert (eve.user, eve.grants) == ("oidc:eve", (Grant(ROLES["developer"], "Shop*"),))
-        again = await made.renew(eve)
-        assert again is not None
-        assert (again.user, again.grants) == (eve.user, eve.grants)
-        await anyio.to_thread.run_sync(idp.rotate)
-        # Another manager, which has not seen the new key yet.
-        later = await _at(idp).renew(again)
-        assert later is not None
-        idp.revoke(later.refresh_token)
-        assert await made.renew(later) is None
-
-    anyio.run(run)
+    eve = await _signed_in(made, idp, "eve")
+    assert (eve.user, eve.grants) == ("oidc:eve", (Grant(ROLES["developer"], "Shop*"),))
+    again = await made.renew(eve)
+    assert again is not None
+    assert (again.user, again.grants) == (eve.user, eve.grants)
+    await anyio.to_thread.run_sync(idp.rotate)
+    # Another manager, which has not seen the new key yet.
+    later = await _at(idp).renew(again)
+    assert later is not None
+    idp.revoke(later.refresh_token)
+    assert await made.renew(later) is None
 
 
 def test_another_verifier_or_secret_is_refused(idp: IdentityProvider) -> None:

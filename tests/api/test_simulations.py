@@ -12,7 +12,7 @@ from tests.support.api_feeds import feed
 from tests.support.api_users import access_of, client_of
 
 
-def test_simulations_need_the_permission_for_each_of_their_apps() -> None:
+async def test_simulations_need_the_permission_for_each_of_their_apps() -> None:
     access, _ = access_of(eve=(Grant(ALL, "Shop*"),), bob=(Grant(ALL, "Other"),))
     path = "/simulation/feed/Idle"
     requests: list[tuple[str, str, dict[str, Any]]] = [
@@ -24,26 +24,23 @@ def test_simulations_need_the_permission_for_each_of_their_apps() -> None:
         ("DELETE", path, {}),
     ]
 
-    async def run() -> None:
-        async with client_of(access) as client:
-            for method, where, more in requests:
-                refused = await client.request(method, where, auth=("bob", "x"), **more)
-                # Of a simulation of other apps a user does not hear.
-                assert refused.status_code == (403 if where == "/simulation/feed" else 404)
-                allowed = await client.request(method, where, auth=("eve", "x"), **more)
-                assert allowed.status_code < 300, (method, where, allowed.text)
-            # A simulation can't be turned into one of other apps.
-            where, values = "/simulation/feed/Busy", feed("Busy", "Other")
-            changed = await client.put(where, auth=("eve", "x"), json=values)
-            assert changed.status_code == 403
-            found = await client.get("/simulation/feed", auth=("bob", "x"))
-            assert "Shop" not in found.text
-            # Files are of all simulations.
-            for who in ("eve", "bob"):
-                gone = await client.delete("/simulation/files/events.csv", auth=(who, "x"))
-                assert gone.status_code == 403
-
-    anyio.run(run)
+    async with client_of(access) as client:
+        for method, where, more in requests:
+            refused = await client.request(method, where, auth=("bob", "x"), **more)
+            # Of a simulation of other apps a user does not hear.
+            assert refused.status_code == (403 if where == "/simulation/feed" else 404)
+            allowed = await client.request(method, where, auth=("eve", "x"), **more)
+            assert allowed.status_code < 300, (method, where, allowed.text)
+        # A simulation can't be turned into one of other apps.
+        where, values = "/simulation/feed/Busy", feed("Busy", "Other")
+        changed = await client.put(where, auth=("eve", "x"), json=values)
+        assert changed.status_code == 403
+        found = await client.get("/simulation/feed", auth=("bob", "x"))
+        assert "Shop" not in found.text
+        # Files are of all simulations.
+        for who in ("eve", "bob"):
+            gone = await client.delete("/simulation/files/events.csv", auth=(who, "x"))
+            assert gone.status_code == 403
 
 
 @pytest.mark.parametrize(

@@ -45,36 +45,30 @@ async def version(port: int, context: ssl.SSLContext, *, says_first: bool = Fals
         writer.transport.abort()
 
 
-def test_the_client_of_these_tests_gets_in_where_old_versions_are_allowed(tmp_path: Path) -> None:
+async def test_the_client_of_these_tests_gets_in_where_old_versions_are_allowed(tmp_path: Path) -> None:
     certificate, key = certificates.self_signed(tmp_path, SystemClock().wall_ms())
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1
     context.set_ciphers("DEFAULT:@SECLEVEL=0")
     context.load_cert_chain(certificate, key)
 
-    async def run() -> None:
-        server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0, ssl=context)
-        async with server:
-            port = server.sockets[0].getsockname()[1]
-            assert await version(port, old_client()) == "TLSv1.1"
-
-    asyncio.run(run())
+    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0, ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        assert await version(port, old_client()) == "TLSv1.1"
 
 
-def test_the_api_takes_no_tls_before_1_2(tmp_path: Path) -> None:
+async def test_the_api_takes_no_tls_before_1_2(tmp_path: Path) -> None:
     certificate, key = certificates.self_signed(tmp_path, SystemClock().wall_ms())
     settings = ManagerSettings(port=0, anonymous=True, tls_cert=str(certificate), tls_key=str(key))
     trusting = ssl.create_default_context(cafile=str(certificate))
     trusting.maximum_version = ssl.TLSVersion.TLSv1_2
 
-    async def run() -> None:
-        async with served(FakeService(), settings) as api:
-            port = int(api.url.rpartition(":")[2])
-            assert await version(port, trusting) == "TLSv1.2"
-            with pytest.raises((ssl.SSLError, ConnectionError)):
-                await version(port, old_client())
-
-    asyncio.run(run())
+    async with served(FakeService(), settings) as api:
+        port = int(api.url.rpartition(":")[2])
+        assert await version(port, trusting) == "TLSv1.2"
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await version(port, old_client())
 
 
 @pytest.mark.nats

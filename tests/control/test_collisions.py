@@ -69,21 +69,18 @@ def test_names_of_triggers_are_compared_as_well() -> None:
 
 
 @pytest.mark.nats
-def test_a_deploy_that_would_stop_another_app_is_refused(nats_server: NatsServer) -> None:
+async def test_a_deploy_that_would_stop_another_app_is_refused(nats_server: NatsServer) -> None:
     settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))
 
-    async def run() -> None:
-        async with running(settings) as (_, service):
-            await service.deploy(text("Shop", "a-b"))
-            for call in (service.deploy(text("Shop-a", "b")), service.update(text("Shop-a", "b"))):
-                with pytest.raises(MeshError, match="names of another app") as caught:
-                    await call
-                assert (caught.value.code, status_of(caught.value)) == ("MESH-C123", 409)
-            assert service.record("Shop-a") is None
-            # One that is there already can go.
-            await service.undeploy("Shop")
-
-    asyncio.run(run())
+    async with running(settings) as (_, service):
+        await service.deploy(text("Shop", "a-b"))
+        for call in (service.deploy(text("Shop-a", "b")), service.update(text("Shop-a", "b"))):
+            with pytest.raises(MeshError, match="names of another app") as caught:
+                await call
+            assert (caught.value.code, status_of(caught.value)) == ("MESH-C123", 409)
+        assert service.record("Shop-a") is None
+        # One that is there already can go.
+        await service.undeploy("Shop")
 
 
 def test_the_earlier_of_two_apps_keeps_the_names() -> None:

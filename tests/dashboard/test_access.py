@@ -52,46 +52,43 @@ def test_requests_of_clients_of_the_api_stay_with_the_api(
     assert is_for_page(scope) is is_page
 
 
-def test_users_sign_in_and_forms_are_of_their_session(
+async def test_users_sign_in_and_forms_are_of_their_session(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     users.add(tmp_path / "users", "ada", "secret")
     given: dict[str, Any] = {"anonymous": False, "users_file": str(tmp_path / "users")}
 
-    async def scene() -> None:
-        async with (
-            site(nats_server, **given) as at,
-            httpx.AsyncClient(base_url=at.url, follow_redirects=False) as client,
-        ):
-            sent = await client.get("/", headers={"Accept": "text/html"})
-            assert (sent.status_code, sent.headers["location"]) == (303, "/login")
-            assert (await client.get("/?q=a")).headers["location"] == "/login?next=/%3Fq%3Da"
-            assert (await client.post("/logout")).status_code == 401
-            # The API is as it was.
-            assert (await client.get("/siddhi-apps")).status_code == 401
-            wrong = await client.post("/login", data={"user": "ada", "password": "guess"})
-            assert wrong.status_code == 401
-            assert "user and password don&#39;t fit" in wrong.text
-            assert "guess" not in wrong.text
-            done = await client.post(
-                "/login?next=/?q=S", data={"user": "ada", "password": "secret"}
-            )
-            assert (done.status_code, done.headers["location"]) == (303, "/?q=S")
-            cookie = done.headers["set-cookie"]
-            assert "HttpOnly" in cookie
-            assert "SameSite=lax" in cookie
-            page = await client.get("/")
-            assert page.status_code == 200
-            assert "ada" in page.text
-            await _check_forms(client, page.text)
-            # A user that is removed has no permission any more, at once.
-            await client.post("/login", data={"user": "ada", "password": "secret"})
-            users.add(tmp_path / "users", "eve", "other")
-            lines = (tmp_path / "users").read_text().splitlines()
-            (tmp_path / "users").write_text("\n".join(x for x in lines if x[:3] == "eve") + "\n")
-            assert (await client.get("/")).headers["location"] == "/login"
-
-    asyncio.run(scene())
+    async with (
+        site(nats_server, **given) as at,
+        httpx.AsyncClient(base_url=at.url, follow_redirects=False) as client,
+    ):
+        sent = await client.get("/", headers={"Accept": "text/html"})
+        assert (sent.status_code, sent.headers["location"]) == (303, "/login")
+        assert (await client.get("/?q=a")).headers["location"] == "/login?next=/%3Fq%3Da"
+        assert (await client.post("/logout")).status_code == 401
+        # The API is as it was.
+        assert (await client.get("/siddhi-apps")).status_code == 401
+        wrong = await client.post("/login", data={"user": "ada", "password": "guess"})
+        assert wrong.status_code == 401
+        assert "user and password don&#39;t fit" in wrong.text
+        assert "guess" not in wrong.text
+        done = await client.post(
+            "/login?next=/?q=S", data={"user": "ada", "password": "secret"}
+        )
+        assert (done.status_code, done.headers["location"]) == (303, "/?q=S")
+        cookie = done.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=lax" in cookie
+        page = await client.get("/")
+        assert page.status_code == 200
+        assert "ada" in page.text
+        await _check_forms(client, page.text)
+        # A user that is removed has no permission any more, at once.
+        await client.post("/login", data={"user": "ada", "password": "secret"})
+        users.add(tmp_path / "users", "eve", "other")
+        lines = (tmp_path / "users").read_text().splitlines()
+        (tmp_path / "users").write_text("\n".join(x for x in lines if x[:3] == "eve") + "\n")
+        assert (await client.get("/")).headers["location"] == "/login"
 
 
 async def _check_forms(client: httpx.AsyncClient, page: str) -> None:
@@ -106,24 +103,21 @@ async def _check_forms(client: httpx.AsyncClient, page: str) -> None:
     assert (await client.get("/")).status_code == 303
 
 
-def test_pages_have_a_strict_policy_and_without_users_are_for_this_machine(
+async def test_pages_have_a_strict_policy_and_without_users_are_for_this_machine(
     nats_server: NatsServer,
 ) -> None:
-    async def scene() -> None:
-        async with site(nats_server) as at, httpx.AsyncClient(base_url=at.url) as client:
-            page = await client.get("/")
-            policy = page.headers["content-security-policy"]
-            assert policy.startswith("default-src 'self'; ")
-            assert "unsafe" not in policy
-            assert page.headers["cache-control"] == "no-store"
-            assert page.headers["x-content-type-options"] == "nosniff"
-            assert not re.search(r"<script>|\son\w+=|\sstyle=|<style", page.text)
-            away = await client.get("/", headers={"Host": "mesh.example"})
-            assert away.status_code == 403
-            assert (await client.get("/static/dashboard.css")).status_code == 200
-            assert (await client.get("/static/../server.py")).status_code == 404
-
-    asyncio.run(scene())
+    async with site(nats_server) as at, httpx.AsyncClient(base_url=at.url) as client:
+        page = await client.get("/")
+        policy = page.headers["content-security-policy"]
+        assert policy.startswith("default-src 'self'; ")
+        assert "unsafe" not in policy
+        assert page.headers["cache-control"] == "no-store"
+        assert page.headers["x-content-type-options"] == "nosniff"
+        assert not re.search(r"<script>|\son\w+=|\sstyle=|<style", page.text)
+        away = await client.get("/", headers={"Host": "mesh.example"})
+        assert away.status_code == 403
+        assert (await client.get("/static/dashboard.css")).status_code == 200
+        assert (await client.get("/static/../server.py")).status_code == 404
 
 
 def test_vendored_files_are_those_of_the_pinned_versions() -> None:

@@ -186,14 +186,11 @@ async def _open_page(browser: Browser, at: Site) -> None:
 
 
 @pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.extended)])
-def test_every_page_in_a_browser(nats_server: NatsServer, is_whole: bool, rewrite: bool) -> None:
+async def test_every_page_in_a_browser(nats_server: NatsServer, is_whole: bool, rewrite: bool) -> None:
     chromium()
 
-    async def scene() -> None:
-        async with site(nats_server) as at, browsing() as browser:
-            await shop(at)
-            await _all_pages(browser, at, is_whole, rewrite)
-            await _without_javascript(browser, at)
-            await _open_page(browser, at)
-
-    asyncio.run(scene())
+    async with site(nats_server) as at, browsing() as browser:
+        await shop(at)
+        await _all_pages(browser, at, is_whole, rewrite)
+        await _without_javascript(browser, at)
+        await _open_page(browser, at)

@@ -101,19 +101,16 @@ async def _without_javascript(browser: Browser, at: Site) -> None:
 
 
 @pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.extended)])
-def test_pages_of_users_in_a_browser(
+async def test_pages_of_users_in_a_browser(
     nats_server: NatsServer, is_whole: bool, rewrite: bool
 ) -> None:
     chromium()
 
-    async def scene() -> None:
-        async with (
-            site(nats_server, anonymous=False, requests_per_s=0.0) as at,
-            browsing() as browser,
-        ):
-            await people(at)
-            await _looked_at(browser, at, is_whole, rewrite)
-            if is_whole:
-                await _without_javascript(browser, at)
-
-    asyncio.run(scene())
+    async with (
+        site(nats_server, anonymous=False, requests_per_s=0.0) as at,
+        browsing() as browser,
+    ):
+        await people(at)
+        await _looked_at(browser, at, is_whole, rewrite)
+        if is_whole:
+            await _without_javascript(browser, at)

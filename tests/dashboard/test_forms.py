@@ -52,32 +52,29 @@ class Browser:
         return await self.client.post(to or page.partition("?")[0], data={"token": token, **values})
 
 
-def test_forms_do_what_rest_does(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        async with (
-            site(nats_server) as at,
-            httpx.AsyncClient(base_url=at.url, timeout=60) as client,
-        ):
-            at.start_worker("w1")
-            at.start_worker("w2")
-            await at.service.deploy(APP)
-            await at.until_running("Shop")
-            browser, page = Browser(client), "/apps/Shop?tab=instances"
-            await _apps(at, browser, page)
-            done = await browser.send("/nodes/w2", do="cordon")
-            assert done.headers["location"] == "/nodes/w2"
-            (node,) = [n for n in await at.service.nodes() if n.id == "w2"]
-            assert node.admits == "closed"
-            await _events(at, browser)
-            assert (
-                await browser.send(page, "/apps/Shop", do="undeploy", name="Shp")
-            ).status_code == 400
-            done = await browser.send(page, "/apps/Shop", do="undeploy", name="Shop")
-            assert done.headers["location"] == "/"
-            assert (await client.get("/apps/No")).status_code == 404
-            assert (await client.get("/apps/a%2Ab")).status_code == 404
-
-    asyncio.run(scene())
+async def test_forms_do_what_rest_does(nats_server: NatsServer) -> None:
+    async with (
+        site(nats_server) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
+        at.start_worker("w1")
+        at.start_worker("w2")
+        await at.service.deploy(APP)
+        await at.until_running("Shop")
+        browser, page = Browser(client), "/apps/Shop?tab=instances"
+        await _apps(at, browser, page)
+        done = await browser.send("/nodes/w2", do="cordon")
+        assert done.headers["location"] == "/nodes/w2"
+        (node,) = [n for n in await at.service.nodes() if n.id == "w2"]
+        assert node.admits == "closed"
+        await _events(at, browser)
+        assert (
+            await browser.send(page, "/apps/Shop", do="undeploy", name="Shp")
+        ).status_code == 400
+        done = await browser.send(page, "/apps/Shop", do="undeploy", name="Shop")
+        assert done.headers["location"] == "/"
+        assert (await client.get("/apps/No")).status_code == 404
+        assert (await client.get("/apps/a%2Ab")).status_code == 404
 
 
 async def _apps(at: Any, browser: Browser, page: str) -> None:
@@ -128,60 +125,54 @@ async def _events(at: Any, browser: Browser) -> None:
     assert "table Known" in (await browser.client.get("/query?app=Shop")).text
 
 
-def test_a_user_sees_and_does_what_the_permissions_allow(
+async def test_a_user_sees_and_does_what_the_permissions_allow(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     users.add(tmp_path / "users", "eye", "secret", SETS["view"])
     given: dict[str, Any] = {"anonymous": False, "users_file": str(tmp_path / "users")}
 
-    async def scene() -> None:
-        async with (
-            site(nats_server, **given) as at,
-            httpx.AsyncClient(base_url=at.url, timeout=60) as client,
-        ):
-            await at.service.deploy(APP)
-            await client.post("/login", data={"user": "eye", "password": "secret"})
-            page = await client.get("/", headers={"Accept": "text/html"})
-            assert page.status_code == 200
-            assert "/nodes" not in page.text
-            assert "/deploy" not in page.text
-            html = {"Accept": "text/html"}
-            assert (await client.get("/nodes", headers=html)).status_code == 403
-            assert (await client.get("/deploy")).status_code == 403
-            app = await client.get("/apps/Shop")
-            assert app.status_code == 200
-            assert "Undeploy" not in app.text
-            sent = await Browser(client).send("/", "/apps/Shop", do="undeploy", name="Shop")
-            assert sent.status_code == 403
-            assert (await at.service.status("Shop")).state != "undeploying"
-
-    asyncio.run(scene())
+    async with (
+        site(nats_server, **given) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
+        await at.service.deploy(APP)
+        await client.post("/login", data={"user": "eye", "password": "secret"})
+        page = await client.get("/", headers={"Accept": "text/html"})
+        assert page.status_code == 200
+        assert "/nodes" not in page.text
+        assert "/deploy" not in page.text
+        html = {"Accept": "text/html"}
+        assert (await client.get("/nodes", headers=html)).status_code == 403
+        assert (await client.get("/deploy")).status_code == 403
+        app = await client.get("/apps/Shop")
+        assert app.status_code == 200
+        assert "Undeploy" not in app.text
+        sent = await Browser(client).send("/", "/apps/Shop", do="undeploy", name="Shop")
+        assert sent.status_code == 403
+        assert (await at.service.status("Shop")).state != "undeploying"
 
 
-def test_a_dashboard_alone_shows_the_cluster(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        async with site(nats_server) as at:
-            await at.service.deploy(APP)
-            environment = {
-                **os.environ, "MESH_NATS_URL": nats_server.url, "MESH_MANAGER_ANONYMOUS": "true",
-            }  # fmt: skip
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "mesh.cli", "dashboard", "--port", "0",
-                env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-            try:
-                assert process.stdout is not None
-                line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
-                async with httpx.AsyncClient(base_url=line.split()[1]) as client:
-                    page = await client.get("/")
-                    assert "/apps/Shop" in page.text
-                    assert (await client.get("/siddhi-apps")).status_code == 404
-            finally:
-                process.terminate()
-                assert await asyncio.wait_for(process.wait(), 20) == 0
-            assert (await at.service.leadership()).leader == "m1"
-
-    asyncio.run(scene())
+async def test_a_dashboard_alone_shows_the_cluster(nats_server: NatsServer) -> None:
+    async with site(nats_server) as at:
+        await at.service.deploy(APP)
+        environment = {
+            **os.environ, "MESH_NATS_URL": nats_server.url, "MESH_MANAGER_ANONYMOUS": "true",
+        }  # fmt: skip
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "mesh.cli", "dashboard", "--port", "0",
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            assert process.stdout is not None
+            line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
+            async with httpx.AsyncClient(base_url=line.split()[1]) as client:
+                page = await client.get("/")
+                assert "/apps/Shop" in page.text
+                assert (await client.get("/siddhi-apps")).status_code == 404
+        finally:
+            process.terminate()
+            assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert (await at.service.leadership()).leader == "m1"
 
 
 def test_errors_are_marked_in_the_lines_of_a_text() -> None:

@@ -53,33 +53,30 @@ async def fill(at: Site) -> None:
         await at.js.publish(names.error_subject("Shop"), junk)
 
 
-def test_nothing_that_a_publisher_sends_runs_hides_or_floods(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        async with (
-            site(nats_server) as at,
-            httpx.AsyncClient(base_url=at.url, timeout=60) as client,
-        ):
-            at.start_worker("w1")
-            await at.service.deploy(APP)
-            await at.until_running("Shop")
-            at.states["Shop-default-1"] = {
-                "state": InstanceState.RETRYING, "error": SCRIPT + TURNED + "z" * 20_000,
-            }  # fmt: skip
-            await fill(at)
-            async with asyncio.timeout(30):
-                # A view in memory: it changes with the reports of the worker.
-                while (await at.service.status("Shop")).state != "failing":  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
-            instance = (await at.service.status("Shop")).instances[0].instance
-            for path in (
-                "/", "/apps/Shop", "/apps/Shop?tab=errors", "/apps/Shop?tab=instances",
-                f"/apps/Shop/i/{instance}", "/apps/Shop/s/Orders", "/apps/Shop/s/Orders?q=script",
-                "/errors", "/errors?app=Shop", "/story?app=Shop", "/nodes/w1",
-            ):  # fmt: skip
-                check(path, await client.get(path, headers={"Accept": "text/html"}))
-            await streamed(client, "/apps/Shop/s/Orders")
-
-    asyncio.run(scene())
+async def test_nothing_that_a_publisher_sends_runs_hides_or_floods(nats_server: NatsServer) -> None:
+    async with (
+        site(nats_server) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
+        at.start_worker("w1")
+        await at.service.deploy(APP)
+        await at.until_running("Shop")
+        at.states["Shop-default-1"] = {
+            "state": InstanceState.RETRYING, "error": SCRIPT + TURNED + "z" * 20_000,
+        }  # fmt: skip
+        await fill(at)
+        async with asyncio.timeout(30):
+            # A view in memory: it changes with the reports of the worker.
+            while (await at.service.status("Shop")).state != "failing":  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        instance = (await at.service.status("Shop")).instances[0].instance
+        for path in (
+            "/", "/apps/Shop", "/apps/Shop?tab=errors", "/apps/Shop?tab=instances",
+            f"/apps/Shop/i/{instance}", "/apps/Shop/s/Orders", "/apps/Shop/s/Orders?q=script",
+            "/errors", "/errors?app=Shop", "/story?app=Shop", "/nodes/w1",
+        ):  # fmt: skip
+            check(path, await client.get(path, headers={"Accept": "text/html"}))
+        await streamed(client, "/apps/Shop/s/Orders")
 
 
 def check(path: str, answer: httpx.Response) -> None:

@@ -73,42 +73,39 @@ HTML: Final = {"Accept": "text/html"}
 
 
 @pytest.mark.thorough
-def test_no_form_and_no_address_is_a_fault_of_the_server(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        async with (
-            site(nats_server, requests_per_s=0.0) as at,
-            httpx.AsyncClient(base_url=at.url, timeout=60, headers=HTML) as client,
-        ):
-            at.start_worker("w1")
-            await at.service.deploy(APP)
-            await at.until_running("Shop")
-            shown = (await client.get("/query")).text
-            (token,) = set(re.findall(r'name="token" value="([^"]+)"', shown))
-            wrong = []
+async def test_no_form_and_no_address_is_a_fault_of_the_server(nats_server: NatsServer) -> None:
+    async with (
+        site(nats_server, requests_per_s=0.0) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60, headers=HTML) as client,
+    ):
+        at.start_worker("w1")
+        await at.service.deploy(APP)
+        await at.until_running("Shop")
+        shown = (await client.get("/query")).text
+        (token,) = set(re.findall(r'name="token" value="([^"]+)"', shown))
+        wrong = []
 
-            async def check(what: object, answer: httpx.Response) -> None:
-                text = answer.text
-                if answer.status_code >= 500 or "<script>alert" in text or len(text) > MOST:
-                    wrong.append((what, answer.status_code, len(text)))
+        async def check(what: object, answer: httpx.Response) -> None:
+            text = answer.text
+            if answer.status_code >= 500 or "<script>alert" in text or len(text) > MOST:
+                wrong.append((what, answer.status_code, len(text)))
 
-            for path, fields in FORMS.items():
-                for name in fields:
-                    for value in VALUES:
-                        form = {"token": token, **fields, name: value}
-                        await check((path, name, value[:20]), await client.post(path, data=form))
-                kind = {"Content-Type": "application/x-www-form-urlencoded"}
-                for body in BODIES:
-                    whole = f"token={token}&".encode() + body
-                    answer = await client.post(path, content=whole, headers=kind)
-                    await check((path, body[:20]), answer)
-            for path, names in PAGES.items():
-                for name in names:
-                    for value in VALUES[:6]:
-                        await check((path, name), await client.get(path, params={name: value}))
-            assert wrong == []
-            assert (await client.get("/")).status_code == 200
-
-    asyncio.run(scene())
+        for path, fields in FORMS.items():
+            for name in fields:
+                for value in VALUES:
+                    form = {"token": token, **fields, name: value}
+                    await check((path, name, value[:20]), await client.post(path, data=form))
+            kind = {"Content-Type": "application/x-www-form-urlencoded"}
+            for body in BODIES:
+                whole = f"token={token}&".encode() + body
+                answer = await client.post(path, content=whole, headers=kind)
+                await check((path, body[:20]), answer)
+        for path, names in PAGES.items():
+            for name in names:
+                for value in VALUES[:6]:
+                    await check((path, name), await client.get(path, params={name: value}))
+        assert wrong == []
+        assert (await client.get("/")).status_code == 200
 
 
 #: Bytes of a page, which shows a text that was sent with it once or twice.

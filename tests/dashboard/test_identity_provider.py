@@ -45,34 +45,31 @@ async def arrive(client: httpx.AsyncClient, idp: IdentityProvider, user: str) ->
     return await client.get(f"{parts.path}?{parts.query}")
 
 
-def test_a_person_signs_in_sees_what_the_roles_allow_and_signs_out_everywhere(
+async def test_a_person_signs_in_sees_what_the_roles_allow_and_signs_out_everywhere(
     nats_server: NatsServer, idp: IdentityProvider
 ) -> None:
-    async def scene() -> None:
-        async with (
-            site(nats_server, settings(idp), **USERS) as at,
-            browser(at.url) as one,
-            browser(at.url) as two,
-        ):
-            assert "/login/oidc?next=" in (await one.get("/login")).text
-            done = await arrive(one, idp, "eve")
-            assert (done.status_code, done.headers["location"]) == (303, "/story")
-            set_cookie = done.headers.get_list("set-cookie")
-            assert all("HttpOnly" in cookie and "SameSite=lax" in cookie for cookie in set_cookie)
-            assert "oidc:eve" in (await one.get("/")).text
-            # A developer of Shop*: neither nodes nor other apps.
-            assert (await one.get("/nodes")).headers["content-type"].startswith("application/json")
-            page = {"Accept": "text/html"}
-            assert (await one.get("/nodes", headers=page)).status_code == 403
-            assert (await one.get("/apps/Other")).status_code == 403
-            assert (await one.get("/apps/ShopNorth")).status_code == 404
-            await arrive(two, idp, "eve")
-            assert (await two.get("/")).status_code == 200
-            assert await at.sessions.end_all("oidc:eve") == 2
-            for client in (one, two):
-                assert (await client.get("/")).headers["location"] == "/login"
-
-    asyncio.run(scene())
+    async with (
+        site(nats_server, settings(idp), **USERS) as at,
+        browser(at.url) as one,
+        browser(at.url) as two,
+    ):
+        assert "/login/oidc?next=" in (await one.get("/login")).text
+        done = await arrive(one, idp, "eve")
+        assert (done.status_code, done.headers["location"]) == (303, "/story")
+        set_cookie = done.headers.get_list("set-cookie")
+        assert all("HttpOnly" in cookie and "SameSite=lax" in cookie for cookie in set_cookie)
+        assert "oidc:eve" in (await one.get("/")).text
+        # A developer of Shop*: neither nodes nor other apps.
+        assert (await one.get("/nodes")).headers["content-type"].startswith("application/json")
+        page = {"Accept": "text/html"}
+        assert (await one.get("/nodes", headers=page)).status_code == 403
+        assert (await one.get("/apps/Other")).status_code == 403
+        assert (await one.get("/apps/ShopNorth")).status_code == 404
+        await arrive(two, idp, "eve")
+        assert (await two.get("/")).status_code == 200
+        assert await at.sessions.end_all("oidc:eve") == 2
+        for client in (one, two):
+            assert (await client.get("/")).headers["location"] == "/login"
 
 
 async def _session(at: Any, client: httpx.AsyncClient) -> Any:
@@ -81,102 +78,90 @@ async def _session(at: Any, client: httpx.AsyncClient) -> Any:
     return found
 
 
-def test_an_answer_to_another_browser_is_refused_and_noted(
+async def test_an_answer_to_another_browser_is_refused_and_noted(
     nats_server: NatsServer, idp: IdentityProvider
 ) -> None:
-    async def scene() -> None:
-        async with (
-            site(nats_server, settings(idp), **USERS) as at,
-            browser(at.url) as one,
-            browser(at.url) as two,
-        ):
-            begun = await one.get("/login/oidc")
-            back = await asyncio.to_thread(idp.sign_in, begun.headers["location"], "ada")
-            query = urlsplit(back).query
-            # A page that has a victim's browser open the attacker's answer.
-            for headers in ({}, {"Cookie": f"{COOKIE}-oidc=W10"}):
-                refused = await two.get(f"/login/oidc/callback?{query}", headers=headers)
-                assert refused.status_code == 401
-                assert COOKIE not in two.cookies
-            changed = query.replace(f"state={parse_qs(query)['state'][0]}", "state=x")
-            assert (await one.get(f"/login/oidc/callback?{changed}")).status_code == 401
-            assert (await one.get(f"/login/oidc/callback?{query}")).status_code == 303
-            # The code holds once, and the attempt is over.
-            assert (await one.get(f"/login/oidc/callback?{query}")).status_code == 401
-
-    asyncio.run(scene())
+    async with (
+        site(nats_server, settings(idp), **USERS) as at,
+        browser(at.url) as one,
+        browser(at.url) as two,
+    ):
+        begun = await one.get("/login/oidc")
+        back = await asyncio.to_thread(idp.sign_in, begun.headers["location"], "ada")
+        query = urlsplit(back).query
+        # A page that has a victim's browser open the attacker's answer.
+        for headers in ({}, {"Cookie": f"{COOKIE}-oidc=W10"}):
+            refused = await two.get(f"/login/oidc/callback?{query}", headers=headers)
+            assert refused.status_code == 401
+            assert COOKIE not in two.cookies
+        changed = query.replace(f"state={parse_qs(query)['state'][0]}", "state=x")
+        assert (await one.get(f"/login/oidc/callback?{changed}")).status_code == 401
+        assert (await one.get(f"/login/oidc/callback?{query}")).status_code == 303
+        # The code holds once, and the attempt is over.
+        assert (await one.get(f"/login/oidc/callback?{query}")).status_code == 401
 
 
-def test_a_user_whom_the_provider_refuses_loses_the_session(
+async def test_a_user_whom_the_provider_refuses_loses_the_session(
     nats_server: NatsServer, idp: IdentityProvider
 ) -> None:
     """Each request asks the provider, and each refresh token holds once."""
 
-    async def scene() -> None:
-        # Any time: this test asks the provider for each request.
-        often = settings(idp, recheck_s=0.001)
-        async with site(nats_server, often, **USERS) as at, browser(at.url) as one:
-            await arrive(one, idp, "ada")
-            name = one.cookies[COOKIE]
-            tokens = set()
-            for _ in range(3):
-                assert (await one.get("/")).status_code == 200
-                tokens.add(refresh_token(await _session(at, one), name))
-            assert len(tokens) == 3
-            await asyncio.to_thread(idp.rotate)
+    # Any time: this test asks the provider for each request.
+    often = settings(idp, recheck_s=0.001)
+    async with site(nats_server, often, **USERS) as at, browser(at.url) as one:
+        await arrive(one, idp, "ada")
+        name = one.cookies[COOKIE]
+        tokens = set()
+        for _ in range(3):
             assert (await one.get("/")).status_code == 200
-            idp.revoke(refresh_token(await _session(at, one), name))
-            assert (await one.get("/")).headers["location"] == "/login"
-            assert await at.sessions.find(name) is None
+            tokens.add(refresh_token(await _session(at, one), name))
+        assert len(tokens) == 3
+        await asyncio.to_thread(idp.rotate)
+        assert (await one.get("/")).status_code == 200
+        idp.revoke(refresh_token(await _session(at, one), name))
+        assert (await one.get("/")).headers["location"] == "/login"
+        assert await at.sessions.find(name) is None
 
-    asyncio.run(scene())
 
-
-def test_a_sign_in_holds_at_every_manager_and_a_disabled_user_has_none(
+async def test_a_sign_in_holds_at_every_manager_and_a_disabled_user_has_none(
     nats_server: NatsServer, idp: IdentityProvider
 ) -> None:
     given: dict[str, Any] = {**USERS, "public_url": "http://127.0.0.1:1"}
 
-    async def scene() -> None:
-        async with (
-            site(nats_server, settings(idp), **given) as at,
-            site(nats_server, settings(idp), **given, id="m2") as other,
-            browser(at.url) as one,
-        ):
-            begun = await one.get("/login/oidc")
-            back = await asyncio.to_thread(idp.sign_in, begun.headers["location"], "ada")
-            # The answer arrives at another manager than the question left.
-            done = await one.get(f"{other.url}/login/oidc/callback?{urlsplit(back).query}")
-            assert done.status_code == 303
-            assert (await one.get("/")).status_code == 200
-            assert (await one.get(f"{other.url}/")).status_code == 200
-            await at.directory.put_user(DirectoryUser("oidc:ada", "", (), active=False))
-            assert (await one.get("/")).headers["location"] == "/login"
-            assert (await arrive(one, idp, "ada")).status_code == 403
-
-    asyncio.run(scene())
+    async with (
+        site(nats_server, settings(idp), **given) as at,
+        site(nats_server, settings(idp), **given, id="m2") as other,
+        browser(at.url) as one,
+    ):
+        begun = await one.get("/login/oidc")
+        back = await asyncio.to_thread(idp.sign_in, begun.headers["location"], "ada")
+        # The answer arrives at another manager than the question left.
+        done = await one.get(f"{other.url}/login/oidc/callback?{urlsplit(back).query}")
+        assert done.status_code == 303
+        assert (await one.get("/")).status_code == 200
+        assert (await one.get(f"{other.url}/")).status_code == 200
+        await at.directory.put_user(DirectoryUser("oidc:ada", "", (), active=False))
+        assert (await one.get("/")).headers["location"] == "/login"
+        assert (await arrive(one, idp, "ada")).status_code == 403
 
 
-def test_cookies_are_bound_to_the_host_where_browsers_use_tls(
+async def test_cookies_are_bound_to_the_host_where_browsers_use_tls(
     nats_server: NatsServer, idp: IdentityProvider
 ) -> None:
     public = "https://mesh.example"
 
-    async def scene() -> None:
-        async with (
-            site(nats_server, settings(idp), **USERS, public_url=public) as at,
-            browser(at.url) as one,
-        ):
-            begun = await one.get("/login/oidc", headers={"Origin": public})
-            asked = parse_qs(urlsplit(begun.headers["location"]).query)
-            assert asked["redirect_uri"] == [f"{public}/login/oidc/callback"]
-            assert "max-age" in begun.headers["strict-transport-security"]
-            cookie = begun.headers["set-cookie"]
-            assert cookie.startswith("__Host-mesh-oidc=")
-            assert "Secure" in cookie
-            assert "Path=/" in cookie
-            assert "Domain" not in cookie
-            evil = await one.get("/login/oidc", headers={"Origin": "https://evil.example"})
-            assert evil.status_code == 403
-
-    asyncio.run(scene())
+    async with (
+        site(nats_server, settings(idp), **USERS, public_url=public) as at,
+        browser(at.url) as one,
+    ):
+        begun = await one.get("/login/oidc", headers={"Origin": public})
+        asked = parse_qs(urlsplit(begun.headers["location"]).query)
+        assert asked["redirect_uri"] == [f"{public}/login/oidc/callback"]
+        assert "max-age" in begun.headers["strict-transport-security"]
+        cookie = begun.headers["set-cookie"]
+        assert cookie.startswith("__Host-mesh-oidc=")
+        assert "Secure" in cookie
+        assert "Path=/" in cookie
+        assert "Domain" not in cookie
+        evil = await one.get("/login/oidc", headers={"Origin": "https://evil.example"})
+        assert evil.status_code == 403

@@ -159,48 +159,45 @@ async def _parts(client: httpx.AsyncClient, path: str, until: str) -> dict[str, 
     raise AssertionError(found)
 
 
-def test_a_lost_worker_and_a_failing_app_are_on_the_open_page(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        async with site(nats_server) as at, httpx.AsyncClient(base_url=at.url) as client:
-            empty = (await client.get("/")).text
-            assert "No app is deployed yet" in empty
-            assert "mesh deploy shop/shop.siddhi" in empty
-            at.start_worker("w1")
-            at.start_worker("w2")
-            await at.service.deploy(APP)
-            await at.until_running("Two")
-            await _parts(client, "/", "Nothing needs you: 1 of 1 app run on 2 workers.")
-            at.states["Two-one-1"] = {"state": InstanceState.RETRYING, "error": "<i>no</i>"}
-            found = await _parts(client, "/", "app Two fails")
-            assert "&lt;i&gt;no&lt;/i&gt;" in found["live_problems"]
-            door = DoorStatus(
-                "sink http", InstanceState.RETRYING, "http://hook/", error="refused", attempts=3
-            )
-            at.states["Two-one-1"] = {"doors": (door,), "error": "sink http: refused"}
-            # The app runs, and its page says what fails and where, as the overview does.
-            await _parts(client, "/", "sink http of app Two fails")
-            found = await _parts(client, "/apps/Two", "http://hook/: refused")
-            assert "check that its address answers" in found["live_problem"]
-            assert "retrying" in found["live_groups"]
-            page = (await client.get("/apps/Two/i/Two-one-1")).text
-            assert '<div class="box bad"><p class="cause"><b>Cause</b> sink http: refused' in page
-            await at.kill_worker("w2")
-            found = await _parts(client, "/", "worker w2 is gone")
-            assert "mesh worker --id w2" in found["live_problems"]
-            # One place of truth: problems and their order are those of REST.
-            rest = (await client.get("/overview")).json()
-            titles = re.findall(r"<strong>.*?>([^<]+)</a></strong>", found["live_problems"])
-            assert titles == [problem["title"] for problem in rest["problems"]]
-            (app,) = rest["apps"]
-            assert f">{app['running']}/{app['instances']}<" in found["live_apps"]
-            # Findings of the verification are there as well.
-            faults = at.service.verification.found
-            faults["Two"] = (Finding(Severity.FAULT, "state-lost", "Two", "one", "Gone.", "Go."),)
-            found = await _parts(client, "/", "fault of app Two: state-lost in one")
-            rest = (await client.get("/overview")).json()
-            assert "state-lost" in [p["title"] for p in rest["problems"]][-1]
-            assert "state-lost" in (await client.get("/apps/Two")).text
-            filtered = (await client.get("/?q=nothing")).text
-            assert "No app fits the filter" in filtered
-
-    asyncio.run(scene())
+async def test_a_lost_worker_and_a_failing_app_are_on_the_open_page(nats_server: NatsServer) -> None:
+    async with site(nats_server) as at, httpx.AsyncClient(base_url=at.url) as client:
+        empty = (await client.get("/")).text
+        assert "No app is deployed yet" in empty
+        assert "mesh deploy shop/shop.siddhi" in empty
+        at.start_worker("w1")
+        at.start_worker("w2")
+        await at.service.deploy(APP)
+        await at.until_running("Two")
+        await _parts(client, "/", "Nothing needs you: 1 of 1 app run on 2 workers.")
+        at.states["Two-one-1"] = {"state": InstanceState.RETRYING, "error": "<i>no</i>"}
+        found = await _parts(client, "/", "app Two fails")
+        assert "&lt;i&gt;no&lt;/i&gt;" in found["live_problems"]
+        door = DoorStatus(
+            "sink http", InstanceState.RETRYING, "http://hook/", error="refused", attempts=3
+        )
+        at.states["Two-one-1"] = {"doors": (door,), "error": "sink http: refused"}
+        # The app runs, and its page says what fails and where, as the overview does.
+        await _parts(client, "/", "sink http of app Two fails")
+        found = await _parts(client, "/apps/Two", "http://hook/: refused")
+        assert "check that its address answers" in found["live_problem"]
+        assert "retrying" in found["live_groups"]
+        page = (await client.get("/apps/Two/i/Two-one-1")).text
+        assert '<div class="box bad"><p class="cause"><b>Cause</b> sink http: refused' in page
+        await at.kill_worker("w2")
+        found = await _parts(client, "/", "worker w2 is gone")
+        assert "mesh worker --id w2" in found["live_problems"]
+        # One place of truth: problems and their order are those of REST.
+        rest = (await client.get("/overview")).json()
+        titles = re.findall(r"<strong>.*?>([^<]+)</a></strong>", found["live_problems"])
+        assert titles == [problem["title"] for problem in rest["problems"]]
+        (app,) = rest["apps"]
+        assert f">{app['running']}/{app['instances']}<" in found["live_apps"]
+        # Findings of the verification are there as well.
+        faults = at.service.verification.found
+        faults["Two"] = (Finding(Severity.FAULT, "state-lost", "Two", "one", "Gone.", "Go."),)
+        found = await _parts(client, "/", "fault of app Two: state-lost in one")
+        rest = (await client.get("/overview")).json()
+        assert "state-lost" in [p["title"] for p in rest["problems"]][-1]
+        assert "state-lost" in (await client.get("/apps/Two")).text
+        filtered = (await client.get("/?q=nothing")).text
+        assert "No app fits the filter" in filtered

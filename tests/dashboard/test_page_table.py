@@ -114,30 +114,27 @@ def test_the_table_has_every_page() -> None:
     assert found == {*PAGES, *OPEN}
 
 
-def test_every_page_with_every_role() -> None:
+async def test_every_page_with_every_role() -> None:
     door = FakeDoor()
 
-    async def run() -> list[str]:
-        wrong = []
-        transport = httpx.ASGITransport(_pages(door), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://mesh") as client:
-            for page, permission in PAGES.items():
-                method, _, path = page.partition(" ")
-                for user, grant in USERS.items():
-                    answer = await client.request(
-                        method,
-                        path.format(**PARAMETERS),
-                        headers={"Cookie": f"{COOKIE}={user}"},
-                        data={"token": f"token of {user}"} if method == "POST" else None,
-                    )
-                    if (answer.status_code != 403) != _may(grant, permission, path):
-                        wrong.append(f"{user} {page}: {answer.status_code}")
-                nobody = await client.request(method, path.format(**PARAMETERS))
-                if nobody.status_code != (303 if method == "GET" else 401):
-                    wrong.append(f"nobody {page}: {nobody.status_code}")
-        return wrong
-
-    assert anyio.run(run) == []
+    wrong = []
+    transport = httpx.ASGITransport(_pages(door), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://mesh") as client:
+        for page, permission in PAGES.items():
+            method, _, path = page.partition(" ")
+            for user, grant in USERS.items():
+                answer = await client.request(
+                    method,
+                    path.format(**PARAMETERS),
+                    headers={"Cookie": f"{COOKIE}={user}"},
+                    data={"token": f"token of {user}"} if method == "POST" else None,
+                )
+                if (answer.status_code != 403) != _may(grant, permission, path):
+                    wrong.append(f"{user} {page}: {answer.status_code}")
+            nobody = await client.request(method, path.format(**PARAMETERS))
+            if nobody.status_code != (303 if method == "GET" else 401):
+                wrong.append(f"nobody {page}: {nobody.status_code}")
+    assert wrong == []
     refused = [one for one in door.noted if one[3] == 403]
     assert ("viewer", "POST", "/deploy", 403) in refused
     assert ("of-bank", "GET", "/apps/Shop", 403) in refused

@@ -40,40 +40,37 @@ def answering(at: Site, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]
     return asked
 
 
-def test_an_answer_is_renewed_while_its_page_is_open(
+async def test_an_answer_is_renewed_while_its_page_is_open(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene() -> None:
-        async with (
-            site(nats_server) as at,
-            httpx.AsyncClient(base_url=at.url, timeout=60) as client,
-        ):
-            await at.service.deploy(APP)
-            wrong = await send(client, "/query", app="Shop", text="from Known select\n  nothing")
-            assert wrong.status_code == 400
-            assert "MESH-L" in wrong.text
-            assert "<mark>nothing</mark>" in wrong.text
-            asked = answering(at, monkeypatch)
-            once = await send(client, "/query", app="Shop", text=TEXT)
-            assert "row 1" in once.text
-            assert "<script>window" not in once.text
-            assert "\\u202e" in once.text
-            assert asked.pop() == {
-                "app": "Shop", "query": TEXT, "partial": False, "may_change": True,
-            }  # fmt: skip
-            again = await send(client, "/query", app="Shop", text=TEXT, every="2")
-            where = again.headers["location"]
-            assert where == "/query?app=Shop&text=from+Known+select+item&every=2&partial=0"
-            assert not asked
-            await _open(client, where)
-            # The page that renews itself may change nothing.
-            assert {one["may_change"] for one in asked} == {False}
-            # Another text in the URL is not asked for unless the page is to be renewed.
-            count = len(asked)
-            await client.get(where.replace("every=2", "every=1"))
-            assert len(asked) == count
-
-    asyncio.run(scene())
+    async with (
+        site(nats_server) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
+        await at.service.deploy(APP)
+        wrong = await send(client, "/query", app="Shop", text="from Known select\n  nothing")
+        assert wrong.status_code == 400
+        assert "MESH-L" in wrong.text
+        assert "<mark>nothing</mark>" in wrong.text
+        asked = answering(at, monkeypatch)
+        once = await send(client, "/query", app="Shop", text=TEXT)
+        assert "row 1" in once.text
+        assert "<script>window" not in once.text
+        assert "\\u202e" in once.text
+        assert asked.pop() == {
+            "app": "Shop", "query": TEXT, "partial": False, "may_change": True,
+        }  # fmt: skip
+        again = await send(client, "/query", app="Shop", text=TEXT, every="2")
+        where = again.headers["location"]
+        assert where == "/query?app=Shop&text=from+Known+select+item&every=2&partial=0"
+        assert not asked
+        await _open(client, where)
+        # The page that renews itself may change nothing.
+        assert {one["may_change"] for one in asked} == {False}
+        # Another text in the URL is not asked for unless the page is to be renewed.
+        count = len(asked)
+        await client.get(where.replace("every=2", "every=1"))
+        assert len(asked) == count
 
 
 async def _open(client: httpx.AsyncClient, where: str) -> None:

@@ -49,25 +49,22 @@ async def browser(at: Site, name: str = "") -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def test_users_are_added_changed_disabled_and_signed_out(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        async with site(nats_server, anonymous=False, requests_per_s=0.0) as at:
-            await user(at, "ada", "admin")
-            async with browser(at, "ada") as ada, browser(at) as eve:
-                await _add(ada)
-                await _change(at, ada, eve)
-                await _last_administrator(ada)
-                shown = (await ada.get("/users?q=ev")).text
-                assert "/users/eve" in shown
-                assert 'href="/users/ada"' not in shown
-                done = await send(ada, "/users/eve", do="remove", name="ev")
-                assert done.status_code == 400
-                done = await send(ada, "/users/eve", do="remove", name="eve")
-                assert done.headers["location"] == "/users?done=eve"
-                assert (await ada.get("/users/eve")).status_code == 404
-                await _audited(ada)
-
-    asyncio.run(scene())
+async def test_users_are_added_changed_disabled_and_signed_out(nats_server: NatsServer) -> None:
+    async with site(nats_server, anonymous=False, requests_per_s=0.0) as at:
+        await user(at, "ada", "admin")
+        async with browser(at, "ada") as ada, browser(at) as eve:
+            await _add(ada)
+            await _change(at, ada, eve)
+            await _last_administrator(ada)
+            shown = (await ada.get("/users?q=ev")).text
+            assert "/users/eve" in shown
+            assert 'href="/users/ada"' not in shown
+            done = await send(ada, "/users/eve", do="remove", name="ev")
+            assert done.status_code == 400
+            done = await send(ada, "/users/eve", do="remove", name="eve")
+            assert done.headers["location"] == "/users?done=eve"
+            assert (await ada.get("/users/eve")).status_code == 404
+            await _audited(ada)
 
 
 async def _add(ada: httpx.AsyncClient) -> None:
@@ -136,58 +133,52 @@ async def _audited(ada: httpx.AsyncClient) -> None:
     assert api.status_code == 401
 
 
-def test_a_token_is_shown_once_and_obeys_its_owners_state(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        async with site(nats_server, anonymous=False, requests_per_s=0.0) as at:
-            await user(at, "ada", "admin")
-            await user(at, "eve", "viewer")
-            async with browser(at, "eve") as eve, browser(at, "ada") as ada:
-                values = {"name": "deploys", "days": "30", "role": "admin", "apps": "*"}
-                made = await send(eve, "/account", do="token", **values)
-                (token,) = set(re.findall(r"mesh_[\w-]{20,}", made.text))
-                assert made.headers["cache-control"] == "no-store"
-                assert token not in (await eve.get("/account")).text
-                assert "deploys" in (await ada.get("/users/eve")).text
-                program = {"Authorization": f"Bearer {token}"}
+async def test_a_token_is_shown_once_and_obeys_its_owners_state(nats_server: NatsServer) -> None:
+    async with site(nats_server, anonymous=False, requests_per_s=0.0) as at:
+        await user(at, "ada", "admin")
+        await user(at, "eve", "viewer")
+        async with browser(at, "eve") as eve, browser(at, "ada") as ada:
+            values = {"name": "deploys", "days": "30", "role": "admin", "apps": "*"}
+            made = await send(eve, "/account", do="token", **values)
+            (token,) = set(re.findall(r"mesh_[\w-]{20,}", made.text))
+            assert made.headers["cache-control"] == "no-store"
+            assert token not in (await eve.get("/account")).text
+            assert "deploys" in (await ada.get("/users/eve")).text
+            program = {"Authorization": f"Bearer {token}"}
 
-                async def status(path: str) -> int:
-                    async with httpx.AsyncClient(base_url=at.url, headers=program) as client:
-                        return (await client.get(path)).status_code
+            async def status(path: str) -> int:
+                async with httpx.AsyncClient(base_url=at.url, headers=program) as client:
+                    return (await client.get(path)).status_code
 
-                assert [await status("/nodes"), await status("/users")] == [200, 403]
-                await send(ada, "/users/eve", do="disable")
-                assert await status("/nodes") == 401
-                await send(ada, "/users/eve", do="enable")
-                assert await status("/nodes") == 200
-                (kept,) = at.directory.tokens.values()
-                await send(ada, "/users/eve", do="revoke", id=kept.id)
-                assert await status("/nodes") == 401
-                wrong = await send(ada, "/account", do="token", **{**values, "days": "x"})
-                assert wrong.status_code == 400
-
-    asyncio.run(scene())
+            assert [await status("/nodes"), await status("/users")] == [200, 403]
+            await send(ada, "/users/eve", do="disable")
+            assert await status("/nodes") == 401
+            await send(ada, "/users/eve", do="enable")
+            assert await status("/nodes") == 200
+            (kept,) = at.directory.tokens.values()
+            await send(ada, "/users/eve", do="revoke", id=kept.id)
+            assert await status("/nodes") == 401
+            wrong = await send(ada, "/account", do="token", **{**values, "days": "x"})
+            assert wrong.status_code == 400
 
 
-def test_a_user_with_a_grant_for_some_apps_sees_nothing_of_the_others(
+async def test_a_user_with_a_grant_for_some_apps_sees_nothing_of_the_others(
     nats_server: NatsServer,
 ) -> None:
-    async def scene() -> None:
-        async with site(nats_server, anonymous=False, requests_per_s=0.0) as at:
-            await user(at, "eve", "developer", "Shop*")
-            await user(at, "oli", "operator")
-            at.start_worker("w1")
-            for name in ("Shop", "Bank"):
-                await at.service.deploy(APPS.format(name=name))
-                await at.until_running(name)
-                entry = {"stream": "Orders", "time_ms": 1, "reason": "no", "data": f"of{name}"}
-                await at.js.publish(names.error_subject(name), orjson.dumps(entry))
-                event = orjson.dumps({"item": f"pay {name}", "price": 1.0})
-                await at.js.publish(names.subject(name, "Orders"), event)
-            async with browser(at, "eve") as eve, browser(at, "oli") as oli:
-                await _limited(eve)
-                await _without_payloads(oli)
-
-    asyncio.run(scene())
+    async with site(nats_server, anonymous=False, requests_per_s=0.0) as at:
+        await user(at, "eve", "developer", "Shop*")
+        await user(at, "oli", "operator")
+        at.start_worker("w1")
+        for name in ("Shop", "Bank"):
+            await at.service.deploy(APPS.format(name=name))
+            await at.until_running(name)
+            entry = {"stream": "Orders", "time_ms": 1, "reason": "no", "data": f"of{name}"}
+            await at.js.publish(names.error_subject(name), orjson.dumps(entry))
+            event = orjson.dumps({"item": f"pay {name}", "price": 1.0})
+            await at.js.publish(names.subject(name, "Orders"), event)
+        async with browser(at, "eve") as eve, browser(at, "oli") as oli:
+            await _limited(eve)
+            await _without_payloads(oli)
 
 
 async def _limited(eve: httpx.AsyncClient) -> None:

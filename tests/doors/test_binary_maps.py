@@ -175,7 +175,7 @@ def test_definitions_are_checked_when_an_app_is_planned(
 
 
 @pytest.mark.nats
-def test_an_event_that_does_not_fit_is_recorded(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_an_event_that_does_not_fit_is_recorded(nats_server: NatsServer, tmp_path: Path) -> None:
     schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]})
     text = f'''@App:name('Fits')
 define stream S (n long);
@@ -183,15 +183,12 @@ define stream S (n long);
 from S select n insert into T;
 '''
 
-    async def scene() -> None:
-        async with staged(nats_server, text) as stage:
-            await stage.publish("T", {"n": 1}, {"n": 1 << 40}, {"n": 2})
-            instance = stage.start("sink-T")
-            (entry,) = await stage.until("the large one", stage.errors)
-            assert "does not fit" in entry["reason"]
-            await stage.until("the others", lambda: instance._counts()["rows_out"] == 2)
-
-    asyncio.run(scene())
+    async with staged(nats_server, text) as stage:
+        await stage.publish("T", {"n": 1}, {"n": 1 << 40}, {"n": 2})
+        instance = stage.start("sink-T")
+        (entry,) = await stage.until("the large one", stage.errors)
+        assert "does not fit" in entry["reason"]
+        await stage.until("the others", lambda: instance._counts()["rows_out"] == 2)
 
 
 REGISTRY = """@App:name('Reg')
@@ -206,7 +203,7 @@ from S select id, name insert into T;
 
 
 @pytest.mark.nats
-def test_schemas_of_a_registry(nats_server: NatsServer) -> None:
+async def test_schemas_of_a_registry(nats_server: NatsServer) -> None:
     # The field's name differs in case, and there is one that the stream does not have.
     fields = [
         {"name": "name", "type": ["null", "string"]},
@@ -226,35 +223,32 @@ def test_schemas_of_a_registry(nats_server: NatsServer) -> None:
         taken.append(await request.body(1000) or b"")
         return Response(200)
 
-    async def scene() -> None:
-        servers = HttpServers()
-        port = await servers.open("127.0.0.1", 0, "/sub/schemas/ids/5", answer)
-        await servers.open("127.0.0.1", port, "/take", take)
-        root = f"http://127.0.0.1:{port}"
-        try:
-            text = REGISTRY.format(f"{root}/sub/", f"{root}/take", f"{root}/sub")
-            async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
-                status = await stage.until_running(stage.start("receiver-S"))
-                reasons = [report.error for report in stage.reports if report.error]
-                assert "the schema registry answered 503" in reasons
-                out = io.BytesIO(b"\0\0\0\0\5")
-                out.seek(5)
-                event = {"name": "x", "id": 7, "more": 1}
-                fastavro.schemaless_writer(out, fastavro.parse_schema(schema), event)
-                url = status.doors[0].endpoint
-                assert (await client.post(url, content=out.getvalue())).status_code == 200
-                other = b"\0\0\0\0\6" + out.getvalue()[5:]
-                refused = await client.post(url, content=other)
-                assert "schema 6, and schema 5 is read" in refused.json()["reason"]
-                assert await stage.events("S") == [{"id": 7, "name": "x"}]
-                stage.start("sink-T")
-                await stage.publish("T", {"id": 7, "name": "x"})
-                await stage.until("a request", lambda: taken)
-        finally:
-            for path in ("/sub/schemas/ids/5", "/take"):
-                await servers.close("127.0.0.1", port, path)
-
-    asyncio.run(scene())
+    servers = HttpServers()
+    port = await servers.open("127.0.0.1", 0, "/sub/schemas/ids/5", answer)
+    await servers.open("127.0.0.1", port, "/take", take)
+    root = f"http://127.0.0.1:{port}"
+    try:
+        text = REGISTRY.format(f"{root}/sub/", f"{root}/take", f"{root}/sub")
+        async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+            status = await stage.until_running(stage.start("receiver-S"))
+            reasons = [report.error for report in stage.reports if report.error]
+            assert "the schema registry answered 503" in reasons
+            out = io.BytesIO(b"\0\0\0\0\5")
+            out.seek(5)
+            event = {"name": "x", "id": 7, "more": 1}
+            fastavro.schemaless_writer(out, fastavro.parse_schema(schema), event)
+            url = status.doors[0].endpoint
+            assert (await client.post(url, content=out.getvalue())).status_code == 200
+            other = b"\0\0\0\0\6" + out.getvalue()[5:]
+            refused = await client.post(url, content=other)
+            assert "schema 6, and schema 5 is read" in refused.json()["reason"]
+            assert await stage.events("S") == [{"id": 7, "name": "x"}]
+            stage.start("sink-T")
+            await stage.publish("T", {"id": 7, "name": "x"})
+            await stage.until("a request", lambda: taken)
+    finally:
+        for path in ("/sub/schemas/ids/5", "/take"):
+            await servers.close("127.0.0.1", port, path)
     (payload,) = taken
     assert payload[:5] == b"\0\0\0\0\5"
     read: Any = fastavro.schemaless_reader(io.BytesIO(payload[5:]), fastavro.parse_schema(schema))

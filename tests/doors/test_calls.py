@@ -56,130 +56,118 @@ from S select name insert into T;
     ("source", "sink"),
     [("http-service", "http-service-response"), ("http-request", "http-response")],
 )
-def test_a_request_is_answered_with_the_event_of_its_id(
+async def test_a_request_is_answered_with_the_event_of_its_id(
     nats_server: NatsServer, source: str, sink: str
 ) -> None:
-    async def scene() -> None:
-        text = SERVICE.format(source, "20000", sink)
-        async with staged(nats_server.url, text) as stage, httpx.AsyncClient() as client:
-            status = await stage.until_running(stage.start("receiver-S"))
-            await stage.until_running(stage.start("sink-T"))
+    text = SERVICE.format(source, "20000", sink)
+    async with staged(nats_server.url, text) as stage, httpx.AsyncClient() as client:
+        status = await stage.until_running(stage.start("receiver-S"))
+        await stage.until_running(stage.start("sink-T"))
 
-            async def post(n: int) -> httpx.Response:
-                return await client.post(status.doors[0].endpoint, json={"event": {"n": n}})
+        async def post(n: int) -> httpx.Response:
+            return await client.post(status.doors[0].endpoint, json={"event": {"n": n}})
 
-            posting = [asyncio.create_task(post(n)) for n in range(3)]
+        posting = [asyncio.create_task(post(n)) for n in range(3)]
 
-            async def stored() -> Any:
-                return len(await stage.events("S")) == 3
+        async def stored() -> Any:
+            return len(await stage.events("S")) == 3
 
-            await stage.until("3 events", stored)
-            # The query group of a worker.
-            for event in reversed(await stage.events("S")):
-                await stage.publish("T", {**event, "n": event["n"] + 10})
-            answers = await asyncio.gather(*posting)
-            assert [(a.status_code, a.text, a.headers["x-n"]) for a in answers] == [
-                (200, str(n), str(n)) for n in (10, 11, 12)
-            ]
-            await stage.publish("T", {"id": "0123456789abcdef.1", "n": 1}, {"id": "*", "n": 2})
+        await stage.until("3 events", stored)
+        # The query group of a worker.
+        for event in reversed(await stage.events("S")):
+            await stage.publish("T", {**event, "n": event["n"] + 10})
+        answers = await asyncio.gather(*posting)
+        assert [(a.status_code, a.text, a.headers["x-n"]) for a in answers] == [
+            (200, str(n), str(n)) for n in (10, 11, 12)
+        ]
+        await stage.publish("T", {"id": "0123456789abcdef.1", "n": 1}, {"id": "*", "n": 2})
 
-            async def entries() -> Any:
-                return len(await stage.errors()) == 2
+        async def entries() -> Any:
+            return len(await stage.errors()) == 2
 
-            await stage.until("2 entries", entries)
-            late, wrong = await stage.errors()
-            assert late["reason"] == "no request waits for the answer"
-            assert wrong["reason"] == '"*" is no id of a request'
-            refused = await client.post(status.doors[0].endpoint, content=b"no JSON")
-            assert refused.status_code == 400
-
-    asyncio.run(scene())
+        await stage.until("2 entries", entries)
+        late, wrong = await stage.errors()
+        assert late["reason"] == "no request waits for the answer"
+        assert wrong["reason"] == '"*" is no id of a request'
+        refused = await client.post(status.doors[0].endpoint, content=b"no JSON")
+        assert refused.status_code == 400
 
 
-def test_a_request_without_an_answer_ends_in_time(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        text = SERVICE.format("http-service", "50", "http-service-response")
-        async with staged(nats_server.url, text) as stage, httpx.AsyncClient() as client:
-            status = await stage.until_running(stage.start("receiver-S"))
-            answer = await client.post(status.doors[0].endpoint, json={"event": {"n": 1}})
-            assert answer.status_code == 504
-
-    asyncio.run(scene())
+async def test_a_request_without_an_answer_ends_in_time(nats_server: NatsServer) -> None:
+    text = SERVICE.format("http-service", "50", "http-service-response")
+    async with staged(nats_server.url, text) as stage, httpx.AsyncClient() as client:
+        status = await stage.until_running(stage.start("receiver-S"))
+        answer = await client.post(status.doors[0].endpoint, json={"event": {"n": 1}})
+        assert answer.status_code == 504
 
 
 @pytest.mark.parametrize(
     ("sink", "source"), [("http-call", "http-call-response"), ("http-request", "http-response")]
 )
-def test_answers_become_events_with_the_attributes_of_their_requests(
+async def test_answers_become_events_with_the_attributes_of_their_requests(
     nats_server: NatsServer, sink: str, source: str
 ) -> None:
-    async def scene() -> None:
-        servers = HttpServers()
+    servers = HttpServers()
 
-        async def answer(request: Request) -> Response:
-            n = int((await request.body(1000) or b"").rpartition(b":")[2].rstrip(b"}"))
-            if n == 3:
-                return Response(422, b"no")
-            return Response(404, b"nothing") if n == 2 else Response(201, b'{"got":%d}' % (n * 2))
+    async def answer(request: Request) -> Response:
+        n = int((await request.body(1000) or b"").rpartition(b":")[2].rstrip(b"}"))
+        if n == 3:
+            return Response(422, b"no")
+        return Response(404, b"nothing") if n == 2 else Response(201, b'{"got":%d}' % (n * 2))
 
-        port = await servers.open("127.0.0.1", 0, "/", answer)
-        try:
-            text = CALL.format(sink, f"http://127.0.0.1:{port}/", source, source)
-            async with staged(nats_server.url, text) as stage:
-                for group in ("receiver-S", "receiver-Missing"):
-                    await stage.until_running(stage.start(group))
-                stage.start("sink-T")
-                await stage.publish("T", *({"k": f"k{n}", "n": n} for n in (1, 2, 3, 4)))
+    port = await servers.open("127.0.0.1", 0, "/", answer)
+    try:
+        text = CALL.format(sink, f"http://127.0.0.1:{port}/", source, source)
+        async with staged(nats_server.url, text) as stage:
+            for group in ("receiver-S", "receiver-Missing"):
+                await stage.until_running(stage.start(group))
+            stage.start("sink-T")
+            await stage.publish("T", *({"k": f"k{n}", "n": n} for n in (1, 2, 3, 4)))
 
-                async def whole() -> Any:
-                    counts = [len(await stage.events(one)) for one in ("S", "Missing")]
-                    return [*counts, len(await stage.errors())] == [2, 1, 1]
+            async def whole() -> Any:
+                counts = [len(await stage.events(one)) for one in ("S", "Missing")]
+                return [*counts, len(await stage.errors())] == [2, 1, 1]
 
-                await stage.until("3 answers and a refusal", whole)
-                assert await stage.events("S") == [
-                    {"k": "k1", "n": "1", "got": 2},
-                    {"k": "k4", "n": "4", "got": 8},
-                ]
-                assert await stage.events("Missing") == [{"what": "nothing"}]
-                (entry,) = await stage.errors()
-                assert entry["reason"] == "answered 422: no"
-        finally:
-            await servers.close("127.0.0.1", port, "/")
-
-    asyncio.run(scene())
+            await stage.until("3 answers and a refusal", whole)
+            assert await stage.events("S") == [
+                {"k": "k1", "n": "1", "got": 2},
+                {"k": "k4", "n": "4", "got": 8},
+            ]
+            assert await stage.events("Missing") == [{"what": "nothing"}]
+            (entry,) = await stage.errors()
+            assert entry["reason"] == "answered 422: no"
+    finally:
+        await servers.close("127.0.0.1", port, "/")
 
 
-def test_an_answer_is_written_to_the_file_of_its_event(
+async def test_an_answer_is_written_to_the_file_of_its_event(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        servers = HttpServers()
-        body = bytes(range(256)) * 100
+    servers = HttpServers()
+    body = bytes(range(256)) * 100
 
-        async def answer(request: Request) -> Response:
-            return Response(200, body)
+    async def answer(request: Request) -> Response:
+        return Response(200, body)
 
-        port = await servers.open("127.0.0.1", 0, "/", answer)
-        try:
-            text = DOWNLOAD.format(f"http://127.0.0.1:{port}/", tmp_path / "in")
-            access = Access((str(tmp_path / "in"),))
-            async with staged(nats_server.url, text, access) as stage:
-                await stage.until_running(stage.start("receiver-S"))
-                await stage.publish("T", {"name": "a/b.bin"}, {"name": "../out"})
-                stage.start("sink-T")
+    port = await servers.open("127.0.0.1", 0, "/", answer)
+    try:
+        text = DOWNLOAD.format(f"http://127.0.0.1:{port}/", tmp_path / "in")
+        access = Access((str(tmp_path / "in"),))
+        async with staged(nats_server.url, text, access) as stage:
+            await stage.until_running(stage.start("receiver-S"))
+            await stage.publish("T", {"name": "a/b.bin"}, {"name": "../out"})
+            stage.start("sink-T")
 
-                async def recorded() -> Any:
-                    return await stage.events("S") and await stage.errors()
+            async def recorded() -> Any:
+                return await stage.events("S") and await stage.errors()
 
-                await stage.until("a file and a refusal", recorded)
-                path = tmp_path / "in" / "a" / "b.bin"
-                assert await stage.events("S") == [{"name": "a/b.bin", "path": str(path)}]
-                assert path.read_bytes() == body
-                assert [one.name for one in path.parent.iterdir()] == ["b.bin"]
-                (entry,) = await stage.errors()
-                assert "is not open to connectors" in entry["reason"]
-                assert not (tmp_path / "out").exists()
-        finally:
-            await servers.close("127.0.0.1", port, "/")
-
-    asyncio.run(scene())
+            await stage.until("a file and a refusal", recorded)
+            path = tmp_path / "in" / "a" / "b.bin"
+            assert await stage.events("S") == [{"name": "a/b.bin", "path": str(path)}]
+            assert path.read_bytes() == body
+            assert [one.name for one in path.parent.iterdir()] == ["b.bin"]
+            (entry,) = await stage.errors()
+            assert "is not open to connectors" in entry["reason"]
+            assert not (tmp_path / "out").exists()
+    finally:
+        await servers.close("127.0.0.1", port, "/")

@@ -35,7 +35,7 @@ async def publish(stage: Stage) -> None:
     await stage.publish("T", *ROWS[2:])
 
 
-def test_a_file_is_written_exactly_once(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_a_file_is_written_exactly_once(nats_server: NatsServer, tmp_path: Path) -> None:
     text = APP.replace("SOURCE", "").replace(
         "SINK", "@sink(type='file', file.uri='{directory}/out', @map(type='csv'))"
     )
@@ -44,16 +44,13 @@ def test_a_file_is_written_exactly_once(nats_server: NatsServer, tmp_path: Path)
         path = tmp_path / f"run{stage.spec.name.removeprefix('Run')}" / "out"
         return path.read_text() if path.exists() else ""
 
-    async def scene() -> None:
-        whole = "0\n1\n2\n3\n4\n"
-        use = Scenario(text, "sink-T", publish, written, lambda found: len(found) >= len(whole))
-        moments = await conform(nats_server.url, use, tmp_path)
-        assert {"before write", "after write", "after store a position"} <= set(moments)
-
-    asyncio.run(scene())
+    whole = "0\n1\n2\n3\n4\n"
+    use = Scenario(text, "sink-T", publish, written, lambda found: len(found) >= len(whole))
+    moments = await conform(nats_server.url, use, tmp_path)
+    assert {"before write", "after write", "after store a position"} <= set(moments)
 
 
-def test_a_file_is_read_exactly_once(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_a_file_is_read_exactly_once(nats_server: NatsServer, tmp_path: Path) -> None:
     text = APP.replace("SINK", "").replace(
         "SOURCE",
         "@source(type='file', dir.uri='{directory}', file.polling.interval='20', @map(type='csv'))",
@@ -68,18 +65,15 @@ def test_a_file_is_read_exactly_once(nats_server: NatsServer, tmp_path: Path) ->
         bad = [entry["data"] for entry in await stage.errors()]
         return [row["n"] for row in await stage.events("S")], bad
 
-    async def scene() -> None:
-        use = Scenario(
-            text, "receiver-S", write, stored, lambda found: len(found[0]) + len(found[1]) >= 6
-        )
-        moments = await conform(nats_server.url, use, tmp_path)
-        steps = {"read", "publish", "store a position", "committed", "publish with an ack"}
-        assert {f"{when} {step}" for when in ("before", "after") for step in steps} <= set(moments)
-
-    asyncio.run(scene())
+    use = Scenario(
+        text, "receiver-S", write, stored, lambda found: len(found[0]) + len(found[1]) >= 6
+    )
+    moments = await conform(nats_server.url, use, tmp_path)
+    steps = {"read", "publish", "store a position", "committed", "publish with an ack"}
+    assert {f"{when} {step}" for when in ("before", "after") for step in steps} <= set(moments)
 
 
-def test_requests_with_a_key_are_stored_once(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_requests_with_a_key_are_stored_once(nats_server: NatsServer, tmp_path: Path) -> None:
     text = APP.replace("SINK", "").replace(
         "SOURCE", "@source(type='http', receiver.url='http://127.0.0.1:0/in', @map(type='json'))"
     )
@@ -103,16 +97,13 @@ def test_requests_with_a_key_are_stored_once(nats_server: NatsServer, tmp_path: 
     async def stored(stage: Stage) -> Any:
         return [row["n"] for row in await stage.events("S")]
 
-    async def scene() -> None:
-        use = Scenario(text, "receiver-S", post, stored, lambda found: len(found) >= 3)
-        moments = await conform(nats_server.url, use, tmp_path)
-        assert {"before publish", "after publish"} <= set(moments)
-
-    asyncio.run(scene())
+    use = Scenario(text, "receiver-S", post, stored, lambda found: len(found) >= 3)
+    moments = await conform(nats_server.url, use, tmp_path)
+    assert {"before publish", "after publish"} <= set(moments)
 
 
 @pytest.mark.thorough
-def test_a_jetstream_stream_of_others_is_read_exactly_once(
+async def test_a_jetstream_stream_of_others_is_read_exactly_once(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     text = APP.replace("SINK", "").replace(
@@ -133,19 +124,16 @@ def test_a_jetstream_stream_of_others_is_read_exactly_once(
         bad = [entry["data"] for entry in await stage.errors()]
         return [row["n"] for row in await stage.events("S")], bad
 
-    async def scene() -> None:
-        use = Scenario(
-            text, "receiver-S", send, stored, lambda found: len(found[0]) + len(found[1]) >= 6
-        )
-        moments = await conform(nats_server.url, use, tmp_path)
-        steps = {"read", "publish", "store a position", "committed"}
-        assert {f"{when} {step}" for when in ("before", "after") for step in steps} <= set(moments)
-
-    asyncio.run(scene())
+    use = Scenario(
+        text, "receiver-S", send, stored, lambda found: len(found[0]) + len(found[1]) >= 6
+    )
+    moments = await conform(nats_server.url, use, tmp_path)
+    steps = {"read", "publish", "store a position", "committed"}
+    assert {f"{when} {step}" for when in ("before", "after") for step in steps} <= set(moments)
 
 
 @pytest.mark.extended
-def test_a_topic_is_read_exactly_once(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_a_topic_is_read_exactly_once(nats_server: NatsServer, tmp_path: Path) -> None:
     text = APP.replace("SINK", "").replace(
         "SOURCE", "@source(type='inMemory', topic='from {app}', @map(type='json'))"
     )
@@ -170,56 +158,47 @@ def test_a_topic_is_read_exactly_once(nats_server: NatsServer, tmp_path: Path) -
     async def stored(stage: Stage) -> Any:
         return [row["n"] for row in await stage.events("S")]
 
-    async def scene() -> None:
-        use = Scenario(text, "receiver-S", send, stored, lambda found: len(found) >= 5)
-        moments = await conform(nats_server.url, use, tmp_path)
-        assert {"after read", "after publish", "after store a position"} <= set(moments)
-
-    asyncio.run(scene())
+    use = Scenario(text, "receiver-S", send, stored, lambda found: len(found) >= 5)
+    moments = await conform(nats_server.url, use, tmp_path)
+    assert {"after read", "after publish", "after store a position"} <= set(moments)
 
 
 @pytest.mark.extended
-def test_requests_of_a_sink_are_repeated_with_their_key_only(
+async def test_requests_of_a_sink_are_repeated_with_their_key_only(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        end = Endpoint()
-        await end.open()
-        try:
-            text = APP.replace("SOURCE", "").replace(
-                "SINK", f"@sink(type='http', publisher.url='{end.url}', @map(type='json'))"
-            )
+    end = Endpoint()
+    await end.open()
+    try:
+        text = APP.replace("SOURCE", "").replace(
+            "SINK", f"@sink(type='http', publisher.url='{end.url}', @map(type='json'))"
+        )
 
-            async def arrived(stage: Stage) -> list[int]:
-                name = f"{stage.spec.name}/"
-                pairs = zip(end.keys, end.bodies, strict=True)
-                return [body["event"]["n"] for key, body in pairs if key.startswith(name)]
+        async def arrived(stage: Stage) -> list[int]:
+            name = f"{stage.spec.name}/"
+            pairs = zip(end.keys, end.bodies, strict=True)
+            return [body["event"]["n"] for key, body in pairs if key.startswith(name)]
 
-            use = Scenario(text, "sink-T", publish, arrived, lambda found: len(found) >= 5)
-            assert await conform(nats_server.url, use, tmp_path)
-        finally:
-            await end.close()
-
-    asyncio.run(scene())
+        use = Scenario(text, "sink-T", publish, arrived, lambda found: len(found) >= 5)
+        assert await conform(nats_server.url, use, tmp_path)
+    finally:
+        await end.close()
 
 
-def test_the_kit_finds_a_sink_that_doubles(nats_server: NatsServer, tmp_path: Path) -> None:
-    async def scene() -> None:
-        end = Endpoint()
-        await end.open()
-        try:
-            text = APP.replace("SOURCE", "").replace(
-                "SINK", f"@sink(type='http', publisher.url='{end.url}', @map(type='json'))"
-            )
+async def test_the_kit_finds_a_sink_that_doubles(nats_server: NatsServer, tmp_path: Path) -> None:
+    end = Endpoint()
+    await end.open()
+    try:
+        text = APP.replace("SOURCE", "").replace(
+            "SINK", f"@sink(type='http', publisher.url='{end.url}', @map(type='json'))"
+        )
 
-            async def requests(stage: Stage) -> int:
-                name = f"{stage.spec.name}/"
-                return sum(head["idempotency-key"].startswith(name) for head in end.heads)
+        async def requests(stage: Stage) -> int:
+            name = f"{stage.spec.name}/"
+            return sum(head["idempotency-key"].startswith(name) for head in end.heads)
 
-            use = Scenario(text, "sink-T", publish, requests, lambda found: found >= 5)
-            with pytest.raises(AssertionError, match="killed"):
-                await conform(nats_server.url, use, tmp_path)
-        finally:
-            await end.close()
-
-    asyncio.run(scene())
+        use = Scenario(text, "sink-T", publish, requests, lambda found: found >= 5)
+        with pytest.raises(AssertionError, match="killed"):
+            await conform(nats_server.url, use, tmp_path)
+    finally:
+        await end.close()

@@ -87,7 +87,7 @@ def row(number: int, **changes: Any) -> dict[str, Any]:
     return {"id": number, "k": f"k{number}", "v": number / 2, "ok": True} | changes
 
 
-def test_rows_are_inserted_and_those_that_a_table_refuses_recorded(
+async def test_rows_are_inserted_and_those_that_a_table_refuses_recorded(
     nats_server: NatsServer, database: TestDatabase, tmp_path: Path
 ) -> None:
     quote = "`" if database.database.backend is Backend.MYSQL else '"'
@@ -100,16 +100,13 @@ def test_rows_are_inserted_and_those_that_a_table_refuses_recorded(
     keyed = text.rpartition("@map(type='keyvalue')")
     text = keyed[0] + "@map(type='keyvalue', @payload(id='id', k='k'))" + keyed[2]
 
-    async def scene() -> None:
-        async with staged(nats_server, text, Access((str(tmp_path),))) as stage:
-            await stage.publish("T", row(1), row(2, v=None, ok=None), row(1, k="again"), row(3))
-            first, second = stage.start("sink-T"), stage.start("sink-T-2")
-            await stage.until("4 rows", lambda: first._counts()["rows_out"] == 4)
-            (entry,) = await stage.until("the doubled key", stage.errors)
-            assert entry["door"] == "sink rdbms"
-            await stage.until("3 rows", lambda: second._counts()["rows_out"] == 3)
-
-    asyncio.run(scene())
+    async with staged(nats_server, text, Access((str(tmp_path),))) as stage:
+        await stage.publish("T", row(1), row(2, v=None, ok=None), row(1, k="again"), row(3))
+        first, second = stage.start("sink-T"), stage.start("sink-T-2")
+        await stage.until("4 rows", lambda: first._counts()["rows_out"] == 4)
+        (entry,) = await stage.until("the doubled key", stage.errors)
+        assert entry["door"] == "sink rdbms"
+        await stage.until("3 rows", lambda: second._counts()["rows_out"] == 3)
     query = 'select id, k, v, ok from "Rows" order by id, k'.replace('"', quote)
     found = [(i, k, v, ok if ok is None else bool(ok)) for i, k, v, ok in database.rows(query)]
     assert found == [
@@ -145,7 +142,7 @@ def test_rows_are_inserted_exactly_once(nats_server: NatsServer, tmp_path: Path)
     assert {"before write", "after write", "after store a position"} <= set(moments)
 
 
-def test_a_replayed_event_leaves_the_position_and_an_earlier_epoch_writes_nothing(
+async def test_a_replayed_event_leaves_the_position_and_an_earlier_epoch_writes_nothing(
     tmp_path: Path,
 ) -> None:
     options = {"jdbc.url": f"jdbc:sqlite:{tmp_path}/replay.db", "table.name": "T"}
@@ -154,24 +151,21 @@ def test_a_replayed_event_leaves_the_position_and_an_earlier_epoch_writes_nothin
         attributes=(("id", "long"),), epoch=2,
     )  # fmt: skip
 
-    async def scene() -> None:
-        sink, other = RdbmsSink(), RdbmsSink()
-        try:
-            await sink.open(context, None)
-            await sink.write([Record("k", b'{"id":1}', sequence=5)])
-            await sink.write([Record("k", b'{"id":2}')])
-            assert sink.position == 5
-            with pytest.raises(UnavailableError, match="epoch 2"):
-                await other.open(dataclasses.replace(context, epoch=1), None)
-            await other.open(dataclasses.replace(context, epoch=3), None)
-            assert other.position == 5
-            with pytest.raises(ConnectionResetError, match="later epoch"):
-                await sink.write([Record("k", b'{"id":3}', sequence=6)])
-        finally:
-            await sink.close()
-            await other.close()
-
-    asyncio.run(scene())
+    sink, other = RdbmsSink(), RdbmsSink()
+    try:
+        await sink.open(context, None)
+        await sink.write([Record("k", b'{"id":1}', sequence=5)])
+        await sink.write([Record("k", b'{"id":2}')])
+        assert sink.position == 5
+        with pytest.raises(UnavailableError, match="epoch 2"):
+            await other.open(dataclasses.replace(context, epoch=1), None)
+        await other.open(dataclasses.replace(context, epoch=3), None)
+        assert other.position == 5
+        with pytest.raises(ConnectionResetError, match="later epoch"):
+            await sink.write([Record("k", b'{"id":3}', sequence=6)])
+    finally:
+        await sink.close()
+        await other.close()
 
 
 def test_rows_of_a_table_are_polled_exactly_once(nats_server: NatsServer, tmp_path: Path) -> None:
@@ -235,27 +229,24 @@ def test_rows_that_are_missing_are_waited_for(tmp_path: Path, limit_s: int) -> N
             Polling(sa, connection, {**options, "polling.column": "k"})
 
 
-def test_more_rows_than_a_read_has_with_equal_times(
+async def test_more_rows_than_a_read_has_with_equal_times(
     nats_server: NatsServer, postgresql: DatabaseServer, tmp_path: Path
 ) -> None:
     database = databases.new_database(postgresql, tmp_path, f"door{next(_numbers)}")
     execute(database, 'create table "Many" (id bigint, k varchar(9), at timestamp)')
     text = app("Many", source=source(database, "Many", "mode='polling', polling.column='at'"))
 
-    async def scene() -> None:
-        async with staged(nats_server, text) as stage:
-            instance = stage.start("receiver-S")
-            await stage.until_running(instance)
-            values = ", ".join(f"({n}, 'x', '2026-01-01 00:00:0{n // 1500}')" for n in range(4500))
-            await asyncio.to_thread(execute, database, f'insert into "Many" values {values}')
+    async with staged(nats_server, text) as stage:
+        instance = stage.start("receiver-S")
+        await stage.until_running(instance)
+        values = ", ".join(f"({n}, 'x', '2026-01-01 00:00:0{n // 1500}')" for n in range(4500))
+        await asyncio.to_thread(execute, database, f'insert into "Many" values {values}')
 
-            async def all_there() -> bool:
-                return len(await stage.events("S")) >= 4500
+        async def all_there() -> bool:
+            return len(await stage.events("S")) >= 4500
 
-            await stage.until("all rows", all_there)
-            assert sorted(e["id"] for e in await stage.events("S")) == list(range(4500))
-
-    asyncio.run(scene())
+        await stage.until("all rows", all_there)
+        assert sorted(e["id"] for e in await stage.events("S")) == list(range(4500))
 
 
 def listening(database: TestDatabase) -> str:
@@ -306,30 +297,27 @@ def table(name: str) -> tuple[str, str]:
     )
 
 
-def test_changes_of_a_table_are_read_from_the_log(
+async def test_changes_of_a_table_are_read_from_the_log(
     nats_server: NatsServer, postgresql: DatabaseServer, tmp_path: Path
 ) -> None:
     database = databases.new_database(postgresql, tmp_path, f"door{next(_numbers)}")
     execute(database, "create table other (id bigint)", *table("Log"))
 
-    async def scene() -> None:
-        async with staged(nats_server, listening(database).replace("{app}", "Log")) as stage:
-            stage.start("receiver-S")
-            await change(database, stage)
+    async with staged(nats_server, listening(database).replace("{app}", "Log")) as stage:
+        stage.start("receiver-S")
+        await change(database, stage)
 
-            async def complete() -> bool:
-                return len(await changes(stage)) >= 5
+        async def complete() -> bool:
+            return len(await changes(stage)) >= 5
 
-            await stage.until("all changes", complete)
-            assert await changes(stage) == CHANGES
+        await stage.until("all changes", complete)
+        assert await changes(stage) == CHANGES
 
-            def is_confirmed() -> bool:
-                where = "where confirmed_flush_lsn >= pg_current_wal_lsn() - 2000"
-                return bool(database.rows(f"select 1 from pg_replication_slots {where}"))
+        def is_confirmed() -> bool:
+            where = "where confirmed_flush_lsn >= pg_current_wal_lsn() - 2000"
+            return bool(database.rows(f"select 1 from pg_replication_slots {where}"))
 
-            await stage.until("the slot is moved", is_confirmed)
-
-    asyncio.run(scene())
+        await stage.until("the slot is moved", is_confirmed)
 
 
 @pytest.mark.extended
@@ -372,18 +360,15 @@ def test_values_of_positions_and_options() -> None:
         lengths_of("a")
 
 
-def test_a_check_creates_nothing(postgresql: DatabaseServer, tmp_path: Path) -> None:
+async def test_a_check_creates_nothing(postgresql: DatabaseServer, tmp_path: Path) -> None:
     database = databases.new_database(postgresql, tmp_path, f"door{next(_numbers)}")
     given = {"username": USER, "password": PASSWORD, "table.name": "Missing"}
     inside = Context("a", "S", given | {"jdbc.url": database.url, "url": database.url})
 
-    async def scene() -> None:
-        await RdbmsSink().check(inside)
-        with pytest.raises(UnavailableError, match="Missing"):
-            await CdcSource().check(inside)
-        closed = dataclasses.replace(inside, access=Access(egress=("h:1",)))
-        with pytest.raises(MeshError, match="may not connect"):
-            await RdbmsSink().check(closed)
-
-    asyncio.run(scene())
+    await RdbmsSink().check(inside)
+    with pytest.raises(UnavailableError, match="Missing"):
+        await CdcSource().check(inside)
+    closed = dataclasses.replace(inside, access=Access(egress=("h:1",)))
+    with pytest.raises(MeshError, match="may not connect"):
+        await RdbmsSink().check(closed)
     assert database.rows("select tablename from pg_tables where schemaname = 'public'") == []

@@ -62,60 +62,51 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opened, "make_mapper", lambda *given: Failing(doors.make_mapper(*given)))
 
 
-def test_a_request_at_which_a_mapper_fails_is_refused_alone(
+async def test_a_request_at_which_a_mapper_fails_is_refused_alone(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        text = APP.format(tmp_path)
-        async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
-            running = stage.start("receiver-S")
-            url = (await stage.until_running(running)).doors[0].endpoint
-            bodies = [b'{"event":{"k":"%s"}}' % word for word in (b"a", b"boom", b"b", b"boom")]
-            answers = await asyncio.gather(*(client.post(url, content=one) for one in bodies))
-            assert [one.status_code for one in answers] == [200, 400, 200, 400]
-            assert "KeyError" in answers[1].json()["reason"]
-            assert sorted(event["k"] for event in await stage.events("S")) == ["a", "b"]
-
-    asyncio.run(scene())
+    text = APP.format(tmp_path)
+    async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+        running = stage.start("receiver-S")
+        url = (await stage.until_running(running)).doors[0].endpoint
+        bodies = [b'{"event":{"k":"%s"}}' % word for word in (b"a", b"boom", b"b", b"boom")]
+        answers = await asyncio.gather(*(client.post(url, content=one) for one in bodies))
+        assert [one.status_code for one in answers] == [200, 400, 200, 400]
+        assert "KeyError" in answers[1].json()["reason"]
+        assert sorted(event["k"] for event in await stage.events("S")) == ["a", "b"]
 
 
-def test_a_line_at_which_a_mapper_fails_is_recorded_alone(
+async def test_a_line_at_which_a_mapper_fails_is_recorded_alone(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        (tmp_path / "in").mkdir()
-        (tmp_path / "in" / "1").write_text("a\nboom\nb\n")
-        access = Access(file_roots=(str(tmp_path),))
-        async with staged(nats_server, APP.format(tmp_path), access) as stage:
-            stage.start("receiver-F")
-            (entry,) = await stage.until("the error", stage.errors)
-            assert "KeyError" in entry["reason"]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1").write_text("a\nboom\nb\n")
+    access = Access(file_roots=(str(tmp_path),))
+    async with staged(nats_server, APP.format(tmp_path), access) as stage:
+        stage.start("receiver-F")
+        (entry,) = await stage.until("the error", stage.errors)
+        assert "KeyError" in entry["reason"]
 
-            async def read() -> bool:
-                return [event["k"] for event in await stage.events("F")] == ["a", "b"]
+        async def read() -> bool:
+            return [event["k"] for event in await stage.events("F")] == ["a", "b"]
 
-            await stage.until("the others", read)
-
-    asyncio.run(scene())
+        await stage.until("the others", read)
 
 
-def test_an_event_at_which_a_mapper_fails_is_recorded_alone(
+async def test_an_event_at_which_a_mapper_fails_is_recorded_alone(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        access = Access(file_roots=(str(tmp_path),))
-        async with staged(nats_server, APP.format(tmp_path), access) as stage:
-            await stage.publish("T", {"k": "a"}, {"k": "boom"}, {"k": "b"})
-            stage.start("sink-T")
-            (entry,) = await stage.until("the error", stage.errors)
-            assert "KeyError" in entry["reason"]
-            out = tmp_path / "out"
-            await stage.until("the others", lambda: out.exists() and out.read_text() == "a\nb\n")
-
-    asyncio.run(scene())
+    access = Access(file_roots=(str(tmp_path),))
+    async with staged(nats_server, APP.format(tmp_path), access) as stage:
+        await stage.publish("T", {"k": "a"}, {"k": "boom"}, {"k": "b"})
+        stage.start("sink-T")
+        (entry,) = await stage.until("the error", stage.errors)
+        assert "KeyError" in entry["reason"]
+        out = tmp_path / "out"
+        await stage.until("the others", lambda: out.exists() and out.read_text() == "a\nb\n")
 
 
-def test_a_destination_that_fails_at_its_end_ends_no_other(
+async def test_a_destination_that_fails_at_its_end_ends_no_other(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = f"""@App:name('Doors')
@@ -136,17 +127,14 @@ def test_a_destination_that_fails_at_its_end_ends_no_other(
         await ending(sink)
         raise KeyError("what nobody thought of")
 
-    async def scene() -> None:
-        monkeypatch.setattr(FileSink, "open", open_)
-        monkeypatch.setattr(FileSink, "close", close)
-        access = Access(file_roots=(str(tmp_path),))
-        async with staged(nats_server, text, access) as stage:
-            await stage.publish("T", {"k": "x"}, {"k": "y"})
-            stage.start("sink-T")
-            outs = [tmp_path / "a", tmp_path / "b"]
-            await stage.until(
-                "all", lambda: all(one.exists() and one.read_text() == "x\ny\n" for one in outs)
-            )
-            assert stage.reports[-1].restarts == 0
-
-    asyncio.run(scene())
+    monkeypatch.setattr(FileSink, "open", open_)
+    monkeypatch.setattr(FileSink, "close", close)
+    access = Access(file_roots=(str(tmp_path),))
+    async with staged(nats_server, text, access) as stage:
+        await stage.publish("T", {"k": "x"}, {"k": "y"})
+        stage.start("sink-T")
+        outs = [tmp_path / "a", tmp_path / "b"]
+        await stage.until(
+            "all", lambda: all(one.exists() and one.read_text() == "x\ny\n" for one in outs)
+        )
+        assert stage.reports[-1].restarts == 0

@@ -152,7 +152,7 @@ def test_refused_events_go_to_the_fault_stream_that_is_read(
 
 
 @pytest.mark.parametrize("on_error", ["STREAM", "LOG", ""])
-def test_payloads_that_can_not_be_read(
+async def test_payloads_that_can_not_be_read(
     nats_server: NatsServer, tmp_path: Path, on_error: str
 ) -> None:
     path = tmp_path / "in.csv"
@@ -161,24 +161,21 @@ def test_payloads_that_can_not_be_read(
     text = SOURCE.format(path=path, option=option)
     reason = 'attribute "n" is no int32: "x"'
 
-    async def scene() -> None:
-        access = Access((str(tmp_path),), ())
-        async with staged(nats_server, text, access) as stage:
-            stage.start("receiver-S")
+    access = Access((str(tmp_path),), ())
+    async with staged(nats_server, text, access) as stage:
+        stage.start("receiver-S")
 
-            async def both() -> bool:
-                return len(await stage.events("S")) == 2
+        async def both() -> bool:
+            return len(await stage.events("S")) == 2
 
-            await stage.until("two events", both)
-            if on_error == "STREAM":
-                found = await stage.until("the fault", lambda: faults(stage, "!S"))
-                assert found == [(None, ("java.lang.RuntimeException", reason))]
-            elif on_error == "":
-                await stage.until("the entry", stage.errors)
-            entries = [entry["reason"] for entry in await stage.errors()]
-            assert entries == ([reason] if on_error == "" else [])
-
-    asyncio.run(scene())
+        await stage.until("two events", both)
+        if on_error == "STREAM":
+            found = await stage.until("the fault", lambda: faults(stage, "!S"))
+            assert found == [(None, ("java.lang.RuntimeException", reason))]
+        elif on_error == "":
+            await stage.until("the entry", stage.errors)
+        entries = [entry["reason"] for entry in await stage.errors()]
+        assert entries == ([reason] if on_error == "" else [])
 
 
 def test_a_group_that_reads_both_has_the_failures_of_its_own_queries_only() -> None:

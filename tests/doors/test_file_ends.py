@@ -146,7 +146,7 @@ def test_options_that_do_not_go_together(options: str, reason: str) -> None:
 
 
 @pytest.mark.nats
-def test_files_with_payloads_that_can_not_be_read_go_elsewhere(
+async def test_files_with_payloads_that_can_not_be_read_go_elsewhere(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Lines of a file are in several batches: the position remembers the first.
@@ -170,11 +170,8 @@ def test_files_with_payloads_that_can_not_be_read_go_elsewhere(
         rows = sorted(event["n"] for event in await stage.events("S"))
         return [rows, len(await stage.errors()), files]
 
-    async def scene() -> None:
-        use = Scenario(
-            APP.replace("OPTIONS", options), "receiver-S", write, found,
-            lambda seen: seen == [[0, 1, 2, 3, 4], 1, ["bad/bad"]],
-        )  # fmt: skip
-        assert await conform(nats_server.url, use, tmp_path)
-
-    asyncio.run(scene())
+    use = Scenario(
+        APP.replace("OPTIONS", options), "receiver-S", write, found,
+        lambda seen: seen == [[0, 1, 2, 3, 4], 1, ["bad/bad"]],
+    )  # fmt: skip
+    assert await conform(nats_server.url, use, tmp_path)

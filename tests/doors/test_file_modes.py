@@ -293,7 +293,7 @@ def test_options_that_do_not_go_together_are_refused_with_the_app(
 
 
 @pytest.mark.nats
-def test_files_that_are_deleted_are_read_exactly_once(
+async def test_files_that_are_deleted_are_read_exactly_once(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     text = APP.replace("OPTIONS", "mode='text.full', file.name.pattern='.*csv'")
@@ -312,13 +312,10 @@ def test_files_that_are_deleted_are_read_exactly_once(
     def is_whole(outcome: Any) -> bool:
         return len(outcome[0]) + len(outcome[1]) >= 6 and not outcome[2]
 
-    async def scene() -> None:
-        use = Scenario(text, "receiver-S", write, found, is_whole)
-        moments = await conform(nats_server.url, use, tmp_path)
-        steps = {"read", "publish", "store a position", "committed"}
-        assert {f"{when} {step}" for when in ("before", "after") for step in steps} <= set(moments)
-
-    asyncio.run(scene())
+    use = Scenario(text, "receiver-S", write, found, is_whole)
+    moments = await conform(nats_server.url, use, tmp_path)
+    steps = {"read", "publish", "store a position", "committed"}
+    assert {f"{when} {step}" for when in ("before", "after") for step in steps} <= set(moments)
 
 
 def test_a_file_that_can_not_be_read_holds_up_no_other(tmp_path: Path, inbox: Path) -> None:

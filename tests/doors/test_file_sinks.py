@@ -66,7 +66,7 @@ def files(directory: Path) -> dict[str, str]:
         ("{{n}}', append='false'", {str(n): f"{'ab'[n % 2]},{n}\n" for n in range(5)}),
     ],
 )
-def test_files_are_written_exactly_once(
+async def test_files_are_written_exactly_once(
     nats_server: NatsServer, tmp_path: Path, options: str, whole: dict[str, str]
 ) -> None:
     async def publish(stage: Stage) -> None:
@@ -85,15 +85,12 @@ def test_files_are_written_exactly_once(
         # Where a file ends depends on what is written together.
         return {"": "".join(own.values())} if "roll" in options else own
 
-    async def scene() -> None:
-        text = APP.replace("OPTIONS", options)
-        use = Scenario(text, "sink-T", publish, found, lambda f: sum(map(len, f.values())) >= 20)
-        moments = await conform(nats_server.url, use, tmp_path)
-        assert {"before write", "after write", "after store a position"} <= set(moments)
-        own = files(tmp_path / "run0")
-        assert (len(own) > 1 and "out-000001.csv" in own) if "roll" in options else own == whole
-
-    asyncio.run(scene())
+    text = APP.replace("OPTIONS", options)
+    use = Scenario(text, "sink-T", publish, found, lambda f: sum(map(len, f.values())) >= 20)
+    moments = await conform(nats_server.url, use, tmp_path)
+    assert {"before write", "after write", "after store a position"} <= set(moments)
+    own = files(tmp_path / "run0")
+    assert (len(own) > 1 and "out-000001.csv" in own) if "roll" in options else own == whole
 
 
 def test_a_file_is_rolled_once_and_never_over_another(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ MOVED = "move.after.process='URL/done/{app}'"
         ("tailing='true'", {"a.csv": True}),
     ],
 )
-def test_files_are_read_exactly_once(
+async def test_files_are_read_exactly_once(
     nats_server: NatsServer,
     tmp_path: Path,
     ftp: tuple[str, Path],
@@ -62,14 +62,11 @@ def test_files_are_read_exactly_once(
         files = {n: (directory / app / n.replace("{app}", app)).exists() for n in left}
         return [*sorted(rows), files]
 
-    async def scene() -> None:
-        text = APP.replace("OPTIONS", options).replace("URL", url)
-        (directory / "Run0").mkdir(exist_ok=True)
-        use = Scenario(text, "receiver-S", write, found, lambda f: len(f) == 6 and f[-1] == left)
-        moments = await conform(nats_server.url, use, tmp_path)
-        assert {"before read", "after publish", "before committed"} <= set(moments)
-
-    asyncio.run(scene())
+    text = APP.replace("OPTIONS", options).replace("URL", url)
+    (directory / "Run0").mkdir(exist_ok=True)
+    use = Scenario(text, "receiver-S", write, found, lambda f: len(f) == 6 and f[-1] == left)
+    moments = await conform(nats_server.url, use, tmp_path)
+    assert {"before read", "after publish", "before committed"} <= set(moments)
 
 
 def test_a_login_a_lost_connection_and_a_file_that_is_missing(ftp: tuple[str, Path]) -> None:

@@ -119,114 +119,102 @@ async def publish(stage: Stage, *events: dict[str, Any]) -> None:
 
 
 @pytest.mark.nats
-def test_events_of_a_message_share_a_payload_and_its_fate(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        end = Endpoint()
-        await end.open()
-        try:
-            own = end.url.replace("/in", "/in?k={{k}}")
-            text = APP.replace("{app}", "Out").replace("URL", own).replace("OPTIONS", "")
-            async with staged(nats_server, text) as stage:
-                end.statuses = [200, 422]
-                await publish(stage, *({"k": "ab"[n % 2], "n": n} for n in range(5)))
-                await publish(stage, {"k": "a", "n": 5})
-                stage.start("sink-T")
-                await stage.until("two payloads", lambda: len(end.bodies) == 2)
-                found = [[e["event"]["n"] for e in body] for body in end.bodies[:1]]
-                assert found == [[0, 2, 4]]
-                assert end.bodies[1] == {"event": {"k": "a", "n": 5}}
-                assert end.keys == ["Out/T/inc/1.0", "Out/T/inc/2.0"]
-                (entry,) = await stage.until("the refused payload", stage.errors)
-                assert json.loads(entry["data"]) == [{"event": {"k": "b", "n": n}} for n in (1, 3)]
-                assert [json.loads(line)["n"] for line in entry["event"].split("\n")] == [1, 3]
-                await stage.until("counts", lambda: stage.reports[-1].rows_out == 4)
-                assert stage.reports[-1].errors == 2
-                entry["id"] = 1
-                await door_replay.send(stage.client, "Out", entry, None)
-                assert [e["event"]["n"] for e in end.bodies[2]] == [1, 3]
-                assert end.keys[2] == "Out/T/inc/1.1"
-        finally:
-            await end.close()
-
-    asyncio.run(scene())
+async def test_events_of_a_message_share_a_payload_and_its_fate(nats_server: NatsServer) -> None:
+    end = Endpoint()
+    await end.open()
+    try:
+        own = end.url.replace("/in", "/in?k={{k}}")
+        text = APP.replace("{app}", "Out").replace("URL", own).replace("OPTIONS", "")
+        async with staged(nats_server, text) as stage:
+            end.statuses = [200, 422]
+            await publish(stage, *({"k": "ab"[n % 2], "n": n} for n in range(5)))
+            await publish(stage, {"k": "a", "n": 5})
+            stage.start("sink-T")
+            await stage.until("two payloads", lambda: len(end.bodies) == 2)
+            found = [[e["event"]["n"] for e in body] for body in end.bodies[:1]]
+            assert found == [[0, 2, 4]]
+            assert end.bodies[1] == {"event": {"k": "a", "n": 5}}
+            assert end.keys == ["Out/T/inc/1.0", "Out/T/inc/2.0"]
+            (entry,) = await stage.until("the refused payload", stage.errors)
+            assert json.loads(entry["data"]) == [{"event": {"k": "b", "n": n}} for n in (1, 3)]
+            assert [json.loads(line)["n"] for line in entry["event"].split("\n")] == [1, 3]
+            await stage.until("counts", lambda: stage.reports[-1].rows_out == 4)
+            assert stage.reports[-1].errors == 2
+            entry["id"] = 1
+            await door_replay.send(stage.client, "Out", entry, None)
+            assert [e["event"]["n"] for e in end.bodies[2]] == [1, 3]
+            assert end.keys[2] == "Out/T/inc/1.1"
+    finally:
+        await end.close()
 
 
 @pytest.mark.nats
-def test_each_event_of_a_refused_payload_is_an_event_of_the_fault_stream(
+async def test_each_event_of_a_refused_payload_is_an_event_of_the_fault_stream(
     nats_server: NatsServer,
 ) -> None:
-    async def scene() -> None:
-        end = Endpoint()
-        await end.open()
-        try:
-            text = APP.replace("{app}", "Out").replace("URL", end.url)
-            text = text.replace("@sink", "@OnError(action='STREAM') @sink")
-            text = text.replace("OPTIONS", "on.error='STREAM', ")
-            text += "from !T select k, n insert into F;"
-            async with staged(nats_server, text) as stage:
-                end.statuses = [422]
-                await publish(stage, {"k": "a", "n": 1}, {"k": "b", "n": 2})
-                stage.start("sink-T")
-                name = stage.spec.group("sink-T").outputs[0]  # type: ignore[union-attr]  # it is there
+    end = Endpoint()
+    await end.open()
+    try:
+        text = APP.replace("{app}", "Out").replace("URL", end.url)
+        text = text.replace("@sink", "@OnError(action='STREAM') @sink")
+        text = text.replace("OPTIONS", "on.error='STREAM', ")
+        text += "from !T select k, n insert into F;"
+        async with staged(nats_server, text) as stage:
+            end.statuses = [422]
+            await publish(stage, {"k": "a", "n": 1}, {"k": "b", "n": 2})
+            stage.start("sink-T")
+            name = stage.spec.group("sink-T").outputs[0]  # type: ignore[union-attr]  # it is there
 
-                async def faults() -> bool:
-                    found = await stage.messages(name.js_stream(), name.subject())
-                    return len(found) == 2
+            async def faults() -> bool:
+                found = await stage.messages(name.js_stream(), name.subject())
+                return len(found) == 2
 
-                await stage.until("two faults", faults)
-        finally:
-            await end.close()
-
-    asyncio.run(scene())
+            await stage.until("two faults", faults)
+    finally:
+        await end.close()
 
 
 @pytest.mark.nats
 @pytest.mark.parametrize("uri", ["out.csv", "{{k}}.csv"])
-def test_a_header_begins_each_file(nats_server: NatsServer, tmp_path: Path, uri: str) -> None:
+async def test_a_header_begins_each_file(nats_server: NatsServer, tmp_path: Path, uri: str) -> None:
     text = (
         "@App:name('Out') define stream S (k string, n int);"
         f"@sink(type='file', file.uri='{tmp_path}/{uri}', @map(type='csv', header='true'))"
         "define stream T (k string, n int); from S select k, n insert into T;"
     )
 
-    async def scene() -> None:
-        async with staged(nats_server, text, Access((str(tmp_path),))) as stage:
-            first = stage.start("sink-T")
-            await publish(stage, {"k": "a", "n": 1}, {"k": "a", "n": 2})
-            path = tmp_path / uri.replace("{{k}}", "a")
-            await stage.until("2 lines", lambda: path.exists() and "a,2" in path.read_text())
-            await first.stop()
-            await publish(stage, {"k": "a", "n": 3})
-            stage.start("sink-T", epoch=2)
-            await stage.until("the third", lambda: "a,3" in path.read_text())
-            assert path.read_text() == "k,n\na,1\na,2\na,3\n"
-
-    asyncio.run(scene())
+    async with staged(nats_server, text, Access((str(tmp_path),))) as stage:
+        first = stage.start("sink-T")
+        await publish(stage, {"k": "a", "n": 1}, {"k": "a", "n": 2})
+        path = tmp_path / uri.replace("{{k}}", "a")
+        await stage.until("2 lines", lambda: path.exists() and "a,2" in path.read_text())
+        await first.stop()
+        await publish(stage, {"k": "a", "n": 3})
+        stage.start("sink-T", epoch=2)
+        await stage.until("the third", lambda: "a,3" in path.read_text())
+        assert path.read_text() == "k,n\na,1\na,2\na,3\n"
 
 
 @pytest.mark.nats
-def test_a_repeat_has_the_same_groups_and_keys(nats_server: NatsServer, tmp_path: Path) -> None:
-    async def scene() -> None:
-        end = Endpoint()
-        await end.open()
-        try:
-            text = APP.replace("URL", end.url).replace("OPTIONS", "")
+async def test_a_repeat_has_the_same_groups_and_keys(nats_server: NatsServer, tmp_path: Path) -> None:
+    end = Endpoint()
+    await end.open()
+    try:
+        text = APP.replace("URL", end.url).replace("OPTIONS", "")
 
-            async def send(stage: Stage) -> None:
-                await publish(stage, {"k": "a", "n": 0}, {"k": "b", "n": 1})
-                await publish(stage, {"k": "a", "n": 2})
+        async def send(stage: Stage) -> None:
+            await publish(stage, {"k": "a", "n": 0}, {"k": "b", "n": 1})
+            await publish(stage, {"k": "a", "n": 2})
 
-            async def arrived(stage: Stage, whole: bool = True) -> list[Any]:
-                name = f"{stage.spec.name}/"
-                return [b for k, b in zip(end.keys, end.bodies, strict=True) if k.startswith(name)]
+        async def arrived(stage: Stage, whole: bool = True) -> list[Any]:
+            name = f"{stage.spec.name}/"
+            return [b for k, b in zip(end.keys, end.bodies, strict=True) if k.startswith(name)]
 
-            use = Scenario(text, "sink-T", send, partial(arrived), lambda found: len(found) >= 2)
-            moments = await conform(nats_server.url, use, tmp_path)
-            assert {"before write", "after write", "after store a position"} <= set(moments)
-        finally:
-            await end.close()
-
-    asyncio.run(scene())
+        use = Scenario(text, "sink-T", send, partial(arrived), lambda found: len(found) >= 2)
+        moments = await conform(nats_server.url, use, tmp_path)
+        assert {"before write", "after write", "after store a position"} <= set(moments)
+    finally:
+        await end.close()
 
 
 def test_a_test_of_an_app_groups_the_events_of_a_time() -> None:

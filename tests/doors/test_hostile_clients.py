@@ -91,94 +91,82 @@ async def sent(url: str, data: bytes, source: str = "127.0.0.1") -> bytes:
             await writer.wait_closed()
 
 
-def test_requests_of_any_form_fail_alone(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        access = Access(listen=LISTEN, head_timeout_s=LONG_S)
-        async with staged(nats_server, APP, access) as stage, httpx.AsyncClient() as client:
-            instance = stage.start("receiver-S")
-            url = (await stage.until_running(instance)).doors[0].endpoint
-            accepted = 0
-            for one in HOSTILE:
-                found, good = await asyncio.gather(
-                    sent(url, one), client.post(url, content=GOOD), return_exceptions=True
-                )
-                assert not isinstance(good, BaseException)
-                assert good.status_code == 200, one[:100]
-                assert isinstance(found, bytes)
-                # Refused, or taken where the form is good; never an error of the server's own.
-                assert not found.startswith(b"HTTP/1.1 5"), (one[:200], found)
-                accepted += found.startswith(b"HTTP/1.1 200")
-            assert 0 < accepted < len(HOSTILE)
-            assert len(await stage.events("S")) >= len(HOSTILE)
-            assert stage.reports[-1].restarts == 0
-
-    asyncio.run(scene())
+async def test_requests_of_any_form_fail_alone(nats_server: NatsServer) -> None:
+    access = Access(listen=LISTEN, head_timeout_s=LONG_S)
+    async with staged(nats_server, APP, access) as stage, httpx.AsyncClient() as client:
+        instance = stage.start("receiver-S")
+        url = (await stage.until_running(instance)).doors[0].endpoint
+        accepted = 0
+        for one in HOSTILE:
+            found, good = await asyncio.gather(
+                sent(url, one), client.post(url, content=GOOD), return_exceptions=True
+            )
+            assert not isinstance(good, BaseException)
+            assert good.status_code == 200, one[:100]
+            assert isinstance(found, bytes)
+            # Refused, or taken where the form is good; never an error of the server's own.
+            assert not found.startswith(b"HTTP/1.1 5"), (one[:200], found)
+            accepted += found.startswith(b"HTTP/1.1 200")
+        assert 0 < accepted < len(HOSTILE)
+        assert len(await stage.events("S")) >= len(HOSTILE)
+        assert stage.reports[-1].restarts == 0
 
 
-def test_silent_connections_leave_room_for_others(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        access = Access(listen=LISTEN, connections_max=4, head_timeout_s=LONG_S)
-        async with staged(nats_server, APP, access) as stage, httpx.AsyncClient() as client:
-            instance = stage.start("receiver-S")
-            url = (await stage.until_running(instance)).doors[0].endpoint
-            at = urlsplit(url)
-            silent: list[Any] = [
-                await asyncio.open_connection(at.hostname, at.port, local_addr=("127.0.0.2", 0))
-                for _ in range(10)
-            ]
-            async with asyncio.timeout(60):
-                for reader, _ in silent[2:]:
-                    with contextlib.suppress(ConnectionError):
-                        assert await reader.read() == b""
-                assert (await client.post(url, content=GOOD)).status_code == 200
-            for _, writer in silent:
-                writer.close()
-                with contextlib.suppress(ConnectionError):
-                    await writer.wait_closed()
-
-    asyncio.run(scene())
-
-
-def test_a_request_whose_head_does_not_end_is_closed(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        access = Access(listen=LISTEN, head_timeout_s=0.05)
-        async with staged(nats_server, APP, access) as stage:
-            instance = stage.start("receiver-S")
-            at = urlsplit((await stage.until_running(instance)).doors[0].endpoint)
-            reader, writer = await asyncio.open_connection(at.hostname, at.port)
-            writer.write(b"POST /in HT")
-            async with asyncio.timeout(60):
+async def test_silent_connections_leave_room_for_others(nats_server: NatsServer) -> None:
+    access = Access(listen=LISTEN, connections_max=4, head_timeout_s=LONG_S)
+    async with staged(nats_server, APP, access) as stage, httpx.AsyncClient() as client:
+        instance = stage.start("receiver-S")
+        url = (await stage.until_running(instance)).doors[0].endpoint
+        at = urlsplit(url)
+        silent: list[Any] = [
+            await asyncio.open_connection(at.hostname, at.port, local_addr=("127.0.0.2", 0))
+            for _ in range(10)
+        ]
+        async with asyncio.timeout(60):
+            for reader, _ in silent[2:]:
                 with contextlib.suppress(ConnectionError):
                     assert await reader.read() == b""
+            assert (await client.post(url, content=GOOD)).status_code == 200
+        for _, writer in silent:
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    asyncio.run(scene())
+
+async def test_a_request_whose_head_does_not_end_is_closed(nats_server: NatsServer) -> None:
+    access = Access(listen=LISTEN, head_timeout_s=0.05)
+    async with staged(nats_server, APP, access) as stage:
+        instance = stage.start("receiver-S")
+        at = urlsplit((await stage.until_running(instance)).doors[0].endpoint)
+        reader, writer = await asyncio.open_connection(at.hostname, at.port)
+        writer.write(b"POST /in HT")
+        async with asyncio.timeout(60):
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
 
-def test_a_request_whose_body_trickles_is_closed_and_stores_nothing(
+async def test_a_request_whose_body_trickles_is_closed_and_stores_nothing(
     nats_server: NatsServer,
 ) -> None:
-    async def scene() -> None:
-        access = Access(listen=LISTEN, head_timeout_s=LONG_S, body_timeout_s=1.0)
-        async with staged(nats_server, APP, access) as stage, httpx.AsyncClient() as client:
-            instance = stage.start("receiver-S")
-            url = (await stage.until_running(instance)).doors[0].endpoint
-            at = urlsplit(url)
-            reader, writer = await asyncio.open_connection(at.hostname, at.port)
-            writer.write(head(b"Content-Length: 5000", b"Content-Type: application/json"))
-            async with asyncio.timeout(60):
-                with contextlib.suppress(ConnectionError):
-                    while not reader.at_eof() and not reader.exception():
-                        writer.write(b" ")
-                        await writer.drain()
-                        await asyncio.sleep(0)
-                    assert await reader.read() == b""
-            writer.close()
+    access = Access(listen=LISTEN, head_timeout_s=LONG_S, body_timeout_s=1.0)
+    async with staged(nats_server, APP, access) as stage, httpx.AsyncClient() as client:
+        instance = stage.start("receiver-S")
+        url = (await stage.until_running(instance)).doors[0].endpoint
+        at = urlsplit(url)
+        reader, writer = await asyncio.open_connection(at.hostname, at.port)
+        writer.write(head(b"Content-Length: 5000", b"Content-Type: application/json"))
+        async with asyncio.timeout(60):
             with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
-            assert (await client.post(url, content=GOOD)).status_code == 200
-            assert len(await stage.events("S")) == 1
-
-    asyncio.run(scene())
+                while not reader.at_eof() and not reader.exception():
+                    writer.write(b" ")
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                assert await reader.read() == b""
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        assert (await client.post(url, content=GOOD)).status_code == 200
+        assert len(await stage.events("S")) == 1

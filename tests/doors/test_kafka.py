@@ -90,7 +90,7 @@ def test_a_topic_is_written_exactly_once(
     assert {"before write", "after write", "after store a position"} <= set(moments)
 
 
-def test_offsets_partitions_properties_and_numbers(nats_server: NatsServer, kafka: Kafka) -> None:
+async def test_offsets_partitions_properties_and_numbers(nats_server: NatsServer, kafka: Kafka) -> None:
     kafka.create("many", partitions=2)
     kafka.send("many", b'a:1~{"n":1}', b'a:2~{"n":2}', b'a:2~{"n":2}', b'{"n":3}', key="k")
     kafka.send("many", b'{"n":9}', partition=1)
@@ -101,21 +101,18 @@ def test_offsets_partitions_properties_and_numbers(nats_server: NatsServer, kafk
         "@map(type='json', @attributes(n='n', place='trp:offset', k='trp:key'))",
     )
 
-    async def scene() -> None:
-        async with staged(nats_server, text.replace("{app}", "Many")) as stage:
-            stage.start("receiver-S")
-            await stage.until("2 events", lambda: _have(stage, 2))
-            assert await stage.events("S") == [
-                {"n": 2, "place": 1, "k": "k"}, {"n": 3, "place": 3, "k": "k"},
-            ]  # fmt: skip
-
     async def _have(stage: Stage, count: int) -> bool:
         return len(await stage.events("S")) >= count
 
-    asyncio.run(scene())
+    async with staged(nats_server, text.replace("{app}", "Many")) as stage:
+        stage.start("receiver-S")
+        await stage.until("2 events", lambda: _have(stage, 2))
+        assert await stage.events("S") == [
+            {"n": 2, "place": 1, "k": "k"}, {"n": 3, "place": 3, "k": "k"},
+        ]  # fmt: skip
 
 
-def test_topics_keys_partitions_and_numbers_of_a_sink(
+async def test_topics_keys_partitions_and_numbers_of_a_sink(
     nats_server: NatsServer, kafka: Kafka
 ) -> None:
     kafka.create("even", "odd", partitions=3)
@@ -123,24 +120,21 @@ def test_topics_keys_partitions_and_numbers_of_a_sink(
     text = app(kafka, "{{k}}", sink=more).replace("T (n int)", "T (n int, k string)")
     text = text.replace("select n", "select n, 'even' as k")
 
-    async def scene() -> None:
-        async with staged(nats_server, text.replace("{app}", "Keys")) as stage:
-            stage.start("sink-T")
-            for n in range(4):
-                await stage.publish("T", {"n": n, "k": "odd" if n % 2 else "even"})
-            await stage.until("all", lambda: _count("even", "odd") == 4)
-
     def _count(*topics: str) -> int:
         return sum(len(kafka.records(topic, 3)) for topic in topics)
 
-    asyncio.run(scene())
+    async with staged(nats_server, text.replace("{app}", "Keys")) as stage:
+        stage.start("sink-T")
+        for n in range(4):
+            await stage.publish("T", {"n": n, "k": "odd" if n % 2 else "even"})
+        await stage.until("all", lambda: _count("even", "odd") == 4)
     found = kafka.records("even", 3) + kafka.records("odd", 3)
     assert {key for _, key, _ in found} == {b"k-0", b"k-1", b"k-2", b"k-3"}
     heads = sorted(payload.partition(b"~")[0] for _, _, payload in found)
     assert heads == [b"q:1", b"q:2", b"q:3", b"q:4"]
 
 
-def test_a_record_that_is_too_large_is_recorded_and_the_others_are_written(
+async def test_a_record_that_is_too_large_is_recorded_and_the_others_are_written(
     nats_server: NatsServer, kafka: Kafka
 ) -> None:
     kafka.create("small")
@@ -148,32 +142,26 @@ def test_a_record_that_is_too_large_is_recorded_and_the_others_are_written(
     text = app(kafka, "small", sink=more).replace("T (n int)", "T (n string)")
     text = text.replace("select n", "select 'x' as n").replace("{app}", "Small")
 
-    async def scene() -> None:
-        async with staged(nats_server, text) as stage:
-            await stage.publish("T", {"n": "a"}, {"n": "b" * 3000}, {"n": "c"})
-            stage.start("sink-T")
-            (entry,) = await stage.until("the large one", stage.errors)
-            assert "too large" in entry["reason"]
-            await stage.until("the others", lambda: len(kafka.records("small")) == 2)
-
-    asyncio.run(scene())
+    async with staged(nats_server, text) as stage:
+        await stage.publish("T", {"n": "a"}, {"n": "b" * 3000}, {"n": "c"})
+        stage.start("sink-T")
+        (entry,) = await stage.until("the large one", stage.errors)
+        assert "too large" in entry["reason"]
+        await stage.until("the others", lambda: len(kafka.records("small")) == 2)
     assert [json.loads(p)["n"] for _, _, p in kafka.records("small")] == ["a", "c"]
 
 
-def test_a_missing_topic_and_a_broker_that_is_away_are_waited_for(
+async def test_a_missing_topic_and_a_broker_that_is_away_are_waited_for(
     nats_server: NatsServer, kafka: Kafka
 ) -> None:
     text = app(kafka, "later", source="").replace("{app}", "Later")
 
-    async def scene() -> None:
-        async with staged(nats_server, text) as stage:
-            stage.start("receiver-S")
-            await stage.until("it waits", lambda: "later" in str([r.error for r in stage.reports]))
-            kafka.create("later")
-            kafka.send("later", b'{"n":1}')
-            await stage.until("it reads", lambda: numbers(stage))
-
-    asyncio.run(scene())
+    async with staged(nats_server, text) as stage:
+        stage.start("receiver-S")
+        await stage.until("it waits", lambda: "later" in str([r.error for r in stage.reports]))
+        kafka.create("later")
+        kafka.send("later", b'{"n":1}')
+        await stage.until("it reads", lambda: numbers(stage))
 
 
 def test_settings_that_run_commands_are_refused_and_those_of_java_left_out() -> None:
@@ -209,22 +197,19 @@ def test_numbers_and_offsets_as_options_write_them() -> None:
     assert last == {"a": 5, "b": 0}
 
 
-def test_a_check_of_a_sink_does_not_fence_the_one_that_runs(kafka: Kafka) -> None:
+async def test_a_check_of_a_sink_does_not_fence_the_one_that_runs(kafka: Kafka) -> None:
     kafka.create("checked")
     options = {"bootstrap.servers": kafka.servers, "topic": "checked"}
     context = Context("a", "s", options, producer="one", epoch=1)
 
-    async def scene() -> None:
-        sink = KafkaSink()
-        try:
-            await sink.open(context, None)
-            await KafkaSink().check(context)
-            await sink.write([Record("k", b"x", sequence=4)])
-            missing = Context("a", "s", options | {"topic": "nowhere"})
-            with pytest.raises(UnavailableError, match="nowhere"):
-                await KafkaSink().check(missing)
-        finally:
-            await sink.close()
-
-    asyncio.run(scene())
+    sink = KafkaSink()
+    try:
+        await sink.open(context, None)
+        await KafkaSink().check(context)
+        await sink.write([Record("k", b"x", sequence=4)])
+        missing = Context("a", "s", options | {"topic": "nowhere"})
+        with pytest.raises(UnavailableError, match="nowhere"):
+            await KafkaSink().check(missing)
+    finally:
+        await sink.close()
     assert [payload for _, _, payload in kafka.records("checked")] == [b"x"]

@@ -57,71 +57,65 @@ async def events_of(lines: AsyncIterator[str], count: int) -> list[tuple[str, An
 
 
 @pytest.mark.nats
-def test_a_page_listens_and_gets_what_it_missed_when_it_is_back(nats_server: NatsServer) -> None:
+async def test_a_page_listens_and_gets_what_it_missed_when_it_is_back(nats_server: NatsServer) -> None:
     url = f"http://127.0.0.1:{free_port()}/events"
     sink = (
         f"@sink(type='sse-server', server.url='{url}', allow.origin='http://page',"
         " @map(type='json', envelope='none'))"
     )
 
-    async def scene() -> None:
-        async with staged(nats_server, app("Page", sink=sink)) as stage, httpx.AsyncClient() as web:
-            instance = stage.start("sink-T")
-            await stage.until_running(instance)
-            async with web.stream("GET", url, headers={"Origin": "http://page"}) as answer:
-                assert answer.headers["content-type"] == "text/event-stream"
-                assert answer.headers["access-control-allow-origin"] == "http://page"
-                lines = answer.aiter_lines()
-                assert await anext(lines) == ": listening"
-                await stage.publish("T", {"k": "a", "n": 1}, {"k": "b", "n": 2})
-                found = await events_of(lines, 2)
-                assert [event["n"] for _, event in found] == [1, 2]
-            await stage.publish("T", {"k": "c", "n": 3})
-            await stage.until("the third", lambda: instance._counts()["rows_out"] == 3)
-            again = {"Last-Event-ID": found[0][0], "Origin": "http://other"}
-            async with web.stream("GET", url, headers=again) as answer:
-                assert "access-control-allow-origin" not in answer.headers
-                later = await events_of(answer.aiter_lines(), 2)
-                assert [event["n"] for _, event in later] == [2, 3]
-            assert (await web.post(url)).status_code == 405
-
-    asyncio.run(scene())
+    async with staged(nats_server, app("Page", sink=sink)) as stage, httpx.AsyncClient() as web:
+        instance = stage.start("sink-T")
+        await stage.until_running(instance)
+        async with web.stream("GET", url, headers={"Origin": "http://page"}) as answer:
+            assert answer.headers["content-type"] == "text/event-stream"
+            assert answer.headers["access-control-allow-origin"] == "http://page"
+            lines = answer.aiter_lines()
+            assert await anext(lines) == ": listening"
+            await stage.publish("T", {"k": "a", "n": 1}, {"k": "b", "n": 2})
+            found = await events_of(lines, 2)
+            assert [event["n"] for _, event in found] == [1, 2]
+        await stage.publish("T", {"k": "c", "n": 3})
+        await stage.until("the third", lambda: instance._counts()["rows_out"] == 3)
+        again = {"Last-Event-ID": found[0][0], "Origin": "http://other"}
+        async with web.stream("GET", url, headers=again) as answer:
+            assert "access-control-allow-origin" not in answer.headers
+            later = await events_of(answer.aiter_lines(), 2)
+            assert [event["n"] for _, event in later] == [2, 3]
+        assert (await web.post(url)).status_code == 405
 
 
 @pytest.mark.nats
-def test_web_sockets_out_and_in(nats_server: NatsServer) -> None:
+async def test_web_sockets_out_and_in(nats_server: NatsServer) -> None:
     port = free_port()
     sink = (
         f"@sink(type='websocket-server', host='127.0.0.1', port='{port}',"
         " @map(type='json', envelope='none'))"
     )
 
-    async def scene() -> None:
-        source = f"@source(type='websocket', url='ws://127.0.0.1:{port}', @map(type='json'))"
-        async with staged(nats_server, app("Sock", source=source, sink=sink)) as stage:
-            sending = stage.start("sink-T")
-            await stage.until_running(sending)
-            receiving = stage.start("receiver-S")
-            await stage.until_running(receiving)
-            uri = f"ws://127.0.0.1:{port}"
-            async with websockets.asyncio.client.connect(uri, proxy=None) as other:
-                await stage.publish("T", {"k": "a", "n": 1}, {"k": "b", "n": 2})
-                assert json.loads(await other.recv()) == {"k": "a", "n": 1}
+    source = f"@source(type='websocket', url='ws://127.0.0.1:{port}', @map(type='json'))"
+    async with staged(nats_server, app("Sock", source=source, sink=sink)) as stage:
+        sending = stage.start("sink-T")
+        await stage.until_running(sending)
+        receiving = stage.start("receiver-S")
+        await stage.until_running(receiving)
+        uri = f"ws://127.0.0.1:{port}"
+        async with websockets.asyncio.client.connect(uri, proxy=None) as other:
+            await stage.publish("T", {"k": "a", "n": 1}, {"k": "b", "n": 2})
+            assert json.loads(await other.recv()) == {"k": "a", "n": 1}
 
-            async def stored() -> bool:
-                return [e["n"] for e in await stage.events("S")] == [1, 2]
+        async def stored() -> bool:
+            return [e["n"] for e in await stage.events("S")] == [1, 2]
 
-            await stage.until("both", stored)
-            with pytest.raises(websockets.exceptions.InvalidStatus):
-                await websockets.asyncio.client.connect(
-                    uri, proxy=None, origin=Origin("http://evil")
-                )
-            await sending.stop()
-            await stage.until(
-                "the loss is shown", lambda: any(d.error for r in stage.reports for d in r.doors)
+        await stage.until("both", stored)
+        with pytest.raises(websockets.exceptions.InvalidStatus):
+            await websockets.asyncio.client.connect(
+                uri, proxy=None, origin=Origin("http://evil")
             )
-
-    asyncio.run(scene())
+        await sending.stop()
+        await stage.until(
+            "the loss is shown", lambda: any(d.error for r in stage.reports for d in r.doors)
+        )
 
 
 @pytest.mark.nats
@@ -175,22 +169,19 @@ def test_prometheus_reads_the_text() -> None:
         subprocess.run(call, input=metric.text(), check=True, capture_output=True)
 
 
-def test_a_listener_that_does_not_keep_up_is_ended_and_the_others_are_not() -> None:
-    async def scene() -> None:
-        audience = Audience(2)
-        slow, quick = audience.join(), audience.join()
-        assert slow is not None
-        assert quick is not None
-        for number in range(6):
-            audience.publish([(f"{number}.{at}", b"x") for at in range(2000)])
-            while not quick.empty():
-                quick.get_nowait()
-        assert slow.qsize() == 1
-        assert slow.get_nowait() is None
-        audience.publish([("last", b"y")])
-        assert quick.get_nowait() == ("last", b"y")
-
-    asyncio.run(scene())
+async def test_a_listener_that_does_not_keep_up_is_ended_and_the_others_are_not() -> None:
+    audience = Audience(2)
+    slow, quick = audience.join(), audience.join()
+    assert slow is not None
+    assert quick is not None
+    for number in range(6):
+        audience.publish([(f"{number}.{at}", b"x") for at in range(2000)])
+        while not quick.empty():
+            quick.get_nowait()
+    assert slow.qsize() == 1
+    assert slow.get_nowait() is None
+    audience.publish([("last", b"y")])
+    assert quick.get_nowait() == ("last", b"y")
 
 
 def test_a_payload_of_several_lines_is_one_event() -> None:

@@ -61,7 +61,7 @@ def mailbox() -> Iterator[tuple[Mailbox, int]]:
 
 
 @pytest.mark.nats
-def test_a_message_is_sent_again_after_a_failure_and_recorded_after_a_refusal(
+async def test_a_message_is_sent_again_after_a_failure_and_recorded_after_a_refusal(
     nats_server: NatsServer, mailbox: tuple[Mailbox, int]
 ) -> None:
     handler, port = mailbox
@@ -71,22 +71,19 @@ def test_a_message_is_sent_again_after_a_failure_and_recorded_after_a_refusal(
         " subject='n is {{n}}', @map(type='text', @payload('k={{k}} n={{n}}')))"
     )
 
-    async def scene() -> None:
-        text = APP.replace("SINK", sink).replace("{app}", "Mail")
-        async with staged(nats_server, text) as stage:
-            handler.answers += ["451 later", "552 too large"]
-            await stage.publish("T", {"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c\n", "n": 3})
-            stage.start("sink-T")
+    text = APP.replace("SINK", sink).replace("{app}", "Mail")
+    async with staged(nats_server, text) as stage:
+        handler.answers += ["451 later", "552 too large"]
+        await stage.publish("T", {"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c\n", "n": 3})
+        stage.start("sink-T")
 
-            async def recorded() -> bool:
-                return len(await stage.errors()) == 2
+        async def recorded() -> bool:
+            return len(await stage.errors()) == 2
 
-            await stage.until("two refusals", recorded)
-            refused = {entry["reason"].split()[0] for entry in await stage.errors()}
-            assert "552" in refused
-            await stage.until("one message", lambda: handler.found)
-
-    asyncio.run(scene())
+        await stage.until("two refusals", recorded)
+        refused = {entry["reason"].split()[0] for entry in await stage.errors()}
+        assert "552" in refused
+        await stage.until("one message", lambda: handler.found)
     ((to, message),) = handler.found
     assert to == ["b@example.org", "all@example.org"]
     assert message["Subject"] == "n is 2"
@@ -124,19 +121,16 @@ def objects() -> Iterator[Any]:
 
 
 @pytest.mark.nats
-def test_an_object_is_stored_for_each_event(nats_server: NatsServer, objects: Any) -> None:
-    async def scene() -> None:
-        text = s3_app(objects).replace("{app}", "Objects")
-        async with staged(nats_server, text) as stage:
-            await stage.publish("T", {"k": "x", "n": 1}, {"k": "y", "n": 2})
-            stage.start("sink-T")
+async def test_an_object_is_stored_for_each_event(nats_server: NatsServer, objects: Any) -> None:
+    text = s3_app(objects).replace("{app}", "Objects")
+    async with staged(nats_server, text) as stage:
+        await stage.publish("T", {"k": "x", "n": 1}, {"k": "y", "n": 2})
+        stage.start("sink-T")
 
-            async def both() -> bool:
-                return await asyncio.to_thread(numbers, objects, "Objects/") == [1, 2]
+        async def both() -> bool:
+            return await asyncio.to_thread(numbers, objects, "Objects/") == [1, 2]
 
-            await stage.until("both objects", both)
-
-    asyncio.run(scene())
+        await stage.until("both objects", both)
 
 
 def s3_app(objects: Any) -> str:

@@ -41,81 +41,72 @@ async def numbers(stage: Stage) -> list[int]:
     return [event["n"] for event in await stage.events("S")]
 
 
-def test_messages_are_kept_while_the_source_is_away_and_acknowledged_once_they_are_stored(
+async def test_messages_are_kept_while_the_source_is_away_and_acknowledged_once_they_are_stored(
     nats_server: NatsServer, mosquitto: str
 ) -> None:
-    async def scene() -> None:
-        async with staged(nats_server, app("Away", mosquitto)) as stage:
-            first = stage.start("receiver-S")
-            await stage.until_running(first)
-            async with client(mosquitto) as other:
-                await other.publish("Away/in/a", b'{"n":1}', qos=1)
-                await other.publish("Away/in/a", b"x", qos=1)
-                await stage.until("the first", lambda: numbers(stage))
-                (refused,) = await stage.until("the refused one", stage.errors)
-                assert refused["data"] == "x"
-                await first.stop()
-                await other.publish("Away/in/b", b'{"n":2}', qos=1)
-            await stage.until_running(stage.start("receiver-S", epoch=2))
+    async with staged(nats_server, app("Away", mosquitto)) as stage:
+        first = stage.start("receiver-S")
+        await stage.until_running(first)
+        async with client(mosquitto) as other:
+            await other.publish("Away/in/a", b'{"n":1}', qos=1)
+            await other.publish("Away/in/a", b"x", qos=1)
+            await stage.until("the first", lambda: numbers(stage))
+            (refused,) = await stage.until("the refused one", stage.errors)
+            assert refused["data"] == "x"
+            await first.stop()
+            await other.publish("Away/in/b", b'{"n":2}', qos=1)
+        await stage.until_running(stage.start("receiver-S", epoch=2))
 
-            async def both() -> bool:
-                return await numbers(stage) == [1, 2]
+        async def both() -> bool:
+            return await numbers(stage) == [1, 2]
 
-            await stage.until("the second", both)
-            assert [event["place"] for event in await stage.events("S")] == [
-                "Away/in/a",
-                "Away/in/b",
-            ]
-
-    asyncio.run(scene())
+        await stage.until("the second", both)
+        assert [event["place"] for event in await stage.events("S")] == [
+            "Away/in/a",
+            "Away/in/b",
+        ]
 
 
-def test_a_message_that_was_not_stored_is_delivered_again(
+async def test_a_message_that_was_not_stored_is_delivered_again(
     nats_server: NatsServer, mosquitto: str
 ) -> None:
-    async def scene() -> None:
-        async with staged(nats_server, app("Again", mosquitto)) as stage:
-            first = stage.start("receiver-S")
-            await stage.until_running(first)
-            nats_server.process.kill()
-            nats_server.process.wait()
-            async with client(mosquitto) as other:
-                await other.publish("Again/in/a", b'{"n":1}', qos=1)
-            # The host ends before the broker is back.
-            await first.abandon()
-        async with client(mosquitto, name="Again-in", clean_session=False) as later:
-            await later.subscribe("Again/in/+", qos=1)
-            message = await asyncio.wait_for(anext(aiter(later.messages)), 60)
-            assert message.payload == b'{"n":1}'
-
-    asyncio.run(scene())
+    async with staged(nats_server, app("Again", mosquitto)) as stage:
+        first = stage.start("receiver-S")
+        await stage.until_running(first)
+        nats_server.process.kill()
+        nats_server.process.wait()
+        async with client(mosquitto) as other:
+            await other.publish("Again/in/a", b'{"n":1}', qos=1)
+        # The host ends before the broker is back.
+        await first.abandon()
+    async with client(mosquitto, name="Again-in", clean_session=False) as later:
+        await later.subscribe("Again/in/+", qos=1)
+        message = await asyncio.wait_for(anext(aiter(later.messages)), 60)
+        assert message.payload == b'{"n":1}'
 
 
-def test_payloads_are_published_with_their_key_and_what_can_not_be_is_recorded(
+async def test_payloads_are_published_with_their_key_and_what_can_not_be_is_recorded(
     nats_server: NatsServer, mosquitto: str
 ) -> None:
-    async def scene() -> None:
-        text = app("Out", mosquitto).replace("out/{{n}}", "out/{{place}}")
-        async with (
-            staged(nats_server, text) as stage,
-            client(mosquitto, protocol=aiomqtt.ProtocolVersion.V5) as other,
-        ):
-            await other.subscribe("Out/out/#", qos=1)
-            places = ["a", "#", *(str(n) for n in range(300))]
-            await stage.publish("T", *({"n": 1, "place": place} for place in places))
-            stage.start("sink-T")
-            (entry,) = await stage.until("the refused one", stage.errors)
-            assert "no topic" in entry["reason"]
-            messages = aiter(other.messages)
-            found = [await asyncio.wait_for(anext(messages), 60) for _ in range(301)]
-            assert {str(m.topic) for m in found} == {f"Out/out/{p}" for p in places if p != "#"}
-            assert json.loads(bytes(found[0].payload)) == {"n": 1, "place": "a"}
-            properties: list[Any] = [message.properties for message in found]
-            keys = {one.UserProperty[0] for one in properties}
-            assert len(keys) == 301
-            assert {name for name, _ in keys} == {"key"}
-
-    asyncio.run(scene())
+    text = app("Out", mosquitto).replace("out/{{n}}", "out/{{place}}")
+    async with (
+        staged(nats_server, text) as stage,
+        client(mosquitto, protocol=aiomqtt.ProtocolVersion.V5) as other,
+    ):
+        await other.subscribe("Out/out/#", qos=1)
+        places = ["a", "#", *(str(n) for n in range(300))]
+        await stage.publish("T", *({"n": 1, "place": place} for place in places))
+        stage.start("sink-T")
+        (entry,) = await stage.until("the refused one", stage.errors)
+        assert "no topic" in entry["reason"]
+        messages = aiter(other.messages)
+        found = [await asyncio.wait_for(anext(messages), 60) for _ in range(301)]
+        assert {str(m.topic) for m in found} == {f"Out/out/{p}" for p in places if p != "#"}
+        assert json.loads(bytes(found[0].payload)) == {"n": 1, "place": "a"}
+        properties: list[Any] = [message.properties for message in found]
+        keys = {one.UserProperty[0] for one in properties}
+        assert len(keys) == 301
+        assert {name for name, _ in keys} == {"key"}
 
 
 def test_a_broker_that_is_away_is_waited_for_and_another_kind_of_url_refused() -> None:
@@ -123,15 +114,12 @@ def test_a_broker_that_is_away_is_waited_for_and_another_kind_of_url_refused() -
         client_of(Context("a", "s", {"url": "http://h"}), "x")
 
 
-def test_a_check_leaves_the_client_that_runs_connected(mosquitto: str) -> None:
-    async def scene() -> None:
-        context = Context("a", "s", {"url": mosquitto, "client.id": "one", "topic": "t"})
-        async with client(mosquitto, name="one") as running:
-            await running.subscribe("t", qos=1)
-            await MqttSource().check(context)
-            await MqttSink().check(context)
-            await running.publish("t", b"x", qos=1)
-            message = await asyncio.wait_for(anext(aiter(running.messages)), 60)
-            assert message.payload == b"x"
-
-    asyncio.run(scene())
+async def test_a_check_leaves_the_client_that_runs_connected(mosquitto: str) -> None:
+    context = Context("a", "s", {"url": mosquitto, "client.id": "one", "topic": "t"})
+    async with client(mosquitto, name="one") as running:
+        await running.subscribe("t", qos=1)
+        await MqttSource().check(context)
+        await MqttSink().check(context)
+        await running.publish("t", b"x", qos=1)
+        message = await asyncio.wait_for(anext(aiter(running.messages)), 60)
+        assert message.payload == b"x"

@@ -160,7 +160,7 @@ def test_without_a_token_the_sink_waits_and_says_no_secret() -> None:
     play(scene)
 
 
-def test_requests_go_through_a_proxy() -> None:
+async def test_requests_go_through_a_proxy() -> None:
     asked: list[bytes] = []
 
     async def proxied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -169,27 +169,24 @@ def test_requests_go_through_a_proxy() -> None:
         await writer.drain()
         writer.close()
 
-    async def scene() -> None:
-        proxy = await asyncio.start_server(proxied, "127.0.0.1", 0)
-        async with proxy:
-            port = proxy.sockets[0].getsockname()[1]
-            options = {
-                "publisher.url": "http://inside.example.org/in",
-                "method": "POST",
-                "proxy.host": "127.0.0.1",
-                "proxy.port": port,
-                "proxy.username": "id",
-                "proxy.password": "hunter2",
-            }
-            sink = HttpSink()
-            await sink.open(Context("a", "T", options), None)
-            assert await sink.write(records(1)) == [None]
-            await sink.close()
-            head = asked[0].decode().lower()
-            assert head.startswith("post http://inside.example.org/in http/1.1")
-            assert f"proxy-authorization: {BASIC}".lower() in head
-            only = Context("a", "T", options, Access(egress=("inside.example.org:80",)))
-            with pytest.raises(MeshError, match="may not connect"):
-                await HttpSink().open(only, None)
-
-    asyncio.run(scene())
+    proxy = await asyncio.start_server(proxied, "127.0.0.1", 0)
+    async with proxy:
+        port = proxy.sockets[0].getsockname()[1]
+        options = {
+            "publisher.url": "http://inside.example.org/in",
+            "method": "POST",
+            "proxy.host": "127.0.0.1",
+            "proxy.port": port,
+            "proxy.username": "id",
+            "proxy.password": "hunter2",
+        }
+        sink = HttpSink()
+        await sink.open(Context("a", "T", options), None)
+        assert await sink.write(records(1)) == [None]
+        await sink.close()
+        head = asked[0].decode().lower()
+        assert head.startswith("post http://inside.example.org/in http/1.1")
+        assert f"proxy-authorization: {BASIC}".lower() in head
+        only = Context("a", "T", options, Access(egress=("inside.example.org:80",)))
+        with pytest.raises(MeshError, match="may not connect"):
+            await HttpSink().open(only, None)

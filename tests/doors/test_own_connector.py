@@ -50,25 +50,22 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     sys.modules.pop("mesh_words", None)
 
 
-def test_an_app_uses_it(nats_server: NatsServer, tmp_path: Path, installed: Path) -> None:
-    async def scene() -> None:
-        text = APP.replace("{app}", "Words").replace("{directory}", str(tmp_path))
-        async with staged(nats_server, text) as stage:
-            (tmp_path / "in").write_text("one two three")
-            stage.start("receiver-S")
+async def test_an_app_uses_it(nats_server: NatsServer, tmp_path: Path, installed: Path) -> None:
+    text = APP.replace("{app}", "Words").replace("{directory}", str(tmp_path))
+    async with staged(nats_server, text) as stage:
+        (tmp_path / "in").write_text("one two three")
+        stage.start("receiver-S")
 
-            async def read() -> bool:
-                return len(await stage.events("S")) == 3
+        async def read() -> bool:
+            return len(await stage.events("S")) == 3
 
-            await stage.until("3 words", read)
-            await stage.publish("T", {"word": "four"}, {"word": ""}, {"word": "five"})
-            stage.start("sink-T")
-            (entry,) = await stage.until("the refused one", stage.errors)
-            assert entry["reason"] == "an empty word"
-            out = tmp_path / "out"
-            await stage.until("2 words", lambda: out.read_text().split() == ["four", "five"])
-
-    asyncio.run(scene())
+        await stage.until("3 words", read)
+        await stage.publish("T", {"word": "four"}, {"word": ""}, {"word": "five"})
+        stage.start("sink-T")
+        (entry,) = await stage.until("the refused one", stage.errors)
+        assert entry["reason"] == "an empty word"
+        out = tmp_path / "out"
+        await stage.until("2 words", lambda: out.read_text().split() == ["four", "five"])
 
 
 def test_its_source_is_exact(nats_server: NatsServer, tmp_path: Path, installed: Path) -> None:
@@ -98,29 +95,26 @@ def test_the_page_shows_the_example() -> None:
     assert shown.strip() in page
 
 
-def test_one_that_can_not_be_imported_reports_it(
+async def test_one_that_can_not_be_imported_reports_it(
     nats_server: NatsServer, tmp_path: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wrong(*_: object) -> None:
         raise ImportError("no module of its name")
 
-    async def scene() -> None:
-        text = APP.replace("{app}", "Words").replace("{directory}", str(tmp_path))
-        async with staged(nats_server, text) as stage:
-            monkeypatch.setattr(host, "instance_of", wrong)
-            one = host.Host(stage.environment)
-            group = stage.spec.group("sink-T")
-            assert group is not None
-            own = Assignment(group.instances[0], "Words", group.name, 1, "inc", "w1", 1, 1)
-            one.handle(to_line(StartInstance(own, group)))
+    text = APP.replace("{app}", "Words").replace("{directory}", str(tmp_path))
+    async with staged(nats_server, text) as stage:
+        monkeypatch.setattr(host, "instance_of", wrong)
+        one = host.Host(stage.environment)
+        group = stage.spec.group("sink-T")
+        assert group is not None
+        own = Assignment(group.instances[0], "Words", group.name, 1, "inc", "w1", 1, 1)
+        one.handle(to_line(StartInstance(own, group)))
 
-            def told(state: InstanceState) -> Any:
-                return [r for r in stage.reports if r.state is state]
+        def told(state: InstanceState) -> Any:
+            return [r for r in stage.reports if r.state is state]
 
-            (report, *_) = await stage.until("it", lambda: told(InstanceState.RETRYING))
-            assert "no module of its name" in report.error
-            one.handle(to_line(StopInstance(own.instance, 1)))
-            await stage.until("its end", lambda: told(InstanceState.STOPPED))
-            await one.stop_all()
-
-    asyncio.run(scene())
+        (report, *_) = await stage.until("it", lambda: told(InstanceState.RETRYING))
+        assert "no module of its name" in report.error
+        one.handle(to_line(StopInstance(own.instance, 1)))
+        await stage.until("its end", lambda: told(InstanceState.STOPPED))
+        await one.stop_all()

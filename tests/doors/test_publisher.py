@@ -31,35 +31,32 @@ def test_requests_share_a_message_unless_they_have_a_key() -> None:
     assert list(messages_of([], 10)) == []
 
 
-def test_messages_are_stored_in_order_and_each_has_its_own_outcome(
+async def test_messages_are_stored_in_order_and_each_has_its_own_outcome(
     nats_server: NatsServer,
 ) -> None:
-    async def scene() -> None:
-        client = await connect(NatsSettings(url=nats_server.url), "test")
-        publisher = Publisher(client, window=8)
-        hasty = Publisher(client, ack_s=0.05)
-        try:
-            js = client.jetstream()
-            await js.add_stream(name="P", subjects=["p.>"])
-            silent = await client.subscribe("silent")
-            await publisher.open()
-            await hasty.open()
-            acks = [await publisher.send("p.a", b"%d" % n, {}) for n in range(100)]
-            assert await asyncio.gather(*acks) == list(range(1, 101))
-            stored = [(await js.get_msg("P", n)).data for n in (1, 50, 100)]
-            assert stored == [b"0", b"49", b"99"]
-            others = [
-                await publisher.send("other", b"", {}),
-                await publisher.send("p.a", b"", {"Nats-Expected-Last-Sequence": "7"}),
-                await hasty.send("silent", b"", {}),
-            ]
-            found = await asyncio.gather(*others, return_exceptions=True)
-            expected = (NoStreamResponseError, APIError, TimeoutError)
-            assert all(map(isinstance, found, expected)), found
-            await silent.unsubscribe()
-        finally:
-            await publisher.close()
-            await hasty.close()
-            await close(client)
-
-    asyncio.run(scene())
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    publisher = Publisher(client, window=8)
+    hasty = Publisher(client, ack_s=0.05)
+    try:
+        js = client.jetstream()
+        await js.add_stream(name="P", subjects=["p.>"])
+        silent = await client.subscribe("silent")
+        await publisher.open()
+        await hasty.open()
+        acks = [await publisher.send("p.a", b"%d" % n, {}) for n in range(100)]
+        assert await asyncio.gather(*acks) == list(range(1, 101))
+        stored = [(await js.get_msg("P", n)).data for n in (1, 50, 100)]
+        assert stored == [b"0", b"49", b"99"]
+        others = [
+            await publisher.send("other", b"", {}),
+            await publisher.send("p.a", b"", {"Nats-Expected-Last-Sequence": "7"}),
+            await hasty.send("silent", b"", {}),
+        ]
+        found = await asyncio.gather(*others, return_exceptions=True)
+        expected = (NoStreamResponseError, APIError, TimeoutError)
+        assert all(map(isinstance, found, expected)), found
+        await silent.unsubscribe()
+    finally:
+        await publisher.close()
+        await hasty.close()
+        await close(client)

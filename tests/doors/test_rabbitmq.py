@@ -45,7 +45,7 @@ async def numbers(stage: Stage) -> list[int]:
 
 @pytest.mark.nats
 @pytest.mark.extended
-def test_messages_with_an_id_are_stored_once(
+async def test_messages_with_an_id_are_stored_once(
     nats_server: NatsServer, rabbitmq: str, tmp_path: Path
 ) -> None:
     async def send(stage: Stage) -> None:
@@ -62,71 +62,62 @@ def test_messages_with_an_id_are_stored_once(
     async def stored(stage: Stage) -> Any:
         return await numbers(stage), [entry["data"] for entry in await stage.errors()]
 
-    async def scene() -> None:
-        use = Scenario(
-            app(rabbitmq, source=True), "receiver-S", send, stored,
-            lambda found: len(found[0]) + len(found[1]) >= 5,
-        )  # fmt: skip
-        moments = await conform(nats_server.url, use, tmp_path)
-        assert {"after publish", "before committed", "after committed"} <= set(moments)
-
-    asyncio.run(scene())
+    use = Scenario(
+        app(rabbitmq, source=True), "receiver-S", send, stored,
+        lambda found: len(found[0]) + len(found[1]) >= 5,
+    )  # fmt: skip
+    moments = await conform(nats_server.url, use, tmp_path)
+    assert {"after publish", "before committed", "after committed"} <= set(moments)
 
 
 @pytest.mark.nats
 @pytest.mark.extended
-def test_repeats_of_a_sink_have_the_message_id_of_the_first(
+async def test_repeats_of_a_sink_have_the_message_id_of_the_first(
     nats_server: NatsServer, rabbitmq: str, tmp_path: Path
 ) -> None:
     found: dict[str, dict[str, bytes]] = {}
     queues: dict[str, Any] = {}
 
-    async def scene() -> None:
-        connection = await aio_pika.connect(rabbitmq)
-        async with connection:
-            channel = await connection.channel()
+    connection = await aio_pika.connect(rabbitmq)
+    async with connection:
+        channel = await connection.channel()
 
-            async def send(stage: Stage) -> None:
-                name = stage.spec.name
-                exchange = await channel.declare_exchange(f"{name}-out", "topic")
-                queues[name] = await channel.declare_queue(f"{name}-all")
-                await queues[name].bind(exchange, "n.*")
-                await stage.publish("T", *({"n": n} for n in range(3)))
+        async def send(stage: Stage) -> None:
+            name = stage.spec.name
+            exchange = await channel.declare_exchange(f"{name}-out", "topic")
+            queues[name] = await channel.declare_queue(f"{name}-all")
+            await queues[name].bind(exchange, "n.*")
+            await stage.publish("T", *({"n": n} for n in range(3)))
 
-            async def arrived(stage: Stage) -> list[bytes]:
-                known = found.setdefault(stage.spec.name, {})
-                queue = queues.get(stage.spec.name)
-                while queue is not None:
-                    message = await queue.get(no_ack=True, fail=False)
-                    if message is None:
-                        break
-                    assert message.headers == {"a": "b"}
-                    assert message.delivery_mode == 2
-                    assert known.setdefault(message.message_id, message.body) == message.body
-                return sorted(known.values())
+        async def arrived(stage: Stage) -> list[bytes]:
+            known = found.setdefault(stage.spec.name, {})
+            queue = queues.get(stage.spec.name)
+            while queue is not None:
+                message = await queue.get(no_ack=True, fail=False)
+                if message is None:
+                    break
+                assert message.headers == {"a": "b"}
+                assert message.delivery_mode == 2
+                assert known.setdefault(message.message_id, message.body) == message.body
+            return sorted(known.values())
 
-            use = Scenario(
-                app(rabbitmq, sink=True), "sink-T", send, arrived, lambda found: len(found) >= 3
-            )
-            assert await conform(nats_server.url, use, tmp_path)
-
-    asyncio.run(scene())
+        use = Scenario(
+            app(rabbitmq, sink=True), "sink-T", send, arrived, lambda found: len(found) >= 3
+        )
+        assert await conform(nats_server.url, use, tmp_path)
 
 
 @pytest.mark.nats
 @pytest.mark.extended
-def test_a_priority_that_is_none_is_recorded(nats_server: NatsServer, rabbitmq: str) -> None:
-    async def scene() -> None:
-        text = app(rabbitmq, sink=True).replace("{app}", "Bad")
-        text = text.replace("routing.key=", "priority='{{n}}', routing.key=")
-        async with staged(nats_server, text) as stage:
-            await stage.publish("T", {"n": 1}, {"n": 256}, {"n": 2})
-            instance = stage.start("sink-T")
-            (entry,) = await stage.until("the refused one", stage.errors)
-            assert "priority" in entry["reason"]
-            await stage.until("the others", lambda: instance._counts()["rows_out"] == 2)
-
-    asyncio.run(scene())
+async def test_a_priority_that_is_none_is_recorded(nats_server: NatsServer, rabbitmq: str) -> None:
+    text = app(rabbitmq, sink=True).replace("{app}", "Bad")
+    text = text.replace("routing.key=", "priority='{{n}}', routing.key=")
+    async with staged(nats_server, text) as stage:
+        await stage.publish("T", {"n": 1}, {"n": 256}, {"n": 2})
+        instance = stage.start("sink-T")
+        (entry,) = await stage.until("the refused one", stage.errors)
+        assert "priority" in entry["reason"]
+        await stage.until("the others", lambda: instance._counts()["rows_out"] == 2)
 
 
 def test_properties_of_a_message() -> None:
@@ -140,20 +131,17 @@ def test_properties_of_a_message() -> None:
     assert "invalid literal" in sink._message(aio_pika, Record("k", b"x", {"timestamp": "now"}))
 
 
-def test_arrivals_are_acknowledged_up_to_the_stored_batch_and_a_loss_ends_the_wait() -> None:
-    async def scene() -> None:
-        arrived: Arrivals[int] = Arrivals()
-        for number in range(5):
-            arrived.put(number)
-        assert await arrived.take(1, 2, 0) == [0, 1]
-        assert await arrived.take(2, 2, 0) == [2, 3]
-        assert arrived.stored(1) == [0, 1]
-        assert arrived.stored(1) == []
-        assert await arrived.take(3, 2, 0) == [4]
-        assert await arrived.take(4, 2, 0) == []
-        assert arrived.stored(4) == [2, 3, 4]
-        arrived.fail("gone")
-        with pytest.raises(UnavailableError, match="gone"):
-            await arrived.take(5, 2, 10)
-
-    asyncio.run(scene())
+async def test_arrivals_are_acknowledged_up_to_the_stored_batch_and_a_loss_ends_the_wait() -> None:
+    arrived: Arrivals[int] = Arrivals()
+    for number in range(5):
+        arrived.put(number)
+    assert await arrived.take(1, 2, 0) == [0, 1]
+    assert await arrived.take(2, 2, 0) == [2, 3]
+    assert arrived.stored(1) == [0, 1]
+    assert arrived.stored(1) == []
+    assert await arrived.take(3, 2, 0) == [4]
+    assert await arrived.take(4, 2, 0) == []
+    assert arrived.stored(4) == [2, 3, 4]
+    arrived.fail("gone")
+    with pytest.raises(UnavailableError, match="gone"):
+        await arrived.take(5, 2, 10)

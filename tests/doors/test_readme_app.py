@@ -29,24 +29,21 @@ def app_of_readme() -> str:
     return "\n".join(line.strip() for line in lines[:end])
 
 
-def test_the_app_takes_requests_and_writes_a_topic(nats_server: NatsServer, kafka: Kafka) -> None:
+async def test_the_app_takes_requests_and_writes_a_topic(nats_server: NatsServer, kafka: Kafka) -> None:
     kafka.create("alarms")
     text = app_of_readme().replace("127.0.0.1:9092", kafka.servers)
     text = text.replace("127.0.0.1:8280", "127.0.0.1:0")
 
-    async def scene() -> None:
-        async with staged(nats_server, text) as stage:
-            source = await stage.until_running(stage.start("receiver-Readings"))
-            stage.start("sink-Alarms")
-            event = {"sensor": "boiler", "value": 41.5}
-            async with httpx.AsyncClient() as client:
-                answer = await client.post(source.doors[0].endpoint, json={"event": event})
-            assert answer.status_code == 200
-            assert await stage.events("Readings") == [event]
-            # The query between the two needs Spark.
-            await stage.publish("Alarms", event)
-            await stage.until("a record", lambda: kafka.records("alarms"))
-
-    asyncio.run(scene())
+    async with staged(nats_server, text) as stage:
+        source = await stage.until_running(stage.start("receiver-Readings"))
+        stage.start("sink-Alarms")
+        event = {"sensor": "boiler", "value": 41.5}
+        async with httpx.AsyncClient() as client:
+            answer = await client.post(source.doors[0].endpoint, json={"event": event})
+        assert answer.status_code == 200
+        assert await stage.events("Readings") == [event]
+        # The query between the two needs Spark.
+        await stage.publish("Alarms", event)
+        await stage.until("a record", lambda: kafka.records("alarms"))
     ((_, key, payload),) = kafka.records("alarms")
     assert (key, json.loads(payload)) == (b"boiler", {"sensor": "boiler", "value": 41.5})

@@ -80,7 +80,7 @@ def test_a_topic_gets_each_event_once(nats_server: NatsServer, tmp_path: Path) -
 
 
 @pytest.mark.extended
-def test_repeats_over_mqtt_have_the_key_of_the_first(
+async def test_repeats_over_mqtt_have_the_key_of_the_first(
     nats_server: NatsServer, mosquitto: str, tmp_path: Path
 ) -> None:
     sink = f"type='mqtt', url='{mosquitto}', topic='repeats/{{app}}'"
@@ -98,16 +98,13 @@ def test_repeats_over_mqtt_have_the_key_of_the_first(
     async def arrived(stage: Stage) -> list[Any]:
         return [json.loads(one) for one in found.get(stage.spec.name, {}).values()]
 
-    async def scene() -> None:
-        async with client(mosquitto, protocol=aiomqtt.ProtocolVersion.V5) as other:
-            await other.subscribe("repeats/#", qos=1)
-            listening = asyncio.create_task(listen(other))
-            use = Scenario(text, "sink-T", publish, arrived, whole)
-            moments = await conform(nats_server.url, use, tmp_path)
-            assert {"before write", "after write"} <= set(moments)
-            listening.cancel()
-
-    asyncio.run(scene())
+    async with client(mosquitto, protocol=aiomqtt.ProtocolVersion.V5) as other:
+        await other.subscribe("repeats/#", qos=1)
+        listening = asyncio.create_task(listen(other))
+        use = Scenario(text, "sink-T", publish, arrived, whole)
+        moments = await conform(nats_server.url, use, tmp_path)
+        assert {"before write", "after write"} <= set(moments)
+        listening.cancel()
 
 
 @pytest.mark.extended
@@ -136,7 +133,7 @@ def test_repeats_of_a_mail_have_its_message_id(
 
 @pytest.mark.extended
 @pytest.mark.parametrize("group", ["sink-T", "receiver-S"])
-def test_answers_of_repeated_calls_are_stored_once(
+async def test_answers_of_repeated_calls_are_stored_once(
     nats_server: NatsServer, tmp_path: Path, group: str
 ) -> None:
     text = """@App:name('{app}')
@@ -161,18 +158,15 @@ def test_answers_of_repeated_calls_are_stored_once(
     async def stored(stage: Stage) -> list[int]:
         return sorted(event["n"] for event in await stage.events("S"))
 
-    async def scene() -> None:
-        servers = HttpServers()
+    servers = HttpServers()
 
-        async def answer(request: Request) -> Response:
-            return Response(200, await request.body(1000) or b"")
+    async def answer(request: Request) -> Response:
+        return Response(200, await request.body(1000) or b"")
 
-        port = await servers.open("127.0.0.1", 0, "/", answer)
-        try:
-            own = text.replace("URL", f"http://127.0.0.1:{port}/")
-            use = Scenario(own, group, send, stored, whole)
-            assert await conform(nats_server.url, use, tmp_path)
-        finally:
-            await servers.close("127.0.0.1", port, "/")
-
-    asyncio.run(scene())
+    port = await servers.open("127.0.0.1", 0, "/", answer)
+    try:
+        own = text.replace("URL", f"http://127.0.0.1:{port}/")
+        use = Scenario(own, group, send, stored, whole)
+        assert await conform(nats_server.url, use, tmp_path)
+    finally:
+        await servers.close("127.0.0.1", port, "/")

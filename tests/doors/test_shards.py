@@ -65,37 +65,34 @@ def send(kafka: Kafka, topic: str, values: range) -> None:
         kafka.send(topic, orjson.dumps({"n": n}), partition=n % PARTITIONS)
 
 
-def test_partitions_move_with_their_positions_and_earlier_owners_are_fenced(
+async def test_partitions_move_with_their_positions_and_earlier_owners_are_fenced(
     nats_server: NatsServer, kafka: Kafka
 ) -> None:
     kafka.create("Shared", partitions=PARTITIONS)
 
-    async def scene() -> None:
-        text = APP.format(app="Shared", servers=kafka.servers)
-        async with staged(nats_server, text) as stage:
-            await asyncio.to_thread(send, kafka, "Shared", range(20))
-            first = started(stage, 2, form=1)
-            await stage.until("20 events", lambda: _are(stage, list(range(20))))
-            # Each partition has four of them: three partitions here, two there.
-            await stage.until("counts", lambda: counts_of(first) == [8, 12])
-            # The earlier instances run on, as on a worker that was cut off.
-            second = started(stage, 3, form=2)
-            for one in second:
-                await stage.until_running(one)
-            await asyncio.to_thread(send, kafka, "Shared", range(20, 40))
-            await stage.until("40 events", lambda: _are(stage, list(range(40))))
+    text = APP.format(app="Shared", servers=kafka.servers)
+    async with staged(nats_server, text) as stage:
+        await asyncio.to_thread(send, kafka, "Shared", range(20))
+        first = started(stage, 2, form=1)
+        await stage.until("20 events", lambda: _are(stage, list(range(20))))
+        # Each partition has four of them: three partitions here, two there.
+        await stage.until("counts", lambda: counts_of(first) == [8, 12])
+        # The earlier instances run on, as on a worker that was cut off.
+        second = started(stage, 3, form=2)
+        for one in second:
+            await stage.until_running(one)
+        await asyncio.to_thread(send, kafka, "Shared", range(20, 40))
+        await stage.until("40 events", lambda: _are(stage, list(range(40))))
 
-            def ended() -> bool:
-                return all(one._state is InstanceState.STOPPED for one in first)
+        def ended() -> bool:
+            return all(one._state is InstanceState.STOPPED for one in first)
 
-            await stage.until("they end", ended)
-            await stage.until("counts", lambda: sum(counts_of(second)) == 20)
-            assert {one._newer_epoch >> 32 for one in first} == {2}
-
-    asyncio.run(scene())
+        await stage.until("they end", ended)
+        await stage.until("counts", lambda: sum(counts_of(second)) == 20)
+        assert {one._newer_epoch >> 32 for one in first} == {2}
 
 
-def test_a_partition_that_is_new_is_read_by_one_instance(
+async def test_a_partition_that_is_new_is_read_by_one_instance(
     nats_server: NatsServer, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
@@ -103,41 +100,35 @@ def test_a_partition_that_is_new_is_read_by_one_instance(
     kafka.create("Grows", partitions=1)
     monkeypatch.setattr(kafka_source, "_LOOK_S", 0.1)
 
-    async def scene() -> None:
-        text = APP.format(app="Grows", servers=kafka.servers)
-        async with staged(nats_server, text) as stage:
-            running = started(stage, 2, form=1)
-            await asyncio.to_thread(kafka.send, "Grows", b'{"n":0}')
-            await stage.until("an event", lambda: _are(stage, [0]))
-            admin = AdminClient(kafka.own)
-            made = admin.create_partitions([NewPartitions("Grows", 2)])
-            await asyncio.to_thread(made["Grows"].result, 10)
-            await asyncio.to_thread(kafka.send, "Grows", b'{"n":1}', partition=1)
-            await asyncio.to_thread(kafka.send, "Grows", b'{"n":2}')
-            await stage.until("all", lambda: _are(stage, [0, 1, 2]))
-            await stage.until("counts", lambda: counts_of(running) == [1, 2])
-            assert {r.restarts for r in stage.reports} == {0}
-
-    asyncio.run(scene())
+    text = APP.format(app="Grows", servers=kafka.servers)
+    async with staged(nats_server, text) as stage:
+        running = started(stage, 2, form=1)
+        await asyncio.to_thread(kafka.send, "Grows", b'{"n":0}')
+        await stage.until("an event", lambda: _are(stage, [0]))
+        admin = AdminClient(kafka.own)
+        made = admin.create_partitions([NewPartitions("Grows", 2)])
+        await asyncio.to_thread(made["Grows"].result, 10)
+        await asyncio.to_thread(kafka.send, "Grows", b'{"n":1}', partition=1)
+        await asyncio.to_thread(kafka.send, "Grows", b'{"n":2}')
+        await stage.until("all", lambda: _are(stage, [0, 1, 2]))
+        await stage.until("counts", lambda: counts_of(running) == [1, 2])
+        assert {r.restarts for r in stage.reports} == {0}
 
 
-def test_a_position_of_all_partitions_is_divided(nats_server: NatsServer, kafka: Kafka) -> None:
+async def test_a_position_of_all_partitions_is_divided(nats_server: NatsServer, kafka: Kafka) -> None:
     kafka.create("Whole", partitions=2)
     for n in range(4):
         kafka.send("Whole", orjson.dumps({"n": n}), partition=n % 2)
 
-    async def scene() -> None:
-        text = APP.format(app="Whole", servers=kafka.servers)
-        async with staged(nats_server, text) as stage:
-            # As versions without parts have stored it.
-            found: dict[str, Any] = {"position": 3, "epoch": 7, "incarnation": "inc"}
-            found["source"] = {"offsets": {"Whole": {"0": 1, "1": 2}}}
-            subject = "mesh._marker.mesh-Whole-S.receiver-S-source"
-            await stage.js.publish(subject, orjson.dumps(found))
-            started(stage, 2, form=1)
-            await stage.until("the rest", lambda: _are(stage, [2]))
-
-    asyncio.run(scene())
+    text = APP.format(app="Whole", servers=kafka.servers)
+    async with staged(nats_server, text) as stage:
+        # As versions without parts have stored it.
+        found: dict[str, Any] = {"position": 3, "epoch": 7, "incarnation": "inc"}
+        found["source"] = {"offsets": {"Whole": {"0": 1, "1": 2}}}
+        subject = "mesh._marker.mesh-Whole-S.receiver-S-source"
+        await stage.js.publish(subject, orjson.dumps(found))
+        started(stage, 2, form=1)
+        await stage.until("the rest", lambda: _are(stage, [2]))
 
 
 def test_names_of_parts_are_tokens_of_subjects() -> None:

@@ -43,107 +43,92 @@ async def posting(stage: Any, **changes: Any) -> tuple[Any, str]:
     return instance, status.doors[0].endpoint
 
 
-def test_a_request_is_answered_once_its_events_are_stored(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        text = APP.format(HTTP.format(", max.body='1000'"), "")
-        async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
-            _, url = await posting(stage)
-            answers = await asyncio.gather(*(client.post(url, content=GOOD) for _ in range(20)))
-            assert [a.status_code for a in answers] == [200] * 20
-            assert answers[0].json() == {"accepted": 1}
-            assert len(await stage.events("S")) == 20
-            several = await client.post(url, content=b"[%b,%b]" % (GOOD, GOOD))
-            assert several.json() == {"accepted": 2}
-            wrong = await client.post(url, content=b'[%b,{"event":{"k":"a","n":"x"}}]' % GOOD)
-            assert wrong.status_code == 400
-            assert wrong.json()["index"] == 1
-            assert '"n"' in wrong.json()["reason"]
-            assert (await client.post(url, content=b"x" * 1001)).status_code == 413
-            assert (await client.get(url)).status_code == 405
-            assert (await client.post(f"{url}x", content=GOOD)).status_code == 404
-            for kind, body, status in (
-                ("gzip", gzip.compress(GOOD), 200),
-                ("gzip", gzip.compress(b" " * 1001), 413),
-                ("gzip", gzip.compress(GOOD)[:-5], 400),
-                ("gzip", GOOD, 400),
-                ("br", GOOD, 415),
-            ):
-                packed = await client.post(url, content=body, headers={"Content-Encoding": kind})
-                assert packed.status_code == status
-            assert len(await stage.events("S")) == 23
-
-    asyncio.run(scene())
+async def test_a_request_is_answered_once_its_events_are_stored(nats_server: NatsServer) -> None:
+    text = APP.format(HTTP.format(", max.body='1000'"), "")
+    async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+        _, url = await posting(stage)
+        answers = await asyncio.gather(*(client.post(url, content=GOOD) for _ in range(20)))
+        assert [a.status_code for a in answers] == [200] * 20
+        assert answers[0].json() == {"accepted": 1}
+        assert len(await stage.events("S")) == 20
+        several = await client.post(url, content=b"[%b,%b]" % (GOOD, GOOD))
+        assert several.json() == {"accepted": 2}
+        wrong = await client.post(url, content=b'[%b,{"event":{"k":"a","n":"x"}}]' % GOOD)
+        assert wrong.status_code == 400
+        assert wrong.json()["index"] == 1
+        assert '"n"' in wrong.json()["reason"]
+        assert (await client.post(url, content=b"x" * 1001)).status_code == 413
+        assert (await client.get(url)).status_code == 405
+        assert (await client.post(f"{url}x", content=GOOD)).status_code == 404
+        for kind, body, status in (
+            ("gzip", gzip.compress(GOOD), 200),
+            ("gzip", gzip.compress(b" " * 1001), 413),
+            ("gzip", gzip.compress(GOOD)[:-5], 400),
+            ("gzip", GOOD, 400),
+            ("br", GOOD, 415),
+        ):
+            packed = await client.post(url, content=body, headers={"Content-Encoding": kind})
+            assert packed.status_code == status
+        assert len(await stage.events("S")) == 23
 
 
-def test_a_key_is_stored_once(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        text = APP.format(HTTP.format(""), "")
-        async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
-            _, url = await posting(stage)
-            for key in ("1", "2", "1"):
-                answer = await client.post(url, content=GOOD, headers={"Idempotency-Key": key})
-                assert answer.status_code == 200
-            assert len(await stage.events("S")) == 2
-
-    asyncio.run(scene())
+async def test_a_key_is_stored_once(nats_server: NatsServer) -> None:
+    text = APP.format(HTTP.format(""), "")
+    async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+        _, url = await posting(stage)
+        for key in ("1", "2", "1"):
+            answer = await client.post(url, content=GOOD, headers={"Idempotency-Key": key})
+            assert answer.status_code == 200
+        assert len(await stage.events("S")) == 2
 
 
-def test_logins_and_back_pressure(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        options = ", ref='vault', basic.auth.enabled='true', max.concurrent='1'"
-        text = APP.format(HTTP.format(options), "")
-        async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
-            _, url = await posting(stage)
-            assert (await client.post(url, content=GOOD)).status_code == 401
-            assert (await client.post(url, content=GOOD, auth=("u", "x"))).status_code == 401
-            login = ("u", "hunter2")
-            answers = await asyncio.gather(
-                *(client.post(url, content=GOOD, auth=login) for _ in range(8))
-            )
-            statuses = {a.status_code for a in answers}
-            assert 200 in statuses
-            assert statuses <= {200, 429}
-            assert all("retry-after" in a.headers for a in answers if a.status_code == 429)
-            nats_server.process.kill()
-            nats_server.process.wait()
-            lost = await client.post(url, content=GOOD, auth=login, timeout=20)
-            assert lost.status_code == 503
-
-    asyncio.run(scene())
+async def test_logins_and_back_pressure(nats_server: NatsServer) -> None:
+    options = ", ref='vault', basic.auth.enabled='true', max.concurrent='1'"
+    text = APP.format(HTTP.format(options), "")
+    async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+        _, url = await posting(stage)
+        assert (await client.post(url, content=GOOD)).status_code == 401
+        assert (await client.post(url, content=GOOD, auth=("u", "x"))).status_code == 401
+        login = ("u", "hunter2")
+        answers = await asyncio.gather(
+            *(client.post(url, content=GOOD, auth=login) for _ in range(8))
+        )
+        statuses = {a.status_code for a in answers}
+        assert 200 in statuses
+        assert statuses <= {200, 429}
+        assert all("retry-after" in a.headers for a in answers if a.status_code == 429)
+        nats_server.process.kill()
+        nats_server.process.wait()
+        lost = await client.post(url, content=GOOD, auth=login, timeout=20)
+        assert lost.status_code == 503
 
 
-def test_pages_of_an_allowed_origin_post(nats_server: NatsServer) -> None:
+async def test_pages_of_an_allowed_origin_post(nats_server: NatsServer) -> None:
     text = APP.format(HTTP.format(", allow.origin='http://page'"), "")
 
-    async def scene() -> None:
-        async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
-            _, url = await posting(stage)
-            asks = {"Access-Control-Request-Method": "POST"}
-            for origin, is_allowed in (("http://page", True), ("http://other", False)):
-                own = {"Origin": origin}
-                answers = [
-                    await client.options(url, headers={**own, **asks}),
-                    await client.post(url, content=b"no JSON", headers=own),
-                ]
-                assert [a.status_code for a in answers] == [204, 400]
-                found = [a.headers.get("access-control-allow-origin") for a in answers]
-                assert found == [origin if is_allowed else None] * 2
-            assert "idempotency-key" in answers[0].headers["access-control-allow-headers"]
-
-    asyncio.run(scene())
+    async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+        _, url = await posting(stage)
+        asks = {"Access-Control-Request-Method": "POST"}
+        for origin, is_allowed in (("http://page", True), ("http://other", False)):
+            own = {"Origin": origin}
+            answers = [
+                await client.options(url, headers={**own, **asks}),
+                await client.post(url, content=b"no JSON", headers=own),
+            ]
+            assert [a.status_code for a in answers] == [204, 400]
+            found = [a.headers.get("access-control-allow-origin") for a in answers]
+            assert found == [origin if is_allowed else None] * 2
+        assert "idempotency-key" in answers[0].headers["access-control-allow-headers"]
 
 
-def test_a_stopped_source_refuses_and_its_address_is_free(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        text = APP.format(HTTP.format(""), "")
-        async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
-            instance, url = await posting(stage)
-            await instance.stop()
-            with pytest.raises(httpx.ConnectError):
-                await client.post(url, content=GOOD)
-            assert stage.reports[-1].state is InstanceState.STOPPED
-
-    asyncio.run(scene())
+async def test_a_stopped_source_refuses_and_its_address_is_free(nats_server: NatsServer) -> None:
+    text = APP.format(HTTP.format(""), "")
+    async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+        instance, url = await posting(stage)
+        await instance.stop()
+        with pytest.raises(httpx.ConnectError):
+            await client.post(url, content=GOOD)
+        assert stage.reports[-1].state is InstanceState.STOPPED
 
 
 def test_addresses_and_files_are_closed_unless_a_setting_opens_them(tmp_path: Path) -> None:
@@ -183,38 +168,35 @@ def file_app(directory: Path, source: str = "", sink: str = "") -> str:
     return APP.format(one, other)
 
 
-def test_lines_of_a_file_are_read_once_and_followed(
+async def test_lines_of_a_file_are_read_once_and_followed(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     path = tmp_path / "in.csv"
     path.write_text("k,n\na,1\nb,x\nc,3\nd")
 
-    async def scene() -> None:
-        text = file_app(tmp_path, ", header.present='true'")
-        async with staged(nats_server, text, Access(file_roots=(str(tmp_path),))) as stage:
+    text = file_app(tmp_path, ", header.present='true'")
+    async with staged(nats_server, text, Access(file_roots=(str(tmp_path),))) as stage:
 
-            async def count(number: int) -> bool:
-                return len(await stage.events("S")) == number
+        async def count(number: int) -> bool:
+            return len(await stage.events("S")) == number
 
-            first = stage.start("receiver-S")
-            await stage.until("2 events", lambda: count(2))
-            (entry,) = await stage.until("the entry", stage.errors)
-            assert entry["data"] == "b,x"
-            assert entry["door"] == "source file"
-            with path.open("a") as file:
-                file.write(",4\n")
-            await stage.until("its end", lambda: count(3))
-            await first.stop()
-            with path.open("a") as file:
-                file.write("e,5\n")
-            stage.start("receiver-S", epoch=2)
-            await stage.until("what was added", lambda: count(4))
-            # Another file of the name.
-            os.replace(_written(tmp_path / "new.csv", "k,n\nf,6\n"), path)
-            await stage.until("the next file", lambda: count(5))
-            assert [e["k"] for e in await stage.events("S")] == ["a", "c", "d", "e", "f"]
-
-    asyncio.run(scene())
+        first = stage.start("receiver-S")
+        await stage.until("2 events", lambda: count(2))
+        (entry,) = await stage.until("the entry", stage.errors)
+        assert entry["data"] == "b,x"
+        assert entry["door"] == "source file"
+        with path.open("a") as file:
+            file.write(",4\n")
+        await stage.until("its end", lambda: count(3))
+        await first.stop()
+        with path.open("a") as file:
+            file.write("e,5\n")
+        stage.start("receiver-S", epoch=2)
+        await stage.until("what was added", lambda: count(4))
+        # Another file of the name.
+        os.replace(_written(tmp_path / "new.csv", "k,n\nf,6\n"), path)
+        await stage.until("the next file", lambda: count(5))
+        assert [e["k"] for e in await stage.events("S")] == ["a", "c", "d", "e", "f"]
 
 
 def _written(path: Path, text: str) -> Path:
@@ -249,7 +231,7 @@ def test_a_line_has_one_name_however_a_growing_file_is_cut(tmp_path: Path, heade
     }
 
 
-def test_files_of_a_directory_are_read_by_name(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_files_of_a_directory_are_read_by_name(nats_server: NatsServer, tmp_path: Path) -> None:
     for name in ("b.csv", "a.csv", "c.txt"):
         (tmp_path / name).write_text(f"{name},1\n{name},2\n")
     source = (
@@ -257,103 +239,88 @@ def test_files_of_a_directory_are_read_by_name(nats_server: NatsServer, tmp_path
         "file.polling.interval='10', @map(type='csv'))"
     )
 
-    async def scene() -> None:
-        text = APP.format(source, "")
-        async with staged(nats_server, text, Access(file_roots=(str(tmp_path),))) as stage:
-            stage.start("receiver-S")
+    text = APP.format(source, "")
+    async with staged(nats_server, text, Access(file_roots=(str(tmp_path),))) as stage:
+        stage.start("receiver-S")
 
-            async def count() -> bool:
-                return len(await stage.events("S")) == 4
+        async def count() -> bool:
+            return len(await stage.events("S")) == 4
 
-            await stage.until("4 events", count)
-            assert [e["k"] for e in await stage.events("S")] == ["a.csv"] * 2 + ["b.csv"] * 2
-
-    asyncio.run(scene())
+        await stage.until("4 events", count)
+        assert [e["k"] for e in await stage.events("S")] == ["a.csv"] * 2 + ["b.csv"] * 2
 
 
-def test_a_file_outside_of_the_roots_is_refused_with_a_reason(
+async def test_a_file_outside_of_the_roots_is_refused_with_a_reason(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with staged(nats_server, file_app(tmp_path)) as stage:
-            for group in ("receiver-S", "sink-T"):
-                stage.start(group)
+    async with staged(nats_server, file_app(tmp_path)) as stage:
+        for group in ("receiver-S", "sink-T"):
+            stage.start(group)
 
-            def refused() -> bool:
-                said = [r.error or "" for r in stage.reports]
-                said += [d.error or "" for r in stage.reports for d in r.doors]
-                return sum("is not open to connectors" in text for text in set(said)) >= 2
+        def refused() -> bool:
+            said = [r.error or "" for r in stage.reports]
+            said += [d.error or "" for r in stage.reports for d in r.doors]
+            return sum("is not open to connectors" in text for text in set(said)) >= 2
 
-            await stage.until("the reasons", refused)
-
-    asyncio.run(scene())
+        await stage.until("the reasons", refused)
 
 
-def test_a_file_is_cut_back_to_its_position(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_a_file_is_cut_back_to_its_position(nats_server: NatsServer, tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
 
-    async def scene() -> None:
-        access = Access(file_roots=(str(tmp_path),))
-        async with staged(nats_server, file_app(tmp_path), access) as stage:
-            await stage.publish("T", {"k": "a", "n": 1}, {"k": "b", "n": 2})
-            first = stage.start("sink-T")
-            await stage.until("2 lines", lambda: path.exists() and path.read_text() == "a,1\nb,2\n")
-            await stage.until("the position", lambda: stage.reports[-1].rows_out == 2)
-            await first.stop()
-            # What a killed process has written after its last position.
-            with path.open("a") as file:
-                file.write("half of a li")
-            await stage.publish("T", {"k": "c", "n": 3})
-            stage.start("sink-T", epoch=2)
-            await stage.until("3 lines", lambda: path.read_text() == "a,1\nb,2\nc,3\n")
-
-    asyncio.run(scene())
+    access = Access(file_roots=(str(tmp_path),))
+    async with staged(nats_server, file_app(tmp_path), access) as stage:
+        await stage.publish("T", {"k": "a", "n": 1}, {"k": "b", "n": 2})
+        first = stage.start("sink-T")
+        await stage.until("2 lines", lambda: path.exists() and path.read_text() == "a,1\nb,2\n")
+        await stage.until("the position", lambda: stage.reports[-1].rows_out == 2)
+        await first.stop()
+        # What a killed process has written after its last position.
+        with path.open("a") as file:
+            file.write("half of a li")
+        await stage.publish("T", {"k": "c", "n": 3})
+        stage.start("sink-T", epoch=2)
+        await stage.until("3 lines", lambda: path.read_text() == "a,1\nb,2\nc,3\n")
 
 
-def test_a_nats_sink_publishes_with_keys(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        sink = (
-            f"@sink(type='nats', server.urls='{nats_server.url}', destination='out.{{{{k}}}}', "
-            "@map(type='json', envelope='none'))"
+async def test_a_nats_sink_publishes_with_keys(nats_server: NatsServer) -> None:
+    sink = (
+        f"@sink(type='nats', server.urls='{nats_server.url}', destination='out.{{{{k}}}}', "
+        "@map(type='json', envelope='none'))"
+    )
+    async with staged(nats_server, APP.format("", sink)) as stage:
+        await stage.publish("T", {"k": "a", "n": 1}, {"k": "b c", "n": 2}, {"k": "d", "n": 3})
+        stage.start("sink-T")
+        await stage.until(
+            "no stream",
+            lambda: any("no stream" in (d.error or "") for r in stage.reports for d in r.doors),
         )
-        async with staged(nats_server, APP.format("", sink)) as stage:
-            await stage.publish("T", {"k": "a", "n": 1}, {"k": "b c", "n": 2}, {"k": "d", "n": 3})
-            stage.start("sink-T")
-            await stage.until(
-                "no stream",
-                lambda: any("no stream" in (d.error or "") for r in stage.reports for d in r.doors),
-            )
-            await stage.js.add_stream(name="OUT", subjects=["out.>"])
-            (entry,) = await stage.until("the refused one", stage.errors)
-            assert entry["reason"] == '"out.b c" is no subject'
-            await stage.until("the first", lambda: stage.messages("OUT", "out.a"))
-            assert await stage.messages("OUT", "out.a") == [b'{"k":"a","n":1}']
-            await stage.until("the last", lambda: stage.messages("OUT", "out.d"))
-
-    asyncio.run(scene())
+        await stage.js.add_stream(name="OUT", subjects=["out.>"])
+        (entry,) = await stage.until("the refused one", stage.errors)
+        assert entry["reason"] == '"out.b c" is no subject'
+        await stage.until("the first", lambda: stage.messages("OUT", "out.a"))
+        assert await stage.messages("OUT", "out.a") == [b'{"k":"a","n":1}']
+        await stage.until("the last", lambda: stage.messages("OUT", "out.d"))
 
 
-def test_a_line_that_was_not_read_is_replayed_to_the_mapper(
+async def test_a_line_that_was_not_read_is_replayed_to_the_mapper(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     (tmp_path / "in.csv").write_text("a,x\n")
 
-    async def scene() -> None:
-        access = Access(file_roots=(str(tmp_path),))
-        async with staged(nats_server, file_app(tmp_path), access) as stage:
-            stage.start("receiver-S")
-            (entry,) = await stage.until("the entry", stage.errors)
-            entry["id"] = 1
-            with pytest.raises(MeshError, match="refused again"):
-                await door_replay.send(stage.client, "Doors", entry, None)
-            for _ in range(2):
-                await door_replay.send(stage.client, "Doors", entry, b"a,5\nb,6")
-            assert [e["n"] for e in await stage.events("S")] == [5, 6]
-
-    asyncio.run(scene())
+    access = Access(file_roots=(str(tmp_path),))
+    async with staged(nats_server, file_app(tmp_path), access) as stage:
+        stage.start("receiver-S")
+        (entry,) = await stage.until("the entry", stage.errors)
+        entry["id"] = 1
+        with pytest.raises(MeshError, match="refused again"):
+            await door_replay.send(stage.client, "Doors", entry, None)
+        for _ in range(2):
+            await door_replay.send(stage.client, "Doors", entry, b"a,5\nb,6")
+        assert [e["n"] for e in await stage.events("S")] == [5, 6]
 
 
-def test_a_replayed_payload_has_the_properties_of_the_first(
+async def test_a_replayed_payload_has_the_properties_of_the_first(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     (tmp_path / "in.csv").write_text("x\n")
@@ -362,13 +329,10 @@ def test_a_replayed_payload_has_the_properties_of_the_first(
         "@map(type='csv', @attributes(k='trp:File.Name', n='0')))"
     )
 
-    async def scene() -> None:
-        text = APP.format(source, "")
-        async with staged(nats_server, text, Access(file_roots=(str(tmp_path),))) as stage:
-            await stage.until_running(stage.start("receiver-S"))
-            (entry,) = await stage.until("the entry", stage.errors)
-            assert entry["options"] == {"file.name": "in.csv"}
-            await door_replay.send(stage.client, "Doors", {**entry, "id": 1}, b"7")
-            assert await stage.events("S") == [{"k": "in.csv", "n": 7}]
-
-    asyncio.run(scene())
+    text = APP.format(source, "")
+    async with staged(nats_server, text, Access(file_roots=(str(tmp_path),))) as stage:
+        await stage.until_running(stage.start("receiver-S"))
+        (entry,) = await stage.until("the entry", stage.errors)
+        assert entry["options"] == {"file.name": "in.csv"}
+        await door_replay.send(stage.client, "Doors", {**entry, "id": 1}, b"7")
+        assert await stage.events("S") == [{"k": "in.csv", "n": 7}]

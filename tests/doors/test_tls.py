@@ -140,71 +140,65 @@ def test_https_with_pem_and_with_a_store_in_both_directions(
 
 
 @pytest.mark.nats
-def test_a_certificate_of_another_host_is_accepted_only_where_the_option_says_so(
+async def test_a_certificate_of_another_host_is_accepted_only_where_the_option_says_so(
     nats_server: NatsServer, files: dict[str, str]
 ) -> None:
     pem = {"tls.ca": files["cert"], "tls.cert": files["cert"], "tls.key": files["key"]}
 
-    async def scene() -> None:
-        url = nats_server.url
-        async with staged(url, APP.format(""), references={"door": pem}) as stage:
-            status = await stage.until_running(stage.start("receiver-S"))
-            # The certificate is for 127.0.0.1 alone.
-            endpoint = status.doors[0].endpoint.replace("127.0.0.1", "localhost")
-            for name, more in (("No", ""), ("Yes", "hostname.verification.enabled='false', ")):
-                sending = OUT.replace("'Out'", f"'{name}'").format(endpoint)
-                sending = sending.replace("ref='door'", f"{more}ref='door'")
-                async with staged(url, sending, references={"door": pem}) as out:
-                    await out.publish("T", {"n": 1})
-                    out.start("sink-T")
+    url = nats_server.url
+    async with staged(url, APP.format(""), references={"door": pem}) as stage:
+        status = await stage.until_running(stage.start("receiver-S"))
+        # The certificate is for 127.0.0.1 alone.
+        endpoint = status.doors[0].endpoint.replace("127.0.0.1", "localhost")
+        for name, more in (("No", ""), ("Yes", "hostname.verification.enabled='false', ")):
+            sending = OUT.replace("'Out'", f"'{name}'").format(endpoint)
+            sending = sending.replace("ref='door'", f"{more}ref='door'")
+            async with staged(url, sending, references={"door": pem}) as out:
+                await out.publish("T", {"n": 1})
+                out.start("sink-T")
 
-                    async def settled(more: str = more, out: Stage = out) -> Any:
-                        waits = [d.error for r in out.reports for d in r.doors if d.error]
-                        return await stage.events("S") if more else waits
+                async def settled(more: str = more, out: Stage = out) -> Any:
+                    waits = [d.error for r in out.reports for d in r.doors if d.error]
+                    return await stage.events("S") if more else waits
 
-                    await stage.until("an answer or a reason", settled)
-                    assert len(await stage.events("S")) == bool(more)
-
-    asyncio.run(scene())
+                await stage.until("an answer or a reason", settled)
+                assert len(await stage.events("S")) == bool(more)
 
 
 @pytest.mark.nats
-def test_browsers_listen_over_tls(nats_server: NatsServer, files: dict[str, str]) -> None:
+async def test_browsers_listen_over_tls(nats_server: NatsServer, files: dict[str, str]) -> None:
     door = {"tls.cert": files["cert"], "tls.key": files["key"]}
     known = ssl.create_default_context(cafile=files["cert"])
 
-    async def scene() -> None:
-        url = f"https://127.0.0.1:{free_port()}/events"
-        sse = LISTEN.replace("SINK", f"type='sse-server', server.url='{url}'")
-        async with staged(nats_server.url, sse, references={"door": door}) as stage:
-            await stage.until_running(stage.start("sink-T"))
-            async with httpx.AsyncClient(verify=known) as web, web.stream("GET", url) as answer:
-                assert await anext(answer.aiter_lines()) == ": listening"
-        port = free_port()
-        ws = LISTEN.replace(
-            "SINK", f"type='websocket-server', host='127.0.0.1', port='{port}', tls.enabled='true'"
-        ).replace("Listen", "ListenTo")
-        async with staged(nats_server.url, ws, references={"door": door}) as stage:
-            sending = await stage.until_running(stage.start("sink-T"))
-            assert sending.error is None
-            own = {"door": {"tls.ca": files["cert"]}}
-            source = HEAR.replace("URL", f"wss://127.0.0.1:{port}")
-            async with staged(nats_server.url, source, references=own) as hearing:
-                await hearing.until_running(hearing.start("receiver-S"))
-                await stage.publish("T", {"n": 7})
+    url = f"https://127.0.0.1:{free_port()}/events"
+    sse = LISTEN.replace("SINK", f"type='sse-server', server.url='{url}'")
+    async with staged(nats_server.url, sse, references={"door": door}) as stage:
+        await stage.until_running(stage.start("sink-T"))
+        async with httpx.AsyncClient(verify=known) as web, web.stream("GET", url) as answer:
+            assert await anext(answer.aiter_lines()) == ": listening"
+    port = free_port()
+    ws = LISTEN.replace(
+        "SINK", f"type='websocket-server', host='127.0.0.1', port='{port}', tls.enabled='true'"
+    ).replace("Listen", "ListenTo")
+    async with staged(nats_server.url, ws, references={"door": door}) as stage:
+        sending = await stage.until_running(stage.start("sink-T"))
+        assert sending.error is None
+        own = {"door": {"tls.ca": files["cert"]}}
+        source = HEAR.replace("URL", f"wss://127.0.0.1:{port}")
+        async with staged(nats_server.url, source, references=own) as hearing:
+            await hearing.until_running(hearing.start("receiver-S"))
+            await stage.publish("T", {"n": 7})
 
-                async def heard() -> Any:
-                    return await hearing.events("S")
+            async def heard() -> Any:
+                return await hearing.events("S")
 
-                assert await hearing.until("the event", heard) == [{"n": 7}]
-            connected = websockets.asyncio.client.connect(
-                f"wss://127.0.0.1:{port}", ssl=known, proxy=None
-            )
-            async with connected as other:
-                await stage.publish("T", {"n": 1})
-                assert await other.recv() == '{"n":1}'
-
-    asyncio.run(scene())
+            assert await hearing.until("the event", heard) == [{"n": 7}]
+        connected = websockets.asyncio.client.connect(
+            f"wss://127.0.0.1:{port}", ssl=known, proxy=None
+        )
+        async with connected as other:
+            await stage.publish("T", {"n": 1})
+            assert await other.recv() == '{"n":1}'
 
 
 @pytest.mark.nats
@@ -269,17 +263,14 @@ def test_connections_go_to_open_addresses_only() -> None:
 
 
 @pytest.mark.nats
-def test_a_sink_with_a_closed_address_waits_with_the_reason(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        text = OUT.format("http://169.254.169.254/x")
-        access = Access(egress=("api.example.org:443",))
-        async with staged(nats_server.url, text, access, {"door": {}}) as stage:
-            stage.start("sink-T")
+async def test_a_sink_with_a_closed_address_waits_with_the_reason(nats_server: NatsServer) -> None:
+    text = OUT.format("http://169.254.169.254/x")
+    access = Access(egress=("api.example.org:443",))
+    async with staged(nats_server.url, text, access, {"door": {}}) as stage:
+        stage.start("sink-T")
 
-            def said() -> bool:
-                doors = [d.error or "" for r in stage.reports for d in r.doors]
-                return any("may not connect to 169.254.169.254:80" in one for one in doors)
+        def said() -> bool:
+            doors = [d.error or "" for r in stage.reports for d in r.doors]
+            return any("may not connect to 169.254.169.254:80" in one for one in doors)
 
-            await stage.until("the reason", said)
-
-    asyncio.run(scene())
+        await stage.until("the reason", said)

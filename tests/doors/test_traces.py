@@ -58,7 +58,7 @@ def sending_to_a_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collecto
             traces.close()
 
 
-def test_a_trace_goes_from_the_request_of_a_source_to_the_request_of_a_sink(
+async def test_a_trace_goes_from_the_request_of_a_source_to_the_request_of_a_sink(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(end: Endpoint) -> None:
@@ -80,17 +80,14 @@ def test_a_trace_goes_from_the_request_of_a_source_to_the_request_of_a_sink(
                 await one.stop()
             told.append(end.heads[0]["traceparent"])
 
-    async def run() -> None:
+    told: list[str] = []
+    with sending_to_a_collector(monkeypatch) as collector:
         end = Endpoint()
         await end.open()
         try:
             await scene(end)
         finally:
             await end.close()
-
-    told: list[str] = []
-    with sending_to_a_collector(monkeypatch) as collector:
-        asyncio.run(run())
         traces.flush()
         (span,) = collector.until(bool)
         assert span.name.startswith("send sink http")
@@ -242,10 +239,10 @@ def test_events_of_a_topic_have_the_trace_of_its_first_record_with_one(
         assert set(told) == {None}
 
 
-def test_events_of_another_stream_have_the_trace_of_their_message(
+async def test_events_of_another_stream_have_the_trace_of_their_message(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene() -> list[Any]:
+    with sending_to_a_collector(monkeypatch):
         client = await nats.connect(nats_server.url)
         try:
             js = client.jetstream()
@@ -254,10 +251,7 @@ def test_events_of_another_stream_have_the_trace_of_their_message(
         finally:
             await client.close()
         source = f"type='nats', server.urls='{nats_server.url}', stream='traced-in'"
-        return await traces_of(nats_server, "In", source, 1)
-
-    with sending_to_a_collector(monkeypatch):
-        assert asyncio.run(scene()) == [PARENT]
+        assert (await traces_of(nats_server, "In", source, 1)) == [PARENT]
 
 
 def test_each_message_has_the_first_trace_of_its_own_events(

@@ -75,7 +75,7 @@ class Broker:
     ("kind", "options"),
     [(WebSocketSource, {"url": "ws://127.0.0.1:1/"}), (MqttSource, {"topic": "t"})],
 )
-def test_a_reader_that_meets_one_reports_it(
+async def test_a_reader_that_meets_one_reports_it(
     monkeypatch: pytest.MonkeyPatch,
     kind: type[WebSocketSource | MqttSource],
     options: dict[str, str],
@@ -86,22 +86,19 @@ def test_a_reader_that_meets_one_reports_it(
     monkeypatch.setattr(websockets.asyncio.client, "connect", connect)
     monkeypatch.setattr(mqtt, "client_of", lambda *_, **__: Broker())
 
-    async def scene() -> None:
-        source = kind()
-        await source.open(Context("A", "S", options), None)
+    source = kind()
+    await source.open(Context("A", "S", options), None)
 
-        async def read() -> None:
-            # The host calls it again and again.
-            for _ in range(3):
-                await source.read()
+    async def read() -> None:
+        # The host calls it again and again.
+        for _ in range(3):
+            await source.read()
 
-        try:
-            with pytest.raises(UnavailableError, match="of no kind"):
-                await read()
-        finally:
-            await source.close()
-
-    asyncio.run(scene())
+    try:
+        with pytest.raises(UnavailableError, match="of no kind"):
+            await read()
+    finally:
+        await source.close()
 
 
 @pytest.mark.nats
@@ -118,7 +115,7 @@ def test_a_reader_that_meets_one_reports_it(
     ],
     ids=["no-json", "deep", "no-payload", "no-encoding"],
 )
-def test_a_replay_that_meets_one_is_answered(
+async def test_a_replay_that_meets_one_is_answered(
     nats_server: NatsServer, question: bytes, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     # A report of pytest-xdist has an encoding.
@@ -127,13 +124,10 @@ def test_a_replay_that_meets_one_is_answered(
     async def take(_: Replayed) -> str | None:
         raise Unforeseen("a text \ud800 of no encoding")
 
-    async def scene() -> None:
-        client = await nats.connect(nats_server.url)
-        try:
-            await listen(client, "A", "g", take)
-            answer = await client.request(names.door_subject("A", "g"), question, timeout=30)
-            assert said in orjson.loads(answer.data)["away"]
-        finally:
-            await client.close()
-
-    asyncio.run(scene())
+    client = await nats.connect(nats_server.url)
+    try:
+        await listen(client, "A", "g", take)
+        answer = await client.request(names.door_subject("A", "g"), question, timeout=30)
+        assert said in orjson.loads(answer.data)["away"]
+    finally:
+        await client.close()

@@ -29,13 +29,13 @@ select item, count() as price group by item insert into DearOrders;"""
 
 
 @pytest.mark.extended
-def test_a_mesh_runs_in_accounts_of_least_privilege(tmp_path: Path) -> None:
+async def test_a_mesh_runs_in_accounts_of_least_privilege(tmp_path: Path) -> None:
     # A worker would do so before it is ready, for which the test doesn't wait so long.
     precompile.compile_once()
     arguments = write_accounts(tmp_path / "accounts.conf")
     cluster = MeshCluster(tmp_path, workers=1, arguments=arguments, passwords=PASSWORDS)
 
-    async def scene() -> None:
+    try:
         client = await connect(cluster.settings("manager"), "test")
         view = ClusterView(client, SystemClock())
         await view.start()
@@ -60,9 +60,6 @@ def test_a_mesh_runs_in_accounts_of_least_privilege(tmp_path: Path) -> None:
             await one.close()
         await view.stop()
         await close(client)
-
-    try:
-        asyncio.run(scene())
     finally:
         cluster.stop()
     violations = [line for line in cluster.nats.log.read_text().splitlines() if "Violation" in line]

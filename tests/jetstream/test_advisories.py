@@ -53,8 +53,9 @@ async def step_down(client: Client, stream: str) -> str:
     return await leader_other_than(client, stream, before)
 
 
-def test_an_app_is_told_of_its_streams_new_leaders_and_not_of_its_first(tmp_path: Path) -> None:
-    async def play(cluster: Cluster) -> None:
+async def test_an_app_is_told_of_its_streams_new_leaders_and_not_of_its_first(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    try:
         settings = Settings(
             nats=NatsSettings(url=cluster.urls()),
             manager=ManagerSettings(id="m1"),
@@ -75,10 +76,6 @@ def test_an_app_is_told_of_its_streams_new_leaders_and_not_of_its_first(tmp_path
             assert told.text == f"NATS reported new leaders: {leader} of KV_mesh_snapshots"
             story = [entry.text for entry in await service.story("A")]
             assert sum(text.startswith("NATS reported") for text in story) == 2
-
-    cluster = Cluster(tmp_path)
-    try:
-        asyncio.run(play(cluster))
     finally:
         cluster.stop()
 

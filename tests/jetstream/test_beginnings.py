@@ -49,73 +49,64 @@ def test_only_those_who_read_a_stream_begin_in_it() -> None:
     }
 
 
-def test_a_beginning_is_a_sequence_of_each_stream(nats_server: NatsServer) -> None:
-    async def run() -> None:
-        client = await nats.connect(nats_server.url)
-        js = client.jetstream()
-        for name in ("FULL", "EMPTY"):
-            await js.add_stream(name=name, subjects=[f"{name}.>"])
-        for n in range(10):
-            await js.publish("FULL.x", b"%d" % n)
-        await js.purge_stream("FULL", seq=3)
-        streams = ("FULL", "EMPTY", "MISSING")
+async def test_a_beginning_is_a_sequence_of_each_stream(nats_server: NatsServer) -> None:
+    client = await nats.connect(nats_server.url)
+    js = client.jetstream()
+    for name in ("FULL", "EMPTY"):
+        await js.add_stream(name=name, subjects=[f"{name}.>"])
+    for n in range(10):
+        await js.publish("FULL.x", b"%d" % n)
+    await js.purge_stream("FULL", seq=3)
+    streams = ("FULL", "EMPTY", "MISSING")
 
-        async def at(begin: StartPosition) -> dict[str, int]:
-            return await skipped_positions(client, streams, begin)
+    async def at(begin: StartPosition) -> dict[str, int]:
+        return await skipped_positions(client, streams, begin)
 
-        assert await at(EARLIEST) == {}
-        assert await at(StartPosition(StartPositionKind.LATEST)) == {"FULL": 10}
-        assert await at(parse_start_position("5")) == {"FULL": 4}
-        # What is there no more, and what isn't there yet.
-        assert await at(parse_start_position("1")) == {"FULL": 2}
-        assert await at(parse_start_position("99")) == {"FULL": 10}
-        assert await at(parse_start_position("2001-01-01T00:00:00Z")) == {"FULL": 2}
-        assert await at(parse_start_position("2100-01-01T00:00:00Z")) == {"FULL": 10}
-        await client.close()
-
-    asyncio.run(run())
+    assert await at(EARLIEST) == {}
+    assert await at(StartPosition(StartPositionKind.LATEST)) == {"FULL": 10}
+    assert await at(parse_start_position("5")) == {"FULL": 4}
+    # What is there no more, and what isn't there yet.
+    assert await at(parse_start_position("1")) == {"FULL": 2}
+    assert await at(parse_start_position("99")) == {"FULL": 10}
+    assert await at(parse_start_position("2001-01-01T00:00:00Z")) == {"FULL": 2}
+    assert await at(parse_start_position("2100-01-01T00:00:00Z")) == {"FULL": 10}
+    await client.close()
 
 
-def test_a_time_that_nats_can_not_look_up_is_not_the_end(
+async def test_a_time_that_nats_can_not_look_up_is_not_the_end(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As while a server starts; it can't be made to answer so at a given moment."""
 
-    async def run() -> None:
-        client = await nats.connect(nats_server.url)
-        js = client.jetstream()
-        await js.add_stream(name="FULL", subjects=["FULL.>"])
-        await js.publish("FULL.x", b"")
-        request = client.request
+    client = await nats.connect(nats_server.url)
+    js = client.jetstream()
+    await js.add_stream(name="FULL", subjects=["FULL.>"])
+    await js.publish("FULL.x", b"")
+    request = client.request
 
-        async def away(subject: str, *given: Any, **named: Any) -> Any:
-            if "MSG.GET" not in subject:
-                return await request(subject, *given, **named)
-            return Msg(client, data=b'{"error":{"code":503,"err_code":10008,"description":"away"}}')
+    async def away(subject: str, *given: Any, **named: Any) -> Any:
+        if "MSG.GET" not in subject:
+            return await request(subject, *given, **named)
+        return Msg(client, data=b'{"error":{"code":503,"err_code":10008,"description":"away"}}')
 
-        monkeypatch.setattr(client, "request", away)
-        with pytest.raises(ServiceUnavailableError):
-            await skipped_positions(client, ["FULL"], parse_start_position("2001-01-01T00:00:00Z"))
-        await client.close()
-
-    asyncio.run(run())
+    monkeypatch.setattr(client, "request", away)
+    with pytest.raises(ServiceUnavailableError):
+        await skipped_positions(client, ["FULL"], parse_start_position("2001-01-01T00:00:00Z"))
+    await client.close()
 
 
-def test_a_running_app_goes_on_from_where_it_is(nats_server: NatsServer) -> None:
+async def test_a_running_app_goes_on_from_where_it_is(nats_server: NatsServer) -> None:
     text = "@App:name('B') define stream S (a int); from S select a insert into T;"
 
-    async def run() -> None:
-        settings = Settings(
-            nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
-        )
-        async with running(settings) as (manager, service):
-            await service.update(text, begin=StartPosition(StartPositionKind.LATEST))
-            await manager.journal.stored()
-            told = [entry.text for entry in await service.story("B")]
-            assert "deployed app B, 1 instances, to read from latest" in told
-            changed = text.replace("a insert", "a + 1 as a insert")
-            with pytest.raises(MeshError) as refused:
-                await service.update(changed, begin=parse_start_position("4"))
-            assert refused.value.code == "MESH-A409"
-
-    asyncio.run(run())
+    settings = Settings(
+        nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
+    )
+    async with running(settings) as (manager, service):
+        await service.update(text, begin=StartPosition(StartPositionKind.LATEST))
+        await manager.journal.stored()
+        told = [entry.text for entry in await service.story("B")]
+        assert "deployed app B, 1 instances, to read from latest" in told
+        changed = text.replace("a insert", "a + 1 as a insert")
+        with pytest.raises(MeshError) as refused:
+            await service.update(changed, begin=parse_start_position("4"))
+        assert refused.value.code == "MESH-A409"

@@ -97,15 +97,12 @@ def test_what_does_not_pass_is_raised_at_once(nats_server: NatsServer) -> None:
 
 
 @pytest.mark.nats
-def test_an_app_of_a_cluster_without_backups_has_none(nats_server: NatsServer) -> None:
-    async def run() -> None:
-        client = await connect(NatsSettings(url=nats_server.url), "reader")
-        try:
-            assert await backups.list_backups(client, "Shop") == []
-        finally:
-            await close(client)
-
-    asyncio.run(run())
+async def test_an_app_of_a_cluster_without_backups_has_none(nats_server: NatsServer) -> None:
+    client = await connect(NatsSettings(url=nats_server.url), "reader")
+    try:
+        assert await backups.list_backups(client, "Shop") == []
+    finally:
+        await close(client)
 
 
 def test_a_list_of_keys_is_whole_while_they_are_written(nats_server: NatsServer) -> None:

@@ -65,63 +65,54 @@ class _Silent(_Lossy):
 
 
 @pytest.mark.nats
-def test_a_stream_whose_answer_was_lost_is_asked_for_again(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        client = await nats.connect(nats_server.url)
-        spec = plan(APP).spec
-        lossy, silent = _Lossy(client), _Silent(client)
-        await ensure_channels(lossy, spec, ChannelSettings())  # type: ignore[arg-type]
-        wanted = [name for name, _ in js_streams(spec)]
-        assert {info.config.name for info in await client.jetstream().streams_info()} == set(wanted)
-        assert lossy.calls == 2 * len(wanted)
-        with pytest.raises(TimeoutError):
-            await ensure_channels(silent, spec, ChannelSettings())  # type: ignore[arg-type]
-        assert silent.calls > 1
-        # A manager starts all the same.
-        await forbid_rollups(silent, [spec])  # type: ignore[arg-type]
-        await client.close()
-
-    asyncio.run(scene())
+async def test_a_stream_whose_answer_was_lost_is_asked_for_again(nats_server: NatsServer) -> None:
+    client = await nats.connect(nats_server.url)
+    spec = plan(APP).spec
+    lossy, silent = _Lossy(client), _Silent(client)
+    await ensure_channels(lossy, spec, ChannelSettings())  # type: ignore[arg-type]
+    wanted = [name for name, _ in js_streams(spec)]
+    assert {info.config.name for info in await client.jetstream().streams_info()} == set(wanted)
+    assert lossy.calls == 2 * len(wanted)
+    with pytest.raises(TimeoutError):
+        await ensure_channels(silent, spec, ChannelSettings())  # type: ignore[arg-type]
+    assert silent.calls > 1
+    # A manager starts all the same.
+    await forbid_rollups(silent, [spec])  # type: ignore[arg-type]
+    await client.close()
 
 
 @pytest.mark.nats
-def test_a_store_that_was_removed_meanwhile_is_asked_for_again(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        client = await nats.connect(nats_server.url)
-        racing, spec = _Racing(client), plan(APP).spec
-        await ensure_channels(racing, spec, ChannelSettings())  # type: ignore[arg-type]
-        assert racing.calls == len(list(js_streams(spec))) + 1
-        await client.close()
-
-    asyncio.run(scene())
+async def test_a_store_that_was_removed_meanwhile_is_asked_for_again(nats_server: NatsServer) -> None:
+    client = await nats.connect(nats_server.url)
+    racing, spec = _Racing(client), plan(APP).spec
+    await ensure_channels(racing, spec, ChannelSettings())  # type: ignore[arg-type]
+    assert racing.calls == len(list(js_streams(spec))) + 1
+    await client.close()
 
 
 @pytest.mark.nats
-def test_streams_of_an_earlier_version_forbid_rollups_from_then_on(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        client = await nats.connect(nats_server.url)
-        js = client.jetstream()
-        spec = plan(APP).spec
-        await ensure_channels(client, spec, ChannelSettings())
-        for name in ("mesh-A-S", "mesh-A-T", "OTHER"):
-            config = {"name": name, "subjects": [f"x.{name}"], "allow_rollup_hdrs": True}
-            if name != "OTHER":
-                info = await client.request(f"$JS.API.STREAM.INFO.{name}", b"", timeout=10)
-                config = {**orjson.loads(info.data)["config"], "allow_rollup_hdrs": True}
-                assert await rollups(client, name) is False
-            verb = "CREATE" if name == "OTHER" else "UPDATE"
-            await client.request(f"$JS.API.STREAM.{verb}.{name}", orjson.dumps(config), timeout=10)
-            assert await rollups(client, name) is True
-        await js.publish("mesh.A.S", b"1")
-        await forbid_rollups(client, [spec])
-        assert not any([await rollups(client, name) for name, _ in js_streams(spec)])
-        assert await rollups(client, "OTHER") is True
-        with pytest.raises(APIError, match="rollup not permitted"):
-            await js.publish("mesh.A.S", b"2", headers={"Nats-Rollup": "all"})
-        assert (await js.stream_info("mesh-A-S")).state.messages == 1
-        await client.close()
-
-    asyncio.run(scene())
+async def test_streams_of_an_earlier_version_forbid_rollups_from_then_on(nats_server: NatsServer) -> None:
+    client = await nats.connect(nats_server.url)
+    js = client.jetstream()
+    spec = plan(APP).spec
+    await ensure_channels(client, spec, ChannelSettings())
+    for name in ("mesh-A-S", "mesh-A-T", "OTHER"):
+        config = {"name": name, "subjects": [f"x.{name}"], "allow_rollup_hdrs": True}
+        if name != "OTHER":
+            info = await client.request(f"$JS.API.STREAM.INFO.{name}", b"", timeout=10)
+            config = {**orjson.loads(info.data)["config"], "allow_rollup_hdrs": True}
+            assert await rollups(client, name) is False
+        verb = "CREATE" if name == "OTHER" else "UPDATE"
+        await client.request(f"$JS.API.STREAM.{verb}.{name}", orjson.dumps(config), timeout=10)
+        assert await rollups(client, name) is True
+    await js.publish("mesh.A.S", b"1")
+    await forbid_rollups(client, [spec])
+    assert not any([await rollups(client, name) for name, _ in js_streams(spec)])
+    assert await rollups(client, "OTHER") is True
+    with pytest.raises(APIError, match="rollup not permitted"):
+        await js.publish("mesh.A.S", b"2", headers={"Nats-Rollup": "all"})
+    assert (await js.stream_info("mesh-A-S")).state.messages == 1
+    await client.close()
 
 
 async def rollups(client: Any, name: str) -> bool:
@@ -130,22 +121,19 @@ async def rollups(client: Any, name: str) -> bool:
 
 
 @pytest.mark.nats
-def test_channels_and_error_streams_have_bounds_of_their_own(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        client = await nats.connect(nats_server.url)
-        spec = plan(APP).spec
-        await ensure_channels(client, spec, ChannelSettings(max_bytes=5000, errors_max_bytes=7000))
-        bytes_of = {
-            info.config.name: info.config.max_bytes
-            for info in await client.jetstream().streams_info()
-        }
-        errors = names.error_js_stream(spec.name)
-        assert bytes_of.pop(errors) == 7000
-        assert set(bytes_of.values()) == {5000}
-        await client.jetstream().delete_stream(errors)
-        await ensure_channels(client, spec, ChannelSettings(errors_max_bytes=0))
-        info = await client.jetstream().stream_info(errors)
-        assert info.config.max_bytes == -1
-        await client.close()
-
-    asyncio.run(scene())
+async def test_channels_and_error_streams_have_bounds_of_their_own(nats_server: NatsServer) -> None:
+    client = await nats.connect(nats_server.url)
+    spec = plan(APP).spec
+    await ensure_channels(client, spec, ChannelSettings(max_bytes=5000, errors_max_bytes=7000))
+    bytes_of = {
+        info.config.name: info.config.max_bytes
+        for info in await client.jetstream().streams_info()
+    }
+    errors = names.error_js_stream(spec.name)
+    assert bytes_of.pop(errors) == 7000
+    assert set(bytes_of.values()) == {5000}
+    await client.jetstream().delete_stream(errors)
+    await ensure_channels(client, spec, ChannelSettings(errors_max_bytes=0))
+    info = await client.jetstream().stream_info(errors)
+    assert info.config.max_bytes == -1
+    await client.close()

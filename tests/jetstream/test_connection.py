@@ -19,60 +19,51 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.nats
 
 
-def test_sockets_of_failed_handshakes_are_closed(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        closed: asyncio.Queue[bytes] = asyncio.Queue()
+async def test_sockets_of_failed_handshakes_are_closed(nats_server: NatsServer) -> None:
+    closed: asyncio.Queue[bytes] = asyncio.Queue()
 
-        async def end_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write_eof()
-            closed.put_nowait(await reader.read())
-            writer.close()
+    async def end_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write_eof()
+        closed.put_nowait(await reader.read())
+        writer.close()
 
-        client = await connect(NatsSettings(url=nats_server.url), "test")
-        nats_server.stop()
-        dying = await asyncio.start_server(end_at_once, "127.0.0.1", nats_server.port)
-        async with dying:
-            try:
-                assert [await asyncio.wait_for(closed.get(), 20) for _ in range(3)] == [b""] * 3
-            finally:
-                await close(client)
-        assert client.is_closed
-
-    asyncio.run(scene())
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    nats_server.stop()
+    dying = await asyncio.start_server(end_at_once, "127.0.0.1", nats_server.port)
+    async with dying:
+        try:
+            assert [await asyncio.wait_for(closed.get(), 20) for _ in range(3)] == [b""] * 3
+        finally:
+            await close(client)
+    assert client.is_closed
 
 
-def test_a_socket_is_closed_though_a_server_that_hangs_does_not_read(
+async def test_a_socket_is_closed_though_a_server_that_hangs_does_not_read(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "CLOSE_S", 0.2)
 
-    async def scene() -> None:
-        client = await connect(NatsSettings(url=nats_server.url), "test")
-        transport: Any = client._transport
-        transport = transport._io_writer.transport
-        os.kill(nats_server.process.pid, signal.SIGSTOP)
-        try:
-            # More than the buffers of two sockets hold.
-            while not transport.get_write_buffer_size():
-                transport.write(b"PUB a 100000\r\n" + b"0" * 100_000 + b"\r\n")
-            await close(client)
-            # The loop closes it in its next round.
-            await asyncio.sleep(0)
-            assert transport.get_extra_info("socket").fileno() == -1
-        finally:
-            os.kill(nats_server.process.pid, signal.SIGCONT)
-
-    asyncio.run(scene())
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    transport: Any = client._transport
+    transport = transport._io_writer.transport
+    os.kill(nats_server.process.pid, signal.SIGSTOP)
+    try:
+        # More than the buffers of two sockets hold.
+        while not transport.get_write_buffer_size():
+            transport.write(b"PUB a 100000\r\n" + b"0" * 100_000 + b"\r\n")
+        await close(client)
+        # The loop closes it in its next round.
+        await asyncio.sleep(0)
+        assert transport.get_extra_info("socket").fileno() == -1
+    finally:
+        os.kill(nats_server.process.pid, signal.SIGCONT)
 
 
-def test_a_cancelled_wait_for_the_end_of_a_socket_does_not_cancel_its_close(
+async def test_a_cancelled_wait_for_the_end_of_a_socket_does_not_cancel_its_close(
     nats_server: NatsServer,
 ) -> None:
-    async def scene() -> None:
-        client = await connect(NatsSettings(url=nats_server.url), "test")
-        writer: Any = client._transport._io_writer  # type: ignore[union-attr]
-        # As by the attempt to reconnect that waited for it.
-        writer._protocol._closed.cancel()
-        await close(client)
-
-    asyncio.run(scene())
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    writer: Any = client._transport._io_writer  # type: ignore[union-attr]
+    # As by the attempt to reconnect that waited for it.
+    writer._protocol._closed.cancel()
+    await close(client)

@@ -218,60 +218,54 @@ def test_kinds_without_a_plant_are_compared_with_made_evidence() -> None:
     }
 
 
-def test_the_background_believes_what_it_sees_twice(nats_server: NatsServer) -> None:
+async def test_the_background_believes_what_it_sees_twice(nats_server: NatsServer) -> None:
     noted: list[Any] = []
 
-    async def scene() -> None:
-        settings = Settings(nats=NatsSettings(url=nats_server.url), channels=SETTINGS)
-        async with running(settings) as (_, service):
-            await service.deploy(TEXT.format(name="Twice"))
-            record = service.record("Twice")
-            assert record is not None
-            app, verification = App(service.client, record), service.verification
-            await app.fill()
-            await app.snapshot(50)
+    settings = Settings(nats=NatsSettings(url=nats_server.url), channels=SETTINGS)
+    async with running(settings) as (_, service):
+        await service.deploy(TEXT.format(name="Twice"))
+        record = service.record("Twice")
+        assert record is not None
+        app, verification = App(service.client, record), service.verification
+        await app.fill()
+        await app.snapshot(50)
+        await verification.round(noted.append)
+        assert not verification.figures()
+        for _ in range(2):
             await verification.round(noted.append)
-            assert not verification.figures()
-            for _ in range(2):
-                await verification.round(noted.append)
-                assert verification.figures() == {("Twice", "fault", "input-lost"): 1}
-            (problem,) = [p for p in (await service.overview()).problems if p.name == "Twice"][-1:]
-            assert (problem.state, problem.command) == ("fault", "mesh verify Twice")
-            assert [one.kind for one in await verification.verify("Twice")] == ["input-lost"]
-            await app.snapshot(EVENTS)
-            await verification.round(noted.append)
-            assert not verification.figures()
-
-    asyncio.run(scene())
+            assert verification.figures() == {("Twice", "fault", "input-lost"): 1}
+        (problem,) = [p for p in (await service.overview()).problems if p.name == "Twice"][-1:]
+        assert (problem.state, problem.command) == ("fault", "mesh verify Twice")
+        assert [one.kind for one in await verification.verify("Twice")] == ["input-lost"]
+        await app.snapshot(EVENTS)
+        await verification.round(noted.append)
+        assert not verification.figures()
     (entry,) = noted
     assert (entry.app, entry.text) == ("Twice", "found input-lost in sums.0")
 
 
-def test_an_app_that_goes_during_a_round_is_passed_over(
+async def test_an_app_that_goes_during_a_round_is_passed_over(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
     collect = evidence.collect
 
-    async def scene() -> None:
-        settings = Settings(nats=NatsSettings(url=nats_server.url), channels=SETTINGS)
-        async with running(settings) as (manager, service):
+    settings = Settings(nats=NatsSettings(url=nats_server.url), channels=SETTINGS)
+    async with running(settings) as (manager, service):
 
-            async def undeploy_the_other(*args: Any) -> Any:
-                looked.append(args[2].spec.name)
-                if len(looked) == 1:
-                    (other,) = {"First", "Second"} - set(looked)
-                    await service.undeploy(other)
-                    while service.record(other) is not None:
-                        await manager.view.changed(manager.view.version, 0.2)
-                return await collect(*args)
+        async def undeploy_the_other(*args: Any) -> Any:
+            looked.append(args[2].spec.name)
+            if len(looked) == 1:
+                (other,) = {"First", "Second"} - set(looked)
+                await service.undeploy(other)
+                while service.record(other) is not None:
+                    await manager.view.changed(manager.view.version, 0.2)
+            return await collect(*args)
 
-            for name in ("First", "Second"):
-                await service.deploy(TEXT.format(name=name))
-            monkeypatch.setattr(evidence, "collect", undeploy_the_other)
-            await service.verification.round(None)
-
-    asyncio.run(scene())
+        for name in ("First", "Second"):
+            await service.deploy(TEXT.format(name=name))
+        monkeypatch.setattr(evidence, "collect", undeploy_the_other)
+        await service.verification.round(None)
     assert len(looked) == 1
 
 
@@ -282,39 +276,36 @@ class _Later(SystemClock):
         return super().wall_ms() + 4 * 86_400_000
 
 
-def test_a_stream_keeps_its_messages_until_their_reader_has_them(
+async def test_a_stream_keeps_its_messages_until_their_reader_has_them(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted: list[Any] = []
     ages: list[tuple[float, bool]] = []
 
-    async def scene() -> None:
-        settings = Settings(nats=NatsSettings(url=nats_server.url), channels=SETTINGS)
-        async with running(settings) as (_, service):
-            await service.deploy(TEXT.format(name="Slow"))
-            record = service.record("Slow")
-            assert record is not None
-            app, verification = App(service.client, record), service.verification
-            monkeypatch.setattr(verification, "_clock", _Later())
+    settings = Settings(nats=NatsSettings(url=nats_server.url), channels=SETTINGS)
+    async with running(settings) as (_, service):
+        await service.deploy(TEXT.format(name="Slow"))
+        record = service.record("Slow")
+        assert record is not None
+        app, verification = App(service.client, record), service.verification
+        monkeypatch.setattr(verification, "_clock", _Later())
 
-            async def age() -> None:
-                config = (await app.client.jetstream().stream_info(app.copies)).config
-                ages.append(((config.max_age or 0) / 86_400, BEFORE in (config.metadata or {})))
+        async def age() -> None:
+            config = (await app.client.jetstream().stream_info(app.copies)).config
+            ages.append(((config.max_age or 0) / 86_400, BEFORE in (config.metadata or {})))
 
-            await app.fill()
-            # Another manager than the leader changes nothing.
-            await app.snapshot(0)
-            await verification.round(None)
-            await age()
-            await verification.round(noted.append)
-            await age()
-            # With the marker behind the events.
-            last = (await app.client.jetstream().stream_info(app.copies)).state.last_seq
-            await app.snapshot(last)
-            await verification.round(noted.append)
-            await age()
-
-    asyncio.run(scene())
+        await app.fill()
+        # Another manager than the leader changes nothing.
+        await app.snapshot(0)
+        await verification.round(None)
+        await age()
+        await verification.round(noted.append)
+        await age()
+        # With the marker behind the events.
+        last = (await app.client.jetstream().stream_info(app.copies)).state.last_seq
+        await app.snapshot(last)
+        await verification.round(noted.append)
+        await age()
     assert [(round(days), is_extended) for days, is_extended in ages] == [
         (7, False), (8, True), (7, False),
     ]  # fmt: skip

@@ -65,69 +65,57 @@ async def _behind(client: Client) -> list[int]:
     return lengths
 
 
-def test_a_range_is_whole_though_a_copy_is_behind(nats_server: NatsServer) -> None:
-    async def play() -> None:
-        async with _stream(nats_server) as client:
-            for _ in range(5):
-                await client.jetstream().publish("s", b"")
-            lengths = await _behind(client)
-            read = [one.sequence async for one in log_reader.read(client, STREAM, 1, 4)]
-            assert read == [1, 2, 3, 4]
-            assert lengths[0] == 0
-            beyond = [one.sequence async for one in log_reader.read(client, STREAM, 3, 2**62)]
-            assert beyond == [3, 4, 5]
-            assert [one async for one in log_reader.read(client, STREAM, 6, 9)] == []
-
-    asyncio.run(play())
-
-
-def test_markers_that_a_copy_does_not_have_yet_are_waited_for(nats_server: NatsServer) -> None:
-    async def play() -> None:
-        async with _stream(nats_server) as client:
-            lengths = await _behind(client)
-            assert await stream_positions.markers(client, STREAM) is None
-            for name in ("a", "b"):
-                await client.jetstream().publish(f"{MARKERS}.{name}", name.encode())
-            lengths.clear()
-            assert await stream_positions.markers(client, STREAM) == (2, {"a": "a", "b": "b"})
-            assert lengths == [0, 1, 2]
-
-    asyncio.run(play())
-
-
-def test_a_stream_that_no_server_answers_for_is_not_empty(nats_server: NatsServer) -> None:
-    async def play() -> None:
-        async with _stream(nats_server) as client:
+async def test_a_range_is_whole_though_a_copy_is_behind(nats_server: NatsServer) -> None:
+    async with _stream(nats_server) as client:
+        for _ in range(5):
             await client.jetstream().publish("s", b"")
-            with pytest.raises(NoRespondersError):
-                _ = [one async for one in log_reader.read(client, STREAM, 1, 1)]
-            with pytest.raises(NoRespondersError):
-                await log_reader.last_of_each(client, STREAM, "s", 2)
-            with pytest.raises(NoRespondersError):
-                await stream_positions.markers(client, STREAM)
+        lengths = await _behind(client)
+        read = [one.sequence async for one in log_reader.read(client, STREAM, 1, 4)]
+        assert read == [1, 2, 3, 4]
+        assert lengths[0] == 0
+        beyond = [one.sequence async for one in log_reader.read(client, STREAM, 3, 2**62)]
+        assert beyond == [3, 4, 5]
+        assert [one async for one in log_reader.read(client, STREAM, 6, 9)] == []
 
-    asyncio.run(play())
+
+async def test_markers_that_a_copy_does_not_have_yet_are_waited_for(nats_server: NatsServer) -> None:
+    async with _stream(nats_server) as client:
+        lengths = await _behind(client)
+        assert await stream_positions.markers(client, STREAM) is None
+        for name in ("a", "b"):
+            await client.jetstream().publish(f"{MARKERS}.{name}", name.encode())
+        lengths.clear()
+        assert await stream_positions.markers(client, STREAM) == (2, {"a": "a", "b": "b"})
+        assert lengths == [0, 1, 2]
 
 
-def test_an_entry_of_the_audit_that_a_copy_lacks_is_asked_of_the_leader(
+async def test_a_stream_that_no_server_answers_for_is_not_empty(nats_server: NatsServer) -> None:
+    async with _stream(nats_server) as client:
+        await client.jetstream().publish("s", b"")
+        with pytest.raises(NoRespondersError):
+            _ = [one async for one in log_reader.read(client, STREAM, 1, 1)]
+        with pytest.raises(NoRespondersError):
+            await log_reader.last_of_each(client, STREAM, "s", 2)
+        with pytest.raises(NoRespondersError):
+            await stream_positions.markers(client, STREAM)
+
+
+async def test_an_entry_of_the_audit_that_a_copy_lacks_is_asked_of_the_leader(
     nats_server: NatsServer,
 ) -> None:
-    async def play() -> None:
-        client = await connect(NatsSettings(url=nats_server.url), "test")
-        try:
-            await Audit(client).start()
-            js = client.jetstream()
-            config = (await js.stream_info(names.AUDIT_STREAM)).config
-            assert config.subjects is not None
-            await js.update_stream(replace(config, allow_direct=False))
-            await js.publish(config.subjects[0].replace(">", "x").replace("*", "x"), b'{"a": 1}')
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    try:
+        await Audit(client).start()
+        js = client.jetstream()
+        config = (await js.stream_info(names.AUDIT_STREAM)).config
+        assert config.subjects is not None
+        await js.update_stream(replace(config, allow_direct=False))
+        await js.publish(config.subjects[0].replace(">", "x").replace("*", "x"), b'{"a": 1}')
 
-            async def lacks(request: Msg) -> None:
-                await client.publish(request.reply, headers={"Status": "404"})
+        async def lacks(request: Msg) -> None:
+            await client.publish(request.reply, headers={"Status": "404"})
 
-            await client.subscribe(f"$JS.API.DIRECT.GET.{names.AUDIT_STREAM}", cb=lacks)
-            assert await Audit(client).last(5) == [{"id": 1, "a": 1}]
-        finally:
-            await close(client)
-
-    asyncio.run(play())
+        await client.subscribe(f"$JS.API.DIRECT.GET.{names.AUDIT_STREAM}", cb=lacks)
+        assert await Audit(client).last(5) == [{"id": 1, "a": 1}]
+    finally:
+        await close(client)

@@ -147,7 +147,7 @@ def test_a_server_without_tls_is_refused(serve: Serve, tmp_path: Path) -> None:
         assert "offers no TLS" in str(error.value.detail)
 
 
-def test_nothing_is_sent_to_a_server_that_hides_its_tls() -> None:
+async def test_nothing_is_sent_to_a_server_that_hides_its_tls() -> None:
     received = []
 
     async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -155,43 +155,37 @@ def test_nothing_is_sent_to_a_server_that_hides_its_tls() -> None:
         received.append(await reader.read(1000))
         writer.close()
 
-    async def scene() -> None:
-        between = await asyncio.start_server(pretend, "127.0.0.1", 0)
-        port = between.sockets[0].getsockname()[1]
-        settings = NatsSettings(url=f"tls://127.0.0.1:{port}", user="ann", password="hunter2")
-        with pytest.raises(MeshError, match="N110"):
-            await _connected(settings)
-        between.close()
-        await between.wait_closed()
-
-    asyncio.run(scene())
+    between = await asyncio.start_server(pretend, "127.0.0.1", 0)
+    port = between.sockets[0].getsockname()[1]
+    settings = NatsSettings(url=f"tls://127.0.0.1:{port}", user="ann", password="hunter2")
+    with pytest.raises(MeshError, match="N110"):
+        await _connected(settings)
+    between.close()
+    await between.wait_closed()
     assert received
     assert set(received) == {b""}
 
 
-def test_a_login_that_is_cancelled_leaves_no_socket_open() -> None:
-    async def scene() -> None:
-        began, ended = asyncio.Event(), asyncio.Event()
+async def test_a_login_that_is_cancelled_leaves_no_socket_open() -> None:
+    began, ended = asyncio.Event(), asyncio.Event()
 
-        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b'INFO {"server_id":"x","version":"2.14.0","max_payload":1000000}\r\n')
-            while await reader.read(1000):
-                began.set()
-            ended.set()
-            writer.close()
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"x","version":"2.14.0","max_payload":1000000}\r\n')
+        while await reader.read(1000):
+            began.set()
+        ended.set()
+        writer.close()
 
-        between = await asyncio.start_server(silent, "127.0.0.1", 0)
-        port = between.sockets[0].getsockname()[1]
-        settings = NatsSettings(url=f"nats://127.0.0.1:{port}", connect_timeout_s=30)
-        task = asyncio.create_task(_connected(settings))
-        await began.wait()
-        await end([task])
-        async with asyncio.timeout(30):
-            await ended.wait()
-        between.close()
-        await between.wait_closed()
-
-    asyncio.run(scene())
+    between = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = between.sockets[0].getsockname()[1]
+    settings = NatsSettings(url=f"nats://127.0.0.1:{port}", connect_timeout_s=30)
+    task = asyncio.create_task(_connected(settings))
+    await began.wait()
+    await end([task])
+    async with asyncio.timeout(30):
+        await ended.wait()
+    between.close()
+    await between.wait_closed()
 
 
 def test_a_message_does_not_hold_the_password_of_a_url() -> None:

@@ -28,76 +28,67 @@ async def set_back(have: Store, entry: Any) -> None:
     await manifests.put("i1.g.0", entry.value)
 
 
-def test_a_bucket_that_was_set_back_takes_the_next_snapshot(
+async def test_a_bucket_that_was_set_back_takes_the_next_snapshot(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with store_of(nats_server, JETSTREAM) as have:
-            first = have.snapshots(1)
-            await restore(first, tmp_path / "a")
-            await save(first, tmp_path / "b", 1, FIRST)
-            manifests = await have.js.key_value(names.SNAPSHOTS_BUCKET)
-            earlier = await manifests.get("i1.g.0")
-            await save(first, tmp_path / "c", 2, SECOND)
-            await set_back(have, earlier)
-            await save(first, tmp_path / "d", 3, SECOND)
-            await manifests.purge("i1.g.0")
-            await save(first, tmp_path / "e", 4, SECOND)
-            assert await restore(have.snapshots(2), tmp_path / "f") == (
-                {"number": 4}, on_disk(SECOND),
-            )  # fmt: skip
-
-    asyncio.run(scene())
+    async with store_of(nats_server, JETSTREAM) as have:
+        first = have.snapshots(1)
+        await restore(first, tmp_path / "a")
+        await save(first, tmp_path / "b", 1, FIRST)
+        manifests = await have.js.key_value(names.SNAPSHOTS_BUCKET)
+        earlier = await manifests.get("i1.g.0")
+        await save(first, tmp_path / "c", 2, SECOND)
+        await set_back(have, earlier)
+        await save(first, tmp_path / "d", 3, SECOND)
+        await manifests.purge("i1.g.0")
+        await save(first, tmp_path / "e", 4, SECOND)
+        assert await restore(have.snapshots(2), tmp_path / "f") == (
+            {"number": 4}, on_disk(SECOND),
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("is_reused", [False, True])
-def test_a_snapshot_of_lost_messages_replaces_none(
+async def test_a_snapshot_of_lost_messages_replaces_none(
     nats_server: NatsServer, tmp_path: Path, is_reused: bool
 ) -> None:
-    async def scene() -> None:
-        async with store_of(nats_server, JETSTREAM) as have:
-            await have.js.add_stream(name="S", subjects=["s"])
-            for _ in range(4 if is_reused else 1):
-                await have.js.publish("s", b"")
-            first = have.snapshots(1)
-            await restore(first, tmp_path / "a")
-            await save(first, tmp_path / "b", 1, FIRST)
-            manifests = await have.js.key_value(names.SNAPSHOTS_BUCKET)
-            await set_back(have, await manifests.get("i1.g.0"))
-            manifest = {"position": [["S", 2, 7]], "newest": {"S": [3, 10**18]}}
-            before = await messages(have.js)
-            with pytest.raises(MeshError, match="MESH-S111"):
-                await asyncio.to_thread(first.save, "0", orjson.dumps(manifest), {})
-            assert await messages(have.js) == before
-            assert await restore(have.snapshots(2), tmp_path / "c") == (
-                {"number": 1}, on_disk(FIRST),
-            )  # fmt: skip
-
-    asyncio.run(scene())
+    async with store_of(nats_server, JETSTREAM) as have:
+        await have.js.add_stream(name="S", subjects=["s"])
+        for _ in range(4 if is_reused else 1):
+            await have.js.publish("s", b"")
+        first = have.snapshots(1)
+        await restore(first, tmp_path / "a")
+        await save(first, tmp_path / "b", 1, FIRST)
+        manifests = await have.js.key_value(names.SNAPSHOTS_BUCKET)
+        await set_back(have, await manifests.get("i1.g.0"))
+        manifest = {"position": [["S", 2, 7]], "newest": {"S": [3, 10**18]}}
+        before = await messages(have.js)
+        with pytest.raises(MeshError, match="MESH-S111"):
+            await asyncio.to_thread(first.save, "0", orjson.dumps(manifest), {})
+        assert await messages(have.js) == before
+        assert await restore(have.snapshots(2), tmp_path / "c") == (
+            {"number": 1}, on_disk(FIRST),
+        )  # fmt: skip
 
 
-def test_a_run_that_was_restored_meanwhile_replaces_no_snapshot(
+async def test_a_run_that_was_restored_meanwhile_replaces_no_snapshot(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene() -> None:
-        async with store_of(nats_server, JETSTREAM) as have:
-            first = have.snapshots(1)
-            await restore(first, tmp_path / "a")
-            await save(first, tmp_path / "b", 1, FIRST)
-            put = have.pieces.put
+    async with store_of(nats_server, JETSTREAM) as have:
+        first = have.snapshots(1)
+        await restore(first, tmp_path / "a")
+        await save(first, tmp_path / "b", 1, FIRST)
+        put = have.pieces.put
 
-            async def put_late(name: str, data: bytes) -> None:
-                monkeypatch.undo()
-                await first._claim("0")
-                await put(name, data)
+        async def put_late(name: str, data: bytes) -> None:
+            monkeypatch.undo()
+            await first._claim("0")
+            await put(name, data)
 
-            monkeypatch.setattr(have.pieces, "put", put_late)
-            with pytest.raises(MeshError, match="MESH-S110"):
-                await save(first, tmp_path / "d", 2, SECOND)
-            await restore(first, tmp_path / "c")
-            await save(first, tmp_path / "e", 3, SECOND)
-            assert await restore(have.snapshots(2), tmp_path / "f") == (
-                {"number": 3}, on_disk(SECOND),
-            )  # fmt: skip
-
-    asyncio.run(scene())
+        monkeypatch.setattr(have.pieces, "put", put_late)
+        with pytest.raises(MeshError, match="MESH-S110"):
+            await save(first, tmp_path / "d", 2, SECOND)
+        await restore(first, tmp_path / "c")
+        await save(first, tmp_path / "e", 3, SECOND)
+        assert await restore(have.snapshots(2), tmp_path / "f") == (
+            {"number": 3}, on_disk(SECOND),
+        )  # fmt: skip

@@ -27,23 +27,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 CONTENTS = {"large": os.urandom(1000) * 700, "empty": b"", "small/with some signs?": b"x"}
 
 
-def test_what_was_put_is_copied(nats_server: NatsServer, tmp_path: Path) -> None:
-    async def scene() -> None:
-        client = await connect(NatsSettings(url=nats_server.url), "test")
-        js = client.jetstream()
-        await snapshots.ensure_buckets(js, replicas=1)
-        store = await js.object_store(names.STATE_BUCKET)
-        for name, content in CONTENTS.items():
-            # The one that was there before has chunks of its own.
-            await store.put(name, b"before")
-            await store.put(name, content)
-        await store.put("gone", b"x")
-        await store.delete("gone")
-        await asyncio.to_thread(copy)
-        await js.purge_stream(f"OBJ_{names.STATE_BUCKET}", subject=f"$O.{names.STATE_BUCKET}.C.>")
-        await asyncio.to_thread(copy_damaged)
-        await close(client)
-
+async def test_what_was_put_is_copied(nats_server: NatsServer, tmp_path: Path) -> None:
     def copy() -> None:
         paths = {name: tmp_path / str(number) for number, name in enumerate(CONTENTS)}
         with Connection(connection_options({"servers": nats_server.url})) as connection:
@@ -62,7 +46,20 @@ def test_what_was_put_is_copied(nats_server: NatsServer, tmp_path: Path) -> None
         ):
             objects.copy(connection, names.STATE_BUCKET, {"large": tmp_path / "damaged"})
 
-    asyncio.run(scene())
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    js = client.jetstream()
+    await snapshots.ensure_buckets(js, replicas=1)
+    store = await js.object_store(names.STATE_BUCKET)
+    for name, content in CONTENTS.items():
+        # The one that was there before has chunks of its own.
+        await store.put(name, b"before")
+        await store.put(name, content)
+    await store.put("gone", b"x")
+    await store.delete("gone")
+    await asyncio.to_thread(copy)
+    await js.purge_stream(f"OBJ_{names.STATE_BUCKET}", subject=f"$O.{names.STATE_BUCKET}.C.>")
+    await asyncio.to_thread(copy_damaged)
+    await close(client)
 
 
 def test_what_is_above_a_limit_is_copied_as_well(

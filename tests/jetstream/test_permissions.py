@@ -114,7 +114,7 @@ def manager_of(nats_server: NatsServer) -> Settings:
     )
 
 
-def test_clients_may_publish_subscribe_and_read_what_they_are_for(guarded: NatsServer) -> None:
+async def test_clients_may_publish_subscribe_and_read_what_they_are_for(guarded: NatsServer) -> None:
     event = orjson.dumps({"item": "lamp", "price": 120.0})
 
     def read() -> int:
@@ -127,71 +127,65 @@ def test_clients_may_publish_subscribe_and_read_what_they_are_for(guarded: NatsS
             )
             return int(found[name].last)
 
-    async def scene() -> None:
-        async with (
-            running(manager_of(guarded)) as (manager, service),
-            user(guarded, "till") as till,
-            user(guarded, "board") as board,
-            user(guarded, "desk") as desk,
-            user(guarded, "worker") as worker,
+    async with (
+        running(manager_of(guarded)) as (manager, service),
+        user(guarded, "till") as till,
+        user(guarded, "board") as board,
+        user(guarded, "desk") as desk,
+        user(guarded, "worker") as worker,
+    ):
+        await service.deploy(SHOP)
+        ack = await till.client.jetstream().publish(ORDERS, event)
+        assert (ack.stream, ack.seq) == ("mesh-Shop-Orders", 1)
+        seen = await board.client.subscribe(DEAR)
+        await board.client.flush()
+        count = 0
+        async with asyncio.timeout(20):
+            # A subscription of another account may be in force only after its confirmation.
+            while not seen.pending_msgs:
+                await worker.client.jetstream().publish(DEAR, event)
+                count += 1
+        assert (await seen.next_msg(20)).data == event
+        assert await asyncio.to_thread(read) == count
+        inbox = board.client.new_inbox()
+        stored = await board.client.subscribe(inbox)
+        wanted = orjson.dumps({"seq": 1, "batch": 10})
+        subject = "MESH.API.DIRECT.GET.mesh-Shop-DearOrders"
+        await board.client.publish(subject, wanted, reply=inbox)
+        assert (await stored.next_msg(20)).data == event
+        # The app has no table; that a manager says so is an answer.
+        answer = await desk.client.request("mesh.Shop._query", b"from Prices", timeout=30)
+        assert orjson.loads(answer.data)["code"] == "MESH-L217"
+        assert not any(one.violations.count for one in (till, board, desk, worker))
+
+        assert await desk.is_refused(ORDERS)
+        assert await till.is_refused("mesh.Shop._query")
+        for one in (till, board, desk):
+            for subject in (*FOREIGN, DEAR, *({ORDERS} if one is board else ())):
+                assert await one.is_refused(subject), subject
+        for one in (till, board):
+            before = one.violations.count
+            await one.client.subscribe("mesh.>")
+            assert await one.violations.grow(before)
+        assert (await service.app("Shop")).text == SHOP
+        info = await manager.client.jetstream().stream_info("mesh-Shop-Orders")
+        assert info.state.messages == 1
+
+
+async def test_a_worker_changes_no_desired_state(guarded: NatsServer) -> None:
+    async with running(manager_of(guarded)) as (_, service), user(guarded, "worker") as worker:
+        await service.deploy(SHOP)
+        for subject in (
+            *FOREIGN[:2],
+            "$KV.mesh_control.assignment.Shop-default-1",
+            "$KV.mesh_control.form.Shop.default",
+            "$KV.mesh_control.node.manager.m1",
+            "$KV.mesh_backups.backup.Shop.r1",
+            "$JS.API.STREAM.DELETE.KV_mesh_apps",
+            "$JS.API.STREAM.PURGE.KV_mesh_control",
         ):
-            await service.deploy(SHOP)
-            ack = await till.client.jetstream().publish(ORDERS, event)
-            assert (ack.stream, ack.seq) == ("mesh-Shop-Orders", 1)
-            seen = await board.client.subscribe(DEAR)
-            await board.client.flush()
-            count = 0
-            async with asyncio.timeout(20):
-                # A subscription of another account may be in force only after its confirmation.
-                while not seen.pending_msgs:
-                    await worker.client.jetstream().publish(DEAR, event)
-                    count += 1
-            assert (await seen.next_msg(20)).data == event
-            assert await asyncio.to_thread(read) == count
-            inbox = board.client.new_inbox()
-            stored = await board.client.subscribe(inbox)
-            wanted = orjson.dumps({"seq": 1, "batch": 10})
-            subject = "MESH.API.DIRECT.GET.mesh-Shop-DearOrders"
-            await board.client.publish(subject, wanted, reply=inbox)
-            assert (await stored.next_msg(20)).data == event
-            # The app has no table; that a manager says so is an answer.
-            answer = await desk.client.request("mesh.Shop._query", b"from Prices", timeout=30)
-            assert orjson.loads(answer.data)["code"] == "MESH-L217"
-            assert not any(one.violations.count for one in (till, board, desk, worker))
-
-            assert await desk.is_refused(ORDERS)
-            assert await till.is_refused("mesh.Shop._query")
-            for one in (till, board, desk):
-                for subject in (*FOREIGN, DEAR, *({ORDERS} if one is board else ())):
-                    assert await one.is_refused(subject), subject
-            for one in (till, board):
-                before = one.violations.count
-                await one.client.subscribe("mesh.>")
-                assert await one.violations.grow(before)
-            assert (await service.app("Shop")).text == SHOP
-            info = await manager.client.jetstream().stream_info("mesh-Shop-Orders")
-            assert info.state.messages == 1
-
-    asyncio.run(scene())
-
-
-def test_a_worker_changes_no_desired_state(guarded: NatsServer) -> None:
-    async def scene() -> None:
-        async with running(manager_of(guarded)) as (_, service), user(guarded, "worker") as worker:
-            await service.deploy(SHOP)
-            for subject in (
-                *FOREIGN[:2],
-                "$KV.mesh_control.assignment.Shop-default-1",
-                "$KV.mesh_control.form.Shop.default",
-                "$KV.mesh_control.node.manager.m1",
-                "$KV.mesh_backups.backup.Shop.r1",
-                "$JS.API.STREAM.DELETE.KV_mesh_apps",
-                "$JS.API.STREAM.PURGE.KV_mesh_control",
-            ):
-                assert await worker.is_refused(subject), subject
-            assert (await service.app("Shop")).text == SHOP
-
-    asyncio.run(scene())
+            assert await worker.is_refused(subject), subject
+        assert (await service.app("Shop")).text == SHOP
 
 
 @pytest.mark.parametrize(
@@ -204,31 +198,29 @@ def test_a_worker_changes_no_desired_state(guarded: NatsServer) -> None:
         names.question_subject("w1"),
     ],
 )
-def test_a_worker_hears_what_it_is_asked(guarded: NatsServer, subject: str) -> None:
-    async def scene() -> None:
-        async with user(guarded, "worker") as worker, user(guarded, "manager") as manager:
+async def test_a_worker_hears_what_it_is_asked(guarded: NatsServer, subject: str) -> None:
+    async with user(guarded, "worker") as worker, user(guarded, "manager") as manager:
 
-            async def answer(message: Any) -> None:
-                await message.respond(b"here")
+        async def answer(message: Any) -> None:
+            await message.respond(b"here")
 
-            await worker.client.subscribe(subject, cb=answer)
-            await worker.client.flush()
-            assert worker.violations.count == 0
-            reply = b""
-            async with asyncio.timeout(20):
-                while not reply:
-                    # The server may know of the interest a little later.
-                    with contextlib.suppress(nats.errors.NoRespondersError):
-                        reply = (await manager.client.request(subject, b"?", timeout=10)).data
-            assert reply == b"here"
-
-    asyncio.run(scene())
+        await worker.client.subscribe(subject, cb=answer)
+        await worker.client.flush()
+        assert worker.violations.count == 0
+        reply = b""
+        async with asyncio.timeout(20):
+            while not reply:
+                # The server may know of the interest a little later.
+                with contextlib.suppress(nats.errors.NoRespondersError):
+                    reply = (await manager.client.request(subject, b"?", timeout=10)).data
+        assert reply == b"here"
 
 
-def test_managers_and_agents_do_their_work(guarded: NatsServer, tmp_path: Path) -> None:
+async def test_managers_and_agents_do_their_work(guarded: NatsServer, tmp_path: Path) -> None:
     """Agents are real processes; their sessions run nothing."""
 
-    async def scene(cluster: Cluster) -> None:
+    cluster = Cluster(guarded, tmp_path)
+    try:
         async with running(manager_of(guarded)) as (manager, service):
             login = {"USER": "worker", "PASSWORD": PASSWORDS["worker"]}
             login["INBOX_PREFIX"] = inbox_of("worker")
@@ -243,10 +235,6 @@ def test_managers_and_agents_do_their_work(guarded: NatsServer, tmp_path: Path) 
             await manager.journal.stored()
             told = " ".join(entry.text for entry in await service.story("Shop"))
             assert "w1" in told
-
-    cluster = Cluster(guarded, tmp_path)
-    try:
-        asyncio.run(scene(cluster))
     finally:
         cluster.end()
     assert "Violation" not in guarded.log.read_text()

@@ -72,51 +72,39 @@ async def an_app(nats: NatsServer) -> AsyncIterator[Scene]:
         await close(client)
 
 
-def test_a_leader_removes_the_app(nats_server: NatsServer) -> None:
-    async def run() -> None:
-        async with an_app(nats_server) as scene:
-            await scene.remove(await scene.store(scene.record), lambda: True)
-            assert await scene.streams() == set()
-            assert scene.view.snapshot().apps == ()
-
-    asyncio.run(run())
+async def test_a_leader_removes_the_app(nats_server: NatsServer) -> None:
+    async with an_app(nats_server) as scene:
+        await scene.remove(await scene.store(scene.record), lambda: True)
+        assert await scene.streams() == set()
+        assert scene.view.snapshot().apps == ()
 
 
-def test_streams_of_an_app_that_has_the_name_now_are_left(nats_server: NatsServer) -> None:
-    async def run() -> None:
-        async with an_app(nats_server) as scene:
-            old = await scene.store(scene.record)
-            await scene.store(replace(scene.record, incarnation="i2", deleting=False))
-            with pytest.raises(kv.RevisionConflict):
-                await scene.remove(old, lambda: True)
-            assert await scene.streams() == STREAMS
-
-    asyncio.run(run())
+async def test_streams_of_an_app_that_has_the_name_now_are_left(nats_server: NatsServer) -> None:
+    async with an_app(nats_server) as scene:
+        old = await scene.store(scene.record)
+        await scene.store(replace(scene.record, incarnation="i2", deleting=False))
+        with pytest.raises(kv.RevisionConflict):
+            await scene.remove(old, lambda: True)
+        assert await scene.streams() == STREAMS
 
 
-def test_a_leader_that_was_paused_between_two_deletions_deletes_no_more(
+async def test_a_leader_that_was_paused_between_two_deletions_deletes_no_more(
     nats_server: NatsServer,
 ) -> None:
-    async def run() -> None:
-        async with an_app(nats_server) as scene:
-            answers = iter([True, False])
-            with pytest.raises(removal.DeposedError):
-                await scene.remove(await scene.store(scene.record), lambda: next(answers))
-            assert len(await scene.streams()) == len(STREAMS) - 1
-            assert scene.view.snapshot().apps
-
-    asyncio.run(run())
+    async with an_app(nats_server) as scene:
+        answers = iter([True, False])
+        with pytest.raises(removal.DeposedError):
+            await scene.remove(await scene.store(scene.record), lambda: next(answers))
+        assert len(await scene.streams()) == len(STREAMS) - 1
+        assert scene.view.snapshot().apps
 
 
-def test_nothing_is_kept_for_a_server_that_is_away(nats_server: NatsServer) -> None:
-    async def run() -> None:
-        lost = asyncio.Event()
-        client = await connect(NatsSettings(url=nats_server.url), "test", keeps_requests=False)
-        listen(client, lambda is_connected: lost.set())
-        nats_server.stop()
-        await lost.wait()
-        with pytest.raises(OutboundBufferLimitError):
-            await client.jetstream().delete_stream("mesh-A-S")
-        await close(client)
-
-    asyncio.run(run())
+async def test_nothing_is_kept_for_a_server_that_is_away(nats_server: NatsServer) -> None:
+    lost = asyncio.Event()
+    client = await connect(NatsSettings(url=nats_server.url), "test", keeps_requests=False)
+    listen(client, lambda is_connected: lost.set())
+    nats_server.stop()
+    await lost.wait()
+    with pytest.raises(OutboundBufferLimitError):
+        await client.jetstream().delete_stream("mesh-A-S")
+    await close(client)

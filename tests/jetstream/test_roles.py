@@ -177,7 +177,7 @@ def test_the_matrix_has_every_bucket_stream_and_internal_family() -> None:
 
 
 @pytest.mark.parametrize("name", list(USERS))
-def test_each_role_may_what_the_matrix_says_and_nothing_else(
+async def test_each_role_may_what_the_matrix_says_and_nothing_else(
     guarded: NatsServer, name: str
 ) -> None:
     refused: set[tuple[str, str]] = set()
@@ -192,23 +192,20 @@ def test_each_role_may_what_the_matrix_says_and_nothing_else(
 
     ended = asyncio.Event()
 
-    async def scene() -> None:
-        options: dict[str, Any] = {"user": name, "password": PASSWORDS[name], "error_cb": note}
-        client = await nats.connect(guarded.url, inbox_prefix=inbox_of(name), **options)
-        # The server answers in order, so a refusal is here before the answer to a flush.
-        for subject in PUBLISH:
-            await client.publish(subject, b"{}")
-            await client.flush()
-        for subject in SUBSCRIBE:
-            await client.subscribe(subject)
-            await client.flush()
-        # The client may tell of a refusal after the answer, and tells of all in order.
-        await client.publish(END, b"")
-        async with asyncio.timeout(20):
-            await ended.wait()
-        await client.close()
-
-    asyncio.run(scene())
+    options: dict[str, Any] = {"user": name, "password": PASSWORDS[name], "error_cb": note}
+    client = await nats.connect(guarded.url, inbox_prefix=inbox_of(name), **options)
+    # The server answers in order, so a refusal is here before the answer to a flush.
+    for subject in PUBLISH:
+        await client.publish(subject, b"{}")
+        await client.flush()
+    for subject in SUBSCRIBE:
+        await client.subscribe(subject)
+        await client.flush()
+    # The client may tell of a refusal after the answer, and tells of all in order.
+    await client.publish(END, b"")
+    async with asyncio.timeout(20):
+        await ended.wait()
+    await client.close()
     assert {s for s in PUBLISH if ("publish", s.lower()) not in refused} == {
         s for s, may in PUBLISH.items() if name in may
     }
@@ -217,37 +214,34 @@ def test_each_role_may_what_the_matrix_says_and_nothing_else(
     }
 
 
-def test_a_client_can_not_have_an_answer_stored_on_a_subject_of_the_mesh(
+async def test_a_client_can_not_have_an_answer_stored_on_a_subject_of_the_mesh(
     guarded: NatsServer,
 ) -> None:
     """The server answers to whatever subject a publisher names, unless accounts are between."""
 
-    async def scene() -> None:
-        connections = [
-            await nats.connect(
-                guarded.url, user=name, password=PASSWORDS[name], inbox_prefix=inbox_of(name)
-            )
-            for name in (M, TILL, BOARD)
-        ]
-        manager, till, board = connections
-        js = manager.jetstream()
-        bucket = await js.create_key_value(bucket=names.CONTROL_BUCKET)
-        for stream in ("Orders", "DearOrders"):
-            subject = names.subject("Shop", stream)
-            name = names.js_stream("Shop", stream)
-            await js.add_stream(name=name, subjects=[subject], allow_direct=True)
-        await till.publish("mesh.Shop.Orders", b"{}", reply="$KV.mesh_control.lease")
-        call = "MESH.API.STREAM.INFO.mesh-Shop-DearOrders"
-        await board.publish(call, b"", reply="$KV.mesh_control.lease")
-        for one in (till, board):
-            await one.flush()
-        # A later request of the same connection is answered, so the earlier ones are, too.
-        await till.jetstream().publish("mesh.Shop.Orders", b"{}")
-        await board.request(call, b"", timeout=20)
-        assert (await bucket.status()).values == 0
-        info = await js.stream_info("mesh-Shop-Orders")
-        assert info.state.messages == 2
-        for one in connections:
-            await one.close()
-
-    asyncio.run(scene())
+    connections = [
+        await nats.connect(
+            guarded.url, user=name, password=PASSWORDS[name], inbox_prefix=inbox_of(name)
+        )
+        for name in (M, TILL, BOARD)
+    ]
+    manager, till, board = connections
+    js = manager.jetstream()
+    bucket = await js.create_key_value(bucket=names.CONTROL_BUCKET)
+    for stream in ("Orders", "DearOrders"):
+        subject = names.subject("Shop", stream)
+        name = names.js_stream("Shop", stream)
+        await js.add_stream(name=name, subjects=[subject], allow_direct=True)
+    await till.publish("mesh.Shop.Orders", b"{}", reply="$KV.mesh_control.lease")
+    call = "MESH.API.STREAM.INFO.mesh-Shop-DearOrders"
+    await board.publish(call, b"", reply="$KV.mesh_control.lease")
+    for one in (till, board):
+        await one.flush()
+    # A later request of the same connection is answered, so the earlier ones are, too.
+    await till.jetstream().publish("mesh.Shop.Orders", b"{}")
+    await board.request(call, b"", timeout=20)
+    assert (await bucket.status()).values == 0
+    info = await js.stream_info("mesh-Shop-Orders")
+    assert info.state.messages == 2
+    for one in connections:
+        await one.close()

@@ -66,20 +66,17 @@ def test_a_key_without_a_certificate_and_a_certificate_without_a_key_are_refused
             asyncio.run(connect(less, "test"))
 
 
-def test_a_client_knows_the_servers_that_the_first_one_announces(servers: SecuredServers) -> None:
-    async def scene() -> None:
-        url = servers.nodes["n1"].url
-        client = await connect(servers.secured.settings("worker", url), "test")
-        try:
-            assert len(client.servers) == 3
-        finally:
-            await close(client)
-
-    asyncio.run(scene())
+async def test_a_client_knows_the_servers_that_the_first_one_announces(servers: SecuredServers) -> None:
+    url = servers.nodes["n1"].url
+    client = await connect(servers.secured.settings("worker", url), "test")
+    try:
+        assert len(client.servers) == 3
+    finally:
+        await close(client)
 
 
-def test_each_has_its_subjects_and_a_link_with_tls_sees_them(servers: SecuredServers) -> None:
-    async def scene(links: Links) -> None:
+async def test_each_has_its_subjects_and_a_link_with_tls_sees_them(servers: SecuredServers) -> None:
+    with Links() as links:
         manager = await connect(_of(servers, "manager"), "manager")
         feeder = await connect(_of(servers, FEEDER), "feeder")
         addresses = [("127.0.0.1", node.port) for node in servers.nodes.values()]
@@ -101,26 +98,20 @@ def test_each_has_its_subjects_and_a_link_with_tls_sees_them(servers: SecuredSer
             for one in (till, feeder, manager):
                 await close(one)
 
-    with Links() as links:
-        asyncio.run(scene(links))
 
-
-def test_a_link_leaves_no_socket_open_to_a_server_that_hangs(
+async def test_a_link_leaves_no_socket_open_to_a_server_that_hangs(
     servers: SecuredServers, sockets: OpenSockets
 ) -> None:
     server = servers.process("n1")
 
-    async def scene(links: Links) -> None:
-        address = "127.0.0.1", servers.nodes["n1"].port
-        url = links.to("till", [address], servers.secured.contexts("till"))
-        client = await connect(servers.secured.settings(PUBLISHER, url, "till"), "till")
-        # With TLS, the link says goodbye to the server and waits for its answer.
-        server.send_signal(signal.SIGSTOP)
-        await close(client)
-
     try:
         with Links() as links:
-            asyncio.run(scene(links))
+            address = "127.0.0.1", servers.nodes["n1"].port
+            url = links.to("till", [address], servers.secured.contexts("till"))
+            client = await connect(servers.secured.settings(PUBLISHER, url, "till"), "till")
+            # With TLS, the link says goodbye to the server and waits for its answer.
+            server.send_signal(signal.SIGSTOP)
+            await close(client)
         assert sockets.of_ended_loops() == []
     finally:
         server.send_signal(signal.SIGCONT)

@@ -109,181 +109,157 @@ def on_disk(contents: Mapping[str, bytes]) -> dict[str, bytes]:
     return {name.replace("/", "_"): data for name, data in sorted(contents.items())}
 
 
-def test_what_was_saved_last_is_restored(
+async def test_what_was_saved_last_is_restored(
     nats_server: NatsServer, store: str, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with store_of(nats_server, store) as have:
-            first = have.snapshots(1)
-            assert await restore(first, tmp_path / "a") is None
-            await save(first, tmp_path / "b", 1, FIRST)
-            assert await restore(have.snapshots(2), tmp_path / "c") == (
-                {"number": 1}, on_disk(FIRST),
-            )  # fmt: skip
-            third = have.snapshots(3)
-            await restore(third, tmp_path / "d")
-            await save(third, tmp_path / "e", 2, SECOND)
-            assert await restore(have.snapshots(4), tmp_path / "f") == (
-                {"number": 2}, on_disk(SECOND),
-            )  # fmt: skip
-
-    asyncio.run(scene())
+    async with store_of(nats_server, store) as have:
+        first = have.snapshots(1)
+        assert await restore(first, tmp_path / "a") is None
+        await save(first, tmp_path / "b", 1, FIRST)
+        assert await restore(have.snapshots(2), tmp_path / "c") == (
+            {"number": 1}, on_disk(FIRST),
+        )  # fmt: skip
+        third = have.snapshots(3)
+        await restore(third, tmp_path / "d")
+        await save(third, tmp_path / "e", 2, SECOND)
+        assert await restore(have.snapshots(4), tmp_path / "f") == (
+            {"number": 2}, on_disk(SECOND),
+        )  # fmt: skip
 
 
-def test_an_older_epoch_can_neither_save_nor_restore(
+async def test_an_older_epoch_can_neither_save_nor_restore(
     nats_server: NatsServer, store: str, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with store_of(nats_server, store) as have:
-            old, new = have.snapshots(1), have.snapshots(2)
-            await restore(old, tmp_path / "a")
-            await save(old, tmp_path / "b", 1, FIRST)
-            await restore(new, tmp_path / "c")
-            for refused in (
-                save(old, tmp_path / "d", 2, SECOND),
-                restore(have.snapshots(1), tmp_path / "e"),
-            ):
-                with pytest.raises(MeshError, match="S110") as caught:
-                    await refused
-                assert newer_epoch(str(caught.value)) == 2
-            # The pieces that the old one would have dropped still exist.
-            assert await restore(have.snapshots(3), tmp_path / "f") == (
-                {"number": 1}, on_disk(FIRST),
-            )  # fmt: skip
-
-    asyncio.run(scene())
+    async with store_of(nats_server, store) as have:
+        old, new = have.snapshots(1), have.snapshots(2)
+        await restore(old, tmp_path / "a")
+        await save(old, tmp_path / "b", 1, FIRST)
+        await restore(new, tmp_path / "c")
+        for refused in (
+            save(old, tmp_path / "d", 2, SECOND),
+            restore(have.snapshots(1), tmp_path / "e"),
+        ):
+            with pytest.raises(MeshError, match="S110") as caught:
+                await refused
+            assert newer_epoch(str(caught.value)) == 2
+        # The pieces that the old one would have dropped still exist.
+        assert await restore(have.snapshots(3), tmp_path / "f") == (
+            {"number": 1}, on_disk(FIRST),
+        )  # fmt: skip
 
 
-def test_purging_leaves_nothing_of_an_incarnation(
+async def test_purging_leaves_nothing_of_an_incarnation(
     nats_server: NatsServer, store: str, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with store_of(nats_server, store) as have:
-            first = have.snapshots(1)
-            await restore(first, tmp_path / "a")
-            await save(first, tmp_path / "b", 1, FIRST)
-            manifests = await have.js.key_value(names.SNAPSHOTS_BUCKET)
-            entry = await manifests.get("i1.g.0")
-            held = list(orjson.loads(entry.value or b"{}")["objects"].values())
-            assert len(held) == len(FIRST)
-            await purge(have.js, have.pieces, "i1")
-            assert await restore(have.snapshots(2), tmp_path / "c") is None
-            for stored in held:
-                with pytest.raises(BlobMissingError):
-                    await have.pieces.fetch({stored: tmp_path / "x"})
-            # Once more does no harm.
-            await purge(have.js, have.pieces, "i1")
-
-    asyncio.run(scene())
+    async with store_of(nats_server, store) as have:
+        first = have.snapshots(1)
+        await restore(first, tmp_path / "a")
+        await save(first, tmp_path / "b", 1, FIRST)
+        manifests = await have.js.key_value(names.SNAPSHOTS_BUCKET)
+        entry = await manifests.get("i1.g.0")
+        held = list(orjson.loads(entry.value or b"{}")["objects"].values())
+        assert len(held) == len(FIRST)
+        await purge(have.js, have.pieces, "i1")
+        assert await restore(have.snapshots(2), tmp_path / "c") is None
+        for stored in held:
+            with pytest.raises(BlobMissingError):
+                await have.pieces.fetch({stored: tmp_path / "x"})
+        # Once more does no harm.
+        await purge(have.js, have.pieces, "i1")
 
 
-def test_a_standby_holds_what_was_shared_last_and_a_start_takes_it_from_there(
+async def test_a_standby_holds_what_was_shared_last_and_a_start_takes_it_from_there(
     nats_server: NatsServer, store: str, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with store_of(nats_server, store) as have:
-            told: list[StandbyStatus] = []
-            mirror = have.mirror(tmp_path / "held", told)
-            assert not await mirror.look()
-            active = have.snapshots(1)
-            await restore(active, tmp_path / "a")
-            await save(active, tmp_path / "b", 1, FIRST)
-            assert await mirror.look()
-            assert not await mirror.look()
-            await save(active, tmp_path / "b", 2, SECOND)
-            assert await mirror.look()
-            assert sorted(p.read_bytes() for p in mirror.directory.iterdir()) == [b"kept", b"new"]
-            # It has local copies: the store is not read.
-            blind = Store(have.js, Blind())
-            taken = await restore(blind.snapshots(2, mirror.directory), tmp_path / "c")
-            assert taken == ({"number": 2}, on_disk(SECOND))
-            # Moved, not copied; missing pieces are fetched.
-            assert not list(mirror.directory.iterdir())
-            taken = await restore(have.snapshots(3, mirror.directory), tmp_path / "d")
-            assert taken == ({"number": 2}, on_disk(SECOND))
-
-    asyncio.run(scene())
+    async with store_of(nats_server, store) as have:
+        told: list[StandbyStatus] = []
+        mirror = have.mirror(tmp_path / "held", told)
+        assert not await mirror.look()
+        active = have.snapshots(1)
+        await restore(active, tmp_path / "a")
+        await save(active, tmp_path / "b", 1, FIRST)
+        assert await mirror.look()
+        assert not await mirror.look()
+        await save(active, tmp_path / "b", 2, SECOND)
+        assert await mirror.look()
+        assert sorted(p.read_bytes() for p in mirror.directory.iterdir()) == [b"kept", b"new"]
+        # It has local copies: the store is not read.
+        blind = Store(have.js, Blind())
+        taken = await restore(blind.snapshots(2, mirror.directory), tmp_path / "c")
+        assert taken == ({"number": 2}, on_disk(SECOND))
+        # Moved, not copied; missing pieces are fetched.
+        assert not list(mirror.directory.iterdir())
+        taken = await restore(have.snapshots(3, mirror.directory), tmp_path / "d")
+        assert taken == ({"number": 2}, on_disk(SECOND))
 
 
-def test_a_standby_tells_what_it_holds_and_drops_it(
+async def test_a_standby_tells_what_it_holds_and_drops_it(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with store_of(nats_server, JETSTREAM) as have:
-            active = have.snapshots(1)
-            await restore(active, tmp_path / "a")
-            await save(active, tmp_path / "b", 1, {"kept": b"kept"})
-            arrived = asyncio.Event()
-            told: list[StandbyStatus] = []
+    async with store_of(nats_server, JETSTREAM) as have:
+        active = have.snapshots(1)
+        await restore(active, tmp_path / "a")
+        await save(active, tmp_path / "b", 1, {"kept": b"kept"})
+        arrived = asyncio.Event()
+        told: list[StandbyStatus] = []
 
-            def take(status: StandbyStatus) -> None:
-                told.append(status)
-                if status.snapshots:
-                    arrived.set()
+        def take(status: StandbyStatus) -> None:
+            told.append(status)
+            if status.snapshots:
+                arrived.set()
 
-            mirror = have.mirror(tmp_path / "held", told)
-            mirror._report = take
-            mirror.start()
-            async with asyncio.timeout(20):
-                await arrived.wait()
-            assert (told[-1].instance, told[-1].worker) == ("A-g-1", "w2")
-            assert (told[-1].snapshots, told[-1].bytes) == (1, 4)
-            await mirror.drop()
-            assert not mirror.directory.exists()
-
-    asyncio.run(scene())
+        mirror = have.mirror(tmp_path / "held", told)
+        mirror._report = take
+        mirror.start()
+        async with asyncio.timeout(20):
+            await arrived.wait()
+        assert (told[-1].instance, told[-1].worker) == ("A-g-1", "w2")
+        assert (told[-1].snapshots, told[-1].bytes) == (1, 4)
+        await mirror.drop()
+        assert not mirror.directory.exists()
 
 
-def test_nothing_is_left_of_deleted_pieces(nats_server: NatsServer, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with store_of(nats_server, JETSTREAM) as have:
-            snapshots = have.snapshots(1)
-            await restore(snapshots, tmp_path / "a")
-            for number in range(5):
-                await save(snapshots, tmp_path / "b", number, {f"p/{number}": b"x" * 200_000})
-            # A description and two chunks of the last one.
-            assert await messages(have.js) == 3
-            await have.pieces.put("i2/g/0/1-a/p", b"of another app")
-            await have.pieces.drop("i1/")
-            assert await messages(have.js) == 2
-            await have.pieces.delete("i2/g/0/1-a/p")
-            await have.pieces.delete("i2/g/0/1-a/p")
-            assert await messages(have.js) == 0
-
-    asyncio.run(scene())
+async def test_nothing_is_left_of_deleted_pieces(nats_server: NatsServer, tmp_path: Path) -> None:
+    async with store_of(nats_server, JETSTREAM) as have:
+        snapshots = have.snapshots(1)
+        await restore(snapshots, tmp_path / "a")
+        for number in range(5):
+            await save(snapshots, tmp_path / "b", number, {f"p/{number}": b"x" * 200_000})
+        # A description and two chunks of the last one.
+        assert await messages(have.js) == 3
+        await have.pieces.put("i2/g/0/1-a/p", b"of another app")
+        await have.pieces.drop("i1/")
+        assert await messages(have.js) == 2
+        await have.pieces.delete("i2/g/0/1-a/p")
+        await have.pieces.delete("i2/g/0/1-a/p")
+        assert await messages(have.js) == 0
 
 
-def test_a_tombstone_of_an_earlier_version_is_removed_with_its_app(
+async def test_a_tombstone_of_an_earlier_version_is_removed_with_its_app(
     nats_server: NatsServer,
 ) -> None:
-    async def scene() -> None:
-        async with store_of(nats_server, JETSTREAM) as have:
-            await have.pieces.put("i1/g/0/1-a/p", b"x")
-            await (await have.js.object_store(names.STATE_BUCKET)).delete("i1/g/0/1-a/p")
-            assert await messages(have.js) == 1
-            await have.pieces.drop("i1/")
-            assert await messages(have.js) == 0
-
-    asyncio.run(scene())
+    async with store_of(nats_server, JETSTREAM) as have:
+        await have.pieces.put("i1/g/0/1-a/p", b"x")
+        await (await have.js.object_store(names.STATE_BUCKET)).delete("i1/g/0/1-a/p")
+        assert await messages(have.js) == 1
+        await have.pieces.drop("i1/")
+        assert await messages(have.js) == 0
 
 
 async def messages(js: JetStreamContext) -> int:
     return (await js.stream_info(f"OBJ_{names.STATE_BUCKET}")).state.messages
 
 
-def test_a_refused_snapshot_leaves_no_pieces(nats_server: NatsServer, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with store_of(nats_server, JETSTREAM) as have:
-            old, new = have.snapshots(1), have.snapshots(2)
-            await restore(old, tmp_path / "a")
-            await save(old, tmp_path / "b", 1, {"p": b"x"})
-            await restore(new, tmp_path / "c")
-            before = await messages(have.js)
-            with pytest.raises(MeshError, match="S110"):
-                await save(old, tmp_path / "d", 2, {"p": b"x", "q": b"y"})
-            assert await messages(have.js) == before
-
-    asyncio.run(scene())
+async def test_a_refused_snapshot_leaves_no_pieces(nats_server: NatsServer, tmp_path: Path) -> None:
+    async with store_of(nats_server, JETSTREAM) as have:
+        old, new = have.snapshots(1), have.snapshots(2)
+        await restore(old, tmp_path / "a")
+        await save(old, tmp_path / "b", 1, {"p": b"x"})
+        await restore(new, tmp_path / "c")
+        before = await messages(have.js)
+        with pytest.raises(MeshError, match="S110"):
+            await save(old, tmp_path / "d", 2, {"p": b"x", "q": b"y"})
+        assert await messages(have.js) == before
 
 
 @pytest.mark.parametrize(
@@ -297,36 +273,30 @@ def test_a_refused_snapshot_leaves_no_pieces(nats_server: NatsServer, tmp_path: 
     ],
     ids=["cut off", "empty", "zeros", "changed", "no checksum"],
 )
-def test_a_damaged_file_is_refused(
+async def test_a_damaged_file_is_refused(
     nats_server: NatsServer, tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
-    async def scene() -> None:
-        async with store_of(nats_server, str(tmp_path / "shared")) as have:
-            await have.pieces.put("a/b", b"content" * 40)
-            (file,) = (tmp_path / "shared" / "a").iterdir()
-            file.write_bytes(damage(file.read_bytes()))
-            with pytest.raises(MeshError, match="S103"):
-                await have.pieces.fetch({"a/b": tmp_path / "piece"})
-
-    asyncio.run(scene())
+    async with store_of(nats_server, str(tmp_path / "shared")) as have:
+        await have.pieces.put("a/b", b"content" * 40)
+        (file,) = (tmp_path / "shared" / "a").iterdir()
+        file.write_bytes(damage(file.read_bytes()))
+        with pytest.raises(MeshError, match="S103"):
+            await have.pieces.fetch({"a/b": tmp_path / "piece"})
 
 
 @pytest.mark.parametrize("data", [b"ARROW1\0\0", b'{"a": 1}'])
-def test_a_file_of_an_earlier_version_is_read(
+async def test_a_file_of_an_earlier_version_is_read(
     nats_server: NatsServer, tmp_path: Path, data: bytes
 ) -> None:
     (tmp_path / "shared" / "a").mkdir(parents=True)
     (tmp_path / "shared" / "a" / "b").write_bytes(data)
 
-    async def scene() -> None:
-        async with store_of(nats_server, str(tmp_path / "shared")) as have:
-            await have.pieces.fetch({"a/b": tmp_path / "piece"})
-
-    asyncio.run(scene())
+    async with store_of(nats_server, str(tmp_path / "shared")) as have:
+        await have.pieces.fetch({"a/b": tmp_path / "piece"})
     assert (tmp_path / "piece").read_bytes() == data
 
 
-def test_a_file_is_on_disk_before_its_manifest_is_written(
+async def test_a_file_is_on_disk_before_its_manifest_is_written(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[int] = []
@@ -337,25 +307,19 @@ def test_a_file_is_on_disk_before_its_manifest_is_written(
     # A power failure can't be had here.
     monkeypatch.setattr(os, "fsync", sync)
 
-    async def scene() -> None:
-        async with store_of(nats_server, str(tmp_path / "shared")) as have:
-            await have.pieces.put("a/b", b"content")
-
-    asyncio.run(scene())
+    async with store_of(nats_server, str(tmp_path / "shared")) as have:
+        await have.pieces.put("a/b", b"content")
     shared = tmp_path / "shared"
     stored = (shared / "a" / "b", shared / "a", shared, tmp_path)
     assert synced == [path.stat().st_ino for path in stored]
 
 
-def test_a_store_that_can_not_be_used_is_named(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_a_store_that_can_not_be_used_is_named(nats_server: NatsServer, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
 
-    async def scene() -> None:
-        async with store_of(nats_server, JETSTREAM) as have:
-            with pytest.raises(MeshError, match="S120"):
-                open_blob_store(have.js, "nosuch://place/x", {})
-            bad = open_blob_store(have.js, str(tmp_path / "file"), {})
-            with pytest.raises(MeshError, match="S120"):
-                await bad.put("a/b", b"x")
-
-    asyncio.run(scene())
+    async with store_of(nats_server, JETSTREAM) as have:
+        with pytest.raises(MeshError, match="S120"):
+            open_blob_store(have.js, "nosuch://place/x", {})
+        bad = open_blob_store(have.js, str(tmp_path / "file"), {})
+        with pytest.raises(MeshError, match="S120"):
+            await bad.put("a/b", b"x")

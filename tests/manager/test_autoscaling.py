@@ -66,37 +66,34 @@ def test_a_sample_has_every_group_with_the_readers_of_what_it_writes() -> None:
 
 @pytest.mark.nats
 @pytest.mark.parametrize("acts", [True, False])
-def test_a_busy_group_is_scaled_or_the_story_tells_that_it_would_be(
+async def test_a_busy_group_is_scaled_or_the_story_tells_that_it_would_be(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, acts: bool
 ) -> None:
     noted: list[JournalEntry] = []
     settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))
 
-    async def scene() -> None:
-        async with running(settings) as (_, service):
-            await service.deploy(TEXT)
+    async with running(settings) as (_, service):
+        await service.deploy(TEXT)
 
-            def loads() -> Any:
-                record = service.record("Shop")
-                return [record], [AppStatus("Shop", AppState.RUNNING, None, ())], flow
-
-            # No worker is here that would report them.
-            monkeypatch.setattr(service, "loads", loads)
-            scaling = Autoscaling(service, noted.append, Ticks(), acts=acts)
-            for _ in range(round(WINDOW_S / SAMPLE_S)):
-                await scaling.step()
-            assert not noted
-            # Needed are 4 for (1000 + 50000 / 20) / 800, and at first there are two more.
-            await scaling.step()
+        def loads() -> Any:
             record = service.record("Shop")
-            assert record is not None
-            group = record.spec.group("copy")
-            assert group is not None
-            assert (group.parallel, record.scaled) == ((3, {"copy": 3}) if acts else (1, {}))
-            assert (await service.cluster_figures())["wanted"] == {("Shop", "copy"): 4}
-            await service.undeploy("Shop")
+            return [record], [AppStatus("Shop", AppState.RUNNING, None, ())], flow
 
-    asyncio.run(scene())
+        # No worker is here that would report them.
+        monkeypatch.setattr(service, "loads", loads)
+        scaling = Autoscaling(service, noted.append, Ticks(), acts=acts)
+        for _ in range(round(WINDOW_S / SAMPLE_S)):
+            await scaling.step()
+        assert not noted
+        # Needed are 4 for (1000 + 50000 / 20) / 800, and at first there are two more.
+        await scaling.step()
+        record = service.record("Shop")
+        assert record is not None
+        group = record.spec.group("copy")
+        assert group is not None
+        assert (group.parallel, record.scaled) == ((3, {"copy": 3}) if acts else (1, {}))
+        assert (await service.cluster_figures())["wanted"] == {("Shop", "copy"): 4}
+        await service.undeploy("Shop")
     (entry,) = noted
     done = "scaled" if acts else "would scale"
     assert entry.text == f"{done} group copy from 1 to 3 by load"

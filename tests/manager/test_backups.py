@@ -53,149 +53,128 @@ async def go_on(have: Mesh) -> None:
     await have.share("two", MID, 7)
 
 
-def test_a_restore_reads_again_what_has_come_and_puts_it_out_again(
+async def test_a_restore_reads_again_what_has_come_and_puts_it_out_again(
     nats_server: NatsServer, tmp_path: Path, store: str
 ) -> None:
-    async def scene() -> None:
-        async with mesh(nats_server, tmp_path, store) as have:
-            made = await until_backed_up(have)
-            assert (made.app, made.by, made.snapshots) == ("Pair", "ada", 2)
-            assert made.bytes == len(b"one at 3") + len(b"two at 2")
-            old = have.record.incarnation
-            await go_on(have)
-            done = await have.service.backups.restore("Pair", by="eve")
-            new = have.record.incarnation
-            assert new != old
-            assert not have.record.held
-            # Two of In; of Mid the two that were between the groups, and markers beside them.
-            assert (done.revision, done.replays, done.snapshots) == (made.revision, True, 2)
-            # The state and the positions of the backup.
-            assert await have.state(new, "one") == (orjson.loads(manifest(IN, 3)), b"one at 3")
-            assert await have.state(new, "two") == (orjson.loads(manifest(MID, 2)), b"two at 2")
-            # The writers continue from their position at the cut; the old ones are refused.
-            assert await have.marker(MID, f"{new}-one-0") == {"position": 4, "epoch": -1}
-            assert await have.marker(OUT, f"{new}-two-0") == {"position": 2, "epoch": -1}
-            assert (await have.marker(MID, f"{old}-one-0"))["epoch"] > 2**50
-            # Later output of group one is void; In is the client's.
-            (skip,) = have.record.skips
-            assert (skip.js_stream, skip.after) == (MID, 5)
-            state = await stream_positions.state(have.client, MID)
-            assert state is not None
-            assert skip.to == state.last
-
-    asyncio.run(scene())
+    async with mesh(nats_server, tmp_path, store) as have:
+        made = await until_backed_up(have)
+        assert (made.app, made.by, made.snapshots) == ("Pair", "ada", 2)
+        assert made.bytes == len(b"one at 3") + len(b"two at 2")
+        old = have.record.incarnation
+        await go_on(have)
+        done = await have.service.backups.restore("Pair", by="eve")
+        new = have.record.incarnation
+        assert new != old
+        assert not have.record.held
+        # Two of In; of Mid the two that were between the groups, and markers beside them.
+        assert (done.revision, done.replays, done.snapshots) == (made.revision, True, 2)
+        # The state and the positions of the backup.
+        assert await have.state(new, "one") == (orjson.loads(manifest(IN, 3)), b"one at 3")
+        assert await have.state(new, "two") == (orjson.loads(manifest(MID, 2)), b"two at 2")
+        # The writers continue from their position at the cut; the old ones are refused.
+        assert await have.marker(MID, f"{new}-one-0") == {"position": 4, "epoch": -1}
+        assert await have.marker(OUT, f"{new}-two-0") == {"position": 2, "epoch": -1}
+        assert (await have.marker(MID, f"{old}-one-0"))["epoch"] > 2**50
+        # Later output of group one is void; In is the client's.
+        (skip,) = have.record.skips
+        assert (skip.js_stream, skip.after) == (MID, 5)
+        state = await stream_positions.state(have.client, MID)
+        assert state is not None
+        assert skip.to == state.last
 
 
-def test_without_replay_it_goes_on_with_what_comes_next(
+async def test_without_replay_it_goes_on_with_what_comes_next(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with mesh(nats_server, tmp_path, "jetstream") as have:
-            await until_backed_up(have)
-            await go_on(have)
-            done = await have.service.backups.restore("Pair", replay=False)
-            assert not done.replays
-            found, data = await have.state(have.record.incarnation, "one")
-            assert (found["position"], data) == ([[IN, 5, 5]], b"one at 3")
-            assert have.record.skips == ()
-
-    asyncio.run(scene())
+    async with mesh(nats_server, tmp_path, "jetstream") as have:
+        await until_backed_up(have)
+        await go_on(have)
+        done = await have.service.backups.restore("Pair", replay=False)
+        assert not done.replays
+        found, data = await have.state(have.record.incarnation, "one")
+        assert (found["position"], data) == ([[IN, 5, 5]], b"one at 3")
+        assert have.record.skips == ()
 
 
-def test_another_app_gets_the_state_and_channels_of_its_own(
+async def test_another_app_gets_the_state_and_channels_of_its_own(
     nats_server: NatsServer, tmp_path: Path, store: str
 ) -> None:
-    async def scene() -> None:
-        async with mesh(nats_server, tmp_path, store) as have:
-            await until_backed_up(have)
-            done = await have.service.backups.restore("Pair", other="Twin", by="eve")
-            assert (done.app, done.replays) == ("Twin", False)
-            twin = have.view.snapshot().app("Twin")
-            assert twin is not None
-            assert "@App:name('Twin')" in twin.value.spec.text
-            found, data = await have.state(twin.value.incarnation, "two")
-            assert (found["position"], data) == ([["mesh-Twin-Mid", 0, 5]], b"two at 2")
-            with pytest.raises(MeshError, match="there already"):
-                await have.service.backups.restore("Pair", other="Twin")
-
-    asyncio.run(scene())
+    async with mesh(nats_server, tmp_path, store) as have:
+        await until_backed_up(have)
+        done = await have.service.backups.restore("Pair", other="Twin", by="eve")
+        assert (done.app, done.replays) == ("Twin", False)
+        twin = have.view.snapshot().app("Twin")
+        assert twin is not None
+        assert "@App:name('Twin')" in twin.value.spec.text
+        found, data = await have.state(twin.value.incarnation, "two")
+        assert (found["position"], data) == ([["mesh-Twin-Mid", 0, 5]], b"two at 2")
+        with pytest.raises(MeshError, match="there already"):
+            await have.service.backups.restore("Pair", other="Twin")
 
 
-def test_a_backup_outlives_its_app(nats_server: NatsServer, tmp_path: Path, store: str) -> None:
-    async def scene() -> None:
-        async with mesh(nats_server, tmp_path, store) as have:
-            made = await until_backed_up(have)
-            key = names.app_key("Pair")
-            await delete_channels(have.client.jetstream(), have.record.spec)
-            revision = await have.client.jetstream().publish(
-                f"$KV.{names.APPS_BUCKET}.{key}", b"", headers={"KV-Operation": "DEL"}
-            )
-            have.view.took_write(names.APPS_BUCKET, key, None, revision.seq)
-            assert await have.service.backups.known("Pair") == [made]
-            with pytest.raises(MeshError, match="A410"):
-                await have.service.backups.restore("Pair")
-            await have.service.backups.restore("Pair", replay=False)
-            found, data = await have.state(have.record.incarnation, "one")
-            assert (found["position"], data) == ([[IN, 0, 5]], b"one at 3")
-
-    asyncio.run(scene())
-
-
-def test_a_restore_takes_back_what_an_edit_has_added(
-    nats_server: NatsServer, tmp_path: Path
-) -> None:
-    async def scene() -> None:
-        async with mesh(nats_server, tmp_path, "jetstream") as have:
-            await until_backed_up(have)
-            had = have.record.spec
-            more = "@dist(execGroup='three') from Outs select a insert into More;"
-            done = await have.service.update(f"{TEXT}{more}")
-            assert done.edited
-            assert have.record.spec.group("three") is not None
+async def test_a_backup_outlives_its_app(nats_server: NatsServer, tmp_path: Path, store: str) -> None:
+    async with mesh(nats_server, tmp_path, store) as have:
+        made = await until_backed_up(have)
+        key = names.app_key("Pair")
+        await delete_channels(have.client.jetstream(), have.record.spec)
+        revision = await have.client.jetstream().publish(
+            f"$KV.{names.APPS_BUCKET}.{key}", b"", headers={"KV-Operation": "DEL"}
+        )
+        have.view.took_write(names.APPS_BUCKET, key, None, revision.seq)
+        assert await have.service.backups.known("Pair") == [made]
+        with pytest.raises(MeshError, match="A410"):
             await have.service.backups.restore("Pair")
-            assert have.record.spec == had
-            retired = have.record.retired
-            assert retired is not None
-            assert [channel.stream.name for channel in retired.channels] == ["More"]
-            assert (retired.groups, retired.removing) == (("three",), False)
-
-    asyncio.run(scene())
+        await have.service.backups.restore("Pair", replay=False)
+        found, data = await have.state(have.record.incarnation, "one")
+        assert (found["position"], data) == ([[IN, 0, 5]], b"one at 3")
 
 
-def test_no_backup_is_made_of_an_app_that_is_changing(
+async def test_a_restore_takes_back_what_an_edit_has_added(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async with mesh(nats_server, tmp_path, "jetstream") as have:
+        await until_backed_up(have)
+        had = have.record.spec
+        more = "@dist(execGroup='three') from Outs select a insert into More;"
+        done = await have.service.update(f"{TEXT}{more}")
+        assert done.edited
+        assert have.record.spec.group("three") is not None
+        await have.service.backups.restore("Pair")
+        assert have.record.spec == had
+        retired = have.record.retired
+        assert retired is not None
+        assert [channel.stream.name for channel in retired.channels] == ["More"]
+        assert (retired.groups, retired.removing) == (("three",), False)
+
+
+async def test_no_backup_is_made_of_an_app_that_is_changing(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mesh.manager.backups.STOP_S", 0.0)
 
-    async def scene() -> None:
-        async with mesh(nats_server, tmp_path, "jetstream") as have:
-            await have.service.deploy(TEXT)
-            record = have.record
-            group = record.spec.groups[0]
-            old = GroupForm("Pair", group.name, record.incarnation, replace(group, parallel=2), 0)
-            key = names.form_key("Pair", group.name)
-            have.view.took_write(names.CONTROL_BUCKET, key, old, 1)
-            with pytest.raises(MeshError, match="is changing"):
-                await have.service.backups.make("Pair")
-            have.view.took_write(names.CONTROL_BUCKET, key, replace(old, spec=group), 2)
-            assert (await have.service.backups.make("Pair")).app == "Pair"
-
-    asyncio.run(scene())
+    async with mesh(nats_server, tmp_path, "jetstream") as have:
+        await have.service.deploy(TEXT)
+        record = have.record
+        group = record.spec.groups[0]
+        old = GroupForm("Pair", group.name, record.incarnation, replace(group, parallel=2), 0)
+        key = names.form_key("Pair", group.name)
+        have.view.took_write(names.CONTROL_BUCKET, key, old, 1)
+        with pytest.raises(MeshError, match="is changing"):
+            await have.service.backups.make("Pair")
+        have.view.took_write(names.CONTROL_BUCKET, key, replace(old, spec=group), 2)
+        assert (await have.service.backups.make("Pair")).app == "Pair"
 
 
-def test_nothing_is_left_of_a_backup_of_an_app_that_changed_meanwhile(
+async def test_nothing_is_left_of_a_backup_of_an_app_that_changed_meanwhile(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        async with mesh(nats_server, tmp_path, "jetstream") as have:
-            made = await until_backed_up(have)
-            with pytest.raises(MeshError, match="was changed while"):
-                await backups.make(
-                    have.client, have.pieces, have.record, made.at_ms + 1, "", lambda: False
-                )
-            assert await have.service.backups.known("Pair") == [made]
-
-    asyncio.run(scene())
+    async with mesh(nats_server, tmp_path, "jetstream") as have:
+        made = await until_backed_up(have)
+        with pytest.raises(MeshError, match="was changed while"):
+            await backups.make(
+                have.client, have.pieces, have.record, made.at_ms + 1, "", lambda: False
+            )
+        assert await have.service.backups.known("Pair") == [made]
 
 
 def test_a_group_that_was_scaled_begins_where_its_form_does() -> None:
@@ -210,27 +189,24 @@ def test_a_group_that_was_scaled_begins_where_its_form_does() -> None:
     assert group.starts == {IN: 9, MID: 2}
 
 
-def test_so_many_are_kept_and_each_can_be_deleted(nats_server: NatsServer, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with mesh(nats_server, tmp_path, "jetstream") as have:
-            calls = have.service.backups
-            made = [await until_backed_up(have), await calls.make("Pair"), await calls.make("Pair")]
-            assert await calls.known("Pair") == made[1:]
-            with pytest.raises(MeshError, match="A404"):
-                await calls.restore("Pair", revision=made[0].revision)
-            with pytest.raises(MeshError, match="A404"):
-                await calls.restore("Pair", before_ms=made[0].at_ms - 1)
-            assert await calls.delete("Pair", made[1].revision) == 1
-            with pytest.raises(MeshError, match="A404"):
-                await calls.delete("Pair", made[1].revision)
-            await calls.restore("Pair", before_ms=made[2].at_ms)
-            assert await calls.delete("Pair", None) == 1
-            js = have.client.jetstream()
-            assert (await js.stream_info(f"KV_{names.BACKUPS_BUCKET}")).state.messages == 0
-            with pytest.raises(MeshError, match="A404"):
-                await calls.known("Nobody")
-
-    asyncio.run(scene())
+async def test_so_many_are_kept_and_each_can_be_deleted(nats_server: NatsServer, tmp_path: Path) -> None:
+    async with mesh(nats_server, tmp_path, "jetstream") as have:
+        calls = have.service.backups
+        made = [await until_backed_up(have), await calls.make("Pair"), await calls.make("Pair")]
+        assert await calls.known("Pair") == made[1:]
+        with pytest.raises(MeshError, match="A404"):
+            await calls.restore("Pair", revision=made[0].revision)
+        with pytest.raises(MeshError, match="A404"):
+            await calls.restore("Pair", before_ms=made[0].at_ms - 1)
+        assert await calls.delete("Pair", made[1].revision) == 1
+        with pytest.raises(MeshError, match="A404"):
+            await calls.delete("Pair", made[1].revision)
+        await calls.restore("Pair", before_ms=made[2].at_ms)
+        assert await calls.delete("Pair", None) == 1
+        js = have.client.jetstream()
+        assert (await js.stream_info(f"KV_{names.BACKUPS_BUCKET}")).state.messages == 0
+        with pytest.raises(MeshError, match="A404"):
+            await calls.known("Nobody")
 
 
 def backup(*cuts_: StreamCut) -> Backup:

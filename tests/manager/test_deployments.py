@@ -66,140 +66,119 @@ async def until_removed(manager: Manager, service: ManagerService) -> None:
 
 
 @pytest.mark.parametrize("is_edit", [False, True])
-def test_a_plan_that_nats_can_not_store_is_refused_and_makes_no_stream(
+async def test_a_plan_that_nats_can_not_store_is_refused_and_makes_no_stream(
     nats_server: NatsServer, is_edit: bool
 ) -> None:
-    async def scene() -> None:
-        async with manager_on(nats_server) as (manager, service):
-            if is_edit:
-                await service.deploy(text("T"))
-            before = await streams_of_a(manager)
-            # As if the server had announced so in its greeting.
-            manager.client._max_payload = 6000
-            names = ("T", *(f"T{n}" for n in range(40)))
-            with pytest.raises(MeshError, match="MESH-A413"):
-                await service.update(text(*names))
-            assert await streams_of_a(manager) == before
-            assert (service.record("A") is None) is not is_edit
-
-    asyncio.run(scene())
-
-
-def test_a_deploy_whose_channels_can_not_be_made_leaves_none(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        async with manager_on(nats_server) as (manager, service):
-            js = manager.client.jetstream()
-            await js.add_stream(StreamConfig("other", subjects=["mesh.A.U"]))
-            with pytest.raises(MeshError, match="MESH-N120"):
-                await service.deploy(text("T", "U"))
-            await until_removed(manager, service)
-            assert await streams_of_a(manager) == []
-            await js.delete_stream("other")
-            assert (await service.deploy(text("T", "U"))).is_new
-            assert await streams_of_a(manager) == ["S", "T", "U", "errors-"]
-
-    asyncio.run(scene())
-
-
-def test_a_deploy_that_waits_overtakes_no_other(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        async with (
-            manager_on(nats_server) as (manager, one),
-            manager_on(nats_server) as (slow, two),
-        ):
-
-            async def other_is_deployed(_: AppSpec) -> None:
-                await one.deploy(text("T"))
-                while two.record("A") is None:
-                    await slow.view.changed(slow.view.version, 5.0)
-
-            two._deployments.history_of = other_is_deployed
-            with pytest.raises(MeshError, match="MESH-A409"):
-                await two.deploy(text("U"))
-            assert await streams_of_a(manager) == ["S", "T", "errors-"]
-
-    asyncio.run(scene())
-
-
-def test_one_of_two_deploys_makes_channels(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        async with manager_on(nats_server) as (manager, one), manager_on(nats_server) as (_, two):
-            done = await asyncio.gather(
-                one.deploy(text("T")), two.deploy(text("U")), return_exceptions=True
-            )
-            refused = [error for error in done if isinstance(error, MeshError)]
-            assert [error.code for error in refused] == ["MESH-A409"]
-            stream = "U" if isinstance(done[0], MeshError) else "T"
-            assert await streams_of_a(manager) == ["S", stream, "errors-"]
-
-    asyncio.run(scene())
-
-
-def test_an_app_that_is_undeployed_while_its_channels_are_made_leaves_none(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scene() -> None:
-        async with manager_on(nats_server) as (manager, service):
-            real = channels.ensure_channels
-
-            async def interrupted(*arguments: Any) -> None:
-                status = await service.status("A")
-                assert (status.state, status.reason) == (AppState.STARTING, deployments.MAKING)
-                await service.undeploy("A", by="bob")
-                await until_removed(manager, service)
-                await real(*arguments)
-
-            monkeypatch.setattr(channels, "ensure_channels", interrupted)
-            with pytest.raises(MeshError, match="MESH-A409"):
-                await service.deploy(text("T"))
-            await until_removed(manager, service)
-            assert await streams_of_a(manager) == []
-
-    asyncio.run(scene())
-
-
-def test_an_edit_that_is_overtaken_retires_the_channels_it_has_made(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scene() -> None:
-        async with manager_on(nats_server) as (_, service):
+    async with manager_on(nats_server) as (manager, service):
+        if is_edit:
             await service.deploy(text("T"))
-            real, calls = channels.ensure_channels, []
-
-            async def overtaken(*arguments: Any) -> None:
-                calls.append(arguments)
-                await real(*arguments)
-                if len(calls) == 1:
-                    await service.update(text("T", "V"))
-
-            monkeypatch.setattr(channels, "ensure_channels", overtaken)
-            written = records_of(service, monkeypatch)
-            with pytest.raises(MeshError, match="MESH-A409"):
-                await service.update(text("T", "U"))
-            record = written[-1]
-            assert {c.stream.name for c in record.spec.channels} == {"S", "T", "V"}
-            assert record.retired is not None
-            assert [c.stream.name for c in record.retired.channels] == ["U"]
-
-    asyncio.run(scene())
+        before = await streams_of_a(manager)
+        # As if the server had announced so in its greeting.
+        manager.client._max_payload = 6000
+        names = ("T", *(f"T{n}" for n in range(40)))
+        with pytest.raises(MeshError, match="MESH-A413"):
+            await service.update(text(*names))
+        assert await streams_of_a(manager) == before
+        assert (service.record("A") is None) is not is_edit
 
 
-def test_a_deploy_completes_one_whose_manager_died(
+async def test_a_deploy_whose_channels_can_not_be_made_leaves_none(nats_server: NatsServer) -> None:
+    async with manager_on(nats_server) as (manager, service):
+        js = manager.client.jetstream()
+        await js.add_stream(StreamConfig("other", subjects=["mesh.A.U"]))
+        with pytest.raises(MeshError, match="MESH-N120"):
+            await service.deploy(text("T", "U"))
+        await until_removed(manager, service)
+        assert await streams_of_a(manager) == []
+        await js.delete_stream("other")
+        assert (await service.deploy(text("T", "U"))).is_new
+        assert await streams_of_a(manager) == ["S", "T", "U", "errors-"]
+
+
+async def test_a_deploy_that_waits_overtakes_no_other(nats_server: NatsServer) -> None:
+    async with (
+        manager_on(nats_server) as (manager, one),
+        manager_on(nats_server) as (slow, two),
+    ):
+
+        async def other_is_deployed(_: AppSpec) -> None:
+            await one.deploy(text("T"))
+            while two.record("A") is None:
+                await slow.view.changed(slow.view.version, 5.0)
+
+        two._deployments.history_of = other_is_deployed
+        with pytest.raises(MeshError, match="MESH-A409"):
+            await two.deploy(text("U"))
+        assert await streams_of_a(manager) == ["S", "T", "errors-"]
+
+
+async def test_one_of_two_deploys_makes_channels(nats_server: NatsServer) -> None:
+    async with manager_on(nats_server) as (manager, one), manager_on(nats_server) as (_, two):
+        done = await asyncio.gather(
+            one.deploy(text("T")), two.deploy(text("U")), return_exceptions=True
+        )
+        refused = [error for error in done if isinstance(error, MeshError)]
+        assert [error.code for error in refused] == ["MESH-A409"]
+        stream = "U" if isinstance(done[0], MeshError) else "T"
+        assert await streams_of_a(manager) == ["S", stream, "errors-"]
+
+
+async def test_an_app_that_is_undeployed_while_its_channels_are_made_leaves_none(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with manager_on(nats_server) as (manager, service):
+        real = channels.ensure_channels
+
+        async def interrupted(*arguments: Any) -> None:
+            status = await service.status("A")
+            assert (status.state, status.reason) == (AppState.STARTING, deployments.MAKING)
+            await service.undeploy("A", by="bob")
+            await until_removed(manager, service)
+            await real(*arguments)
+
+        monkeypatch.setattr(channels, "ensure_channels", interrupted)
+        with pytest.raises(MeshError, match="MESH-A409"):
+            await service.deploy(text("T"))
+        await until_removed(manager, service)
+        assert await streams_of_a(manager) == []
+
+
+async def test_an_edit_that_is_overtaken_retires_the_channels_it_has_made(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with manager_on(nats_server) as (_, service):
+        await service.deploy(text("T"))
+        real, calls = channels.ensure_channels, []
+
+        async def overtaken(*arguments: Any) -> None:
+            calls.append(arguments)
+            await real(*arguments)
+            if len(calls) == 1:
+                await service.update(text("T", "V"))
+
+        monkeypatch.setattr(channels, "ensure_channels", overtaken)
+        written = records_of(service, monkeypatch)
+        with pytest.raises(MeshError, match="MESH-A409"):
+            await service.update(text("T", "U"))
+        record = written[-1]
+        assert {c.stream.name for c in record.spec.channels} == {"S", "T", "V"}
+        assert record.retired is not None
+        assert [c.stream.name for c in record.retired.channels] == ["U"]
+
+
+async def test_a_deploy_completes_one_whose_manager_died(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deployments, "UNDEPLOY_S", 0.0)
 
-    async def scene() -> None:
-        async with manager_on(nats_server) as (_, service):
-            left = AppRecord(plan(text("T")).spec, "i1", 0, held="made", making=True)
-            await service._desired.write_app(left)
-            written = records_of(service, monkeypatch)
-            assert (await service.update(text("U"))).is_new
-            record = written[-1]
-            assert (record.making, record.held) == (False, "")
-            assert record.incarnation != "i1"
-            assert record.retired is not None
-            assert [c.stream.name for c in record.retired.channels] == ["T"]
-            assert record.retired.groups == ("T",)
-
-    asyncio.run(scene())
+    async with manager_on(nats_server) as (_, service):
+        left = AppRecord(plan(text("T")).spec, "i1", 0, held="made", making=True)
+        await service._desired.write_app(left)
+        written = records_of(service, monkeypatch)
+        assert (await service.update(text("U"))).is_new
+        record = written[-1]
+        assert (record.making, record.held) == (False, "")
+        assert record.incarnation != "i1"
+        assert record.retired is not None
+        assert [c.stream.name for c in record.retired.channels] == ["T"]
+        assert record.retired.groups == ("T",)

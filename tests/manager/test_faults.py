@@ -55,78 +55,72 @@ async def until(manager: Manager, holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.nats
-def test_a_removal_that_fails_keeps_nothing_else_from_being_done(
+async def test_a_removal_that_fails_keeps_nothing_else_from_being_done(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
 
-    async def run() -> None:
-        async with running(settings_of(nats_server, store=str(store))) as (manager, service):
-            await service.deploy(text("Broken"))
-            await service.deploy(text("Other"))
-            incarnation = service.record("Broken")
-            assert incarnation is not None
-            # A file where the directory of the app's snapshots would be.
-            store.mkdir(exist_ok=True)
-            (store / incarnation.incarnation).write_text("x")
-            await service.undeploy("Broken")
-            await service.undeploy("Other")
-            await until(manager, lambda: service.record("Other") is None)
-            assert service.record("Broken") is not None
-            assert manager.leads
-            told: list[JournalEntry] = []
-            async with asyncio.timeout(20):
-                while not told:
-                    await manager.journal.stored()
-                    story = await service.story("Broken")
-                    told = [entry for entry in story if "failed: it would" in entry.text]
-            # Once, however often it is tried.
-            assert ["MESH-S120" in one.cause for one in told] == [True]
-            (store / incarnation.incarnation).unlink()
-            await until(manager, lambda: service.record("Broken") is None)
-
-    asyncio.run(run())
+    async with running(settings_of(nats_server, store=str(store))) as (manager, service):
+        await service.deploy(text("Broken"))
+        await service.deploy(text("Other"))
+        incarnation = service.record("Broken")
+        assert incarnation is not None
+        # A file where the directory of the app's snapshots would be.
+        store.mkdir(exist_ok=True)
+        (store / incarnation.incarnation).write_text("x")
+        await service.undeploy("Broken")
+        await service.undeploy("Other")
+        await until(manager, lambda: service.record("Other") is None)
+        assert service.record("Broken") is not None
+        assert manager.leads
+        told: list[JournalEntry] = []
+        async with asyncio.timeout(20):
+            while not told:
+                await manager.journal.stored()
+                story = await service.story("Broken")
+                told = [entry for entry in story if "failed: it would" in entry.text]
+        # Once, however often it is tried.
+        assert ["MESH-S120" in one.cause for one in told] == [True]
+        (store / incarnation.incarnation).unlink()
+        await until(manager, lambda: service.record("Broken") is None)
 
 
 @pytest.mark.nats
-def test_a_long_removal_holds_up_neither_the_lease_nor_other_apps(
+async def test_a_long_removal_holds_up_neither_the_lease_nor_other_apps(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> None:
-        async with running(settings_of(nats_server)) as (manager, service):
-            may_end, began, drop = asyncio.Event(), asyncio.Event(), manager.pieces.drop
-            await service.deploy(text("Slow"))
-            await service.deploy(text("Other"))
-            slow = service.record("Slow")
-            assert slow is not None
+    async with running(settings_of(nats_server)) as (manager, service):
+        may_end, began, drop = asyncio.Event(), asyncio.Event(), manager.pieces.drop
+        await service.deploy(text("Slow"))
+        await service.deploy(text("Other"))
+        slow = service.record("Slow")
+        assert slow is not None
 
-            async def wait(prefix: str) -> None:
-                if prefix == f"{slow.incarnation}/":
-                    began.set()
-                    await may_end.wait()
-                await drop(prefix)
+        async def wait(prefix: str) -> None:
+            if prefix == f"{slow.incarnation}/":
+                began.set()
+                await may_end.wait()
+            await drop(prefix)
 
-            monkeypatch.setattr(manager.pieces, "drop", wait)
-            await service.undeploy("Slow")
-            await began.wait()
-            before = manager.view.revision(names.CONTROL_BUCKET, names.LEASE_KEY)
-            await service.undeploy("Other")
-            await until(manager, lambda: service.record("Other") is None)
+        monkeypatch.setattr(manager.pieces, "drop", wait)
+        await service.undeploy("Slow")
+        await began.wait()
+        before = manager.view.revision(names.CONTROL_BUCKET, names.LEASE_KEY)
+        await service.undeploy("Other")
+        await until(manager, lambda: service.record("Other") is None)
 
-            def is_renewed() -> bool:
-                return manager.view.revision(names.CONTROL_BUCKET, names.LEASE_KEY) > before
+        def is_renewed() -> bool:
+            return manager.view.revision(names.CONTROL_BUCKET, names.LEASE_KEY) > before
 
-            await until(manager, is_renewed)
-            assert manager.leads
-            assert service.record("Slow") is not None
-            may_end.set()
-            await until(manager, lambda: service.record("Slow") is None)
-
-    asyncio.run(run())
+        await until(manager, is_renewed)
+        assert manager.leads
+        assert service.record("Slow") is not None
+        may_end.set()
+        await until(manager, lambda: service.record("Slow") is None)
 
 
 @pytest.mark.nats
-def test_a_write_that_fails_keeps_no_other_from_being_done(
+async def test_a_write_that_fails_keeps_no_other_from_being_done(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = apply._LeaderWriter.write
@@ -138,21 +132,18 @@ def test_a_write_that_fails_keeps_no_other_from_being_done(
 
     monkeypatch.setattr(apply._LeaderWriter, "write", write)
 
-    async def run() -> None:
-        async with running(settings_of(nats_server)) as (manager, service):
-            await service.deploy(text("First"))
-            await service.deploy(text("Second"))
+    async with running(settings_of(nats_server)) as (manager, service):
+        await service.deploy(text("First"))
+        await service.deploy(text("Second"))
 
-            def forms() -> set[str]:
-                return {form.value.app for form in manager.view.snapshot().forms}
+        def forms() -> set[str]:
+            return {form.value.app for form in manager.view.snapshot().forms}
 
-            await until(manager, lambda: forms() == {"Second"})
-
-    asyncio.run(run())
+        await until(manager, lambda: forms() == {"Second"})
 
 
 @pytest.mark.nats
-def test_a_task_that_ends_ends_the_manager_with_an_error(
+async def test_a_task_that_ends_ends_the_manager_with_an_error(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def beat(self: Manager) -> None:
@@ -161,12 +152,9 @@ def test_a_task_that_ends_ends_the_manager_with_an_error(
 
     monkeypatch.setattr(Manager, "beat", beat)
 
-    async def run() -> None:
+    with pytest.raises(MeshError, match='"heartbeats" has ended') as caught:
         async with running(settings_of(nats_server)):
             await asyncio.get_running_loop().create_future()
-
-    with pytest.raises(MeshError, match='"heartbeats" has ended') as caught:
-        asyncio.run(run())
     assert caught.value.code == "MESH-C112"
     assert "no heart" in (caught.value.detail or "")
 
@@ -200,16 +188,13 @@ def test_a_view_that_ends_ends_the_process_visibly(
     assert said in cluster.logs()
 
 
-def test_an_api_that_returns_ends_the_process_with_an_error() -> None:
+async def test_an_api_that_returns_ends_the_process_with_an_error() -> None:
     async def serve() -> None:
         return
 
-    async def run() -> None:
+    with pytest.raises(MeshError, match='"API" has ended'):
         async with supervised({"API": serve}):
             await asyncio.get_running_loop().create_future()
-
-    with pytest.raises(MeshError, match='"API" has ended'):
-        asyncio.run(run())
 
 
 def test_a_task_that_leads_nothing_starts_again_when_it_fails(
@@ -236,7 +221,7 @@ def test_a_task_that_leads_nothing_starts_again_when_it_fails(
     assert [r.levelname for r in caplog.records if "starts again" in r.message] == ["ERROR"] * 2
 
 
-def test_works_end_with_the_body() -> None:
+async def test_works_end_with_the_body() -> None:
     ended = []
 
     async def work() -> None:
@@ -245,11 +230,8 @@ def test_works_end_with_the_body() -> None:
         finally:
             ended.append("work")
 
-    async def run() -> None:
-        async with supervised({"work": work}):
-            await asyncio.sleep(0)
-
-    asyncio.run(run())
+    async with supervised({"work": work}):
+        await asyncio.sleep(0)
     assert ended == ["work"]
 
 
@@ -291,7 +273,7 @@ def test_the_clock_counts_time_in_which_the_machine_was_suspended(
 
 
 @pytest.mark.nats
-def test_a_view_that_can_not_be_read_ends_the_start(
+async def test_a_view_that_can_not_be_read_ends_the_start(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def read(self: ClusterView, bucket: str, complete: asyncio.Event) -> None:
@@ -299,9 +281,6 @@ def test_a_view_that_can_not_be_read_ends_the_start(
 
     monkeypatch.setattr(ClusterView, "_read", read)
 
-    async def run() -> None:
+    with pytest.raises(ZeroDivisionError):
         async with running(settings_of(nats_server)):
             pass
-
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(run())

@@ -132,7 +132,7 @@ def test_a_pause_ends_the_events_and_a_resume_continues_them(nats_server: NatsSe
     play(nats_server, scene)
 
 
-def test_the_next_leader_continues_without_loss_or_repeat(nats_server: NatsServer) -> None:
+async def test_the_next_leader_continues_without_loss_or_repeat(nats_server: NatsServer) -> None:
     leads, ends = asyncio.Event(), asyncio.Event()
 
     async def lead() -> None:
@@ -141,32 +141,29 @@ def test_the_next_leader_continues_without_loss_or_repeat(nats_server: NatsServe
             leads.set()
             await ends.wait()
 
-    async def scene() -> None:
-        first = asyncio.create_task(lead())
-        await leads.wait()
-        async with running(settings(nats_server, "m2")) as (second, service):
-            js = second.client.jetstream()
+    first = asyncio.create_task(lead())
+    await leads.wait()
+    async with running(settings(nats_server, "m2")) as (second, service):
+        js = second.client.jetstream()
 
-            async def has(least: int) -> bool:
-                return (await js.stream_info("mesh-Shop-Orders")).state.messages >= least
+        async def has(least: int) -> bool:
+            return (await js.stream_info("mesh-Shop-Orders")).state.messages >= least
 
-            # Any manager answers; the leader publishes.
-            await service.deploy(TEXT)
-            await service.feeds.create(feed("f", noOfEvents="600", timeInterval="5"))
-            await service.feeds.operate("f", "run")
-            await until(lambda: has(50))
-            # Some of them are in no note yet, and are published again.
-            ends.set()
-            await first
-            noted = sum((await service.feeds._store.sent("f")).sent)
-            assert await has(noted + 1)
-            assert not await has(600)
-            await until(ended(service, "f"))
-            assert second.leads
-            found = await events(js, "Orders")
-            assert [id_.rsplit("-", 1)[1] for *_, id_ in found] == list(map(str, range(600)))
-
-    asyncio.run(scene())
+        # Any manager answers; the leader publishes.
+        await service.deploy(TEXT)
+        await service.feeds.create(feed("f", noOfEvents="600", timeInterval="5"))
+        await service.feeds.operate("f", "run")
+        await until(lambda: has(50))
+        # Some of them are in no note yet, and are published again.
+        ends.set()
+        await first
+        noted = sum((await service.feeds._store.sent("f")).sent)
+        assert await has(noted + 1)
+        assert not await has(600)
+        await until(ended(service, "f"))
+        assert second.leads
+        found = await events(js, "Orders")
+        assert [id_.rsplit("-", 1)[1] for *_, id_ in found] == list(map(str, range(600)))
 
 
 async def _is(value: bool) -> bool:

@@ -104,7 +104,7 @@ def test_only_files_of_apps_are_looked_at(tmp_path: Path) -> None:
     assert list(found.unreadable) == ["D"]
 
 
-def test_a_manager_follows_its_folder(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_a_manager_follows_its_folder(nats_server: NatsServer, tmp_path: Path) -> None:
     folder = tmp_path / "apps"
     folder.mkdir()
     settings = Settings(
@@ -119,29 +119,26 @@ def test_a_manager_follows_its_folder(nats_server: NatsServer, tmp_path: Path) -
                 if not holds():
                     await manager.view.changed(version, 30)
 
-    async def run() -> None:
-        (folder / "A.siddhi").write_text(text("A"))
-        (folder / "Wrong.siddhi").write_text(text("Right"))
-        (folder / "Bad.siddhi").write_text("@App:name('Bad') define strem S (a int);")
-        async with running(settings) as (manager, service):
-            await until(manager, lambda: service.record("A") is not None)
-            made = service.record("A")
-            assert made is not None
-            assert made.deployed_by == OURS
-            # Moved there as a whole file, as a careful program does.
-            (folder / "new").write_text(text("B"))
-            (folder / "new").rename(folder / "B.siddhi")
-            await until(manager, lambda: service.record("B") is not None)
-            (folder / "A.siddhi").unlink()
-            await until(manager, lambda: service.record("A") is None)
-            # A faulty one keeps no other from being deployed, and its story has the error.
-            assert [app.app for app in await service.apps()] == ["B"]
-            await manager.journal.stored()
-            for app, code in (("Wrong", "MESH-A106"), ("Bad", "MESH-L1")):
-                (told,) = [e for e in await service.story(app) if "did not follow" in e.text]
-                assert code in told.cause
-
-    asyncio.run(run())
+    (folder / "A.siddhi").write_text(text("A"))
+    (folder / "Wrong.siddhi").write_text(text("Right"))
+    (folder / "Bad.siddhi").write_text("@App:name('Bad') define strem S (a int);")
+    async with running(settings) as (manager, service):
+        await until(manager, lambda: service.record("A") is not None)
+        made = service.record("A")
+        assert made is not None
+        assert made.deployed_by == OURS
+        # Moved there as a whole file, as a careful program does.
+        (folder / "new").write_text(text("B"))
+        (folder / "new").rename(folder / "B.siddhi")
+        await until(manager, lambda: service.record("B") is not None)
+        (folder / "A.siddhi").unlink()
+        await until(manager, lambda: service.record("A") is None)
+        # A faulty one keeps no other from being deployed, and its story has the error.
+        assert [app.app for app in await service.apps()] == ["B"]
+        await manager.journal.stored()
+        for app, code in (("Wrong", "MESH-A106"), ("Bad", "MESH-L1")):
+            (told,) = [e for e in await service.story(app) if "did not follow" in e.text]
+            assert code in told.cause
 
 
 class FakeApps:
@@ -167,88 +164,76 @@ class FakeApps:
         del self.records[app]
 
 
-def test_a_folder_that_is_gone_takes_no_app_along(tmp_path: Path) -> None:
-    async def run() -> None:
-        (tmp_path / "apps").mkdir()
-        (tmp_path / "apps" / "A.siddhi").write_text(text("A"))
-        apps = FakeApps()
-        folder = AppsFolder(tmp_path / "apps", apps, lambda _: None, "m1")
-        await folder.follow()
-        (tmp_path / "apps").rename(tmp_path / "elsewhere")
-        await folder.follow()
-        assert list(apps.records) == ["A"]
-        (tmp_path / "apps").mkdir()
-        await folder.follow()
-        assert apps.records == {}
-
-    asyncio.run(run())
+async def test_a_folder_that_is_gone_takes_no_app_along(tmp_path: Path) -> None:
+    (tmp_path / "apps").mkdir()
+    (tmp_path / "apps" / "A.siddhi").write_text(text("A"))
+    apps = FakeApps()
+    folder = AppsFolder(tmp_path / "apps", apps, lambda _: None, "m1")
+    await folder.follow()
+    (tmp_path / "apps").rename(tmp_path / "elsewhere")
+    await folder.follow()
+    assert list(apps.records) == ["A"]
+    (tmp_path / "apps").mkdir()
+    await folder.follow()
+    assert apps.records == {}
 
 
-def test_what_nats_did_not_answer_is_tried_again(tmp_path: Path) -> None:
-    async def run() -> None:
-        (tmp_path / "A.siddhi").write_text(text("A"))
-        apps = FakeApps()
-        apps.is_away = True
-        noted: list[JournalEntry] = []
-        folder = AppsFolder(tmp_path, apps, noted.append, "m1")
-        await folder.follow()
-        await folder.follow()
-        assert [entry.app for entry in noted] == ["A"]
-        apps.is_away = False
-        await folder.follow()
-        assert list(apps.records) == ["A"]
-
-    asyncio.run(run())
+async def test_what_nats_did_not_answer_is_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "A.siddhi").write_text(text("A"))
+    apps = FakeApps()
+    apps.is_away = True
+    noted: list[JournalEntry] = []
+    folder = AppsFolder(tmp_path, apps, noted.append, "m1")
+    await folder.follow()
+    await folder.follow()
+    assert [entry.app for entry in noted] == ["A"]
+    apps.is_away = False
+    await folder.follow()
+    assert list(apps.records) == ["A"]
 
 
-def test_a_file_that_breaks_the_compiler_keeps_no_other_from_being_deployed(
+async def test_a_file_that_breaks_the_compiler_keeps_no_other_from_being_deployed(
     tmp_path: Path,
 ) -> None:
-    async def run() -> None:
-        deep = "-" * 5000
-        (tmp_path / "A.siddhi").write_text(
-            "@App:name('A') define stream S (a int);\n"
-            f"define function f[python] return int {{return {deep}1}};\n"
-            "from S select f(a) as b insert into T;"
-        )
-        (tmp_path / "B.siddhi").write_text(text("B"))
-        apps = FakeApps()
-        noted: list[JournalEntry] = []
-        folder = AppsFolder(tmp_path, apps, noted.append, "m1")
-        await folder.follow()
-        assert list(apps.records) == ["B"]
-        assert [(entry.app, "MESH-L228" in entry.cause) for entry in noted] == [("A", True)]
-
-    asyncio.run(run())
+    deep = "-" * 5000
+    (tmp_path / "A.siddhi").write_text(
+        "@App:name('A') define stream S (a int);\n"
+        f"define function f[python] return int {{return {deep}1}};\n"
+        "from S select f(a) as b insert into T;"
+    )
+    (tmp_path / "B.siddhi").write_text(text("B"))
+    apps = FakeApps()
+    noted: list[JournalEntry] = []
+    folder = AppsFolder(tmp_path, apps, noted.append, "m1")
+    await folder.follow()
+    assert list(apps.records) == ["B"]
+    assert [(entry.app, "MESH-L228" in entry.cause) for entry in noted] == [("A", True)]
 
 
-def test_a_file_that_nobody_foresaw_keeps_no_other_from_being_deployed(
+async def test_a_file_that_nobody_foresaw_keeps_no_other_from_being_deployed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> None:
-        for app in "AB":
-            (tmp_path / f"{app}.siddhi").write_text(text(app))
-        apps = FakeApps()
-        update = apps.update
+    for app in "AB":
+        (tmp_path / f"{app}.siddhi").write_text(text(app))
+    apps = FakeApps()
+    update = apps.update
 
-        async def failing(text: str, *, by: str = "") -> None:
-            if "'A'" in text:
-                raise ZeroDivisionError("by zero")
-            await update(text, by=by)
+    async def failing(text: str, *, by: str = "") -> None:
+        if "'A'" in text:
+            raise ZeroDivisionError("by zero")
+        await update(text, by=by)
 
-        monkeypatch.setattr(apps, "update", failing)
-        noted: list[JournalEntry] = []
-        folder = AppsFolder(tmp_path, apps, noted.append, "m1")
-        await folder.follow()
-        await folder.follow()
-        assert list(apps.records) == ["B"]
-        assert [entry.cause for entry in noted] == ["ZeroDivisionError: by zero"]
-
-    asyncio.run(run())
+    monkeypatch.setattr(apps, "update", failing)
+    noted: list[JournalEntry] = []
+    folder = AppsFolder(tmp_path, apps, noted.append, "m1")
+    await folder.follow()
+    await folder.follow()
+    assert list(apps.records) == ["B"]
+    assert [entry.cause for entry in noted] == ["ZeroDivisionError: by zero"]
 
 
 @pytest.mark.parametrize(("variables", "limit"), [("", "1"), ("OTHER, LOWEST", "17")])
-def test_files_use_only_the_variables_that_are_listed(
+async def test_files_use_only_the_variables_that_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: str, limit: str
 ) -> None:
     monkeypatch.setenv("MESH_NATS_PASSWORD", "123")
@@ -256,17 +241,14 @@ def test_files_use_only_the_variables_that_are_listed(
     (tmp_path / "A.siddhi").write_text(text("A").replace("> 1", "> ${LOWEST:1}"))
     (tmp_path / "B.siddhi").write_text(text("B").replace("> 1", "> ${MESH_NATS_PASSWORD}"))
 
-    async def run() -> None:
-        apps = FakeApps()
-        noted: list[JournalEntry] = []
-        await AppsFolder(tmp_path, apps, noted.append, "m1", variables).follow()
-        assert [one.spec.text for one in apps.records.values()] == [
-            text("A").replace("> 1", f"> {limit}")
-        ]
-        (told,) = noted
-        assert "MESH-L108" in told.cause
-
-    asyncio.run(run())
+    apps = FakeApps()
+    noted: list[JournalEntry] = []
+    await AppsFolder(tmp_path, apps, noted.append, "m1", variables).follow()
+    assert [one.spec.text for one in apps.records.values()] == [
+        text("A").replace("> 1", f"> {limit}")
+    ]
+    (told,) = noted
+    assert "MESH-L108" in told.cause
 
 
 def test_pipes_and_huge_files_are_reported_and_not_read(tmp_path: Path) -> None:

@@ -68,119 +68,104 @@ async def keep_for(manager: Manager, stream: str, age_s: float) -> None:
     await js.update_stream(config.evolve(max_age=age_s, duplicate_window=min(age_s, 120)))
 
 
-def test_a_single_server_holds_through_killed_processes(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        async with manager_on(nats_server) as (_, service):
-            done = await service.deploy(TEXT)
-            first, *others = done.guarantees
-            assert first.startswith("exactly once between channels through a process killed, ")
-            assert len([line for line in others if "on one server only" in line]) == 1
-            found = await service.guarantees.of_app("A")
-            channel = held(found, Place.CHANNEL, names.js_stream("A", "T"))
-            assert channel[Failure.PROCESS] == channel[Failure.READER] == "exactly once"
-            assert channel[Failure.SERVER] == channel[Failure.POWER] == NOTHING
-            state = held(found, Place.STATE, "snapshots and records")
-            assert (state[Failure.PROCESS], state[Failure.SERVER]) == ("exactly once", NOTHING)
-            assert found.sync_interval_s is None
-            with pytest.raises(MeshError, match="MESH-A404"):
-                await service.guarantees.of_app("Gone")
-
-    asyncio.run(scene())
+async def test_a_single_server_holds_through_killed_processes(nats_server: NatsServer) -> None:
+    async with manager_on(nats_server) as (_, service):
+        done = await service.deploy(TEXT)
+        first, *others = done.guarantees
+        assert first.startswith("exactly once between channels through a process killed, ")
+        assert len([line for line in others if "on one server only" in line]) == 1
+        found = await service.guarantees.of_app("A")
+        channel = held(found, Place.CHANNEL, names.js_stream("A", "T"))
+        assert channel[Failure.PROCESS] == channel[Failure.READER] == "exactly once"
+        assert channel[Failure.SERVER] == channel[Failure.POWER] == NOTHING
+        state = held(found, Place.STATE, "snapshots and records")
+        assert (state[Failure.PROCESS], state[Failure.SERVER]) == ("exactly once", NOTHING)
+        assert found.sync_interval_s is None
+        with pytest.raises(MeshError, match="MESH-A404"):
+            await service.guarantees.of_app("Gone")
 
 
-def test_what_would_be_made_is_what_is_made(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        async with manager_on(
-            nats_server, max_age_s=7200.0, max_bytes=9000, keep_unread=False, sync_interval_s=0.0
-        ) as (_, service):
-            before = (await service.preview(TEXT)).guarantees
-            await service.deploy(TEXT)
-            after = await service.guarantees.of_app("A")
-            assert before == after
-            channel = held(after, Place.CHANNEL, names.js_stream("A", "T"))
-            assert channel[Failure.POWER] == channel[Failure.POWERS] == "exactly once"
-            assert channel[Failure.READER] == NOTHING
-
-    asyncio.run(scene())
+async def test_what_would_be_made_is_what_is_made(nats_server: NatsServer) -> None:
+    async with manager_on(
+        nats_server, max_age_s=7200.0, max_bytes=9000, keep_unread=False, sync_interval_s=0.0
+    ) as (_, service):
+        before = (await service.preview(TEXT)).guarantees
+        await service.deploy(TEXT)
+        after = await service.guarantees.of_app("A")
+        assert before == after
+        channel = held(after, Place.CHANNEL, names.js_stream("A", "T"))
+        assert channel[Failure.POWER] == channel[Failure.POWERS] == "exactly once"
+        assert channel[Failure.READER] == NOTHING
 
 
-def test_a_stream_in_memory_refuses_exactly_once_and_nothing_is_written(
+async def test_a_stream_in_memory_refuses_exactly_once_and_nothing_is_written(
     nats_server: NatsServer,
 ) -> None:
-    async def scene() -> None:
-        async with manager_on(nats_server) as (manager, service):
-            js = manager.client.jetstream()
-            (channel,) = (c for c in plan(TEXT).spec.channels if c.stream.name == "T")
-            name, markers = channel.js_stream(), names.marker_subject(channel.js_stream())
-            await js.add_stream(
-                name=name,
-                subjects=[channel.subject(), f"{markers}.>"],
-                storage=StorageType.MEMORY,
-            )
-            call = f"$JS.API.STREAM.UPDATE.{name}"
-            config = json.loads((await manager.client.request(f"$JS.API.STREAM.INFO.{name}")).data)
-            changed = json.dumps(config["config"] | {"allow_atomic": True}).encode()
-            assert b"error" not in (await manager.client.request(call, changed)).data
-            shown = await service.preview(TEXT)
-            assert shown.refused is not None
-            assert shown.refused["code"] == "MESH-C125"
-            with pytest.raises(MeshError, match="MESH-C125") as caught:
-                await service.deploy(TEXT)
-            assert "in memory" in str(caught.value.detail)
-            assert service.record("A") is None
-            # Without the demand it is a report.
-            done = await service.deploy(TEXT.replace("@App:guarantee('exactly-once')", ""))
-            assert "its events are in memory" in " ".join(done.guarantees)
-
-    asyncio.run(scene())
+    async with manager_on(nats_server) as (manager, service):
+        js = manager.client.jetstream()
+        (channel,) = (c for c in plan(TEXT).spec.channels if c.stream.name == "T")
+        name, markers = channel.js_stream(), names.marker_subject(channel.js_stream())
+        await js.add_stream(
+            name=name,
+            subjects=[channel.subject(), f"{markers}.>"],
+            storage=StorageType.MEMORY,
+        )
+        call = f"$JS.API.STREAM.UPDATE.{name}"
+        config = json.loads((await manager.client.request(f"$JS.API.STREAM.INFO.{name}")).data)
+        changed = json.dumps(config["config"] | {"allow_atomic": True}).encode()
+        assert b"error" not in (await manager.client.request(call, changed)).data
+        shown = await service.preview(TEXT)
+        assert shown.refused is not None
+        assert shown.refused["code"] == "MESH-C125"
+        with pytest.raises(MeshError, match="MESH-C125") as caught:
+            await service.deploy(TEXT)
+        assert "in memory" in str(caught.value.detail)
+        assert service.record("A") is None
+        # Without the demand it is a report.
+        done = await service.deploy(TEXT.replace("@App:guarantee('exactly-once')", ""))
+        assert "its events are in memory" in " ".join(done.guarantees)
 
 
-def test_an_edit_is_refused_while_a_retention_is_shorter_than_a_failover(
+async def test_an_edit_is_refused_while_a_retention_is_shorter_than_a_failover(
     nats_server: NatsServer,
 ) -> None:
-    async def scene() -> None:
-        async with manager_on(nats_server) as (manager, service):
-            await service.deploy(TEXT)
-            stream = names.js_stream("A", "T")
-            await keep_for(manager, stream, 10)
-            with pytest.raises(MeshError, match="MESH-C125") as caught:
-                await service.update(NEXT, reset=["g"])
-            assert "events go after 10 s" in str(caught.value.detail)
-            assert (await service.app("A")).text == TEXT
-            await keep_for(manager, stream, 3600)
-            assert (await service.update(NEXT, reset=["g"])).edited
-
-    asyncio.run(scene())
+    async with manager_on(nats_server) as (manager, service):
+        await service.deploy(TEXT)
+        stream = names.js_stream("A", "T")
+        await keep_for(manager, stream, 10)
+        with pytest.raises(MeshError, match="MESH-C125") as caught:
+            await service.update(NEXT, reset=["g"])
+        assert "events go after 10 s" in str(caught.value.detail)
+        assert (await service.app("A")).text == TEXT
+        await keep_for(manager, stream, 3600)
+        assert (await service.update(NEXT, reset=["g"])).edited
 
 
-def test_a_replacement_is_refused_before_anything_is_removed(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        async with manager_on(nats_server, max_age_s=30.0) as (manager, service):
-            free = TEXT.replace("@App:guarantee('exactly-once')", "")
-            await service.deploy(free)
-            # Of the stream that would be made, not of the one that is there.
-            await keep_for(manager, names.js_stream("A", "T"), 3600)
-            await keep_for(manager, names.js_stream("A", "S"), 3600)
+async def test_a_replacement_is_refused_before_anything_is_removed(nats_server: NatsServer) -> None:
+    async with manager_on(nats_server, max_age_s=30.0) as (manager, service):
+        free = TEXT.replace("@App:guarantee('exactly-once')", "")
+        await service.deploy(free)
+        # Of the stream that would be made, not of the one that is there.
+        await keep_for(manager, names.js_stream("A", "T"), 3600)
+        await keep_for(manager, names.js_stream("A", "S"), 3600)
+        with pytest.raises(MeshError, match="MESH-C125"):
+            await service.update(NEXT, replace=True)
+        record = service.record("A")
+        assert record is not None
+        assert (record.spec.text, record.deleting) == (free, False)
+        # The same plan, with a demand: of the streams that are there.
+        await service.update(TEXT)
+        await keep_for(manager, names.js_stream("A", "T"), 30)
+        for deploy in (service.update, service.deploy):
             with pytest.raises(MeshError, match="MESH-C125"):
-                await service.update(NEXT, replace=True)
-            record = service.record("A")
-            assert record is not None
-            assert (record.spec.text, record.deleting) == (free, False)
-            # The same plan, with a demand: of the streams that are there.
-            await service.update(TEXT)
-            await keep_for(manager, names.js_stream("A", "T"), 30)
-            for deploy in (service.update, service.deploy):
-                with pytest.raises(MeshError, match="MESH-C125"):
-                    await deploy(TEXT)
-            assert not (await service.update(free)).edited
-
-    asyncio.run(scene())
+                await deploy(TEXT)
+        assert not (await service.update(free)).edited
 
 
-def test_one_copy_on_a_cluster_of_three_is_refused(tmp_path: Path) -> None:
+async def test_one_copy_on_a_cluster_of_three_is_refused(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
 
-    async def scene() -> None:
+    try:
         channels = ChannelSettings(replicas=3, sync_interval_s=0.0)
         settings = Settings(
             nats=NatsSettings(url=cluster.urls()),
@@ -200,14 +185,11 @@ def test_one_copy_on_a_cluster_of_three_is_refused(tmp_path: Path) -> None:
                 await service.update(NEXT, reset=["g"])
             assert f"{stream} gives nothing through a server lost for good" in str(caught.value)
             assert "'nats stream edit --replicas 3'" in str(caught.value.hint)
-
-    try:
-        asyncio.run(scene())
     finally:
         cluster.stop()
 
 
-def test_only_the_servers_monitoring_and_the_system_account_tell_sync_interval(
+async def test_only_the_servers_monitoring_and_the_system_account_tell_sync_interval(
     tmp_path: Path,
 ) -> None:
     """So a manager, which has neither, takes it from a setting."""
@@ -216,15 +198,12 @@ def test_only_the_servers_monitoring_and_the_system_account_tell_sync_interval(
     config.write_text(f'http: "127.0.0.1:{port}"\njetstream {{ sync_interval: "7s" }}\n')
     started = server.start(tmp_path / "nats", arguments=["-c", str(config)])
 
-    async def scene() -> None:
+    try:
         client = await nats.connect(started.url)
         for call in ("SERVER.PING.VARZ", "SERVER.PING.JSZ"):
             with pytest.raises(NoRespondersError):
                 await client.request(f"$SYS.REQ.{call}", b"", timeout=5)
         await client.close()
-
-    try:
-        asyncio.run(scene())
         with urlopen(f"http://127.0.0.1:{port}/varz", timeout=5) as answer:
             told = json.load(answer)
         assert told["jetstream"]["config"]["sync_interval"] == 7_000_000_000

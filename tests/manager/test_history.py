@@ -217,27 +217,24 @@ def test_the_count_of_bytes_is_what_python_uses() -> None:
     assert used * 0.7 < history.bytes < used * 2
 
 
-def test_a_manager_samples_and_answers(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        settings = Settings(
-            nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
-        )
-        async with running(settings) as (manager, service):
-            await service.deploy(SPEC.text)
-            while not manager.view.snapshot().nodes:
-                await manager.view.changed(manager.view.version, 5.0)
-            service.telemetry.sample()
-            past = await service.history("node", "manager/m1", 60, 1)
-            assert (past.source, past.step_s, len(past.values["cpu"])) == ("memory", 1, 60)
-            assert (await service.overview()).apps[0].app == "Shop"
-            for kind, name, seconds, code in (
-                ("app", "Nothing", 60, "MESH-A404"),
-                ("node", "manager/m1", 7200, "MESH-A422"),
-            ):
-                with pytest.raises(MeshError, match=code):
-                    await service.history(kind, name, seconds, 1)
-
-    asyncio.run(scene())
+async def test_a_manager_samples_and_answers(nats_server: NatsServer) -> None:
+    settings = Settings(
+        nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
+    )
+    async with running(settings) as (manager, service):
+        await service.deploy(SPEC.text)
+        while not manager.view.snapshot().nodes:
+            await manager.view.changed(manager.view.version, 5.0)
+        service.telemetry.sample()
+        past = await service.history("node", "manager/m1", 60, 1)
+        assert (past.source, past.step_s, len(past.values["cpu"])) == ("memory", 1, 60)
+        assert (await service.overview()).apps[0].app == "Shop"
+        for kind, name, seconds, code in (
+            ("app", "Nothing", 60, "MESH-A404"),
+            ("node", "manager/m1", 7200, "MESH-A422"),
+        ):
+            with pytest.raises(MeshError, match=code):
+                await service.history(kind, name, seconds, 1)
 
 
 class FakePrometheus(BaseHTTPRequestHandler):

@@ -88,7 +88,7 @@ def restart(nats_server: server.NatsServer, restored: Path | None = None) -> Non
 
 
 @pytest.mark.nats
-def test_a_manager_leads_again_after_nats_lost_writes(
+async def test_a_manager_leads_again_after_nats_lost_writes(
     nats_server: server.NatsServer, tmp_path: Path
 ) -> None:
     settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))
@@ -97,31 +97,28 @@ def test_a_manager_leads_again_after_nats_lost_writes(
     def revision(manager: Manager) -> int:
         return manager.view.revision(names.CONTROL_BUCKET, names.LEASE_KEY)
 
-    async def run() -> None:
-        async with running(settings) as (manager, service):
-            await until(manager, lambda: manager.leads)
-            await service.deploy(APP)
-            nats_server.stop()
-            shutil.copytree(nats_server.directory, copy)
-            early = revision(manager)
-            restart(nats_server)
-            # Of these writes nothing will be left.
-            await until(manager, lambda: revision(manager) > early + 10)
-            async with asyncio.timeout(20):
-                while service.record("Two") is not None:
-                    with contextlib.suppress(MeshError):
-                        await service.undeploy("Two")
-                    await manager.view.changed(manager.view.version, 0.05)
-            restart(nats_server, copy)
-            await until(manager, lambda: service.record("Two") is not None)
-            before = revision(manager)
-            await until(manager, lambda: revision(manager) > before and manager.leads)
-            assert await _answers(manager, lambda: service.scale("Two", "one", 1))
-            async with asyncio.timeout(20):
-                while not any("has lost writes" in e.text for e in await service.story("Two")):
-                    await manager.journal.stored()
-
-    asyncio.run(run())
+    async with running(settings) as (manager, service):
+        await until(manager, lambda: manager.leads)
+        await service.deploy(APP)
+        nats_server.stop()
+        shutil.copytree(nats_server.directory, copy)
+        early = revision(manager)
+        restart(nats_server)
+        # Of these writes nothing will be left.
+        await until(manager, lambda: revision(manager) > early + 10)
+        async with asyncio.timeout(20):
+            while service.record("Two") is not None:
+                with contextlib.suppress(MeshError):
+                    await service.undeploy("Two")
+                await manager.view.changed(manager.view.version, 0.05)
+        restart(nats_server, copy)
+        await until(manager, lambda: service.record("Two") is not None)
+        before = revision(manager)
+        await until(manager, lambda: revision(manager) > before and manager.leads)
+        assert await _answers(manager, lambda: service.scale("Two", "one", 1))
+        async with asyncio.timeout(20):
+            while not any("has lost writes" in e.text for e in await service.story("Two")):
+                await manager.journal.stored()
 
 
 async def _answers(manager: Manager, call: Callable[[], Any]) -> Any:

@@ -101,21 +101,18 @@ def test_an_error_of_the_text_keeps_its_place(process: BoundedProcess) -> None:
     assert error.value.position is not None
 
 
-def test_a_plan_is_made_once_for_a_text_and_its_views() -> None:
-    async def scene() -> None:
-        recorder = Recorder()
-        planner = Planner(Settings(), recorder)
-        spec, again = await asyncio.gather(planner.plan(TEXT), planner.plan(TEXT))
-        assert spec is again
-        assert spec == plan(TEXT).spec
-        for form in ("json", "svg", "dot", "elements") * 2:
-            await planner.view(spec, form)
-        assert recorder.calls == ["plan_text"] + ["view_of"] * 4
-        group = replace(spec.groups[0], parallel=2)
-        await planner.view(replace(spec, groups=(group,)), "json")
-        assert len(recorder.calls) == 6
-
-    asyncio.run(scene())
+async def test_a_plan_is_made_once_for_a_text_and_its_views() -> None:
+    recorder = Recorder()
+    planner = Planner(Settings(), recorder)
+    spec, again = await asyncio.gather(planner.plan(TEXT), planner.plan(TEXT))
+    assert spec is again
+    assert spec == plan(TEXT).spec
+    for form in ("json", "svg", "dot", "elements") * 2:
+        await planner.view(spec, form)
+    assert recorder.calls == ["plan_text"] + ["view_of"] * 4
+    group = replace(spec.groups[0], parallel=2)
+    await planner.view(replace(spec, groups=(group,)), "json")
+    assert len(recorder.calls) == 6
 
 
 @pytest.mark.parametrize(
@@ -128,39 +125,36 @@ def test_a_plan_is_made_once_for_a_text_and_its_views() -> None:
         ((Grant(ROLES["developer"]), Grant(ALL, "B")), False),
     ],
 )
-def test_functions_take_a_permission_of_their_own(
+async def test_functions_take_a_permission_of_their_own(
     grants: tuple[Grant, ...] | None, may: bool
 ) -> None:
     settings = Settings(functions=FunctionSettings(python=True))
     text = TEXT.replace("from", "define function f[python] return int { return 1 }; from")
 
-    async def scene() -> None:
-        token = current.set(Identity("eve", grants) if grants is not None else None)
-        try:
-            planner = Planner(settings, Recorder())
-            plain = await planner.plan(TEXT)
-            assert plain.name == "A"
-            forked = await planner.fork(plain, None, "A2", {}, sinks=False)
-            assert (await planner.renamed(plain, "A2")).name == forked.name == "A2"
-            with_function = plan(text).spec
-            # Each way of a text into the cluster.
-            ways: tuple[Callable[[], Awaitable[AppSpec]], ...] = (
-                lambda: planner.plan(text),
-                lambda: planner.fork(plain, text, "A2", {}, sinks=False),
-                lambda: planner.fork(with_function, None, "A2", {}, sinks=False),
-                lambda: planner.renamed(with_function, "A2"),
-            )
-            for way in ways:
-                if may:
-                    assert "function" in (await way()).text
-                    continue
-                with pytest.raises(MeshError, match="A403") as error:
-                    await way()
-                assert "apps.python" in error.value.message
-        finally:
-            current.reset(token)
-
-    asyncio.run(scene())
+    token = current.set(Identity("eve", grants) if grants is not None else None)
+    try:
+        planner = Planner(settings, Recorder())
+        plain = await planner.plan(TEXT)
+        assert plain.name == "A"
+        forked = await planner.fork(plain, None, "A2", {}, sinks=False)
+        assert (await planner.renamed(plain, "A2")).name == forked.name == "A2"
+        with_function = plan(text).spec
+        # Each way of a text into the cluster.
+        ways: tuple[Callable[[], Awaitable[AppSpec]], ...] = (
+            lambda: planner.plan(text),
+            lambda: planner.fork(plain, text, "A2", {}, sinks=False),
+            lambda: planner.fork(with_function, None, "A2", {}, sinks=False),
+            lambda: planner.renamed(with_function, "A2"),
+        )
+        for way in ways:
+            if may:
+                assert "function" in (await way()).text
+                continue
+            with pytest.raises(MeshError, match="A403") as error:
+                await way()
+            assert "apps.python" in error.value.message
+    finally:
+        current.reset(token)
 
 
 @pytest.mark.parametrize(
@@ -218,41 +212,35 @@ def test_an_app_with_functions_is_refused_where_none_are_run(has_python: bool) -
     asyncio.run(scene())
 
 
-def test_only_so_many_requests_wait_for_the_planner() -> None:
-    async def scene() -> None:
-        planner = Planner(Settings(), Recorder())
-        texts = [TEXT.replace("> 1", f"> {n}") for n in range(planning.WAITING_MAX + 3)]
-        done = await asyncio.gather(*map(planner.plan, texts), return_exceptions=True)
-        refused = [one for one in done if isinstance(one, MeshError)]
-        assert [one.code for one in refused] == ["MESH-A429"] * 3
-        assert (await planner.plan(texts[-1])).name == "A"
-
-    asyncio.run(scene())
+async def test_only_so_many_requests_wait_for_the_planner() -> None:
+    planner = Planner(Settings(), Recorder())
+    texts = [TEXT.replace("> 1", f"> {n}") for n in range(planning.WAITING_MAX + 3)]
+    done = await asyncio.gather(*map(planner.plan, texts), return_exceptions=True)
+    refused = [one for one in done if isinstance(one, MeshError)]
+    assert [one.code for one in refused] == ["MESH-A429"] * 3
+    assert (await planner.plan(texts[-1])).name == "A"
 
 
-def test_a_manager_plans_within_the_limit(nats_server: NatsServer) -> None:
+async def test_a_manager_plans_within_the_limit(nats_server: NatsServer) -> None:
     """Every request that plans is refused when there is no time for it; others are answered."""
 
-    async def scene() -> None:
-        settings = Settings(
-            nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
-        )
-        hasty = replace(settings, manager=ManagerSettings(id="m2", plan_timeout_s=0.0))
-        async with running(settings) as (_, one), running(hasty) as (manager, other):
-            await one.deploy(TEXT)
-            while other.record("A") is None:
-                await manager.view.changed(manager.view.version, 5.0)
-            for call in (
-                other.deploy(TEXT.replace("'A'", "'B'")),
-                other.update(TEXT.replace("a > 1", "a > 2")),
-                other.plan_view("A", "json"),
-                other.plan_view("A", "elements"),
-                other.name_of(TEXT),
-            ):
-                with pytest.raises(MeshError, match="MESH-A413"):
-                    await call
-            assert (await other.status("A")).app == "A"
-            streams = await manager.client.jetstream().streams_info()
-            assert not [one for one in streams if str(one.config.name).startswith("mesh-B-")]
-
-    asyncio.run(scene())
+    settings = Settings(
+        nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
+    )
+    hasty = replace(settings, manager=ManagerSettings(id="m2", plan_timeout_s=0.0))
+    async with running(settings) as (_, one), running(hasty) as (manager, other):
+        await one.deploy(TEXT)
+        while other.record("A") is None:
+            await manager.view.changed(manager.view.version, 5.0)
+        for call in (
+            other.deploy(TEXT.replace("'A'", "'B'")),
+            other.update(TEXT.replace("a > 1", "a > 2")),
+            other.plan_view("A", "json"),
+            other.plan_view("A", "elements"),
+            other.name_of(TEXT),
+        ):
+            with pytest.raises(MeshError, match="MESH-A413"):
+                await call
+        assert (await other.status("A")).app == "A"
+        streams = await manager.client.jetstream().streams_info()
+        assert not [one for one in streams if str(one.config.name).startswith("mesh-B-")]

@@ -61,122 +61,104 @@ async def snapshots(have: Mesh) -> set[str]:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_an_undeploy_during_a_restore_counts(
+async def test_an_undeploy_during_a_restore_counts(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    async def scene() -> None:
-        async with mesh(nats_server, tmp_path, "jetstream") as have:
-            await backed_up(have)
-            old = have.record.incarnation
-            meanwhile(monkeypatch, lambda: have.service.undeploy("Pair"), fails=fails)
-            with pytest.raises(MeshError, match="S120" if fails else "A409"):
-                await have.service.backups.restore("Pair")
-            assert have.record.deleting
-            assert await snapshots(have) == {old}
-
-    asyncio.run(scene())
+    async with mesh(nats_server, tmp_path, "jetstream") as have:
+        await backed_up(have)
+        old = have.record.incarnation
+        meanwhile(monkeypatch, lambda: have.service.undeploy("Pair"), fails=fails)
+        with pytest.raises(MeshError, match="S120" if fails else "A409"):
+            await have.service.backups.restore("Pair")
+        assert have.record.deleting
+        assert await snapshots(have) == {old}
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_of_two_restores_the_later_counts(
+async def test_of_two_restores_the_later_counts(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    async def scene() -> None:
-        async with mesh(nats_server, tmp_path, "jetstream") as have:
-            await backed_up(have)
-            old = have.record.incarnation
-            meanwhile(monkeypatch, lambda: have.service.backups.restore("Pair"), fails=fails)
-            with pytest.raises(MeshError, match="S120" if fails else "A409"):
-                await have.service.backups.restore("Pair")
-            assert not have.record.held
-            assert have.record.incarnation != old
-            assert await snapshots(have) == {have.record.incarnation}
-
-    asyncio.run(scene())
+    async with mesh(nats_server, tmp_path, "jetstream") as have:
+        await backed_up(have)
+        old = have.record.incarnation
+        meanwhile(monkeypatch, lambda: have.service.backups.restore("Pair"), fails=fails)
+        with pytest.raises(MeshError, match="S120" if fails else "A409"):
+            await have.service.backups.restore("Pair")
+        assert not have.record.held
+        assert have.record.incarnation != old
+        assert await snapshots(have) == {have.record.incarnation}
 
 
-def test_a_restore_that_fails_alone_leaves_the_app_as_it_was(
+async def test_a_restore_that_fails_alone_leaves_the_app_as_it_was(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene() -> None:
-        async with mesh(nats_server, tmp_path, "jetstream") as have:
-            await backed_up(have)
-            before = have.record
-            meanwhile(monkeypatch, lambda: asyncio.sleep(0), fails=True)
-            with pytest.raises(MeshError, match="S120"):
-                await have.service.backups.restore("Pair")
-            assert have.record == before
-
-    asyncio.run(scene())
+    async with mesh(nats_server, tmp_path, "jetstream") as have:
+        await backed_up(have)
+        before = have.record
+        meanwhile(monkeypatch, lambda: asyncio.sleep(0), fails=True)
+        with pytest.raises(MeshError, match="S120"):
+            await have.service.backups.restore("Pair")
+        assert have.record == before
 
 
-def test_an_app_that_is_deployed_meanwhile_is_not_replaced(
+async def test_an_app_that_is_deployed_meanwhile_is_not_replaced(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mesh.jetstream import backups
 
     restore = backups.restore_snapshots
 
-    async def scene() -> None:
-        async with mesh(nats_server, tmp_path, "jetstream") as have:
-            await backed_up(have)
-            old = have.record.incarnation
+    async with mesh(nats_server, tmp_path, "jetstream") as have:
+        await backed_up(have)
+        old = have.record.incarnation
 
-            async def deploy_first(*arguments: object) -> None:
-                await restore(*arguments)  # type: ignore[arg-type]  # as it was called
-                await have.service.deploy(TEXT.replace("'Pair'", "'Twin'"))
+        async def deploy_first(*arguments: object) -> None:
+            await restore(*arguments)  # type: ignore[arg-type]  # as it was called
+            await have.service.deploy(TEXT.replace("'Pair'", "'Twin'"))
 
-            monkeypatch.setattr(backups, "restore_snapshots", deploy_first)
-            with pytest.raises(MeshError, match="A409"):
-                await have.service.backups.restore("Pair", other="Twin")
-            twin = have.view.snapshot().app("Twin")
-            assert twin is not None
-            assert "length(2)" in twin.value.spec.text
-            assert await snapshots(have) == {old}
-
-    asyncio.run(scene())
+        monkeypatch.setattr(backups, "restore_snapshots", deploy_first)
+        with pytest.raises(MeshError, match="A409"):
+            await have.service.backups.restore("Pair", other="Twin")
+        twin = have.view.snapshot().app("Twin")
+        assert twin is not None
+        assert "length(2)" in twin.value.spec.text
+        assert await snapshots(have) == {old}
 
 
-def test_a_writer_that_has_not_written_yet_is_refused_after_a_restore(
+async def test_a_writer_that_has_not_written_yet_is_refused_after_a_restore(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     given = {"servers": nats_server.url}
 
-    async def scene() -> None:
-        async with mesh(nats_server, tmp_path, "jetstream") as have:
-            await backed_up(have)
-            pair = "mesh-Pair-Mid", f"{have.record.incarnation}-one-0"
-            rows = messages_out.with_schema_columns(
-                pa.record_batch({"data": pa.array([b"{}"], pa.binary())}),
-                stream=pair[0], subject="mesh.Pair.Mid", producer=pair[1], first_position=0,
-            )  # fmt: skip
-            with Connection(connection_options(given)) as connection:
-                # Its worker is paused between this and its first write.
-                late = publish.Publisher(connection, sink_options({**given, "epoch": "5"}))
-                assert await asyncio.to_thread(late.out, pair) == -1
-                await have.service.backups.restore("Pair")
-                with pytest.raises(StaleWriterError):
-                    await asyncio.to_thread(late.write, rows)
-
-    asyncio.run(scene())
+    async with mesh(nats_server, tmp_path, "jetstream") as have:
+        await backed_up(have)
+        pair = "mesh-Pair-Mid", f"{have.record.incarnation}-one-0"
+        rows = messages_out.with_schema_columns(
+            pa.record_batch({"data": pa.array([b"{}"], pa.binary())}),
+            stream=pair[0], subject="mesh.Pair.Mid", producer=pair[1], first_position=0,
+        )  # fmt: skip
+        with Connection(connection_options(given)) as connection:
+            # Its worker is paused between this and its first write.
+            late = publish.Publisher(connection, sink_options({**given, "epoch": "5"}))
+            assert await asyncio.to_thread(late.out, pair) == -1
+            await have.service.backups.restore("Pair")
+            with pytest.raises(StaleWriterError):
+                await asyncio.to_thread(late.write, rows)
 
 
-def test_no_app_is_scaled_while_it_is_restored(
+async def test_no_app_is_scaled_while_it_is_restored(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene() -> None:
-        async with mesh(nats_server, tmp_path, "jetstream") as have:
-            await backed_up(have)
+    async with mesh(nats_server, tmp_path, "jetstream") as have:
+        await backed_up(have)
 
-            async def scale() -> None:
-                with pytest.raises(MeshError, match="A409"):
-                    await have.service.scale("Pair", "one", 1)
+        async def scale() -> None:
+            with pytest.raises(MeshError, match="A409"):
+                await have.service.scale("Pair", "one", 1)
 
-            meanwhile(monkeypatch, scale)
-            await have.service.backups.restore("Pair")
-            assert not have.record.held
-
-    asyncio.run(scene())
+        meanwhile(monkeypatch, scale)
+        await have.service.backups.restore("Pair")
+        assert not have.record.held
 
 
 def test_the_new_backup_is_kept_whatever_other_clocks_say() -> None:

@@ -66,35 +66,29 @@ def test_only_a_part_of_the_traces_is_sent_and_a_caller_decides_for_its_own(
     assert [span.name for span in collector.spans] == ["GET /nodes"]
 
 
-def test_the_api_makes_a_span_for_each_request() -> None:
-    async def run() -> list[tuple[str, str, dict[str, Any]]]:
-        service = FakeService(texts={"Shop": "text"})
-        async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
-            await client.get("/siddhi-apps/Shop/status", headers={"traceparent": PARENT})
-        return service.spans
-
-    ((name, parent, told),) = anyio.run(run)
+async def test_the_api_makes_a_span_for_each_request() -> None:
+    service = FakeService(texts={"Shop": "text"})
+    async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
+        await client.get("/siddhi-apps/Shop/status", headers={"traceparent": PARENT})
+    ((name, parent, told),) = service.spans
     assert (name, parent) == ("GET /siddhi-apps/{app}/status", PARENT)
     assert told["http_route"] == "/siddhi-apps/{app}/status"
     assert told["mesh_app"] == "Shop"
 
 
-def test_a_manager_sends_spans_of_its_decisions_when_it_ends(
+async def test_a_manager_sends_spans_of_its_decisions_when_it_ends(
     nats_server: NatsServer, collector: Collector
 ) -> None:
-    async def scene() -> None:
-        settings = Settings(
-            nats=NatsSettings(url=nats_server.url),
-            manager=ManagerSettings(id="m1"),
-            traces=TraceSettings(endpoint=collector.endpoint),
-        )
-        async with running(settings) as (manager, service):
-            await service.deploy("@App:name('A') define stream S (a int); from S insert into T;")
-            # Decided at once: no worker is needed for the revision of a group.
-            while not manager.view.snapshot().forms:
-                await manager.view.changed(manager.view.version, 5.0)
-
-    asyncio.run(scene())
+    settings = Settings(
+        nats=NatsSettings(url=nats_server.url),
+        manager=ManagerSettings(id="m1"),
+        traces=TraceSettings(endpoint=collector.endpoint),
+    )
+    async with running(settings) as (manager, service):
+        await service.deploy("@App:name('A') define stream S (a int); from S insert into T;")
+        # Decided at once: no worker is needed for the revision of a group.
+        while not manager.view.snapshot().forms:
+            await manager.view.changed(manager.view.version, 5.0)
     assert "WriteGroupForm" in {span.name for span in collector.spans}
 
 

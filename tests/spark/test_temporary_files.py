@@ -39,7 +39,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.extended
-def test_nothing_is_left_after_a_calm_end_and_after_a_kill(
+async def test_nothing_is_left_after_a_calm_end_and_after_a_kill(
     system: Path, tmp_path: Path, nats_server: NatsServer
 ) -> None:
     # A long path: sockets go elsewhere.
@@ -49,28 +49,25 @@ def test_nothing_is_left_after_a_calm_end_and_after_a_kill(
     config = SessionConfig("w.example.com", str(state), settings)
     seen: set[Path] = set()
 
-    async def scene() -> None:
-        session = SessionProcess(config)
-        await _start(session)
-        seen.update(_inside(system))
-        assert _inside(state)
-        # Others can't read it, whatever the umask of the worker is.
-        modes = {stat.S_IMODE(one.stat().st_mode) for own in _inside(state) for one in _inside(own)}
-        assert not any(mode & 0o077 for mode in modes)
-        assert not _counters(session)
-        await session.stop()
-        assert _inside(system) == []
-        assert _inside(state) == []
-        await _start(session)
-        assert session.pid is not None
-        psutil.Process(session.pid).kill()
-        # The next one removes what it has left.
-        await _start(session)
-        await session.stop()
-        assert _inside(system) == []
-        assert _inside(state) == []
-
-    asyncio.run(scene())
+    session = SessionProcess(config)
+    await _start(session)
+    seen.update(_inside(system))
+    assert _inside(state)
+    # Others can't read it, whatever the umask of the worker is.
+    modes = {stat.S_IMODE(one.stat().st_mode) for own in _inside(state) for one in _inside(own)}
+    assert not any(mode & 0o077 for mode in modes)
+    assert not _counters(session)
+    await session.stop()
+    assert _inside(system) == []
+    assert _inside(state) == []
+    await _start(session)
+    assert session.pid is not None
+    psutil.Process(session.pid).kill()
+    # The next one removes what it has left.
+    await _start(session)
+    await session.stop()
+    assert _inside(system) == []
+    assert _inside(state) == []
     assert {path.name[:7] for path in seen} == {"mesh-s-"}
 
 

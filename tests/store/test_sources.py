@@ -87,7 +87,7 @@ def test_without_a_file_no_name_is_known(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.nats
-def test_secrets_are_read_where_the_instance_runs(
+async def test_secrets_are_read_where_the_instance_runs(
     nats_server: NatsServer,
     postgresql: DatabaseServer,
     tmp_path: Path,
@@ -110,17 +110,14 @@ def test_secrets_are_read_where_the_instance_runs(
     monkeypatch.setattr(store_secrets, "_known", {})
     monkeypatch.setattr(secrets, "_seen", set())
 
-    async def put() -> None:
-        client = await connect(settings.nats, "test")
-        try:
-            await SecretStore(client.jetstream(), str(key)).put("db.password", PASSWORD)
-        finally:
-            await close(client)
-
     written = f"jdbc.url='{store.url}', username='{USER}', password='${{secret:db.password}}'"
     with pytest.raises(MeshError, match="C142"):
         database(written)
-    asyncio.run(put())
+    client = await connect(settings.nats, "test")
+    try:
+        await SecretStore(client.jetstream(), str(key)).put("db.password", PASSWORD)
+    finally:
+        await close(client)
     # The plan has the reference only.
     options = options_of(written)
     assert options.database is not None

@@ -51,22 +51,19 @@ def questions(directory: Path, task: asyncio.Task[None]) -> Callable[[], Awaitab
 
 
 @pytest.mark.parametrize("of", [mirror, door, questions])
-def test_it_ends(
+async def test_it_ends(
     of: Callable[[Path, asyncio.Task[None]], Callable[[], Awaitable[None]]], tmp_path: Path
 ) -> None:
-    async def scene() -> None:
-        asked = asyncio.Event()
+    asked = asyncio.Event()
 
-        async def forgetful() -> None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait_for(asked.wait(), 60)
-            await asyncio.Event().wait()
+    async def forgetful() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait_for(asked.wait(), 60)
+        await asyncio.Event().wait()
 
-        task = asyncio.create_task(forgetful())
-        # It has begun to wait.
-        await asyncio.sleep(0)
-        async with asyncio.timeout(20):
-            await of(tmp_path, task)()
-        assert task.cancelled()
-
-    asyncio.run(scene())
+    task = asyncio.create_task(forgetful())
+    # It has begun to wait.
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        await of(tmp_path, task)()
+    assert task.cancelled()

@@ -61,32 +61,26 @@ def test_a_worker_is_ready_when_the_cluster_counts_on_it_and_not_without_nats(
     look(cluster, scene)
 
 
-def test_a_client_that_sends_no_request_gets_no_answer_and_others_do() -> None:
-    async def scene() -> None:
-        port = free_port()
-        async with serving(WorkerSettings(probe_port=port)):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"x" * 20_000)
-            # With bytes of the client unread, the end of the connection is a reset.
-            with contextlib.suppress(ConnectionError):
-                assert await reader.read() == b""
-            writer.close()
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-                ready = await client.get("/health/ready")
-        assert ready.status_code == 503
-        assert ready.json()["reasons"] == ["the worker has not reached NATS yet"]
-
-    asyncio.run(scene())
+async def test_a_client_that_sends_no_request_gets_no_answer_and_others_do() -> None:
+    port = free_port()
+    async with serving(WorkerSettings(probe_port=port)):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"x" * 20_000)
+        # With bytes of the client unread, the end of the connection is a reset.
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            ready = await client.get("/health/ready")
+    assert ready.status_code == 503
+    assert ready.json()["reasons"] == ["the worker has not reached NATS yet"]
 
 
-def test_a_taken_port_is_refused_with_its_name() -> None:
-    async def scene(port: int) -> None:
-        async with serving(WorkerSettings(probe_port=port)):
-            raise AssertionError("it listens on a port of another process")
-
+async def test_a_taken_port_is_refused_with_its_name() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(MeshError, match=rf"can't listen on 127.0.0.1:{port}"):
-            asyncio.run(scene(port))
+            async with serving(WorkerSettings(probe_port=port)):
+                raise AssertionError("it listens on a port of another process")

@@ -127,30 +127,27 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("end", ["calm", "killed", "killed alone"])
-def test_nothing_is_left_of_a_session(system: Path, end: str) -> None:
+async def test_nothing_is_left_of_a_session(system: Path, end: str) -> None:
     """See tests/spark/test_temporary_files.py for the same with Spark."""
     config = SessionConfig("w", str(system / "state"), Settings())
 
-    async def scene() -> None:
-        session = SessionProcess(config, (sys.executable, "-c", SESSION))
+    session = SessionProcess(config, (sys.executable, "-c", SESSION))
+    await session.start()
+    assert [reply async for reply in first(session)] == [Ready("4", 0.1)]
+    assert len(inside(system)) == 2
+    if end == "calm":
+        await session.stop()
+    elif end == "killed":
+        await session.kill()
+    else:
+        assert session.pid is not None
+        os.kill(session.pid, signal.SIGKILL)
         await session.start()
         assert [reply async for reply in first(session)] == [Ready("4", 0.1)]
         assert len(inside(system)) == 2
-        if end == "calm":
-            await session.stop()
-        elif end == "killed":
-            await session.kill()
-        else:
-            assert session.pid is not None
-            os.kill(session.pid, signal.SIGKILL)
-            await session.start()
-            assert [reply async for reply in first(session)] == [Ready("4", 0.1)]
-            assert len(inside(system)) == 2
-            await session.kill()
-        assert inside(system) == [system / "state"]
-        assert inside(system / "state") == []
-
-    asyncio.run(scene())
+        await session.kill()
+    assert inside(system) == [system / "state"]
+    assert inside(system / "state") == []
 
 
 def inside(directory: Path) -> list[Path]:

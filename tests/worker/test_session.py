@@ -64,7 +64,7 @@ def session(directory: Path, said: list[InstanceStatus] | None = None) -> Sessio
     return Session(config, directory, nothing, client, replies, options, None)
 
 
-def test_what_is_asked_for_again_before_it_has_ended_is_started_then(
+async def test_what_is_asked_for_again_before_it_has_ended_is_started_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[FakeInstance] = []
@@ -77,34 +77,31 @@ def test_what_is_asked_for_again_before_it_has_ended_is_started_then(
     group = GroupSpec("A", "g", 1, "", (), (), stateful=False)
     start = to_line(StartInstance(Assignment("A-g-1", "A", "g", 1, "A-1", "w1", 5, 5), group))
 
-    async def scene() -> None:
-        one = session(tmp_path)
-        await one.handle(start)
-        await started(one)
-        await one.handle(to_line(StopInstance("A-g-1", 5)))
-        assert await asyncio.to_thread(made[0].is_awaited.wait, 20)
-        # It is requested while the first one still exists.
-        await one.handle(start)
-        await asyncio.sleep(0)
-        assert len(made) == 1
-        made[0].may_end.set()
-        await started(one)
-        assert len(made) == 2
-        running: Any = one._instances
-        assert running == {"A-g-1": made[1]}
-        # One that runs is not started twice.
-        await one.handle(start)
-        await started(one)
-        assert len(made) == 2
-
-    asyncio.run(scene())
+    one = session(tmp_path)
+    await one.handle(start)
+    await started(one)
+    await one.handle(to_line(StopInstance("A-g-1", 5)))
+    assert await asyncio.to_thread(made[0].is_awaited.wait, 20)
+    # It is requested while the first one still exists.
+    await one.handle(start)
+    await asyncio.sleep(0)
+    assert len(made) == 1
+    made[0].may_end.set()
+    await started(one)
+    assert len(made) == 2
+    running: Any = one._instances
+    assert running == {"A-g-1": made[1]}
+    # One that runs is not started twice.
+    await one.handle(start)
+    await started(one)
+    assert len(made) == 2
 
 
 async def started(one: Session) -> None:
     await asyncio.gather(*(starting for _, starting in one._starting.values()))
 
 
-def test_one_that_does_not_end_holds_no_other_up(
+async def test_one_that_does_not_end_holds_no_other_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[FakeInstance] = []
@@ -120,30 +117,27 @@ def test_one_that_does_not_end_holds_no_other_up(
 
     monkeypatch.setattr(Session, "_instance", make)
 
-    async def scene() -> None:
-        one = session(tmp_path)
-        await one.handle(start("A-g-1", 5))
-        await started(one)
-        # The earlier epoch has to end first, and does not.
-        await one.handle(start("A-g-1", 6))
-        await one.handle(start("A-h-1", 6))
-        await one._starting["A-h-1"][1]
-        assert [i.io.assignment.instance for i in made] == ["A-g-1", "A-h-1"]
-        # A stop of one that is about to start ends it when it has started.
-        await one.handle(to_line(StopInstance("A-g-1", 6)))
-        made[0].may_end.set()
-        await one._starting["A-g-1"][1]
-        assert len(made) == 3
-        assert await asyncio.to_thread(made[2].is_awaited.wait, 20)
-        for instance in made:
-            instance.may_end.set()
-        await asyncio.gather(*one._ending)
-        assert list(one._instances) == ["A-h-1"]
-
-    asyncio.run(scene())
+    one = session(tmp_path)
+    await one.handle(start("A-g-1", 5))
+    await started(one)
+    # The earlier epoch has to end first, and does not.
+    await one.handle(start("A-g-1", 6))
+    await one.handle(start("A-h-1", 6))
+    await one._starting["A-h-1"][1]
+    assert [i.io.assignment.instance for i in made] == ["A-g-1", "A-h-1"]
+    # A stop of one that is about to start ends it when it has started.
+    await one.handle(to_line(StopInstance("A-g-1", 6)))
+    made[0].may_end.set()
+    await one._starting["A-g-1"][1]
+    assert len(made) == 3
+    assert await asyncio.to_thread(made[2].is_awaited.wait, 20)
+    for instance in made:
+        instance.may_end.set()
+    await asyncio.gather(*one._ending)
+    assert list(one._instances) == ["A-h-1"]
 
 
-def test_one_that_can_not_be_started_is_tried_again_and_fails_no_other(
+async def test_one_that_can_not_be_started_is_tried_again_and_fails_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_full = True
@@ -162,54 +156,47 @@ def test_one_that_can_not_be_started_is_tried_again_and_fails_no_other(
         given = GroupSpec("A", group, 1, "", (), (), stateful=False)
         return to_line(StartInstance(assignment, given))
 
-    async def scene() -> None:
-        nonlocal is_full
-        said: list[InstanceStatus] = []
-        one = session(tmp_path, said)
-        async with asyncio.timeout(20):
-            await one.handle(start("g", 5))
-            await one.handle(start("h", 5))
-            await one._starting["A-h-1"][1]
-            await asked.wait()
-            assert list(one._instances) == ["A-h-1"]
-            # A stop ends the attempts.
-            await one.handle(to_line(StopInstance("A-g-1", 5)))
-            await asyncio.gather(*one._ending)
-            states = [(status.instance, status.state) for status in said]
-            assert set(states[:-1]) == {("A-g-1", InstanceState.RETRYING)}
-            assert states[-1] == ("A-g-1", InstanceState.STOPPED)
-            assert "no space" in str(said[0].error)
-            # So does a later epoch, which starts once there is room.
-            asked.clear()
-            await one.handle(start("g", 6))
-            await asked.wait()
-            await one.handle(start("g", 7))
-            is_full = False
-            await started(one)
-        assert one._instances["A-g-1"].io.assignment.epoch == 7
-
-    asyncio.run(scene())
+    said: list[InstanceStatus] = []
+    one = session(tmp_path, said)
+    async with asyncio.timeout(20):
+        await one.handle(start("g", 5))
+        await one.handle(start("h", 5))
+        await one._starting["A-h-1"][1]
+        await asked.wait()
+        assert list(one._instances) == ["A-h-1"]
+        # A stop ends the attempts.
+        await one.handle(to_line(StopInstance("A-g-1", 5)))
+        await asyncio.gather(*one._ending)
+        states = [(status.instance, status.state) for status in said]
+        assert set(states[:-1]) == {("A-g-1", InstanceState.RETRYING)}
+        assert states[-1] == ("A-g-1", InstanceState.STOPPED)
+        assert "no space" in str(said[0].error)
+        # So does a later epoch, which starts once there is room.
+        asked.clear()
+        await one.handle(start("g", 6))
+        await asked.wait()
+        await one.handle(start("g", 7))
+        is_full = False
+        await started(one)
+    assert one._instances["A-g-1"].io.assignment.epoch == 7
 
 
-def test_a_state_that_can_not_be_held_ends_nothing(
+async def test_a_state_that_can_not_be_held_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene() -> None:
-        one = session(tmp_path)
-        # A file where the directory would be fails as a full disk does.
-        one._directory = tmp_path / "file" / "instances"
-        (tmp_path / "file").write_text("")
-        standby = Standby("A-g-1", "A", "g", 1, 1, "i1", "w2", "w2-1", 5)
-        group = GroupSpec("A", "g", 1, "", (), (), stateful=True)
-        await one.handle(to_line(HoldState(standby, group)))
-        held = one._mirrors["A-g-1"]
-        assert held._task is not None
-        await asyncio.sleep(0)
-        assert not held._task.done()
-        await one.handle(to_line(ReleaseState("A-g-1")))
-        assert one._mirrors == {}
-
-    asyncio.run(scene())
+    one = session(tmp_path)
+    # A file where the directory would be fails as a full disk does.
+    one._directory = tmp_path / "file" / "instances"
+    (tmp_path / "file").write_text("")
+    standby = Standby("A-g-1", "A", "g", 1, 1, "i1", "w2", "w2-1", 5)
+    group = GroupSpec("A", "g", 1, "", (), (), stateful=True)
+    await one.handle(to_line(HoldState(standby, group)))
+    held = one._mirrors["A-g-1"]
+    assert held._task is not None
+    await asyncio.sleep(0)
+    assert not held._task.done()
+    await one.handle(to_line(ReleaseState("A-g-1")))
+    assert one._mirrors == {}
 
 
 def test_a_session_and_its_children_run_functions_only_where_they_are_allowed() -> None:

@@ -60,53 +60,50 @@ def session_of(have: Mesh, by: Hand, said: Said, directory: Path) -> Session:
     )
 
 
-def test_what_is_held_is_taken_and_not_fetched(
+async def test_what_is_held_is_taken_and_not_fetched(
     hand: Hand,
     nats_server: NatsServer,
     tmp_path: Path,
 ) -> None:
-    async def scene(runner: Executor) -> None:
-        async with mesh(nats_server, tmp_path, "jetstream") as have:
-            await have.service.deploy(TEXT)
-            group = have.record.spec.group("one")
-            assert group is not None
-            incarnation, name = have.record.incarnation, group.instances[0]
-            first = Groups(have, hand, runner, epoch=5)
-            await first.start()
-            await first.until(4, 4)
-            await first.share("one")
-
-            said = Said()
-            session = session_of(have, hand, said, tmp_path / "w2")
-            standby = Standby(name, "Pair", "one", 1, 1, incarnation, "w2", "w2-1", 1)
-            await session.handle(to_line(HoldState(standby, group)))
-            async with asyncio.timeout(20):
-                while not said.held:
-                    said.changed.clear()
-                    await said.changed.wait()
-            (copies,) = (tmp_path / "w2" / "standby").iterdir()
-            held = len(list(copies.iterdir()))
-
-            first.instances["one"].stop()
-            await first.settle()
-            # Its copies are all that it has.
-            session._pieces = Blind()
-            assignment = Assignment(name, "Pair", "one", 1, incarnation, "w2", 6, 1)
-            await session.handle(to_line(StartInstance(assignment, group)))
-            # The leader has chosen another worker by now.
-            await session.handle(to_line(ReleaseState(name)))
-            await first.until(7, 7)
-            assert hand.rows("Pair", "Totals") == totals((1, 7))
-            assert held > 0
-            assert not list(copies.iterdir())
-            stopping = asyncio.create_task(session.handle(to_line(StopInstance(name, 6))))
-            while not stopping.done():
-                await first.settle()
-            await stopping
-            assert not copies.exists()
-
     with ThreadPoolExecutor(1) as runner:
         try:
-            asyncio.run(scene(runner))
+            async with mesh(nats_server, tmp_path, "jetstream") as have:
+                await have.service.deploy(TEXT)
+                group = have.record.spec.group("one")
+                assert group is not None
+                incarnation, name = have.record.incarnation, group.instances[0]
+                first = Groups(have, hand, runner, epoch=5)
+                await first.start()
+                await first.until(4, 4)
+                await first.share("one")
+
+                said = Said()
+                session = session_of(have, hand, said, tmp_path / "w2")
+                standby = Standby(name, "Pair", "one", 1, 1, incarnation, "w2", "w2-1", 1)
+                await session.handle(to_line(HoldState(standby, group)))
+                async with asyncio.timeout(20):
+                    while not said.held:
+                        said.changed.clear()
+                        await said.changed.wait()
+                (copies,) = (tmp_path / "w2" / "standby").iterdir()
+                held = len(list(copies.iterdir()))
+
+                first.instances["one"].stop()
+                await first.settle()
+                # Its copies are all that it has.
+                session._pieces = Blind()
+                assignment = Assignment(name, "Pair", "one", 1, incarnation, "w2", 6, 1)
+                await session.handle(to_line(StartInstance(assignment, group)))
+                # The leader has chosen another worker by now.
+                await session.handle(to_line(ReleaseState(name)))
+                await first.until(7, 7)
+                assert hand.rows("Pair", "Totals") == totals((1, 7))
+                assert held > 0
+                assert not list(copies.iterdir())
+                stopping = asyncio.create_task(session.handle(to_line(StopInstance(name, 6))))
+                while not stopping.done():
+                    await first.settle()
+                await stopping
+                assert not copies.exists()
         finally:
             runner.submit(connection.close_shared).result()

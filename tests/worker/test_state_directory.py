@@ -135,7 +135,7 @@ sys.stdin.read()
 """
 
 
-def test_a_session_does_not_inherit_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_does_not_inherit_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("MESH_")]:
         monkeypatch.delenv(name)
     for name in ("MESH_NATS_PASSWORD", "MESH_TOKEN", "MESH_PASSWORD", "MESH_NEW_PASSWORD"):
@@ -143,16 +143,13 @@ def test_a_session_does_not_inherit_logins(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("MESH_LOG_LEVEL", "INFO")
     config = SessionConfig("w", str(tmp_path), Settings())
 
-    async def scene() -> str:
-        session = SessionProcess(config, (sys.executable, "-c", ENVIRONMENT))
-        await session.start()
-        said = ""
-        async for reply in session.replies():
-            assert isinstance(reply, Ready)
-            said = reply.spark_version
-            await session.kill()
-            break
-        return said
-
-    found = [one for one in asyncio.run(scene()).split() if not one.startswith("MESH_STORES_")]
+    session = SessionProcess(config, (sys.executable, "-c", ENVIRONMENT))
+    await session.start()
+    said = ""
+    async for reply in session.replies():
+        assert isinstance(reply, Ready)
+        said = reply.spark_version
+        await session.kill()
+        break
+    found = [one for one in said.split() if not one.startswith("MESH_STORES_")]
     assert found == [script_switch.SWITCH, "MESH_LOG_LEVEL"]
