@@ -50,9 +50,7 @@ def measure(*, quick: bool = False) -> list[Figure]:
     figures = []
     one = _filled(groups, 1)
     keys = np.random.default_rng(7).integers(0, groups, runs)
-    texts = [
-        ALL.format(on=f"on k == 'key-{key}'", per="hours", select="k, ap, sq") for key in keys
-    ]
+    texts = [ALL.format(on=f"on k == 'key-{key}'", per="hours", select="k, ap, sq") for key in keys]
     queries = [bind_on_demand(parse_on_demand_query(text), _APP) for text in texts]
     # The first answer makes the index.
     one.ask(queries[0], 0)

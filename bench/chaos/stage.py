@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,14 +13,10 @@ from bench.chaos.disks import Disks
 from bench.chaos.namespaces import Namespaces
 from bench.chaos.servers import Servers
 from mesh import scratch
-from mesh.clock import SystemClock
-from mesh.jetstream.channels import ensure_buckets
-from mesh.jetstream.connection import close, connect
-from mesh.jetstream.watch import ClusterView
 from mesh.model.nats_roles import Role
 from mesh.operators import precompile
 from mesh.settings import ChannelSettings
-from mesh.testing.cluster import Outside, variables
+from mesh.testing.cluster import Outside, variables, watching
 from mesh.testing.processes import Processes
 from tools.links import Links
 
@@ -165,14 +161,9 @@ class Stage:
     @asynccontextmanager
     async def look(self) -> AsyncIterator[Outside]:
         """A look from outside, past the links."""
-        async with AsyncExitStack() as stack:
-            client = await connect(self.servers.settings(Role.MANAGER), "chaos")
-            stack.push_async_callback(close, client)
-            js, channels = client.jetstream(), ChannelSettings(replicas=self.replicas)
-            await ensure_buckets(js, channels)
-            view = ClusterView(client, SystemClock())
-            await view.start()
-            stack.push_async_callback(view.stop)
+        channels = ChannelSettings(replicas=self.replicas)
+        nats = self.servers.settings(Role.MANAGER)
+        async with watching(nats, channels) as (client, view):
             outside = Outside(self.processes, client, view, channels)
             # Several sessions that start at once on a busy machine are slow.
             outside.deadline_s = 240.0

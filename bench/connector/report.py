@@ -132,9 +132,7 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def say(
-    console: Console, figures: Sequence[Figure], failures: Sequence[str], title: str
-) -> None:
+def say(console: Console, figures: Sequence[Figure], failures: Sequence[str], title: str) -> None:
     """Print the table, and the errors."""
     console.print(shown(figures, title))
     for failure in failures:

@@ -13,13 +13,9 @@ import psutil
 
 from bench.chaos.servers import Servers
 from mesh import scratch
-from mesh.clock import SystemClock
-from mesh.jetstream.channels import ensure_buckets
-from mesh.jetstream.connection import close, connect
-from mesh.jetstream.watch import ClusterView
 from mesh.operators import precompile
 from mesh.settings import ChannelSettings, NatsSettings
-from mesh.testing.cluster import Outside
+from mesh.testing.cluster import Outside, watching
 from mesh.testing.processes import Processes
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
@@ -32,6 +28,7 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
+    from mesh.jetstream.watch import ClusterView
     from mesh.model.app import AppSpec
     from pyspark_nats.source.messages import Messages
 
@@ -116,17 +113,11 @@ async def mesh(
             cluster.start_worker(f"w{number}")
         for number in range(1, managers + 1):
             cluster.start_manager(f"m{number}")
-        client = await connect(NatsSettings(url=cluster.servers.url), "bench")
-        await ensure_buckets(client.jetstream(), cluster.channels)
-        records = ClusterView(client, SystemClock())
-        await records.start()
-        try:
+        nats = NatsSettings(url=cluster.servers.url)
+        async with watching(nats, cluster.channels) as (client, records):
             view = View(cluster, client, records)
             await view.until_ready(*(f"w{number}" for number in range(1, workers + 1)))
             yield view
-        finally:
-            await records.stop()
-            await close(client)
     finally:
         await asyncio.to_thread(cluster.stop)
         shutil.rmtree(directory, ignore_errors=True)

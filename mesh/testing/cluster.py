@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import time
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from nats.js.api import ConsumerConfig, DeliverPolicy
@@ -12,19 +13,20 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 from mesh.clock import SystemClock
 from mesh.control.lifecycle import AppState, AppStatus
 from mesh.jetstream import server
+from mesh.jetstream.channels import ensure_buckets
+from mesh.jetstream.connection import close, connect
+from mesh.jetstream.watch import ClusterView
 from mesh.manager.service import ManagerService
 from mesh.model.nats_roles import Role, inbox
 from mesh.settings import ChannelSettings, FunctionSettings, NatsSettings, Settings
 from mesh.testing.processes import Processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
     from nats.aio.client import Client
     from nats.aio.msg import Msg
-
-    from mesh.jetstream.watch import ClusterView
 
 DEADLINE_S = 120.0
 #: Timeout of an answer of JetStream to a test, seconds.
@@ -115,6 +117,23 @@ def variables(nats: NatsSettings, channels: ChannelSettings) -> dict[str, str]:
         for field in dataclasses.fields(settings)
         if (value := getattr(settings, field.name)) != field.default
     }
+
+
+@asynccontextmanager
+async def watching(
+    nats: NatsSettings, channels: ChannelSettings | None = None
+) -> AsyncIterator[tuple[Client, ClusterView]]:
+    """A connection of a test and its view of the records; given ``channels``, it makes buckets."""
+    client = await connect(nats, "test")
+    view = ClusterView(client, SystemClock())
+    try:
+        if channels is not None:
+            await ensure_buckets(client.jetstream(), channels)
+        await view.start()
+        yield client, view
+    finally:
+        await view.stop()
+        await close(client)
 
 
 class Outside:

@@ -25,7 +25,7 @@ from mesh.manager.service import ManagerService
 from mesh.model import codec, names
 from mesh.model.cluster import InstanceState, InstanceStatus
 from mesh.settings import NatsSettings, Settings
-from tests.support.agents import look
+from tests.support.agents import looking
 from tests.support.api import OPEN
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 LATENCIES = (*(0,) * 9, 100, 20, *(0,) * 6)
 
 
-def test_the_same_cluster_is_the_same_everywhere(cluster: Cluster) -> None:
-    async def scene(eye: Eye) -> None:
+async def test_the_same_cluster_is_the_same_everywhere(cluster: Cluster) -> None:
+    async with looking(cluster) as eye:
         cluster.manager("m1")
         cluster.worker("w1")
         await eye.deploy_on("w1")
@@ -56,8 +56,6 @@ def test_the_same_cluster_is_the_same_everywhere(cluster: Cluster) -> None:
                 await compare(api.url)
             finally:
                 api.stop()
-
-    look(cluster, scene)
 
 
 async def report(eye: Eye) -> None:

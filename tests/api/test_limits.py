@@ -39,7 +39,9 @@ async def test_a_user_who_asks_too_often_is_refused_from_every_address() -> None
             return (await client.get("/nodes", headers=headers)).status_code
 
     # Four of each: no address has asked twice for one user, and users don't share a limit.
-    assert [await ask(f"192.0.2.{n}", user) for user in ("eve", "ada") for n in range(6)] == [200] * 4 + [429] * 2 + [200] * 2 + [200] * 2 + [429] * 2
+    assert [await ask(f"192.0.2.{n}", user) for user in ("eve", "ada") for n in range(6)] == [
+        200
+    ] * 4 + [429] * 2 + [200] * 2 + [200] * 2 + [429] * 2
 
 
 class Notes:

@@ -120,7 +120,9 @@ def test_each_request_has_the_answer_of_the_original(nats_server: NatsServer) ->
     assert "\n".join(asyncio.run(run())) == ""
 
 
-async def test_a_login_ends_with_its_user_and_with_a_sign_out_everywhere(nats_server: NatsServer) -> None:
+async def test_a_login_ends_with_its_user_and_with_a_sign_out_everywhere(
+    nats_server: NatsServer,
+) -> None:
     async with cluster(nats_server) as managers:
         token = await managers.token()
         ada = managers.directory.users.pop("ada")
@@ -129,15 +131,15 @@ async def test_a_login_ends_with_its_user_and_with_a_sign_out_everywhere(nats_se
         managers.directory.users["ada"] = ada
         managers.directory.version += 1
         assert await managers.status(token) == 200
-        ended = await managers.clients["other"].delete(
-            "/users/ada/sessions", auth=("ada", "pw")
-        )
+        ended = await managers.clients["other"].delete("/users/ada/sessions", auth=("ada", "pw"))
         assert ended.json()["sessions"] == 1
         managers.clock.ms += 2000
         assert [await managers.status(token, at) for at in ("one", "other")] == [401, 401]
 
 
-async def test_a_login_ends_after_twelve_hours_however_it_is_renewed(nats_server: NatsServer) -> None:
+async def test_a_login_ends_after_twelve_hours_however_it_is_renewed(
+    nats_server: NatsServer,
+) -> None:
     # Every 25 minutes; the last one is for what is left of the 12 hours.
     found = []
     async with cluster(nats_server) as managers:

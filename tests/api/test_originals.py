@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,9 +82,7 @@ def test_the_text_of_an_app_is_text_for_who_asks_for_text() -> None:
 
 @pytest.mark.nats
 async def test_levels_are_of_the_desired_state_and_restart_nothing(nats_server: NatsServer) -> None:
-    settings = Settings(
-        nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
-    )
+    settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))
     text = "@App:name('A') define stream S (a int); from S[a > 1] select a insert into T;"
     async with running(settings) as (_, service):
         await service.deploy(text)

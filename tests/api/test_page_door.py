@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -20,7 +20,7 @@ from mesh.settings import NatsSettings, OidcSettings
 from tests.support.clocks import MovedClock
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable
 
     from mesh.jetstream.server import NatsServer
 
@@ -42,23 +42,19 @@ class Scripted(SignIn):
         return self.answer
 
 
-def scene(
-    server: NatsServer, play: Callable[[MovedClock, PageDoor, Scripted], Awaitable[None]]
-) -> None:
-    async def run() -> None:
-        client = await connect(NatsSettings(server.url), "test")
-        try:
-            clock = MovedClock()
-            provider = Provider(OidcSettings(recheck_s=RECHECK_S), clock)
-            made = Scripted(provider, "pages", "", "openid")
-            made.answer, made.asked = None, 0
-            kept = Sessions(client.jetstream(), clock)
-            access = Access(None, sessions=kept, sign_in_by=made, clock=clock)
-            await play(clock, PageDoor(access), made)
-        finally:
-            await close(client)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def page_door(server: NatsServer) -> AsyncIterator[tuple[MovedClock, PageDoor, Scripted]]:
+    client = await connect(NatsSettings(server.url), "test")
+    try:
+        clock = MovedClock()
+        provider = Provider(OidcSettings(recheck_s=RECHECK_S), clock)
+        made = Scripted(provider, "pages", "", "openid")
+        made.answer, made.asked = None, 0
+        kept = Sessions(client.jetstream(), clock)
+        access = Access(None, sessions=kept, sign_in_by=made, clock=clock)
+        yield clock, PageDoor(access), made
+    finally:
+        await close(client)
 
 
 def _begin(door: PageDoor, refresh_token: str = "r") -> Awaitable[str]:
@@ -70,10 +66,10 @@ AWAY = MeshError("MESH-A108", "away")
 WRONG = MeshError("MESH-A401", "the token is not valid")
 
 
-def test_a_session_is_confirmed_after_the_setting_with_what_the_provider_grants_then(
+async def test_a_session_is_confirmed_after_the_setting_with_what_the_provider_grants_then(
     nats_server: NatsServer,
 ) -> None:
-    async def play(clock: MovedClock, door: PageDoor, provider: Scripted) -> None:
+    async with page_door(nats_server) as (clock, door, provider):
         name = await _begin(door)
         fewer = (Grant(ROLES["viewer"]),)
         provider.answer = SignedIn("oidc:ada", fewer, 60.0, "r2")
@@ -87,13 +83,11 @@ def test_a_session_is_confirmed_after_the_setting_with_what_the_provider_grants_
         assert await door.session(name) is not None
         assert provider.asked == 1
 
-    scene(nats_server, play)
 
-
-def test_while_the_provider_is_away_a_session_holds_for_three_times_the_setting(
+async def test_while_the_provider_is_away_a_session_holds_for_three_times_the_setting(
     nats_server: NatsServer,
 ) -> None:
-    async def play(clock: MovedClock, door: PageDoor, provider: Scripted) -> None:
+    async with page_door(nats_server) as (clock, door, provider):
         name = await _begin(door)
         provider.answer = AWAY
         for _ in range(3):
@@ -107,14 +101,12 @@ def test_while_the_provider_is_away_a_session_holds_for_three_times_the_setting(
         clock.wait(RECHECK_S)
         assert await door.session(name) is not None
 
-    scene(nats_server, play)
-
 
 @pytest.mark.parametrize("answer", [None, WRONG], ids=["refused", "a token that is not valid"])
-def test_a_session_ends_if_the_provider_does_not_confirm_it(
+async def test_a_session_ends_if_the_provider_does_not_confirm_it(
     nats_server: NatsServer, answer: MeshError | None
 ) -> None:
-    async def play(clock: MovedClock, door: PageDoor, provider: Scripted) -> None:
+    async with page_door(nats_server) as (clock, door, provider):
         name = await _begin(door)
         provider.answer = answer
         clock.wait(RECHECK_S)
@@ -124,13 +116,11 @@ def test_a_session_ends_if_the_provider_does_not_confirm_it(
         assert await door.session(name) is None
         assert provider.asked == 1
 
-    scene(nats_server, play)
 
-
-def test_without_a_refresh_token_a_session_ends_with_the_providers_answer(
+async def test_without_a_refresh_token_a_session_ends_with_the_providers_answer(
     nats_server: NatsServer,
 ) -> None:
-    async def play(clock: MovedClock, door: PageDoor, provider: Scripted) -> None:
+    async with page_door(nats_server) as (clock, door, provider):
         name = await _begin(door, "")
         clock.wait(60)
         assert await door.session(name) is not None
@@ -138,14 +128,10 @@ def test_without_a_refresh_token_a_session_ends_with_the_providers_answer(
         assert await door.session(name) is None
         assert provider.asked == 0
 
-    scene(nats_server, play)
 
-
-def test_a_session_of_a_provider_ends_with_the_setting(nats_server: NatsServer) -> None:
-    async def play(clock: MovedClock, door: PageDoor, provider: Scripted) -> None:
+async def test_a_session_of_a_provider_ends_with_the_setting(nats_server: NatsServer) -> None:
+    async with page_door(nats_server) as (clock, door, _):
         name = await _begin(door)
         without = PageDoor(Access(None, sessions=door.sessions, clock=clock))
         assert await without.session(name) is None
         assert await door.session(name) is not None
-
-    scene(nats_server, play)

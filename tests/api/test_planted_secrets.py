@@ -78,7 +78,9 @@ def test_a_secret_in_any_answer_of_a_recorded_time_is_found() -> None:
 
 
 @pytest.mark.extended
-async def test_planted_secrets_are_not_in_logs_streams_command_lines_or_answers(tmp_path: Path) -> None:
+async def test_planted_secrets_are_not_in_logs_streams_command_lines_or_answers(
+    tmp_path: Path,
+) -> None:
     password, value, database, client_secret = (secrets.token_urlsafe(18) for _ in range(4))
     environment = plant(tmp_path, password, database, client_secret)
     arguments = write_accounts(tmp_path / "accounts.conf")

@@ -45,7 +45,9 @@ async def version(port: int, context: ssl.SSLContext, *, says_first: bool = Fals
         writer.transport.abort()
 
 
-async def test_the_client_of_these_tests_gets_in_where_old_versions_are_allowed(tmp_path: Path) -> None:
+async def test_the_client_of_these_tests_gets_in_where_old_versions_are_allowed(
+    tmp_path: Path,
+) -> None:
     certificate, key = certificates.self_signed(tmp_path, SystemClock().wall_ms())
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1

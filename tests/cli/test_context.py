@@ -156,13 +156,16 @@ def test_nats_of_mesh_dev_takes_its_users_only(tmp_path: Path) -> None:
         nats.stop()
 
 
-async def test_a_request_that_nats_does_not_answer_is_told_of(nats_server: NatsServer) -> None:
-    with pytest.raises(MeshError, match="does not answer"):
+def test_a_request_that_nats_does_not_answer_is_told_of(nats_server: NatsServer) -> None:
+    async def ask() -> None:
         async with wire.connected(Context(nats=nats_server.url)) as client:
             # Nothing answers it: the stream's leader is gone.
             silent = await client.subscribe("silent")
             await client.request("silent", timeout=0.05)
             await silent.unsubscribe()
+
+    with pytest.raises(MeshError, match="does not answer"):
+        asyncio.run(ask())
 
 
 def test_a_manager_on_this_machine_that_does_not_listen_yet_is_waited_for_with_a_line() -> None:

@@ -11,19 +11,19 @@ import pytest
 
 from mesh.control.lifecycle import AppState
 from mesh.errors import MeshError
-from tests.support.agents import APP, Eye, look, looking
+from tests.support.agents import APP, looking
 
 if TYPE_CHECKING:
     from tests.support.agents import Cluster
 
 
 @pytest.mark.nats
-def test_an_app_is_placed_runs_and_is_taken_apart(cluster: Cluster) -> None:
+async def test_an_app_is_placed_runs_and_is_taken_apart(cluster: Cluster) -> None:
     cluster.manager("m1")
     cluster.worker("w1")
     cluster.worker("w2")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.until("workers", lambda: {"w1", "w2"} <= eye.ready())
         assert (await eye.service.deploy(APP)).is_new
         status = await eye.service.wait_running("Two", 60)
@@ -48,18 +48,16 @@ def test_an_app_is_placed_runs_and_is_taken_apart(cluster: Cluster) -> None:
         assert (await eye.service.deploy(APP)).is_new
         assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_a_worker_that_leaves_in_order_is_replaced_at_once_and_a_new_one_takes_its_share(
+async def test_a_worker_that_leaves_in_order_is_replaced_at_once_and_a_new_one_takes_its_share(
     cluster: Cluster,
 ) -> None:
     for name in ("w1", "w2"):
         cluster.worker(name)
     cluster.manager("m1")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.deploy_on("w1", "w2")
         cluster.signal("w1", signal.SIGTERM)
         await eye.until("moved", lambda: set(eye.placed().values()) == {"w2"})
@@ -67,15 +65,15 @@ def test_a_worker_that_leaves_in_order_is_replaced_at_once_and_a_new_one_takes_i
         await eye.until("shared", lambda: set(eye.placed().values()) == {"w2", "w3"})
         assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_a_moved_instance_is_placed_only_when_its_worker_has_stopped_it(cluster: Cluster) -> None:
+async def test_a_moved_instance_is_placed_only_when_its_worker_has_stopped_it(
+    cluster: Cluster,
+) -> None:
     cluster.worker("w1", FAKE_STOP_S="1.5")
     cluster.manager("m1")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.until("worker", lambda: {"w1"} <= eye.ready())
         await eye.service.deploy(APP)
         await eye.service.wait_running("Two", 60)
@@ -101,15 +99,13 @@ def test_a_moved_instance_is_placed_only_when_its_worker_has_stopped_it(cluster:
         at = next(i for i, text in enumerate(told) if text.startswith(placed))
         assert told.index(stopped) < at
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_a_session_that_does_not_stop_an_instance_is_killed_for_it(cluster: Cluster) -> None:
+async def test_a_session_that_does_not_stop_an_instance_is_killed_for_it(cluster: Cluster) -> None:
     cluster.worker("w1", FAKE_STOP_S="300", MESH_WORKER_STOP_S="1")
     cluster.manager("m1")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.until("worker", lambda: {"w1"} <= eye.ready())
         await eye.service.deploy(APP)
         await eye.service.wait_running("Two", 60)
@@ -121,16 +117,16 @@ def test_a_session_that_does_not_stop_an_instance_is_killed_for_it(cluster: Clus
             lambda story: any("kills its session: Two-" in f"{e.text}: {e.cause}" for e in story),
         )
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_labels_and_capacity_decide_and_what_waits_says_what_would_help(cluster: Cluster) -> None:
+async def test_labels_and_capacity_decide_and_what_waits_says_what_would_help(
+    cluster: Cluster,
+) -> None:
     cluster.worker("w1", MESH_WORKER_CAPACITY="2")
     cluster.manager("m1")
     wanting = APP.replace("execGroup='two'", "execGroup='two', node='gpu=true'")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.until("worker", lambda: {"w1"} <= eye.ready())
         await eye.service.deploy(wanting)
         await eye.until("placed", lambda: len(eye.placed()) == 2)
@@ -142,16 +138,16 @@ def test_labels_and_capacity_decide_and_what_waits_says_what_would_help(cluster:
         assert (await eye.service.wait_running("Two", 15)).state is AppState.RUNNING
         assert eye.placed()["Two-two-1"] == "w2"
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_a_drained_worker_is_emptied_and_takes_its_share_again_later(cluster: Cluster) -> None:
+async def test_a_drained_worker_is_emptied_and_takes_its_share_again_later(
+    cluster: Cluster,
+) -> None:
     for name in ("w1", "w2"):
         cluster.worker(name)
     cluster.manager("m1")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.deploy_on("w1", "w2")
         told = await eye.service.order_node("w1", "draining", by="ada")
         assert told.why == "is drained by ada"
@@ -168,16 +164,14 @@ def test_a_drained_worker_is_emptied_and_takes_its_share_again_later(cluster: Cl
             await eye.service.order_node("w3", "open")
         assert caught.value.code == "MESH-A404"
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_workers_restarted_one_after_the_other_keep_the_app_placed(cluster: Cluster) -> None:
+async def test_workers_restarted_one_after_the_other_keep_the_app_placed(cluster: Cluster) -> None:
     for name in ("w1", "w2"):
         cluster.worker(name)
     cluster.manager("m1")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.deploy_on("w1", "w2")
         for name in ("w1", "w2"):
             cluster.signal(name, signal.SIGTERM)
@@ -198,15 +192,13 @@ def test_workers_restarted_one_after_the_other_keep_the_app_placed(cluster: Clus
             await eye.until("back", partial(eye.has_some, name))
         assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_a_second_worker_of_the_same_name_is_turned_away(cluster: Cluster) -> None:
+async def test_a_second_worker_of_the_same_name_is_turned_away(cluster: Cluster) -> None:
     cluster.manager("m1")
     cluster.worker("w1")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.deploy_on("w1")
         first = cluster.processes["w1"]
         cluster.worker("w1")
@@ -223,21 +215,16 @@ def test_a_second_worker_of_the_same_name_is_turned_away(cluster: Cluster) -> No
         first.kill()
         first.wait()
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_of_two_deploys_of_one_name_at_once_one_is_taken(cluster: Cluster) -> None:
-    async def scene(one: Eye) -> None:
-        async with looking(cluster) as other:
-            for number in range(4):
-                text = APP.replace("'Two'", f"'Race{number}'")
-                done = await asyncio.gather(
-                    one.service.deploy(text),
-                    other.service.deploy(text.replace("a > 1", "a > 2")),
-                    return_exceptions=True,
-                )
-                refused = [found for found in done if isinstance(found, MeshError)]
-                assert [error.code for error in refused] == ["MESH-A409"]
-
-    look(cluster, scene)
+async def test_of_two_deploys_of_one_name_at_once_one_is_taken(cluster: Cluster) -> None:
+    async with looking(cluster) as one, looking(cluster) as other:
+        for number in range(4):
+            text = APP.replace("'Two'", f"'Race{number}'")
+            done = await asyncio.gather(
+                one.service.deploy(text),
+                other.service.deploy(text.replace("a > 1", "a > 2")),
+                return_exceptions=True,
+            )
+            refused = [found for found in done if isinstance(found, MeshError)]
+            assert [error.code for error in refused] == ["MESH-A409"]

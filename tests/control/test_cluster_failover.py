@@ -16,19 +16,19 @@ from mesh.control.lifecycle import AppState
 from mesh.errors import MeshError
 from mesh.jetstream import kv, server
 from mesh.model import names
-from tests.support.agents import APP, Cluster, Eye, look
+from tests.support.agents import APP, Cluster, looking
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.mark.nats
-def test_instances_of_a_killed_worker_move(cluster: Cluster) -> None:
+async def test_instances_of_a_killed_worker_move(cluster: Cluster) -> None:
     for name in ("w1", "w2"):
         cluster.worker(name)
     cluster.manager("m1")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.deploy_on("w1", "w2")
         before, epochs = eye.placed(), eye.epochs()
         cluster.signal("w1", signal.SIGKILL)
@@ -37,11 +37,9 @@ def test_instances_of_a_killed_worker_move(cluster: Cluster) -> None:
         for name, worker in before.items():
             assert (eye.epochs()[name] > epochs[name]) == (worker == "w1")
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_a_worker_started_again_within_its_term_has_its_own_instances_again(
+async def test_a_worker_started_again_within_its_term_has_its_own_instances_again(
     cluster: Cluster,
 ) -> None:
     # Others may run them until its session is warm.
@@ -49,7 +47,7 @@ def test_a_worker_started_again_within_its_term_has_its_own_instances_again(
         cluster.worker(name)
     cluster.manager("m1")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.deploy_on("w1", "w2")
         before, epochs = eye.placed(), eye.epochs()
         # A worker with one of three gets as many again when counts are evened out.
@@ -67,11 +65,9 @@ def test_a_worker_started_again_within_its_term_has_its_own_instances_again(
         await eye.until("its own instances", has_its_own)
         assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_a_worker_started_again_within_its_term_gets_its_instances_where_nobody_else_can(
+async def test_a_worker_started_again_within_its_term_gets_its_instances_where_nobody_else_can(
     cluster: Cluster,
 ) -> None:
     # No other worker has room for them.
@@ -79,7 +75,7 @@ def test_a_worker_started_again_within_its_term_gets_its_instances_where_nobody_
         cluster.worker(name, MESH_WORKER_CAPACITY=room)
     cluster.manager("m1")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.deploy_on("w1", "w2")
         before, epochs = eye.placed(), eye.epochs()
         cluster.signal("w1", signal.SIGKILL)
@@ -93,15 +89,13 @@ def test_a_worker_started_again_within_its_term_gets_its_instances_where_nobody_
         assert eye.placed() == before
         assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_a_killed_session_is_started_again_with_its_instances(cluster: Cluster) -> None:
+async def test_a_killed_session_is_started_again_with_its_instances(cluster: Cluster) -> None:
     cluster.worker("w1")
     cluster.manager("m1")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.until("worker", lambda: {"w1"} <= eye.ready())
         await eye.service.deploy(APP)
         await eye.service.wait_running("Two", 60)
@@ -115,16 +109,14 @@ def test_a_killed_session_is_started_again_with_its_instances(cluster: Cluster) 
         assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
         assert eye.epochs() == epochs
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_another_manager_leads_when_the_leader_dies(cluster: Cluster) -> None:
+async def test_another_manager_leads_when_the_leader_dies(cluster: Cluster) -> None:
     cluster.manager("m1")
     cluster.manager("m2")
     cluster.worker("w1")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.until("leader", eye.leader)
         await eye.until("worker", lambda: {"w1"} <= eye.ready())
         first = eye.leader()
@@ -134,14 +126,12 @@ def test_another_manager_leads_when_the_leader_dies(cluster: Cluster) -> None:
         await eye.service.deploy(APP)
         assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_a_paused_leader_that_wakes_up_is_refused(cluster: Cluster) -> None:
+async def test_a_paused_leader_that_wakes_up_is_refused(cluster: Cluster) -> None:
     cluster.manager("m1")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.until("leader", lambda: eye.leader() == "m1")
         cluster.signal("m1", signal.SIGSTOP)
         old = eye.view.revision(names.CONTROL_BUCKET, names.LEASE_KEY)
@@ -161,16 +151,14 @@ def test_a_paused_leader_that_wakes_up_is_refused(cluster: Cluster) -> None:
         await eye.until("beats", lambda: eye.view.version > version + 8)
         assert eye.leader() == "m2"
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_the_journal_tells_an_apps_story_from_start_to_end(cluster: Cluster) -> None:
+async def test_the_journal_tells_an_apps_story_from_start_to_end(cluster: Cluster) -> None:
     cluster.manager("m1")
     for name in ("w1", "w2"):
         cluster.worker(name)
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.deploy_on("w1", "w2")
         cluster.signal("w1", signal.SIGKILL)
         await eye.until("moved", lambda: set(eye.placed().values()) == {"w2"})
@@ -192,16 +180,14 @@ def test_the_journal_tells_an_apps_story_from_start_to_end(cluster: Cluster) -> 
             await eye.service.story("Other")
         assert caught.value.code == "MESH-A404"
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_the_view_goes_on_after_the_server_was_restarted(
+async def test_the_view_goes_on_after_the_server_was_restarted(
     nats_server: server.NatsServer, tmp_path: Path
 ) -> None:
     cluster = Cluster(nats_server, tmp_path)
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await kv.put(eye.service._js, names.CONTROL_BUCKET, "lease", b'{"holder":"a","term":1}')
         await eye.until("first", lambda: eye.leader() == "a")
         nats_server.stop()
@@ -215,15 +201,13 @@ def test_the_view_goes_on_after_the_server_was_restarted(
                 stored = await kv.put(eye.service._js, names.CONTROL_BUCKET, "lease", value)
         await eye.until("second", lambda: eye.leader() == "b", 30)
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_the_story_tells_that_nats_was_away(cluster: Cluster) -> None:
+async def test_the_story_tells_that_nats_was_away(cluster: Cluster) -> None:
     cluster.manager("m1")
     cluster.worker("w1")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.deploy_on("w1")
         cluster.nats.stop()
         again = server.start(cluster.nats.directory, port=cluster.nats.port)
@@ -239,5 +223,3 @@ def test_the_story_tells_that_nats_was_away(cluster: Cluster) -> None:
                 # Until our own connection is back as well.
                 with contextlib.suppress(MeshError):
                     told = {f"{e.by} {e.text}" for e in await eye.service.story("Two")}
-
-    look(cluster, scene)

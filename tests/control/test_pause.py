@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.errors import MeshError
-from tests.support.agents import APP, look
+from tests.support.agents import APP, looking
 
 if TYPE_CHECKING:
-    from tests.support.agents import Cluster, Eye
+    from tests.support.agents import Cluster
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
 
-def test_a_paused_app_stops_stays_and_continues(cluster: Cluster) -> None:
-    async def scene(eye: Eye) -> None:
+async def test_a_paused_app_stops_stays_and_continues(cluster: Cluster) -> None:
+    async with looking(cluster) as eye:
         cluster.manager("m1")
         cluster.worker("w1")
         await eye.deploy_on("w1")
@@ -47,19 +47,15 @@ def test_a_paused_app_stops_stays_and_continues(cluster: Cluster) -> None:
             "Two", lambda story: sum(one.cause == "app Two is paused" for one in story) == 3
         )
 
-    look(cluster, scene)
 
-
-def test_a_paused_app_can_be_undeployed(cluster: Cluster) -> None:
-    async def scene(eye: Eye) -> None:
+async def test_a_paused_app_can_be_undeployed(cluster: Cluster) -> None:
+    async with looking(cluster) as eye:
         cluster.manager("m1")
         cluster.worker("w1")
         await eye.deploy_on("w1")
         await eye.service.pause("Two")
         await eye.service.undeploy("Two")
         await eye.until("gone", lambda: eye.service.record("Two") is None)
-
-    look(cluster, scene)
 
 
 MORE = "from Events[a == 7] select a insert into Sevens;"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -72,9 +71,7 @@ async def test_users_sign_in_and_forms_are_of_their_session(
         assert wrong.status_code == 401
         assert "user and password don&#39;t fit" in wrong.text
         assert "guess" not in wrong.text
-        done = await client.post(
-            "/login?next=/?q=S", data={"user": "ada", "password": "secret"}
-        )
+        done = await client.post("/login?next=/?q=S", data={"user": "ada", "password": "secret"})
         assert (done.status_code, done.headers["location"]) == (303, "/?q=S")
         cookie = done.headers["set-cookie"]
         assert "HttpOnly" in cookie

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -186,7 +185,9 @@ async def _open_page(browser: Browser, at: Site) -> None:
 
 
 @pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.extended)])
-async def test_every_page_in_a_browser(nats_server: NatsServer, is_whole: bool, rewrite: bool) -> None:
+async def test_every_page_in_a_browser(
+    nats_server: NatsServer, is_whole: bool, rewrite: bool
+) -> None:
     chromium()
 
     async with site(nats_server) as at, browsing() as browser:

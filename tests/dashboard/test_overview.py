@@ -159,7 +159,9 @@ async def _parts(client: httpx.AsyncClient, path: str, until: str) -> dict[str, 
     raise AssertionError(found)
 
 
-async def test_a_lost_worker_and_a_failing_app_are_on_the_open_page(nats_server: NatsServer) -> None:
+async def test_a_lost_worker_and_a_failing_app_are_on_the_open_page(
+    nats_server: NatsServer,
+) -> None:
     async with site(nats_server) as at, httpx.AsyncClient(base_url=at.url) as client:
         empty = (await client.get("/")).text
         assert "No app is deployed yet" in empty

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import anyio
 import httpx
 from starlette.routing import Route
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import random
@@ -175,7 +174,9 @@ def test_definitions_are_checked_when_an_app_is_planned(
 
 
 @pytest.mark.nats
-async def test_an_event_that_does_not_fit_is_recorded(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_an_event_that_does_not_fit_is_recorded(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]})
     text = f'''@App:name('Fits')
 define stream S (n long);

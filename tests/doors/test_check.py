@@ -14,14 +14,14 @@ from typer.testing import CliRunner, Result
 from mesh.cli.commands import app
 from mesh.manager import door_checks
 from mesh.model.cluster import DoorStatus, InstanceState, InstanceStatus
-from tests.support.agents import look
+from tests.support.agents import looking
 from tests.support.api import OPEN, FakeService, served
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
-    from tests.support.agents import Cluster, Eye
+    from tests.support.agents import Cluster
 
 pytestmark = pytest.mark.nats
 
@@ -111,12 +111,12 @@ def test_an_address_that_the_app_itself_serves_is_no_problem(
 
 
 @pytest.mark.extended
-def test_workers_open_what_they_would_run(cluster: Cluster, tmp_path: Path) -> None:
+async def test_workers_open_what_they_would_run(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("a,1\nb,x\n")
     (tmp_path / "out.csv").write_text("kept\n")
     text = IN_CLUSTER.format(directory=tmp_path)
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         nowhere = await eye.service.check(text)
         assert {one["problem"] for one in nowhere} == {"no worker that is ready has this connector"}
         # Only the worker has the directory open, and only w2 takes sources.
@@ -141,8 +141,6 @@ def test_workers_open_what_they_would_run(cluster: Cluster, tmp_path: Path) -> N
         assert any("does not answer" in one["problem"] for one in gone) or {
             one["worker"] for one in gone
         } == {"w2"}
-
-    look(cluster, scene)
 
 
 @pytest.mark.parametrize(("text", "status"), [("good", 0), ("bad", 1)])

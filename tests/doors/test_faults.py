@@ -7,7 +7,6 @@ stream whatever ``on.error`` says; without ``@OnError(action='STREAM')`` both ar
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import io
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from mesh.testing.connectors import Scenario, Stage, conform
 from tests.support.doors import Endpoint, staged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
@@ -68,29 +67,26 @@ async def faults(stage: Stage, stream: str) -> list[tuple[Any, ...]]:
     return found
 
 
-def play(scene: Callable[[Endpoint], Coroutine[Any, Any, None]]) -> None:
-    """Run a scene with an endpoint that has a port and is closed."""
-
-    async def run() -> None:
-        end = Endpoint()
-        await end.open()
-        await end.close()
-        try:
-            await scene(end)
-        finally:
-            with contextlib.suppress(KeyError):
-                await end.close()
-
-    asyncio.run(run())
+@contextlib.asynccontextmanager
+async def endpoint() -> AsyncIterator[Endpoint]:
+    """An endpoint that has a port and is closed."""
+    end = Endpoint()
+    await end.open()
+    await end.close()
+    try:
+        yield end
+    finally:
+        with contextlib.suppress(KeyError):
+            await end.close()
 
 
 AWAY = "io.siddhi.core.exception.ConnectionUnavailableException"
 
 
-def test_events_that_can_not_be_sent_are_events_of_the_fault_stream(
+async def test_events_that_can_not_be_sent_are_events_of_the_fault_stream(
     nats_server: NatsServer,
 ) -> None:
-    async def scene(end: Endpoint) -> None:
+    async with endpoint() as end:
         text = app(end.url, "on.error='STREAM',").replace("{app}", "Away")
         async with staged(nats_server, text) as stage:
             headers = {"Mesh-Timestamp": "1500"}
@@ -116,8 +112,6 @@ def test_events_that_can_not_be_sent_are_events_of_the_fault_stream(
             await stage.until("the third", lambda: end.bodies)
             assert [body["event"]["n"] for body in end.bodies] == [3]
 
-    play(scene)
-
 
 @pytest.mark.parametrize(
     ("option", "stream", "reader", "is_fault"),
@@ -128,10 +122,10 @@ def test_events_that_can_not_be_sent_are_events_of_the_fault_stream(
         ("on.error='STREAM',", "", "", False),
     ],
 )
-def test_refused_events_go_to_the_fault_stream_that_is_read(
+async def test_refused_events_go_to_the_fault_stream_that_is_read(
     nats_server: NatsServer, option: str, stream: str, reader: str, is_fault: bool
 ) -> None:
-    async def scene(end: Endpoint) -> None:
+    async with endpoint() as end:
         end.statuses = [422]
         await end.open()
         text = app(end.url, option, stream, reader).replace("{app}", "Refused")
@@ -147,8 +141,6 @@ def test_refused_events_go_to_the_fault_stream_that_is_read(
                 (entry,) = await stage.until("the entry", stage.errors)
                 assert entry["reason"] == "answered 422: no"
                 assert orjson.loads(entry["event"]) == {"k": "a", "n": 1}
-
-    play(scene)
 
 
 @pytest.mark.parametrize("on_error", ["STREAM", "LOG", ""])
@@ -200,10 +192,11 @@ def test_retry_is_an_action_of_stores_only() -> None:
 
 
 @pytest.mark.extended
-def test_a_fault_is_recorded_once_wherever_the_host_ends(
+async def test_a_fault_is_recorded_once_wherever_the_host_ends(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene(end: Endpoint) -> None:
+    async with endpoint() as end:
+
         async def publish(stage: Stage) -> None:
             await stage.publish("T", {"k": "a", "n": 1}, {"k": "b", "n": 2})
 
@@ -214,5 +207,3 @@ def test_a_fault_is_recorded_once_wherever_the_host_ends(
         use = Scenario(text, "sink-T", publish, failed, lambda found: len(found) >= 2)
         moments = await conform(nats_server.url, use, tmp_path)
         assert {"before publish with an ack", "after publish with an ack"} <= set(moments)
-
-    play(scene)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -196,7 +195,9 @@ async def test_a_header_begins_each_file(nats_server: NatsServer, tmp_path: Path
 
 
 @pytest.mark.nats
-async def test_a_repeat_has_the_same_groups_and_keys(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_a_repeat_has_the_same_groups_and_keys(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     end = Endpoint()
     await end.open()
     try:

@@ -138,7 +138,9 @@ async def test_an_instance_continues_after_its_host_was_killed(
         await children.stop()
 
 
-async def test_lines_that_are_no_replies_are_passed_over(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_lines_that_are_no_replies_are_passed_over(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     chatty = (
         "import sys; from mesh.worker.protocol import Figures, Ready, to_line;"
         "out = sys.stdout.buffer;"
@@ -177,7 +179,9 @@ async def test_a_host_that_can_not_be_started_is_tried_again(
         await children.stop()
 
 
-async def test_a_worker_without_spark_has_the_host_alone(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_a_worker_without_spark_has_the_host_alone(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     config = config_of(nats_server, tmp_path)
     worker = replace(config.settings.worker, spark=False)
     config = replace(config, settings=replace(config.settings, worker=worker))

@@ -90,7 +90,9 @@ def test_a_topic_is_written_exactly_once(
     assert {"before write", "after write", "after store a position"} <= set(moments)
 
 
-async def test_offsets_partitions_properties_and_numbers(nats_server: NatsServer, kafka: Kafka) -> None:
+async def test_offsets_partitions_properties_and_numbers(
+    nats_server: NatsServer, kafka: Kafka
+) -> None:
     kafka.create("many", partitions=2)
     kafka.send("many", b'a:1~{"n":1}', b'a:2~{"n":2}', b'a:2~{"n":2}', b'{"n":3}', key="k")
     kafka.send("many", b'{"n":9}', partition=1)

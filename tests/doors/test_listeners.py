@@ -57,7 +57,9 @@ async def events_of(lines: AsyncIterator[str], count: int) -> list[tuple[str, An
 
 
 @pytest.mark.nats
-async def test_a_page_listens_and_gets_what_it_missed_when_it_is_back(nats_server: NatsServer) -> None:
+async def test_a_page_listens_and_gets_what_it_missed_when_it_is_back(
+    nats_server: NatsServer,
+) -> None:
     url = f"http://127.0.0.1:{free_port()}/events"
     sink = (
         f"@sink(type='sse-server', server.url='{url}', allow.origin='http://page',"
@@ -109,9 +111,7 @@ async def test_web_sockets_out_and_in(nats_server: NatsServer) -> None:
 
         await stage.until("both", stored)
         with pytest.raises(websockets.exceptions.InvalidStatus):
-            await websockets.asyncio.client.connect(
-                uri, proxy=None, origin=Origin("http://evil")
-            )
+            await websockets.asyncio.client.connect(uri, proxy=None, origin=Origin("http://evil"))
         await sending.stop()
         await stage.until(
             "the loss is shown", lambda: any(d.error for r in stage.reports for d in r.doors)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -104,7 +103,9 @@ async def test_a_message_has_one_name_however_reads_are_cut(nats_server: NatsSer
         await close(client)
 
 
-async def test_a_stream_that_was_made_again_is_read_from_its_beginning(nats_server: NatsServer) -> None:
+async def test_a_stream_that_was_made_again_is_read_from_its_beginning(
+    nats_server: NatsServer,
+) -> None:
     text = APP.format(source("", "stream='IN'"), "")
     async with staged(nats_server.url, text) as stage:
         await stage.js.add_stream(name="IN", subjects=["in"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -15,7 +16,7 @@ from mesh.receiver.http_server import HttpServers, Request, Response
 from mesh.receiver.types.http_sink import HttpSink
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
 CLIENT = {"consumer.key": "id", "consumer.secret": "hunter2"}
 BASIC = "Basic " + base64.b64encode(b"id:hunter2").decode()
@@ -67,16 +68,14 @@ class Scene:
         return sink
 
 
-def play(scene: Any, *, good_for: int = 100) -> None:
-    async def run() -> None:
-        server = Scene(good_for)
-        await server.open()
-        try:
-            await scene(server)
-        finally:
-            await server.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def serving(*, good_for: int = 100) -> AsyncIterator[Scene]:
+    server = Scene(good_for)
+    await server.open()
+    try:
+        yield server
+    finally:
+        await server.close()
 
 
 def records(count: int) -> list[Record]:
@@ -104,20 +103,18 @@ def records(count: int) -> list[Record]:
         ),
     ],
 )
-def test_the_options_decide_on_the_grant(
+async def test_the_options_decide_on_the_grant(
     options: dict[str, str], login: str, form: dict[str, str]
 ) -> None:
-    async def scene(server: Scene) -> None:
+    async with serving() as server:
         sink = await server.sink(options)
         assert await sink.write(records(3)) == [None] * 3
         assert (server.logins, server.forms) == ([login], [form])
         await sink.close()
 
-    play(scene)
 
-
-def test_a_token_that_ends_is_replaced_once_for_all_requests() -> None:
-    async def scene(server: Scene) -> None:
+async def test_a_token_that_ends_is_replaced_once_for_all_requests() -> None:
+    async with serving(good_for=6) as server:
         options = {**CLIENT, "refresh.token": "r0", "max.concurrent": 4}
         sink = await server.sink(options)
         # Two requests of the second four meet the end of a token.
@@ -127,22 +124,18 @@ def test_a_token_that_ends_is_replaced_once_for_all_requests() -> None:
         assert [form["refresh_token"] for form in server.forms] == ["r0", "r1"]
         await sink.close()
 
-    play(scene, good_for=6)
 
-
-def test_an_event_that_a_new_token_does_not_open_is_refused() -> None:
-    async def scene(server: Scene) -> None:
+async def test_an_event_that_a_new_token_does_not_open_is_refused() -> None:
+    async with serving(good_for=0) as server:
         sink = await server.sink(CLIENT)
         (outcome,) = await sink.write(records(1))
         assert (outcome or "").startswith("answered 401")
         assert len(server.forms) == 2
         await sink.close()
 
-    play(scene, good_for=0)
 
-
-def test_without_a_token_the_sink_waits_and_says_no_secret() -> None:
-    async def scene(server: Scene) -> None:
+async def test_without_a_token_the_sink_waits_and_says_no_secret() -> None:
+    async with serving() as server:
         server.is_closed = True
         sink = await server.sink(CLIENT)
         with pytest.raises(UnavailableError) as waits:
@@ -156,8 +149,6 @@ def test_without_a_token_the_sink_waits_and_says_no_secret() -> None:
         only = Access(egress=(f"127.0.0.1:{server.port}",))
         with pytest.raises(MeshError, match="may not connect"):
             await server.sink({**CLIENT, "token.url": "https://login.example.org/t"}, only)
-
-    play(scene)
 
 
 async def test_requests_go_through_a_proxy() -> None:

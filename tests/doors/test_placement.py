@@ -20,7 +20,7 @@ from mesh.model.cluster import InstanceState
 from mesh.plan.build import plan
 from mesh.receiver.distributing import destination_of
 from mesh.worker.children import HOST
-from tests.support.agents import look
+from tests.support.agents import looking
 from tests.support.doors import Endpoint
 
 if TYPE_CHECKING:
@@ -62,17 +62,7 @@ def url_of(eye: Eye) -> str | None:
 
 
 @pytest.mark.extended
-def test_the_originals_sample_runs_moves_and_goes(cluster: Cluster) -> None:
-    async def scene(eye: Eye) -> None:
-        one, other = Endpoint(), Endpoint()
-        for end in (one, other):
-            await end.open()
-        try:
-            await play(eye, one, other)
-        finally:
-            for end in (one, other):
-                await end.close()
-
+async def test_the_originals_sample_runs_moves_and_goes(cluster: Cluster) -> None:
     async def play(eye: Eye, one: Endpoint, other: Endpoint) -> None:
         cluster.manager("m1")
         cluster.worker("w1", **LISTEN)
@@ -126,7 +116,15 @@ def test_the_originals_sample_runs_moves_and_goes(cluster: Cluster) -> None:
         await eye.service.undeploy("Requests")
         await eye.until("nothing placed", lambda: not eye.placed(), 40)
 
-    look(cluster, scene)
+    async with looking(cluster) as eye:
+        one, other = Endpoint(), Endpoint()
+        for end in (one, other):
+            await end.open()
+        try:
+            await play(eye, one, other)
+        finally:
+            for end in (one, other):
+                await end.close()
 
 
 def test_an_instance_waits_for_a_worker_with_its_connector() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +28,9 @@ def app_of_readme() -> str:
     return "\n".join(line.strip() for line in lines[:end])
 
 
-async def test_the_app_takes_requests_and_writes_a_topic(nats_server: NatsServer, kafka: Kafka) -> None:
+async def test_the_app_takes_requests_and_writes_a_topic(
+    nats_server: NatsServer, kafka: Kafka
+) -> None:
     kafka.create("alarms")
     text = app_of_readme().replace("127.0.0.1:9092", kafka.servers)
     text = text.replace("127.0.0.1:8280", "127.0.0.1:0")

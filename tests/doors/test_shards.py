@@ -115,7 +115,9 @@ async def test_a_partition_that_is_new_is_read_by_one_instance(
         assert {r.restarts for r in stage.reports} == {0}
 
 
-async def test_a_position_of_all_partitions_is_divided(nats_server: NatsServer, kafka: Kafka) -> None:
+async def test_a_position_of_all_partitions_is_divided(
+    nats_server: NatsServer, kafka: Kafka
+) -> None:
     kafka.create("Whole", partitions=2)
     for n in range(4):
         kafka.send("Whole", orjson.dumps({"n": n}), partition=n % 2)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.doors.test_sinks import APP, SINK, events, play
-from tests.support.doors import Endpoint, staged
+from tests.doors.test_sinks import APP, SINK, endpoints, events
+from tests.support.doors import staged
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
@@ -15,23 +15,25 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.nats
 
 
-def test_what_a_destination_that_is_away_has_not_got_still_waits(nats_server: NatsServer) -> None:
-    async def scene(server: NatsServer, end: Endpoint) -> None:
-        async with staged(server, APP.format(SINK.format(end.url))) as stage:
-            await end.close()
-            await stage.publish("T", *events(0, 5))
-            stage.start("sink-T")
+async def test_what_a_destination_that_is_away_has_not_got_still_waits(
+    nats_server: NatsServer,
+) -> None:
+    async with (
+        endpoints() as (end,),
+        staged(nats_server, APP.format(SINK.format(end.url))) as stage,
+    ):
+        await end.close()
+        await stage.publish("T", *events(0, 5))
+        stage.start("sink-T")
 
-            def told() -> bool:
-                report = stage.reports[-1] if stage.reports else None
-                return bool(report and report.doors and report.doors[0].attempts)
+        def told() -> bool:
+            report = stage.reports[-1] if stage.reports else None
+            return bool(report and report.doors and report.doors[0].attempts)
 
-            await stage.until("a failed attempt", told)
-            said = stage.reports[-1]
-            # It has read them, and nobody has got them.
-            assert (said.messages_in, said.behind, said.doors[0].behind) == (0, 5, 5)
-            await end.open()
-            await stage.until("nothing waits", lambda: not stage.reports[-1].behind)
-            assert (stage.reports[-1].messages_in, stage.reports[-1].rows_out) == (5, 5)
-
-    play(nats_server, scene)
+        await stage.until("a failed attempt", told)
+        said = stage.reports[-1]
+        # It has read them, and nobody has got them.
+        assert (said.messages_in, said.behind, said.doors[0].behind) == (0, 5, 5)
+        await end.open()
+        await stage.until("nothing waits", lambda: not stage.reports[-1].behind)
+        assert (stage.reports[-1].messages_in, stage.reports[-1].rows_out) == (5, 5)

@@ -231,7 +231,9 @@ def test_a_line_has_one_name_however_a_growing_file_is_cut(tmp_path: Path, heade
     }
 
 
-async def test_files_of_a_directory_are_read_by_name(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_files_of_a_directory_are_read_by_name(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     for name in ("b.csv", "a.csv", "c.txt"):
         (tmp_path / name).write_text(f"{name},1\n{name},2\n")
     source = (

@@ -10,11 +10,8 @@ import httpx
 import orjson
 import pytest
 
-from mesh.clock import SystemClock
-from mesh.jetstream.connection import close, connect
-from mesh.jetstream.watch import ClusterView
 from mesh.model import names
-from mesh.testing.cluster import MeshCluster, View
+from mesh.testing.cluster import MeshCluster, View, watching
 from tests.support.doors import Endpoint
 from tests.support.permissions import PASSWORDS, write_accounts
 from tests.support.planted import (
@@ -64,10 +61,7 @@ async def _play(cluster: MeshCluster, planted: Planted, password: str, value: st
     endpoint = Endpoint()
     endpoint.statuses = [503]
     await endpoint.open()
-    client = await connect(cluster.settings("manager"), "test")
-    records = ClusterView(client, SystemClock())
-    await records.start()
-    try:
+    async with watching(cluster.settings("manager")) as (client, records):
         view = View(cluster, client, records)
         await view.until_ready("w1")
         api = await address(view)
@@ -84,10 +78,7 @@ async def _play(cluster: MeshCluster, planted: Planted, password: str, value: st
         await asyncio.to_thread(look_at_command_lines, planted)
         await asyncio.to_thread(look_at_answers, planted, api, ("ada", password))
         await asyncio.to_thread(look_at_debug, planted, api, ("ada", password))
-    finally:
-        await records.stop()
-        await close(client)
-        await endpoint.close()
+    await endpoint.close()
     # Logs, states and what Spark has written, while all of it is there.
     look_at_files(planted, cluster.directory, 10)
 

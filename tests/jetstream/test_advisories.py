@@ -53,7 +53,9 @@ async def step_down(client: Client, stream: str) -> str:
     return await leader_other_than(client, stream, before)
 
 
-async def test_an_app_is_told_of_its_streams_new_leaders_and_not_of_its_first(tmp_path: Path) -> None:
+async def test_an_app_is_told_of_its_streams_new_leaders_and_not_of_its_first(
+    tmp_path: Path,
+) -> None:
     cluster = Cluster(tmp_path)
     try:
         settings = Settings(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import nats
@@ -98,9 +97,7 @@ async def test_a_time_that_nats_can_not_look_up_is_not_the_end(
 async def test_a_running_app_goes_on_from_where_it_is(nats_server: NatsServer) -> None:
     text = "@App:name('B') define stream S (a int); from S select a insert into T;"
 
-    settings = Settings(
-        nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
-    )
+    settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))
     async with running(settings) as (manager, service):
         await service.update(text, begin=StartPosition(StartPositionKind.LATEST))
         await manager.journal.stored()

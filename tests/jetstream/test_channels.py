@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +81,9 @@ async def test_a_stream_whose_answer_was_lost_is_asked_for_again(nats_server: Na
 
 
 @pytest.mark.nats
-async def test_a_store_that_was_removed_meanwhile_is_asked_for_again(nats_server: NatsServer) -> None:
+async def test_a_store_that_was_removed_meanwhile_is_asked_for_again(
+    nats_server: NatsServer,
+) -> None:
     client = await nats.connect(nats_server.url)
     racing, spec = _Racing(client), plan(APP).spec
     await ensure_channels(racing, spec, ChannelSettings())  # type: ignore[arg-type]
@@ -91,7 +92,9 @@ async def test_a_store_that_was_removed_meanwhile_is_asked_for_again(nats_server
 
 
 @pytest.mark.nats
-async def test_streams_of_an_earlier_version_forbid_rollups_from_then_on(nats_server: NatsServer) -> None:
+async def test_streams_of_an_earlier_version_forbid_rollups_from_then_on(
+    nats_server: NatsServer,
+) -> None:
     client = await nats.connect(nats_server.url)
     js = client.jetstream()
     spec = plan(APP).spec
@@ -126,8 +129,7 @@ async def test_channels_and_error_streams_have_bounds_of_their_own(nats_server: 
     spec = plan(APP).spec
     await ensure_channels(client, spec, ChannelSettings(max_bytes=5000, errors_max_bytes=7000))
     bytes_of = {
-        info.config.name: info.config.max_bytes
-        for info in await client.jetstream().streams_info()
+        info.config.name: info.config.max_bytes for info in await client.jetstream().streams_info()
     }
     errors = names.error_js_stream(spec.name)
     assert bytes_of.pop(errors) == 7000

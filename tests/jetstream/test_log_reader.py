@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -78,7 +77,9 @@ async def test_a_range_is_whole_though_a_copy_is_behind(nats_server: NatsServer)
         assert [one async for one in log_reader.read(client, STREAM, 6, 9)] == []
 
 
-async def test_markers_that_a_copy_does_not_have_yet_are_waited_for(nats_server: NatsServer) -> None:
+async def test_markers_that_a_copy_does_not_have_yet_are_waited_for(
+    nats_server: NatsServer,
+) -> None:
     async with _stream(nats_server) as client:
         lengths = await _behind(client)
         assert await stream_positions.markers(client, STREAM) is None

@@ -114,7 +114,9 @@ def manager_of(nats_server: NatsServer) -> Settings:
     )
 
 
-async def test_clients_may_publish_subscribe_and_read_what_they_are_for(guarded: NatsServer) -> None:
+async def test_clients_may_publish_subscribe_and_read_what_they_are_for(
+    guarded: NatsServer,
+) -> None:
     event = orjson.dumps({"item": "lamp", "price": 120.0})
 
     def read() -> int:

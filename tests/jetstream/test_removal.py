@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 from nats.errors import OutboundBufferLimitError
 
-from mesh.clock import SystemClock
 from mesh.control.actions import RemoveApp
 from mesh.jetstream import channels, kv, removal
 from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import close, connect, listen
-from mesh.jetstream.watch import ClusterView
 from mesh.model import codec, names
 from mesh.model.cluster import AppRecord
 from mesh.plan.build import plan
 from mesh.settings import ChannelSettings, NatsSettings
+from mesh.testing.cluster import watching
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
     from mesh.jetstream.server import NatsServer
+    from mesh.jetstream.watch import ClusterView
 
 pytestmark = pytest.mark.nats
 
@@ -58,18 +58,10 @@ class Scene:
 
 @asynccontextmanager
 async def an_app(nats: NatsServer) -> AsyncIterator[Scene]:
-    client = await connect(NatsSettings(url=nats.url), "test")
-    js = client.jetstream()
-    await channels.ensure_buckets(js, ChannelSettings())
-    view = ClusterView(client, SystemClock())
-    await view.start()
-    scene = Scene(js, view, nats.url)
-    await channels.ensure_channels(client, scene.record.spec, ChannelSettings())
-    try:
+    async with watching(NatsSettings(url=nats.url), ChannelSettings()) as (client, view):
+        scene = Scene(client.jetstream(), view, nats.url)
+        await channels.ensure_channels(client, scene.record.spec, ChannelSettings())
         yield scene
-    finally:
-        await view.stop()
-        await close(client)
 
 
 async def test_a_leader_removes_the_app(nats_server: NatsServer) -> None:

@@ -66,7 +66,9 @@ def test_a_key_without_a_certificate_and_a_certificate_without_a_key_are_refused
             asyncio.run(connect(less, "test"))
 
 
-async def test_a_client_knows_the_servers_that_the_first_one_announces(servers: SecuredServers) -> None:
+async def test_a_client_knows_the_servers_that_the_first_one_announces(
+    servers: SecuredServers,
+) -> None:
     url = servers.nodes["n1"].url
     client = await connect(servers.secured.settings("worker", url), "test")
     try:

@@ -314,7 +314,9 @@ async def test_a_file_is_on_disk_before_its_manifest_is_written(
     assert synced == [path.stat().st_ino for path in stored]
 
 
-async def test_a_store_that_can_not_be_used_is_named(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_a_store_that_can_not_be_used_is_named(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("in the way")
 
     async with store_of(nats_server, JETSTREAM) as have:

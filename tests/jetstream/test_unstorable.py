@@ -84,7 +84,9 @@ async def test_an_entry_of_the_audit_that_can_not_be_stored_holds_up_no_other(
         await end([following])
 
 
-async def test_a_record_of_the_directory_that_is_none_keeps_no_user_out(nats_server: NatsServer) -> None:
+async def test_a_record_of_the_directory_that_is_none_keeps_no_user_out(
+    nats_server: NatsServer,
+) -> None:
     async with connected(nats_server) as client:
         js = client.jetstream()
         directory = Directory(js)

@@ -14,11 +14,10 @@ from mesh.errors import MeshError
 from mesh.model import names
 from mesh.model.history import HistoryInput
 from tests.support.history import CHAIN, backfills, events
-from tests.support.played import play, played
+from tests.support.played import played, playing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
@@ -133,7 +132,7 @@ def by_device(rows: list[list[object]]) -> list[list[object]]:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_streams_of_a_group_are_merged_by_time_up_to_the_cut(
+async def test_streams_of_a_group_are_merged_by_time_up_to_the_cut(
     hand: Hand, nats_server: NatsServer, tmp_path: Path, order: int
 ) -> None:
     parquet(tmp_path / "files")
@@ -141,7 +140,7 @@ def test_streams_of_a_group_are_merged_by_time_up_to_the_cut(
     expected = [row for cause, row in rows if cause >= PAST]
     assert 10 < len(expected) < len(rows) - 10
 
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         with pytest.raises(MeshError, match="MESH-C160") as refused:
             await backfills(have, tmp_path / "files").backfill(
                 KEYED.format(name="Late"), INPUTS[:1]
@@ -159,10 +158,8 @@ def test_streams_of_a_group_are_merged_by_time_up_to_the_cut(
         await late.stop()
         assert by_device(found) == by_device(expected)
 
-    play(nats_server, tmp_path, scene)
 
-
-def test_a_stage_merges_what_another_one_makes_of_the_same_stream(
+async def test_a_stage_merges_what_another_one_makes_of_the_same_stream(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
     parquet(tmp_path / "files")
@@ -172,7 +169,7 @@ def test_a_stage_merges_what_another_one_makes_of_the_same_stream(
     expected = [row for cause, row in rows if cause >= PAST and EVENTS[cause][1]["at"] < end]
     assert 10 < len(expected) < len(rows) - 10
 
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         await backfills(have, tmp_path / "files").backfill(STAGES.format(name="Late"), INPUTS)
         late = await played(have, "Late", hand, runner)
         for first in range(PAST, len(EVENTS), 4):
@@ -184,10 +181,8 @@ def test_a_stage_merges_what_another_one_makes_of_the_same_stream(
         await late.stop()
         assert found == expected
 
-    play(nats_server, tmp_path, scene)
 
-
-def test_a_table_of_a_database_is_a_history(
+async def test_a_table_of_a_database_is_a_history(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
     rows, root = events(60), tmp_path / "files"
@@ -199,7 +194,7 @@ def test_a_table_of_a_database_is_a_history(
         connection.executemany("insert into readings values (?, ?, ?)", values)
     connection.close()
 
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         for path, why in (
             ("postgresql://db.example/shop#orders", "reads no past events from db.example:5432"),
             ("postgresql://ann:secret@db.example/shop#orders", "has a password"),
@@ -226,5 +221,3 @@ def test_a_table_of_a_database_is_a_history(
         last_ms = rows[-1]["at"] + 1000
         recent = [r["watt"] for r in rows if r["watt"] >= 0 and r["at"] > last_ms - 10_000]
         assert late.rows("Lasts")[-1][1] == sum(recent) + 1.0
-
-    play(nats_server, tmp_path, scene)

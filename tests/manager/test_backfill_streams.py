@@ -16,11 +16,10 @@ from mesh.model import access, names
 from mesh.model.access import Grant, Identity, Permission
 from mesh.model.history import HistoryInput
 from tests.support.history import CHAIN, FOREIGN, METER, backfills, events, publish
-from tests.support.played import play, played
+from tests.support.played import played, playing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
@@ -65,12 +64,12 @@ async def old(have: Mesh) -> None:
 
 
 @pytest.mark.parametrize("text", [METER, CHAIN], ids=["by key", "chain"])
-def test_outputs_are_those_of_an_app_that_has_read_the_same_messages_live(
+async def test_outputs_are_those_of_an_app_that_has_read_the_same_messages_live(
     hand: Hand, nats_server: NatsServer, tmp_path: Path, text: str
 ) -> None:
     stream = "Totals" if text is METER else "Lasts"
 
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         await old(have)
         await have.service.deploy(text.format(name="Live", source=""))
         live = await played(have, "Live", hand, runner)
@@ -92,8 +91,6 @@ def test_outputs_are_those_of_an_app_that_has_read_the_same_messages_live(
             own = [r for r in after if device in (None, r[0])]
             assert own == [r for r in whole if device in (None, r[0])][-len(own) :] != []
 
-    play(nats_server, tmp_path, scene)
-
 
 #: Events of one message are one batch.
 BATCHES = """@App:name('{name}')
@@ -106,10 +103,10 @@ insert into Lasts;
 """
 
 
-def test_an_array_is_one_chunk_as_it_is_live(
+async def test_an_array_is_one_chunk_as_it_is_live(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         await old(have)
         await publish_forms(have, "old.readings", ROWS[:PAST])
         await backfills(have, tmp_path).backfill(BATCHES.format(name="Late"), OLD)
@@ -121,8 +118,6 @@ def test_an_array_is_one_chunk_as_it_is_live(
         watts = [row["watt"] for row in ROWS[PAST : PAST + 4]]
         assert found == [[sum(watts), 4, PAST + 4, PAST // 4 + 1]]
 
-    play(nats_server, tmp_path, scene)
-
 
 #: The greatest time of all events.
 TIMES = """@App:name('{name}')
@@ -132,10 +127,10 @@ select max(eventTimestamp()) as last, count() as n insert into All;
 """
 
 
-def test_times_are_the_publishers_or_the_servers_or_those_of_an_attribute(
+async def test_times_are_the_publishers_or_the_servers_or_those_of_an_attribute(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         await old(have)
         js = have.client.jetstream()
         own = {names.EVENT_TIME_HEADER: "1700000005000"}
@@ -166,14 +161,12 @@ def test_times_are_the_publishers_or_the_servers_or_those_of_an_attribute(
                 await backfills(have, tmp_path).backfill(TIMES.format(name="Wrong"), asked)
             assert f'no times in "{column}"' in refused.value.message
 
-    play(nats_server, tmp_path, scene)
-
 
 @pytest.mark.parametrize("until", [None, str(PAST)])
-def test_of_the_stream_that_the_app_reads_the_past_ends_at_the_cut(
+async def test_of_the_stream_that_the_app_reads_the_past_ends_at_the_cut(
     hand: Hand, nats_server: NatsServer, tmp_path: Path, until: str | None
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         js = have.client.jetstream()
         await js.add_stream(name="READINGS", subjects=["readings", "others"])
         await publish(have, "readings", ROWS[:PAST])
@@ -201,13 +194,11 @@ def test_of_the_stream_that_the_app_reads_the_past_ends_at_the_cut(
         recent = [row["watt"] for row in ROWS if row["watt"] >= 0 and row["at"] > end_ms]
         assert found[-1][1] == sum(recent)
 
-    play(nats_server, tmp_path, scene)
 
-
-def test_what_may_be_read_is_what_a_source_of_an_app_may_read(
+async def test_what_may_be_read_is_what_a_source_of_an_app_may_read(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, _):
         await have.service.deploy(CHAIN.format(name="Live", source=""))
         await publish(have, "mesh.Live.Readings", ROWS[:20])
         given, text = backfills(have, tmp_path), CHAIN.format(name="Late", source="")
@@ -234,8 +225,6 @@ def test_what_may_be_read_is_what_a_source_of_an_app_may_read(
             access.current.reset(token)
         done = await given.backfill(text, of_app)
         assert (done.rows, done.unreadable) == (20, 0)
-
-    play(nats_server, tmp_path, scene)
 
 
 #: A process with short batches, killed once, when its first checkpoint is told.
@@ -270,10 +259,10 @@ from Readings#window.length(7) select n, sum(n) as total insert into All;
 """
 
 
-def test_a_killed_process_continues_after_the_sequence_of_its_checkpoint(
+async def test_a_killed_process_continues_after_the_sequence_of_its_checkpoint(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         await old(have)
         js = have.client.jetstream()
         for first in range(0, 20_000, 500):
@@ -298,5 +287,3 @@ def test_a_killed_process_continues_after_the_sequence_of_its_checkpoint(
         found = late.rows("All")
         await late.stop()
         assert found == [[20_000, sum(range(20_000 - 6, 20_001))]]
-
-    play(nats_server, tmp_path, scene)

@@ -15,7 +15,7 @@ from mesh.manager import deployments
 from mesh.manager.waiting import until
 from mesh.model.history import HistoryInput
 from tests.support.history import CHAIN, FOREIGN, METER, backfills, events, parquet, publish
-from tests.support.played import play, played
+from tests.support.played import played, playing
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -64,39 +64,35 @@ async def both(
     return whole, after
 
 
-def test_outputs_after_a_history_are_those_of_an_app_that_has_read_it_live(
+async def test_outputs_after_a_history_are_those_of_an_app_that_has_read_it_live(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
     parquet(tmp_path / "files" / "old", ROWS[:PAST])
 
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         whole, after = await both(have, hand, runner, tmp_path, METER, "Totals")
         before = by_device(whole)
         assert all(rows == before[d][-len(rows) :] for d, rows in by_device(after).items())
 
-    play(nats_server, tmp_path, scene)
-
 
 @pytest.mark.extended
-def test_outputs_of_a_chain_after_a_history_are_those_of_one_that_has_read_it_live(
+async def test_outputs_of_a_chain_after_a_history_are_those_of_one_that_has_read_it_live(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
     parquet(tmp_path / "files" / "old", ROWS[:PAST])
 
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         whole, after = await both(have, hand, runner, tmp_path, CHAIN, "Lasts")
         assert after == whole[-len(after) :]
 
-    play(nats_server, tmp_path, scene)
 
-
-def test_the_live_stream_is_read_on_after_the_last_sequence_of_the_files(
+async def test_the_live_stream_is_read_on_after_the_last_sequence_of_the_files(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """The stream holds the end of the past as well: no event is missed, and none counts twice."""
     parquet(tmp_path / "files" / "old", ROWS[:PAST])
 
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         js = have.client.jetstream()
         await js.add_stream(name="READINGS", subjects=["readings"])
         await publish(have, "readings", ROWS)
@@ -120,8 +116,6 @@ def test_the_live_stream_is_read_on_after_the_last_sequence_of_the_files(
         await live.stop()
         await late.stop()
 
-    play(nats_server, tmp_path, scene)
-
 
 #: Tells its progress, and is then killed.
 KILLED = """import os, sys
@@ -131,10 +125,12 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_an_app_whose_history_is_killed_is_removed(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_an_app_whose_history_is_killed_is_removed(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     parquet(tmp_path / "files" / "old", ROWS[:PAST])
 
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, _):
         # A path that names no files is refused before there is an app.
         with pytest.raises(MeshError, match="MESH-C161"):
             await backfills(have, tmp_path / "files").backfill(
@@ -151,8 +147,6 @@ def test_an_app_whose_history_is_killed_is_removed(nats_server: NatsServer, tmp_
         assert not broken.runner.pids
         found = have.view.snapshot().app("Late")
         assert found is None or found.value.deleting
-
-    play(nats_server, tmp_path, scene)
 
 
 #: A manager whose history tells its progress and then hangs; prints the pid of the history.
@@ -185,13 +179,13 @@ asyncio.run(main())
 
 
 @pytest.mark.extended
-def test_a_history_whose_manager_is_killed_starts_again_with_the_next_deploy(
+async def test_a_history_whose_manager_is_killed_starts_again_with_the_next_deploy(
     hand: Hand, nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parquet(tmp_path / "files" / "old", ROWS[:PAST])
     monkeypatch.setattr(deployments, "UNDEPLOY_S", 0.0)
 
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         manager = await asyncio.create_subprocess_exec(
             sys.executable, "-c", MANAGER, nats_server.url, str(tmp_path / "files"),
             stderr=asyncio.subprocess.PIPE,
@@ -221,5 +215,3 @@ def test_a_history_whose_manager_is_killed_starts_again_with_the_next_deploy(
         await late.stop()
         watts = [row["watt"] for row in ROWS[-10:] if row["watt"] >= 0]
         assert late.rows("Lasts")[-1][1] == sum(watts)
-
-    play(nats_server, tmp_path, scene)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -112,7 +111,9 @@ async def test_another_app_gets_the_state_and_channels_of_its_own(
             await have.service.backups.restore("Pair", other="Twin")
 
 
-async def test_a_backup_outlives_its_app(nats_server: NatsServer, tmp_path: Path, store: str) -> None:
+async def test_a_backup_outlives_its_app(
+    nats_server: NatsServer, tmp_path: Path, store: str
+) -> None:
     async with mesh(nats_server, tmp_path, store) as have:
         made = await until_backed_up(have)
         key = names.app_key("Pair")
@@ -189,7 +190,9 @@ def test_a_group_that_was_scaled_begins_where_its_form_does() -> None:
     assert group.starts == {IN: 9, MID: 2}
 
 
-async def test_so_many_are_kept_and_each_can_be_deleted(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_so_many_are_kept_and_each_can_be_deleted(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     async with mesh(nats_server, tmp_path, "jetstream") as have:
         calls = have.service.backups
         made = [await until_backed_up(have), await calls.make("Pair"), await calls.make("Pair")]

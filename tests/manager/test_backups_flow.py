@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,6 @@ from tests.support.backup_groups import TEXT, Groups, totals
 from tests.support.backups import mesh
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import nats
@@ -21,7 +22,7 @@ from mesh.model.events import SimulatedEvent
 from mesh.settings import ManagerSettings, NatsSettings, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator
 
     from nats.js import JetStreamContext
 
@@ -29,29 +30,23 @@ if TYPE_CHECKING:
     from mesh.manager.manager import Manager
     from mesh.manager.service import ManagerService
 
-    Scene = Callable[[Manager, ManagerService, JetStreamContext], Awaitable[None]]
-    Play = Callable[[Scene], None]
 
 APP = "@App:name('A') define stream S (a int, b string); from S[a > 1] select a insert into T;"
 
 
-@pytest.fixture
-def play(nats_server: NatsServer) -> Play:
-    """Run a scene with a manager that has the app deployed; no instance runs."""
-
-    async def whole(scene: Scene) -> None:
-        settings = Settings(
-            nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
-        )
-        async with running(settings) as (manager, service):
-            await service.deploy(APP)
-            client = await nats.connect(nats_server.url)
-            try:
-                await scene(manager, service, client.jetstream())
-            finally:
-                await client.close()
-
-    return lambda scene: asyncio.run(whole(scene))
+@asynccontextmanager
+async def managed(
+    nats_server: NatsServer,
+) -> AsyncIterator[tuple[Manager, ManagerService, JetStreamContext]]:
+    """A manager that has the app deployed; no instance runs."""
+    settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))
+    async with running(settings) as (manager, service):
+        await service.deploy(APP)
+        client = await nats.connect(nats_server.url)
+        try:
+            yield manager, service, client.jetstream()
+        finally:
+            await client.close()
 
 
 async def fail(js: JetStreamContext, **entry: Any) -> int:
@@ -70,8 +65,10 @@ async def sent(js: JetStreamContext) -> list[tuple[Any, str | None]]:
     ]
 
 
-def test_failed_events_are_replayed_where_they_were_meant_to_go(play: Play) -> None:
-    async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
+async def test_failed_events_are_replayed_where_they_were_meant_to_go(
+    nats_server: NatsServer,
+) -> None:
+    async with managed(nats_server) as (manager, service, js):
         events = service.events
         first = await fail(js, data='{"a": 2, "b": 7}', event_time_ms=1234)
         # A marker of a sink is among the entries.
@@ -98,11 +95,11 @@ def test_failed_events_are_replayed_where_they_were_meant_to_go(play: Play) -> N
         story = [(e.by, e.text) for e in await service.story("A") if "replayed" in e.text]
         assert story[-1] == ("user ada", f"replayed 1 failed events ({third})")
 
-    play(scene)
 
-
-def test_failed_events_are_discarded_one_by_one_by_age_and_all(play: Play) -> None:
-    async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
+async def test_failed_events_are_discarded_one_by_one_by_age_and_all(
+    nats_server: NatsServer,
+) -> None:
+    async with managed(nats_server) as (_, service, js):
         events = service.events
         ids = [await fail(js, data=str(n)) for n in range(5)]
         entries = await events.failed("A", 5)
@@ -120,11 +117,9 @@ def test_failed_events_are_discarded_one_by_one_by_age_and_all(play: Play) -> No
         assert [e["id"] for e in await events.failed("A", 9)] == newer
         assert (await events.discard("A", None)).left == 0
 
-    play(scene)
 
-
-def test_a_list_skips_gaps_without_asking_for_each_sequence(play: Play) -> None:
-    async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
+async def test_a_list_skips_gaps_without_asking_for_each_sequence(nats_server: NatsServer) -> None:
+    async with managed(nats_server) as (manager, service, js):
         client = manager.client
         marker = f"{names.marker_subject(names.error_js_stream('A'))}.x"
         ids = []
@@ -149,8 +144,6 @@ def test_a_list_skips_gaps_without_asking_for_each_sequence(play: Play) -> None:
         assert await service.events.failed("A", 0) == []
         assert calls < 300
 
-    play(scene)
-
 
 @pytest.mark.parametrize(
     ("payload", "listed"),
@@ -162,10 +155,10 @@ def test_a_list_skips_gaps_without_asking_for_each_sequence(play: Play) -> None:
         (b'{"stream": "Other.>", "data": "{}"}', {"stream": "Other.>", "data": "{}"}),
     ],
 )  # fmt: skip
-def test_what_another_publisher_wrote_is_listed_and_not_replayed(
-    play: Play, payload: bytes, listed: dict[str, Any]
+async def test_what_another_publisher_wrote_is_listed_and_not_replayed(
+    nats_server: NatsServer, payload: bytes, listed: dict[str, Any]
 ) -> None:
-    async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
+    async with managed(nats_server) as (_, service, js):
         first = await fail(js, data="{}")
         id_ = (await js.publish(names.error_subject("A"), payload)).seq
         _, entry = await service.events.failed("A", 2)
@@ -176,10 +169,10 @@ def test_what_another_publisher_wrote_is_listed_and_not_replayed(
         assert await sent(js) == []
         assert (await service.events.replay("A", [first])).left == 1
 
-    play(scene)
 
-
-def test_requests_that_wait_are_bounded(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_that_wait_are_bounded(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     surveys = 0
     real = cluster_state_of
 
@@ -190,7 +183,7 @@ def test_requests_that_wait_are_bounded(play: Play, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(service_module, "cluster_state_of", counted)
 
-    async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
+    async with managed(nats_server) as (manager, service, _):
         waits = [
             asyncio.create_task(service.wait_running("A", 60.0))
             for _ in range(service_module.WAITS_MAX)
@@ -212,13 +205,13 @@ def test_requests_that_wait_are_bounded(play: Play, monkeypatch: pytest.MonkeyPa
         refused = [one for one in stories if isinstance(one, MeshError)]
         assert [one.code for one in refused] == ["MESH-A429"] * 2
 
-    play(scene)
 
-
-def test_a_story_has_the_last_entries(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_story_has_the_last_entries(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(journal, "READ_MAX", 3)
 
-    async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
+    async with managed(nats_server) as (manager, service, _):
         # An app of its own: the leader writes to the story of A meanwhile.
         for number in range(6):
             manager.journal.note(JournalEntry(f"entry {number}", app="Gone"))
@@ -226,11 +219,9 @@ def test_a_story_has_the_last_entries(play: Play, monkeypatch: pytest.MonkeyPatc
         told = [one.text for one in await service.story("Gone")]
         assert told == ["entry 3", "entry 4", "entry 5"]
 
-    play(scene)
 
-
-def test_events_for_a_test_fit_their_stream_or_none_is_sent(play: Play) -> None:
-    async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
+async def test_events_for_a_test_fit_their_stream_or_none_is_sent(nats_server: NatsServer) -> None:
+    async with managed(nats_server) as (_, service, js):
         events = service.events
         good = SimulatedEvent("S", [2, "x"], 77), SimulatedEvent("S", {"b": "y", "a": 3})
         assert await events.send("A", good) == 2
@@ -246,8 +237,6 @@ def test_events_for_a_test_fit_their_stream_or_none_is_sent(play: Play) -> None:
                 await events.send("A", [good[0], bad])
             assert refused.value.code == code
         assert len(await sent(js)) == 2
-
-    play(scene)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -18,7 +19,7 @@ from tests.support.api_feeds import feed
 from tests.support.load import until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from nats.js import JetStreamContext
 
@@ -46,16 +47,13 @@ def settings(server: NatsServer, manager: str) -> Settings:
     return Settings(nats=NatsSettings(url=server.url), manager=ManagerSettings(id=manager))
 
 
-def play(
+@asynccontextmanager
+async def managed(
     server: NatsServer,
-    scene: Callable[[Manager, ManagerService, JetStreamContext], Awaitable[None]],
-) -> None:
-    async def whole() -> None:
-        async with running(settings(server, "m1")) as (manager, service):
-            await service.deploy(TEXT)
-            await scene(manager, service, manager.client.jetstream())
-
-    asyncio.run(whole())
+) -> AsyncIterator[tuple[Manager, ManagerService, JetStreamContext]]:
+    async with running(settings(server, "m1")) as (manager, service):
+        await service.deploy(TEXT)
+        yield manager, service, manager.client.jetstream()
 
 
 async def events(js: JetStreamContext, stream: str) -> list[tuple[Any, int, str]]:
@@ -76,8 +74,8 @@ def ended(service: ManagerService, name: str) -> Callable[[], Awaitable[bool]]:
     return is_over
 
 
-def test_a_simulation_runs_to_its_end_and_again(nats_server: NatsServer) -> None:
-    async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
+async def test_a_simulation_runs_to_its_end_and_again(nats_server: NatsServer) -> None:
+    async with managed(nats_server) as (manager, service, js):
         feeds = service.feeds
         values = feed("f", noOfEvents="5", startTimestamp="7000", timeInterval="0")
         await feeds.put_file("lines.csv", b"7500,1,a\n8500,2,b\n", is_new=True)
@@ -101,11 +99,9 @@ def test_a_simulation_runs_to_its_end_and_again(nats_server: NatsServer) -> None
         story = [(one.by, one.text) for one in await service.story("Shop")]
         assert ("user ada", "started simulation f") in story
 
-    play(nats_server, scene)
 
-
-def test_a_pause_ends_the_events_and_a_resume_continues_them(nats_server: NatsServer) -> None:
-    async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
+async def test_a_pause_ends_the_events_and_a_resume_continues_them(nats_server: NatsServer) -> None:
+    async with managed(nats_server) as (_, service, js):
         feeds = service.feeds
         await feeds.create(feed("f", noOfEvents="400", timeInterval="5"))
         await feeds.operate("f", "run")
@@ -128,8 +124,6 @@ def test_a_pause_ends_the_events_and_a_resume_continues_them(nats_server: NatsSe
         await until(ended(service, "f"))
         found = await events(js, "Orders")
         assert [id_.rsplit("-", 1)[1] for *_, id_ in found] == [str(n) for n in range(400)]
-
-    play(nats_server, scene)
 
 
 async def test_the_next_leader_continues_without_loss_or_repeat(nats_server: NatsServer) -> None:
@@ -170,8 +164,8 @@ async def _is(value: bool) -> bool:
     return value
 
 
-def test_a_simulation_ends_with_its_app_and_says_so(nats_server: NatsServer) -> None:
-    async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
+async def test_a_simulation_ends_with_its_app_and_says_so(nats_server: NatsServer) -> None:
+    async with managed(nats_server) as (_, service, _):
         feeds = service.feeds
         await feeds.create(feed("f", timeInterval="5"))
         await feeds.operate("f", "run")
@@ -183,16 +177,14 @@ def test_a_simulation_ends_with_its_app_and_says_so(nats_server: NatsServer) -> 
         with pytest.raises(MeshError, match="Shop"):
             await feeds.operate("f", "run")
 
-    play(nats_server, scene)
 
-
-def test_names_files_and_contents_are_looked_at_first(nats_server: NatsServer) -> None:
+async def test_names_files_and_contents_are_looked_at_first(nats_server: NatsServer) -> None:
     async def refused(call: Awaitable[Any]) -> str:
         with pytest.raises(MeshError) as error:
             await call
         return error.value.code
 
-    async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
+    async with managed(nats_server) as (_, service, _):
         feeds = service.feeds
         assert (await feeds.known(), await feeds.files()) == ([], [])
         for call in (
@@ -225,5 +217,3 @@ def test_names_files_and_contents_are_looked_at_first(nats_server: NatsServer) -
         assert await feeds.files() == ["lines.csv"]
         await feeds.delete_file("lines.csv")
         assert await feeds.files() == []
-
-    play(nats_server, scene)

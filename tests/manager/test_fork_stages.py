@@ -10,7 +10,7 @@ import pytest
 from mesh.jetstream import log_reader
 from mesh.lineage.why import Lineage
 from mesh.model import names
-from tests.support.played import Played, play, played
+from tests.support.played import Played, played, playing
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -80,10 +80,10 @@ def leaves(cause: Cause) -> list[int]:
     return [n for one in cause.inputs for n in leaves(one)]
 
 
-def test_stages_that_die_in_the_middle_are_forked_compared_and_explained(
+async def test_stages_that_die_in_the_middle_are_forked_compared_and_explained(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         await have.service.deploy(TEXT)
         app = await played(have, "Pair", hand, runner)
         await publish(have, 0)
@@ -137,5 +137,3 @@ def test_stages_that_die_in_the_middle_are_forked_compared_and_explained(
         assert explained >= len(rows) // 2
         for each in (fork, same, app):
             await each.stop()
-
-    play(nats_server, tmp_path, scene)

@@ -8,14 +8,12 @@ import pytest
 
 from mesh.errors import MeshError
 from tests.support.backup_groups import TEXT, totals
-from tests.support.played import play, played
+from tests.support.played import played, playing
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
-    from tests.support.backups import Mesh
     from tests.support.shared_query import Hand
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
@@ -30,10 +28,10 @@ def refused(code: str, error: pytest.ExceptionInfo[MeshError]) -> None:
     assert error.value.code == code, error.value.render()
 
 
-def test_a_fork_reads_the_input_from_its_beginning_and_leaves_it_as_it_is(
+async def test_a_fork_reads_the_input_from_its_beginning_and_leaves_it_as_it_is(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         await have.service.deploy(TEXT)
         first = await played(have, "Pair", hand, runner)
         hand.publish("Pair", *range(1, 6))
@@ -64,13 +62,11 @@ def test_a_fork_reads_the_input_from_its_beginning_and_leaves_it_as_it_is(
         await fork.stop()
         await first.stop()
 
-    play(nats_server, tmp_path, scene)
 
-
-def test_a_fork_continues_from_the_states_of_a_backup(
+async def test_a_fork_continues_from_the_states_of_a_backup(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         await have.service.deploy(TEXT)
         first = await played(have, "Pair", hand, runner)
         hand.publish("Pair", 1, 2, 3)
@@ -111,13 +107,11 @@ def test_a_fork_continues_from_the_states_of_a_backup(
         assert not done.backup
         assert done.notes[0].startswith("No state is taken: ")
 
-    play(nats_server, tmp_path, scene)
 
-
-def test_a_fork_without_state_begins_and_ends_at_any_sequence(
+async def test_a_fork_without_state_begins_and_ends_at_any_sequence(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         await have.service.deploy(SIMPLE)
         hand.publish("Pair", *range(1, 21))
         done = await have.service.forks.fork("Pair", "Next", begin="8", until="12")
@@ -129,13 +123,11 @@ def test_a_fork_without_state_begins_and_ends_at_any_sequence(
         assert fork.rows("Large") == [[n] for n in range(8, 13)]
         await fork.stop()
 
-    play(nats_server, tmp_path, scene)
 
-
-def test_what_can_not_be_exact_is_refused(
+async def test_what_can_not_be_exact_is_refused(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, _):
         await have.service.deploy(TEXT)
         hand.publish("Pair", *range(1, 11))
         fork = have.service.forks.fork
@@ -169,5 +161,3 @@ def test_what_can_not_be_exact_is_refused(
         gone = "messages 1 to 4 of mesh-Pair-Numbers"
         (note,) = done.notes
         assert note == f"Retention has taken {gone}: it begins after them, with an empty state."
-
-    play(nats_server, tmp_path, scene)

@@ -14,15 +14,13 @@ from mesh.spark.partitioning import channel_rows
 from pyspark_nats.sink import messages_out
 from pyspark_nats.sink.publish import Publisher
 from pyspark_nats.sink.sink_options import sink_options
-from tests.support.played import play, played
+from tests.support.played import played, playing
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
     from mesh.model.app import AppSpec
-    from tests.support.backups import Mesh
     from tests.support.shared_query import Hand
 
 pytestmark = [pytest.mark.nats]
@@ -63,7 +61,7 @@ def stored(hand: Hand, app: str) -> int:
     "events",
     [20_000, pytest.param(1_000_000, marks=[pytest.mark.long, pytest.mark.timeout(900)])],
 )
-def test_a_changed_threshold_changes_the_rows_that_another_computation_finds(
+async def test_a_changed_threshold_changes_the_rows_that_another_computation_finds(
     hand: Hand, nats_server: NatsServer, tmp_path: Path, events: int
 ) -> None:
     values = np.random.default_rng(24).integers(0, 90, events).astype(float)
@@ -73,7 +71,7 @@ def test_a_changed_threshold_changes_the_rows_that_another_computation_finds(
     before, after = np.flatnonzero(means > 40.0), np.flatnonzero(means > 50.0)
     gone = np.setdiff1d(before, after)
 
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         await have.service.deploy(TEXT)
         first = await played(have, "Plant", hand, runner)
         fill(hand, first.record.spec, values)
@@ -99,5 +97,3 @@ def test_a_changed_threshold_changes_the_rows_that_another_computation_finds(
         ]
         await fork.stop()
         await first.stop()
-
-    play(nats_server, tmp_path, scene)

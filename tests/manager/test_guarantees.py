@@ -189,7 +189,7 @@ async def test_one_copy_on_a_cluster_of_three_is_refused(tmp_path: Path) -> None
         cluster.stop()
 
 
-async def test_only_the_servers_monitoring_and_the_system_account_tell_sync_interval(
+def test_only_the_servers_monitoring_and_the_system_account_tell_sync_interval(
     tmp_path: Path,
 ) -> None:
     """So a manager, which has neither, takes it from a setting."""
@@ -198,12 +198,15 @@ async def test_only_the_servers_monitoring_and_the_system_account_tell_sync_inte
     config.write_text(f'http: "127.0.0.1:{port}"\njetstream {{ sync_interval: "7s" }}\n')
     started = server.start(tmp_path / "nats", arguments=["-c", str(config)])
 
-    try:
+    async def scene() -> None:
         client = await nats.connect(started.url)
         for call in ("SERVER.PING.VARZ", "SERVER.PING.JSZ"):
             with pytest.raises(NoRespondersError):
                 await client.request(f"$SYS.REQ.{call}", b"", timeout=5)
         await client.close()
+
+    try:
+        asyncio.run(scene())
         with urlopen(f"http://127.0.0.1:{port}/varz", timeout=5) as answer:
             told = json.load(answer)
         assert told["jetstream"]["config"]["sync_interval"] == 7_000_000_000

@@ -218,9 +218,7 @@ def test_the_count_of_bytes_is_what_python_uses() -> None:
 
 
 async def test_a_manager_samples_and_answers(nats_server: NatsServer) -> None:
-    settings = Settings(
-        nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
-    )
+    settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))
     async with running(settings) as (manager, service):
         await service.deploy(SPEC.text)
         while not manager.view.snapshot().nodes:

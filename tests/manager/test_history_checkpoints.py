@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import tempfile
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,10 @@ from mesh.manager import deployments
 from mesh.model import names
 from mesh.model.history import HistoryInput
 from tests.support.history import CHAIN, METER, backfills, events, parquet, publish
-from tests.support.played import play, played
+from tests.support.played import played, playing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from concurrent.futures import ThreadPoolExecutor
     from typing import Any
 
@@ -81,12 +82,12 @@ async def outputs_are_equal(
 
 
 @pytest.mark.parametrize(("text", "stream"), [(CHAIN, "Lasts"), (METER, "Totals")])
-def test_a_history_that_is_killed_after_each_checkpoint_comes_to_its_end(
+async def test_a_history_that_is_killed_after_each_checkpoint_comes_to_its_end(
     hand: Hand, nats_server: NatsServer, tmp_path: Path, text: str, stream: str
 ) -> None:
     parquet(tmp_path / "files" / "old", ROWS[:PAST])
 
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         calls = backfills(have, tmp_path / "files", (sys.executable, "-c", PROCESS, "killed"))
         calls.runner.checkpoint_s = 0.0
         done = await calls.backfill(text.format(name="Late", source=""), INPUTS)
@@ -97,8 +98,6 @@ def test_a_history_that_is_killed_after_each_checkpoint_comes_to_its_end(
             await bucket.get("history.Late")
         assert not [one for one in await have.pieces.listed() if one.startswith("history/")]
         await outputs_are_equal(have, hand, runner, text, stream)
-
-    play(nats_server, tmp_path, scene)
 
 
 #: A manager whose history hangs after a checkpoint.
@@ -147,19 +146,19 @@ async def killed(have: Mesh, root: Path) -> None:
     assert not child.is_running()
 
 
-def interrupted(nats_server: NatsServer, root: Path, scene: Scene) -> None:
-    """Play a scene in which a manager of before was killed."""
+@asynccontextmanager
+async def interrupted(
+    nats_server: NatsServer, root: Path
+) -> AsyncIterator[tuple[Mesh, ThreadPoolExecutor]]:
+    """A mesh in which a manager of before was killed."""
     parquet(root / "files" / "old", ROWS[:PAST])
-
-    async def whole(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, root) as (have, runner):
         await killed(have, root)
-        await scene(have, runner)
-
-    play(nats_server, root, whole)
+        yield have, runner
 
 
 @pytest.mark.parametrize("is_changed", [False, True])
-def test_another_manager_goes_on_where_a_killed_one_was(
+async def test_another_manager_goes_on_where_a_killed_one_was(
     hand: Hand,
     nats_server: NatsServer,
     tmp_path: Path,
@@ -168,7 +167,7 @@ def test_another_manager_goes_on_where_a_killed_one_was(
 ) -> None:
     monkeypatch.setattr(deployments, "UNDEPLOY_S", 0.0)
 
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with interrupted(nats_server, tmp_path) as (have, runner):
         if is_changed:
             # Another file is another history, from the beginning.
             os.utime(next((tmp_path / "files" / "old").iterdir()), ns=(1, 1))
@@ -177,13 +176,11 @@ def test_another_manager_goes_on_where_a_killed_one_was(
         assert (done.rows, done.resumed) == (PAST, 0 if is_changed else 25)
         await outputs_are_equal(have, hand, runner, CHAIN, "Lasts")
 
-    interrupted(nats_server, tmp_path, scene)
 
-
-def test_a_checkpoint_that_nobody_needs_is_removed_after_a_week(
+async def test_a_checkpoint_that_nobody_needs_is_removed_after_a_week(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with interrupted(nats_server, tmp_path) as (have, _):
         js, now_ms = have.client.jetstream(), SystemClock().wall_ms()
         checkpoints = HistoryCheckpoints(js, have.pieces, "Late")
         for is_left, later_ms in ((True, AGE_MS - 60_000), (False, AGE_MS + 60_000)):
@@ -193,5 +190,3 @@ def test_a_checkpoint_that_nobody_needs_is_removed_after_a_week(
                 assert (found is not None and found.rows == 25) == is_left
             stored = await have.pieces.listed()
             assert any(one.startswith("history/") for one in stored) == is_left
-
-    interrupted(nats_server, tmp_path, scene)

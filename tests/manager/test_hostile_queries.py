@@ -11,13 +11,12 @@ import pytest
 from mesh.errors import MeshError
 from mesh.model import names
 from mesh.settings import QuerySettings
-from tests.support.queries import PER_DAY, TOTALS, played
+from tests.support.queries import PER_DAY, TOTALS, asking
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
-    from tests.support.queries import Scene
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(240)]
 
@@ -89,10 +88,12 @@ ENVELOPES: Final = (
 
 
 @pytest.mark.thorough
-def test_each_is_answered_and_the_next_one_as_if_it_had_not_been(
+async def test_each_is_answered_and_the_next_one_as_if_it_had_not_been(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def story(at: Scene) -> None:
+    async with asking(
+        nats_server, tmp_path, QuerySettings(timeout_s=60.0), is_real=True, text=TOTALS
+    ) as at:
         at.shop.order(("pen", 1.5, 1), ("ink", 9.0, 2))
         at.shop.store()
         good = PER_DAY + "item, total order by item"
@@ -113,5 +114,3 @@ def test_each_is_answered_and_the_next_one_as_if_it_had_not_been(
             if found.get("code", "") != code or rows != [["ink", 2], ["pen", 1]]:
                 wrong.append((data[:100], code, str(found)[:300], rows))
         assert wrong == []
-
-    played(story, nats_server, tmp_path, QuerySettings(timeout_s=60.0), is_real=True, text=TOTALS)

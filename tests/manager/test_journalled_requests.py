@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,9 +26,7 @@ TEXT = "@App:name('A') define stream S (a int); from S[a > 1] select a insert in
 
 
 async def test_an_undeploy_is_journalled_with_its_user(nats_server: NatsServer) -> None:
-    settings = Settings(
-        nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
-    )
+    settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))
     async with running(settings) as (manager, service):
         await service.deploy(TEXT, by="ada")
         await service.undeploy("A", by="bob")
@@ -65,7 +62,9 @@ async def test_deleted_backups_are_journalled_with_their_user_or_their_cause(
         await notes.stop()
 
 
-async def test_a_wildcard_lists_and_deletes_no_backup(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_a_wildcard_lists_and_deletes_no_backup(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     async with mesh(nats_server, tmp_path, "jetstream") as have:
         made = await until_backed_up(have)
         for name in ("*", ">", "Pair.>"):

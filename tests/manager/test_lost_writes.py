@@ -18,7 +18,7 @@ from mesh.manager.manager import Manager, running
 from mesh.model import names
 from mesh.model.cluster import LeaseRecord, NodeOrder
 from mesh.settings import ManagerSettings, NatsSettings, Settings
-from tests.support.agents import APP, Cluster, Eye, look
+from tests.support.agents import APP, Cluster, looking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,12 +131,14 @@ async def _answers(manager: Manager, call: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.nats
-def test_everything_continues_after_the_control_bucket_was_made_again(cluster: Cluster) -> None:
+async def test_everything_continues_after_the_control_bucket_was_made_again(
+    cluster: Cluster,
+) -> None:
     for name in ("m1", "m2"):
         cluster.manager(name)
     cluster.worker("w1")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.deploy_on("w1")
         before = eye.epochs()
         js = eye.client.jetstream()
@@ -152,19 +154,17 @@ def test_everything_continues_after_the_control_bucket_was_made_again(cluster: C
         await eye.until("placed again", runs_later, 80)
         assert (await eye.service.wait_running("Two", 20)).state is AppState.RUNNING
 
-    look(cluster, scene)
-
 
 @pytest.mark.nats
-def test_an_instance_that_is_refused_by_a_later_epoch_is_placed_above_it(cluster: Cluster) -> None:
+async def test_an_instance_that_is_refused_by_a_later_epoch_is_placed_above_it(
+    cluster: Cluster,
+) -> None:
     cluster.manager("m1")
     cluster.worker("w1", FAKE_EPOCH="100000")
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.deploy_on("w1")
         assert (await eye.service.wait_running("Two", 20)).state is AppState.RUNNING
         assert all(epoch > 100_000 for epoch in eye.epochs().values())
         causes = {entry.cause for entry in await eye.service.story("Two")}
         assert any("NATS has lost writes" in cause for cause in causes)
-
-    look(cluster, scene)

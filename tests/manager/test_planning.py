@@ -224,9 +224,7 @@ async def test_only_so_many_requests_wait_for_the_planner() -> None:
 async def test_a_manager_plans_within_the_limit(nats_server: NatsServer) -> None:
     """Every request that plans is refused when there is no time for it; others are answered."""
 
-    settings = Settings(
-        nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
-    )
+    settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))
     hasty = replace(settings, manager=ManagerSettings(id="m2", plan_timeout_s=0.0))
     async with running(settings) as (_, one), running(hasty) as (manager, other):
         await one.deploy(TEXT)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-import anyio
 import httpx
 import pytest
 
@@ -26,9 +24,7 @@ OTHER = FIRST.replace("length(2)", "length(3)")
 async def test_a_preview_tells_plan_changes_and_refusal_and_writes_nothing(
     nats_server: NatsServer,
 ) -> None:
-    settings = Settings(
-        nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
-    )
+    settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))
     async with running(settings) as (manager, service):
         new = await service.preview(FIRST)
         assert (new.app, new.is_new, new.changes, new.refused) == ("A", True, None, None)

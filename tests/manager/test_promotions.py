@@ -8,22 +8,20 @@ import pytest
 
 from mesh.errors import MeshError
 from tests.support.backup_groups import TEXT
-from tests.support.played import play
+from tests.support.played import playing
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
-    from tests.support.backups import Mesh
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
 
-def test_a_fork_without_another_state_becomes_the_app(
+async def test_a_fork_without_another_state_becomes_the_app(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, _):
         service = have.service
         await service.deploy(TEXT)
         text = TEXT.replace("n > 0", "n > 3").replace("'Pair'", "'Better'")
@@ -47,13 +45,11 @@ def test_a_fork_without_another_state_becomes_the_app(
         fork = have.view.snapshot().app("Next")
         assert fork is None or fork.value.deleting
 
-    play(nats_server, tmp_path, scene)
 
-
-def test_a_fork_with_a_changed_group_before_one_with_state_is_refused(
+async def test_a_fork_with_a_changed_group_before_one_with_state_is_refused(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, _):
         service = have.service
         await service.deploy(TEXT)
         other = TEXT.replace("length(100)", "length(50)")
@@ -66,5 +62,3 @@ def test_a_fork_with_a_changed_group_before_one_with_state_is_refused(
         with pytest.raises(MeshError, match="it has an end"):
             await service.promotions.promote("Ends")
         assert have.record.edits == 0
-
-    play(nats_server, tmp_path, scene)

@@ -13,7 +13,7 @@ import pytest
 from mesh.errors import MeshError
 from mesh.model import names
 from mesh.settings import QuerySettings
-from tests.support.queries import PER_DAY, TOTALS, Inline, Scene, played
+from tests.support.queries import PER_DAY, TOTALS, Inline, asking
 from tests.support.stored_states import APP, INSTANCE, STREAM, StoredShop
 
 if TYPE_CHECKING:
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.nats
 
 
-def test_a_query_is_answered_from_the_stored_state(nats_server: NatsServer, tmp_path: Path) -> None:
-    async def story(at: Scene) -> None:
+async def test_a_query_is_answered_from_the_stored_state(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async with asking(nats_server, tmp_path) as at:
         at.shop.order(("pen", 1.5, 1), ("ink", 9.0, 2), ("pen", 2.5, 3))
         at.shop.store()
         answer = await at.queries.ask(
@@ -47,27 +49,23 @@ def test_a_query_is_answered_from_the_stored_state(nats_server: NatsServer, tmp_
         at.shop.store()
         assert await at.rows("from Prices on item == 'cap'") == [["cap", 3.0, 4]]
 
-    played(story, nats_server, tmp_path)
-
 
 @pytest.mark.parametrize("is_older", [False, True])
-def test_the_rows_of_one_part_are_passed_on_as_they_are(
+async def test_the_rows_of_one_part_are_passed_on_as_they_are(
     nats_server: NatsServer, tmp_path: Path, is_older: bool
 ) -> None:
     manager, worker = Inline(), Inline(is_older)
 
-    async def story(at: Scene) -> None:
+    async with asking(nats_server, tmp_path, manager=manager, worker=worker) as at:
         at.shop.order(("pen", 0.1, 1), ("ink", 9.0, 2))
         at.shop.store()
         text = "from Prices select item, convert(price, 'float') as price order by item"
         assert await at.rows(text) == [["ink", 9.0], ["pen", 0.1]]
         assert manager.calls == ["plan_query", *(["records_of"] if is_older else [])]
 
-    played(story, nats_server, tmp_path, manager=manager, worker=worker)
 
-
-def test_an_aggregation_is_asked(nats_server: NatsServer, tmp_path: Path) -> None:
-    async def story(at: Scene) -> None:
+async def test_an_aggregation_is_asked(nats_server: NatsServer, tmp_path: Path) -> None:
+    async with asking(nats_server, tmp_path, text=TOTALS) as at:
         at.shop.order(("pen", 1.5, 1), ("ink", 9.0, 2), ("pen", 2.5, 3))
         at.shop.store()
         assert await at.rows(f"{PER_DAY} AGG_TIMESTAMP, item, total order by total") == [
@@ -94,13 +92,11 @@ def test_an_aggregation_is_asked(nats_server: NatsServer, tmp_path: Path) -> Non
         at.shop.spec = replace(at.shop.spec, groups=(group,))
         assert (await at.refused(f"{PER_DAY} item, total")).code == "MESH-A503"
 
-    played(story, nats_server, tmp_path, text=TOTALS)
 
-
-def test_parts_are_merged(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_parts_are_merged(nats_server: NatsServer, tmp_path: Path) -> None:
     """Aggregates, groups, order and limits are those of all parts together."""
 
-    async def story(at: Scene) -> None:
+    async with asking(nats_server, tmp_path, QuerySettings(rows_max=3), text=TOTALS) as at:
         other = StoredShop(tmp_path, text=TOTALS, name="Shop-default-2")
         spec = at.shop.spec
         at.shop.spec = replace(spec, groups=(replace(spec.groups[0], parallel=2),))
@@ -126,11 +122,9 @@ def test_parts_are_merged(nats_server: NatsServer, tmp_path: Path) -> None:
         partial = await at.queries.ask("Shop", f"{PER_DAY} sum(total) as n", partial=True)
         assert (partial.records, partial.missing) == (b"[[6]]", ("Shop-default-2",))
 
-    played(story, nats_server, tmp_path, QuerySettings(rows_max=3), text=TOTALS)
 
-
-def test_a_position_is_waited_for(nats_server: NatsServer, tmp_path: Path) -> None:
-    async def story(at: Scene) -> None:
+async def test_a_position_is_waited_for(nats_server: NatsServer, tmp_path: Path) -> None:
+    async with asking(nats_server, tmp_path) as at:
         at.shop.order(("pen", 1.5, 1))
         at.shop.store()
         asked = asyncio.create_task(at.queries.ask("Shop", "from Prices", at_least={STREAM: 2}))
@@ -143,13 +137,11 @@ def test_a_position_is_waited_for(nats_server: NatsServer, tmp_path: Path) -> No
         other = await at.refused("from Prices", at_least={"mesh-Shop-Other": 1})
         assert other.code == "MESH-A400"
 
-    played(story, nats_server, tmp_path)
 
-
-def test_an_instance_that_is_not_there_is_named_and_never_left_out(
+async def test_an_instance_that_is_not_there_is_named_and_never_left_out(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def story(at: Scene) -> None:
+    async with asking(nats_server, tmp_path) as at:
         # Nothing is stored, and the instance has not begun without a state.
         assert (await at.refused("from Prices")).code == "MESH-A503"
         at.shop.local.put_new()
@@ -170,8 +162,6 @@ def test_an_instance_that_is_not_there_is_named_and_never_left_out(
         at.records.assignments = ()
         assert (await at.refused("from Prices")).code == "MESH-A503"
 
-    played(story, nats_server, tmp_path)
-
 
 @pytest.mark.parametrize(
     ("query", "code"),
@@ -187,19 +177,17 @@ def test_an_instance_that_is_not_there_is_named_and_never_left_out(
         ("from Prices on n < 3 select item, n, price as p, item as i", "MESH-A413"),
     ],
 )
-def test_queries_that_are_refused(
+async def test_queries_that_are_refused(
     query: str, code: str, nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def story(at: Scene) -> None:
+    async with asking(nats_server, tmp_path, QuerySettings(rows_max=4, bytes_max=3000)) as at:
         at.shop.order(*((f"{'long' * 200}{n}", 1.0, n) for n in range(5)))
         at.shop.store()
         assert (await at.refused(query)).code == code
 
-    played(story, nats_server, tmp_path, QuerySettings(rows_max=4, bytes_max=3000))
 
-
-def test_a_client_of_nats_asks_any_manager(nats_server: NatsServer, tmp_path: Path) -> None:
-    async def story(at: Scene) -> None:
+async def test_a_client_of_nats_asks_any_manager(nats_server: NatsServer, tmp_path: Path) -> None:
+    async with asking(nats_server, tmp_path) as at:
         at.shop.order(("pen", 1.5, 1))
         at.shop.store()
         subject = names.query_subject("Shop")
@@ -218,26 +206,22 @@ def test_a_client_of_nats_asks_any_manager(nats_server: NatsServer, tmp_path: Pa
         elsewhere = await asked(b"from Prices", names.query_subject("Other"))
         assert elsewhere["code"] == "MESH-A404"
 
-    played(story, nats_server, tmp_path)
 
-
-def test_a_fault_is_an_answer(
+async def test_a_fault_is_an_answer(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(at: Scene) -> None:
+    async with asking(nats_server, tmp_path) as at:
         monkeypatch.setattr(at.questions, "_task", int)
         assert (await at.refused("from Prices")).code == "MESH-A500"
         monkeypatch.setattr(at.queries, "ask", int)
         answer = await at.client.request(names.query_subject("Shop"), b"from Prices", timeout=20)
         assert b"MESH-A500" in answer.data
 
-    played(story, nats_server, tmp_path)
 
-
-def test_an_answer_goes_to_inboxes_only(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_an_answer_goes_to_inboxes_only(nats_server: NatsServer, tmp_path: Path) -> None:
     """Otherwise a client could have a manager or a worker publish to any subject."""
 
-    async def story(at: Scene) -> None:
+    async with asking(nats_server, tmp_path) as at:
         at.shop.local.put_new()
         received: list[str] = []
 
@@ -251,11 +235,9 @@ def test_an_answer_goes_to_inboxes_only(nats_server: NatsServer, tmp_path: Path)
         await at.client.flush()
         assert received == []
 
-    played(story, nats_server, tmp_path)
 
-
-def test_an_answer_may_need_several_messages(nats_server: NatsServer, tmp_path: Path) -> None:
-    async def story(at: Scene) -> None:
+async def test_an_answer_may_need_several_messages(nats_server: NatsServer, tmp_path: Path) -> None:
+    async with asking(nats_server, tmp_path) as at:
         items = [f"{'item' * 500}{n}" for n in range(2000)]
         at.shop.order(*((item, 1.0, n) for n, item in enumerate(items)))
         at.shop.store()
@@ -264,11 +246,9 @@ def test_an_answer_may_need_several_messages(nats_server: NatsServer, tmp_path: 
         answer = await at.client.request(names.query_subject("Shop"), b"from Prices", timeout=20)
         assert orjson.loads(answer.data)["code"] == "MESH-A413"
 
-    played(story, nats_server, tmp_path)
 
-
-def test_only_so_many_wait(nats_server: NatsServer, tmp_path: Path) -> None:
-    async def story(at: Scene) -> None:
+async def test_only_so_many_wait(nats_server: NatsServer, tmp_path: Path) -> None:
+    async with asking(nats_server, tmp_path, QuerySettings(waiting_max=2, timeout_s=0.5)) as at:
         at.shop.local.put_new()
         asked = [at.queries.ask("Shop", "from Prices", at_least={STREAM: 1}) for _ in range(4)]
         found = await asyncio.gather(*asked, return_exceptions=True)
@@ -276,16 +256,15 @@ def test_only_so_many_wait(nats_server: NatsServer, tmp_path: Path) -> None:
         assert codes[:2] == ["MESH-A429", "MESH-A429"]
         assert set(codes[2:]) <= {"MESH-A503", "MESH-A504"}
 
-    played(story, nats_server, tmp_path, QuerySettings(waiting_max=2, timeout_s=0.5))
-
 
 SLOW = APP.replace("return data[0] * 2", "while True: pass")
 
 
-def test_a_query_that_never_ends_ends_its_process_alone(
+async def test_a_query_that_never_ends_ends_its_process_alone(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def story(at: Scene) -> None:
+    limits = QuerySettings(timeout_s=1.0)
+    async with asking(nats_server, tmp_path, limits, is_real=True, text=SLOW) as at:
         at.shop.order(("pen", 1.5, 1))
         at.shop.store()
         endless = await at.refused("from Prices select twice(n) as m")
@@ -296,5 +275,3 @@ def test_a_query_that_never_ends_ends_its_process_alone(
                 assert await at.rows("from Prices select n") == [[1]]
                 return
         raise AssertionError("no answer any more")
-
-    played(story, nats_server, tmp_path, QuerySettings(timeout_s=1.0), is_real=True, text=SLOW)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.agents import MANAGER, look
+from tests.support.agents import MANAGER, looking
 from tests.support.paths import ROOT
 from tools.image_locks import WORKERS_ONLY, locks
 
 if TYPE_CHECKING:
-    from tests.support.agents import Cluster, Eye
+    from tests.support.agents import Cluster
 
 #: As if the packages were not installed; also in processes that are forked.
 WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({sorted(WORKERS_ONLY)!r}))\n"
@@ -24,22 +24,20 @@ SERVED = WITHOUT + "from mesh.cli import main; sys.argv = ['mesh', 'manager']; m
 APP = "@App:name('Slim') define stream S (a int); from S[a > 1] select sum(a) as b insert into T;"
 
 
-def test_a_manager_plans_and_places_without_spark(cluster: Cluster) -> None:
-    async def scene(eye: Eye) -> None:
+async def test_a_manager_plans_and_places_without_spark(cluster: Cluster) -> None:
+    async with looking(cluster) as eye:
         cluster.start("m1", WITHOUT + MANAGER, MESH_MANAGER_ID="m1")
         cluster.worker("w1")
         await eye.deploy_on("w1")
         assert await eye.until("placed", lambda: eye.has_some("w1"))
 
-    look(cluster, scene)
 
-
-def test_its_api_takes_an_app_without_spark(cluster: Cluster) -> None:
+async def test_its_api_takes_an_app_without_spark(cluster: Cluster) -> None:
     import httpx
 
     from mesh.jetstream.server import free_port
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         port = str(free_port())
         cluster.start(
             "m1", SERVED, MESH_MANAGER_ID="m1", MESH_MANAGER_PORT=port,
@@ -55,8 +53,6 @@ def test_its_api_takes_an_app_without_spark(cluster: Cluster) -> None:
             drawn = await client.get("/siddhi-apps/Slim/plan?output=svg")
             assert drawn.status_code == 200
             assert (await client.get("/health/ready")).status_code == 200
-
-    look(cluster, scene)
 
 
 @pytest.mark.parametrize("image", ["build", "idp", "manager", "nats", "worker"])

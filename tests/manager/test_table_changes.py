@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -18,11 +19,11 @@ from mesh.spark.local_state import Position
 from mesh.store.engine import engine_of
 from pyspark_nats.source.rows import MARKED
 from tests.support.databases import new_database
-from tests.support.queries import played
+from tests.support.queries import asking
 from tests.support.stored_states import APP, INSTANCE, STREAM
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
@@ -82,19 +83,19 @@ class Worker:
         return await asked
 
 
-def _story(story: Callable[[Scene, Worker], Awaitable[None]], *given: Any, **more: Any) -> None:
-    async def run(at: Scene) -> None:
+@asynccontextmanager
+async def _working(*given: Any, **more: Any) -> AsyncIterator[tuple[Scene, Worker]]:
+    async with asking(*given, **more) as at:
         partition_task._LIVE.clear()
         await ensure_channels(at.client, at.shop.spec, ChannelSettings())
         worker = Worker(at)
         await worker.work()
-        await story(at, worker)
-
-    played(run, *given, **more)
+        yield at, worker
 
 
-def test_changes_are_made_among_the_events(nats_server: NatsServer, tmp_path: Path) -> None:
-    async def story(at: Scene, worker: Worker) -> None:
+async def test_changes_are_made_among_the_events(nats_server: NatsServer, tmp_path: Path) -> None:
+    async with _working(nats_server, tmp_path) as (at, worker):
+
         async def change(query: str, **more: Any) -> Any:
             asked = at.queries.ask("Shop", query, may_change=True, **more)
             return await worker.until_done(asyncio.ensure_future(asked))
@@ -118,8 +119,6 @@ def test_changes_are_made_among_the_events(nats_server: NatsServer, tmp_path: Pa
         assert refused == "MESH-O111"
         assert len(await at.rows("from Prices")) == 2
 
-    _story(story, nats_server, tmp_path)
-
 
 async def _refusal(asked: Awaitable[Any]) -> str:
     from mesh.errors import MeshError
@@ -129,10 +128,11 @@ async def _refusal(asked: Awaitable[Any]) -> str:
     return error.value.code
 
 
-def test_a_client_of_nats_needs_the_subject_of_changes(
+async def test_a_client_of_nats_needs_the_subject_of_changes(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def story(at: Scene, worker: Worker) -> None:
+    async with _working(nats_server, tmp_path) as (at, worker):
+
         async def ask(subject: str, query: str) -> Any:
             request = at.client.request(subject, query.encode(), timeout=10)
             return orjson.loads((await worker.until_done(asyncio.ensure_future(request))).data)
@@ -143,11 +143,11 @@ def test_a_client_of_nats_needs_the_subject_of_changes(
             ["pen", 1.5, 1]
         ]
 
-    _story(story, nats_server, tmp_path)
 
-
-def test_a_change_that_is_not_made_in_time_is_kept(nats_server: NatsServer, tmp_path: Path) -> None:
-    async def story(at: Scene, worker: Worker) -> None:
+async def test_a_change_that_is_not_made_in_time_is_kept(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async with _working(nats_server, tmp_path) as (at, worker):
         usual_s = at.queries._limits.timeout_s
         at.limit(1.0)
         late = await at.refused(INSERT, may_change=True, id_="late")
@@ -166,10 +166,8 @@ def test_a_change_that_is_not_made_in_time_is_kept(nats_server: NatsServer, tmp_
         assert INSTANCE in away.message
         assert await worker.work() == 0
 
-    _story(story, nats_server, tmp_path)
 
-
-def test_an_answer_waits_for_a_change_that_waits_for_other_inputs(
+async def test_an_answer_waits_for_a_change_that_waits_for_other_inputs(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     text = APP.replace(
@@ -177,7 +175,7 @@ def test_an_answer_waits_for_a_change_that_waits_for_other_inputs(
     )
     text += "from More delete Prices on Prices.item == item;\n"
 
-    async def story(at: Scene, worker: Worker) -> None:
+    async with _working(nats_server, tmp_path, text=text) as (at, worker):
         asked = asyncio.ensure_future(at.queries.ask("Shop", INSERT, may_change=True))
         before = (await at.client.jetstream().stream_info(STREAM)).state.last_seq
         await at.client.flush()
@@ -191,15 +189,14 @@ def test_an_answer_waits_for_a_change_that_waits_for_other_inputs(
         assert not asked.done()
         assert (await worker.until_done(asked)).changed == 1
 
-    _story(story, nats_server, tmp_path, text=text)
 
-
-def test_a_table_in_a_store_is_changed(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_a_table_in_a_store_is_changed(nats_server: NatsServer, tmp_path: Path) -> None:
     store = new_database(None, tmp_path, "shop")
     text = APP.replace("@PrimaryKey", f"{store.store()} @PrimaryKey")
     rows = 'select item, n from "Prices" order by item'
 
-    async def story(at: Scene, worker: Worker) -> None:
+    async with _working(nats_server, tmp_path, text=text) as (at, worker):
+
         async def change(query: str) -> int | None:
             asked = at.queries.ask("Shop", query, may_change=True)
             answer: QueryAnswer = await worker.until_done(asyncio.ensure_future(asked))
@@ -217,14 +214,14 @@ def test_a_table_in_a_store_is_changed(nats_server: NatsServer, tmp_path: Path) 
         assert await _refusal(change(INSERT.replace("pen", "x" * 300))) == "MESH-O111"
         assert store.rows(rows) == [("ink", 1)]
 
-    _story(story, nats_server, tmp_path, text=text)
 
-
-def test_a_table_that_is_read_from_its_database(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_a_table_that_is_read_from_its_database(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     store = new_database(None, tmp_path, "shop")
     text = APP.replace("@PrimaryKey", f"{store.store(kept='false')} @PrimaryKey")
 
-    async def story(at: Scene, worker: Worker) -> None:
+    async with _working(nats_server, tmp_path, text=text) as (at, worker):
         asked = at.queries.ask("Shop", INSERT, may_change=True)
         assert (await worker.until_done(asyncio.ensure_future(asked))).changed == 1
         with engine_of(store.database).begin() as connection:
@@ -237,15 +234,13 @@ def test_a_table_that_is_read_from_its_database(nats_server: NatsServer, tmp_pat
         assert store.rows('select * from "Prices"') == []
         assert await at.rows("from Prices select item") == []
 
-    _story(story, nats_server, tmp_path, text=text)
 
-
-def test_a_task_that_runs_again_makes_a_change_once(
+async def test_a_task_that_runs_again_makes_a_change_once(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """A state of an earlier position, and the same messages in one batch instead of several."""
 
-    async def story(at: Scene, worker: Worker) -> None:
+    async with _working(nats_server, tmp_path) as (at, worker):
         subject = names.change_subject(STREAM, at.shop.group.name)
         js = at.client.jetstream()
         add = "update Prices set Prices.n = Prices.n + 1 on true"
@@ -262,5 +257,3 @@ def test_a_task_that_runs_again_makes_a_change_once(
         partition_task._LIVE.clear()
         await worker.work()
         assert await at.rows("from Prices") == first == [["pen", 1.5, 3]]
-
-    _story(story, nats_server, tmp_path)

@@ -18,7 +18,7 @@ from mesh.testing import weather
 from tests.manager.test_history_checkpoints import PROCESS
 from tests.support.history import backfills
 from tests.support.paths import ROOT
-from tests.support.played import Played, play, played
+from tests.support.played import Played, played, playing
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -79,12 +79,12 @@ async def explained(have: Mesh, app: Played) -> None:
             break
 
 
-def test_the_seeds_app_in_time(hand: Hand, nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_the_seeds_app_in_time(hand: Hand, nats_server: NatsServer, tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     past = [{**row, "at": at} for at, row in EVENTS[: CUTS[2]]]
     pq.write_table(pa.Table.from_pylist(past), tmp_path / "files" / "old.parquet")
 
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         await have.service.deploy(named("Temp"))
         app = await played(have, "Temp", hand, runner)
         await publish(have, "Temp", CUTS[0], CUTS[1])
@@ -139,5 +139,3 @@ def test_the_seeds_app_in_time(hand: Hand, nats_server: NatsServer, tmp_path: Pa
                 assert after == whole[-len(after) :]
         for each in (late, fork, app):
             await each.stop()
-
-    play(nats_server, tmp_path, scene)

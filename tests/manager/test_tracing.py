@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import httpx
 import pytest
 

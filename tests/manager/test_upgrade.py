@@ -7,6 +7,7 @@ States of operators have a test of their own: ``tests/operators/test_compat.py``
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -18,7 +19,7 @@ from mesh.jetstream import channels
 from mesh.model import codec, names
 from mesh.model.cluster import AppRecord
 from mesh.settings import ChannelSettings
-from tests.support.agents import Cluster, Eye, look
+from tests.support.agents import Cluster, Eye, looking
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -54,24 +55,22 @@ def start(cluster: Cluster) -> None:
         cluster.worker(worker)
 
 
-def test_the_records_of_this_version_are_kept(cluster: Cluster, rewrite: bool) -> None:
+async def test_the_records_of_this_version_are_kept(cluster: Cluster, rewrite: bool) -> None:
     path = RECORDS / f"{mesh.__version__}.json"
     if path.exists() or not rewrite:
         assert path.exists(), "a release records its buckets: pytest --rewrite"
         return
     start(cluster)
 
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         await eye.deploy_on("w1", "w2")
         RECORDS.mkdir(exist_ok=True)
         path.write_bytes(orjson.dumps(await stored(eye), option=orjson.OPT_INDENT_2) + b"\n")
 
-    look(cluster, scene)
-
 
 @pytest.mark.parametrize("path", VERSIONS, ids=lambda path: path.stem)
-def test_a_cluster_goes_on_from_the_records_of(path: Path, cluster: Cluster) -> None:
-    records = orjson.loads(path.read_bytes())
+async def test_a_cluster_goes_on_from_the_records_of(path: Path, cluster: Cluster) -> None:
+    records = orjson.loads(await asyncio.to_thread(path.read_bytes))
     epochs = {
         value["instance"]: value["epoch"]
         for key, value in records[names.CONTROL_BUCKET].items()
@@ -79,7 +78,7 @@ def test_a_cluster_goes_on_from_the_records_of(path: Path, cluster: Cluster) -> 
     }
     assert epochs
 
-    async def before(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         for bucket, values in records.items():
             target = await eye.client.jetstream().key_value(bucket)
             for key, value in values.items():
@@ -88,10 +87,8 @@ def test_a_cluster_goes_on_from_the_records_of(path: Path, cluster: Cluster) -> 
                     spec = codec.decode(AppRecord, orjson.dumps(value)).spec
                     await channels.ensure_channels(eye.client, spec, ChannelSettings())
 
-    look(cluster, before)
     start(cluster)
-
-    async def after(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         apps = {one.value.spec.name for one in eye.view.snapshot().apps}
         assert apps == {key.removeprefix("app.") for key in records[names.APPS_BUCKET]}
         for app in apps:
@@ -99,5 +96,3 @@ def test_a_cluster_goes_on_from_the_records_of(path: Path, cluster: Cluster) -> 
         now = eye.epochs()
         assert now.keys() == epochs.keys()
         assert all(now[name] >= epoch for name, epoch in epochs.items())
-
-    look(cluster, after)

@@ -15,10 +15,9 @@ from mesh.lineage.bases import Bases
 from mesh.lineage.why import Lineage
 from mesh.model import codec
 from mesh.model.lineage import Budget
-from tests.support.played import play, played
+from tests.support.played import played, playing
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
@@ -47,10 +46,10 @@ def leaves(cause: Cause) -> set[int]:
     return {n for one in cause.inputs for n in leaves(one)}
 
 
-def test_an_event_is_traced_through_filters_windows_and_patterns(
+async def test_an_event_is_traced_through_filters_windows_and_patterns(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         await have.service.deploy(TEXT)
         one = await played(have, "Pair", hand, runner)
         hand.publish("Pair", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
@@ -93,8 +92,6 @@ def test_an_event_is_traced_through_filters_windows_and_patterns(
         assert any("is gone" in note for note in notes), cut
         await one.stop()
 
-    play(nats_server, tmp_path, scene)
-
 
 SUMS = """@App:name('Pair')
 define stream Numbers (n long);
@@ -103,14 +100,14 @@ define stream Numbers (n long);
 
 
 @pytest.mark.parametrize("is_long", [False, True])
-def test_an_event_whose_first_inputs_are_gone_is_traced_from_a_backup(
+async def test_an_event_whose_first_inputs_are_gone_is_traced_from_a_backup(
     hand: Hand,
     nats_server: NatsServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     is_long: bool,
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         await have.service.deploy(SUMS)
         one = await played(have, "Pair", hand, runner)
         js = have.client.jetstream()
@@ -136,8 +133,6 @@ def test_an_event_whose_first_inputs_are_gone_is_traced_from_a_backup(
         assert [cause.event["n"] for cause in found.inputs] == [10, 12, 14]
         await one.stop()
 
-    play(nats_server, tmp_path, scene)
-
 
 async def first_of(have: Mesh, js_stream: str, subject: str) -> int:
     """The sequence of the first event of a stream."""
@@ -154,10 +149,10 @@ end;
 """
 
 
-def test_an_event_of_a_group_that_is_divided_by_key_is_traced_to_events_with_its_key(
+async def test_an_event_of_a_group_that_is_divided_by_key_is_traced_to_events_with_its_key(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         await have.service.deploy(KEYED)
         one = await played(have, "Pair", hand, runner)
         hand.publish("Pair", 1, 2, 1, 2, 7, 1)
@@ -176,8 +171,6 @@ def test_an_event_of_a_group_that_is_divided_by_key_is_traced_to_events_with_its
         assert fork.rows("Counts") == [[1, 3]]
         await fork.stop()
         await one.stop()
-
-    play(nats_server, tmp_path, scene)
 
 
 LONG = """@App:name('Pair')
@@ -198,7 +191,7 @@ async def sequence_of(have: Mesh, stream: str, number: int) -> int:
     raise AssertionError(number)
 
 
-def test_an_early_event_of_a_long_log_is_traced_and_a_late_one_is_refused_or_noted(
+async def test_an_early_event_of_a_long_log_is_traced_and_a_late_one_is_refused_or_noted(
     hand: Hand, nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Logs and batches have more messages than are read: markers are far behind their rows.
@@ -206,7 +199,7 @@ def test_an_early_event_of_a_long_log_is_traced_and_a_late_one_is_refused_or_not
     monkeypatch.setattr(reading, "_RANGE_MAX", 20)
     monkeypatch.setattr(reading, "_NEAR", 4)
 
-    async def scene(have: Mesh, runner: ThreadPoolExecutor) -> None:
+    async with playing(nats_server, tmp_path) as (have, runner):
         await have.service.deploy(LONG)
         one = await played(have, "Pair", hand, runner)
         hand.publish("Pair", *range(1, 201))
@@ -227,5 +220,3 @@ def test_an_early_event_of_a_long_log_is_traced_and_a_late_one_is_refused_or_not
         assert (total.stream, total.event, total.inputs) == ("Sums", late.event, ())
         assert 'group "sums" can\'t be explained' in total.note
         await one.stop()
-
-    play(nats_server, tmp_path, scene)

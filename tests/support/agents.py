@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from mesh.clock import SystemClock
 from mesh.jetstream import server
-from mesh.jetstream.channels import ensure_buckets
-from mesh.jetstream.connection import close, connect
-from mesh.jetstream.watch import ClusterView
 from mesh.manager.service import ManagerService
 from mesh.model import names
 from mesh.settings import NatsSettings, Settings
+from mesh.testing.cluster import watching
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable
 
     from nats.aio.client import Client
 
     from mesh.control.journal import JournalEntry
+    from mesh.jetstream.watch import ClusterView
     from mesh.model.cluster import Assignment
 
 APP = """
@@ -176,23 +175,6 @@ class Eye:
 async def looking(cluster: Cluster) -> AsyncIterator[Eye]:
     """A connection of its own."""
     settings = Settings(nats=NatsSettings(url=cluster.nats.url))
-    client = await connect(settings.nats, "test")
-    clock = SystemClock()
-    view = ClusterView(client, clock)
-    try:
-        await ensure_buckets(client.jetstream(), settings.channels)
-        await view.start()
-        yield Eye(cluster, client, view, ManagerService(client, view, settings, clock))
-    finally:
-        await view.stop()
-        await close(client)
-
-
-def look(cluster: Cluster, scene: Callable[[Eye], Coroutine[Any, Any, None]]) -> None:
-    """Run a scene with a connection of its own."""
-
-    async def run() -> None:
-        async with looking(cluster) as eye:
-            await scene(eye)
-
-    asyncio.run(run())
+    async with watching(settings.nats, settings.channels) as (client, view):
+        service = ManagerService(client, view, settings, SystemClock())
+        yield Eye(cluster, client, view, service)

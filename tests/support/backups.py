@@ -11,13 +11,12 @@ import orjson
 
 from mesh.clock import SystemClock
 from mesh.jetstream.blob_store import BlobStore, open_blob_store
-from mesh.jetstream.channels import ensure_buckets
-from mesh.jetstream.connection import close, connect
 from mesh.jetstream.snapshots import JetStreamSnapshots
 from mesh.jetstream.watch import ClusterView
 from mesh.manager.service import ManagerService
 from mesh.model import names
-from mesh.settings import ChannelSettings, NatsSettings, Settings, StateSettings
+from mesh.settings import NatsSettings, Settings, StateSettings
+from mesh.testing.cluster import watching
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -110,21 +109,13 @@ class Mesh:
 
 @asynccontextmanager
 async def mesh(nats: NatsServer, directory: Path, store: str) -> AsyncIterator[Mesh]:
-    client = await connect(NatsSettings(url=nats.url), "test")
-    js = client.jetstream()
     settings = replace(
         Settings(), nats=NatsSettings(url=nats.url), state=StateSettings(store, backups_kept=2)
     )
-    view = ClusterView(client, SystemClock())
-    try:
-        await ensure_buckets(js, ChannelSettings())
-        await view.start()
+    async with watching(settings.nats, settings.channels) as (client, view):
         service = ManagerService(client, view, settings, SystemClock())
-        pieces = open_blob_store(js, store, {"servers": nats.url})
+        pieces = open_blob_store(client.jetstream(), store, {"servers": nats.url})
         yield Mesh(client, view, service, pieces, directory)
-    finally:
-        await view.stop()
-        await close(client)
 
 
 class Blind:

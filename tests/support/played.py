@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from mesh.clock import SystemClock
@@ -17,7 +18,7 @@ from pyspark_nats.protocol import connection
 from tests.support.backups import mesh
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable
     from concurrent.futures import Executor
     from pathlib import Path
 
@@ -106,23 +107,19 @@ class Played:
             await asyncio.to_thread(one.join)
 
 
-def play(
-    nats_server: NatsServer,
-    directory: Path,
-    scene: Callable[[Mesh, ThreadPoolExecutor], Awaitable[None]],
-) -> None:
-    """Run a scene with a manager's service, and a thread for the groups."""
-
-    async def whole(runner: ThreadPoolExecutor) -> None:
+@asynccontextmanager
+async def playing(
+    nats_server: NatsServer, directory: Path
+) -> AsyncIterator[tuple[Mesh, ThreadPoolExecutor]]:
+    """A manager's service, and a thread for the groups."""
+    runner = ThreadPoolExecutor(1)
+    try:
         async with mesh(nats_server, directory, "jetstream") as have:
-            await scene(have, runner)
-
-    # Tasks keep a connection for each thread that they run in.
-    with ThreadPoolExecutor(1) as runner:
-        try:
-            asyncio.run(whole(runner))
-        finally:
-            runner.submit(connection.close_shared).result()
+            yield have, runner
+    finally:
+        # Tasks keep a connection for each thread that they run in.
+        await asyncio.wrap_future(runner.submit(connection.close_shared))
+        runner.shutdown()
 
 
 async def played(have: Mesh, app: str, hand: Hand, runner: Executor) -> Played:

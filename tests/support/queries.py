@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -77,7 +76,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(
+async def asking(
     nats: NatsServer,
     directory: Path,
     limits: QuerySettings | None = None,
@@ -114,11 +113,3 @@ async def scene(
         await queries.stop()
         await questions.stop()
         await close(client)
-
-
-def played(story: Callable[[Scene], Any], *given: Any, **more: Any) -> None:
-    async def run() -> None:
-        async with scene(*given, **more) as found:
-            await story(found)
-
-    asyncio.run(run())

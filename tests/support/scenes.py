@@ -16,11 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from mesh.clock import SystemClock
-from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect
-from mesh.jetstream.watch import ClusterView
-from mesh.testing.cluster import MeshCluster, View
+from mesh.testing.cluster import MeshCluster, View, watching
 from tests.support.secured import (
     ASKER,
     FEEDER,
@@ -55,11 +52,8 @@ async def viewing(cluster: MeshCluster, *workers: str) -> AsyncIterator[View]:
             stack.push_async_callback(close, client)
             return client
 
-        client = await connected("manager")
-        await ensure_buckets(client.jetstream(), cluster.channels)
-        records = ClusterView(client, SystemClock())
-        await records.start()
-        stack.push_async_callback(records.stop)
+        nats = cluster.settings("manager")
+        client, records = await stack.enter_async_context(watching(nats, cluster.channels))
         view = View(cluster, client, records)
         view.deadline_s = DEADLINE_S
         if isinstance(cluster, SecuredCluster):

@@ -17,13 +17,10 @@ import httpx
 from nats.js import JetStreamContext
 
 from mesh.cli.nats_config import nats_config
-from mesh.clock import SystemClock
-from mesh.jetstream.connection import close, connect
-from mesh.jetstream.watch import ClusterView
 from mesh.model import names
 from mesh.model.nats_roles import Role, inbox
 from mesh.settings import ChannelSettings, NatsSettings
-from mesh.testing.cluster import MeshCluster, View
+from mesh.testing.cluster import MeshCluster, View, watching
 from tests.support.certificates import Authority, Pair
 from tests.support.nats_cluster import Cluster
 from tests.support.planted import (
@@ -249,10 +246,7 @@ class SecuredCluster(MeshCluster):
     async def _look(self, planted: Planted) -> None:
         """Have an app use a secret, and look at command lines and all routes while it runs."""
         planted.values["secret of an app"] = value = secrets.token_urlsafe(18)
-        client = await connect(self.settings(Role.MANAGER), "test")
-        records = ClusterView(client, SystemClock())
-        await records.start()
-        try:
+        async with watching(self.settings(Role.MANAGER)) as (client, records):
             view = View(self, client, records)
             api = await address(view)
             async with httpx.AsyncClient(base_url=api, timeout=60) as http:
@@ -278,9 +272,6 @@ class SecuredCluster(MeshCluster):
             assert "Spy" in apps
             look_at_command_lines(planted)
             await asyncio.to_thread(look_at_answers, planted, api, None, apps)
-        finally:
-            await records.stop()
-            await close(client)
 
 
 class ClientsPublish(JetStreamContext):

@@ -15,16 +15,16 @@ from mesh.errors import MeshError
 from mesh.jetstream.server import free_port
 from mesh.settings import WorkerSettings
 from mesh.worker.probes import serving
-from tests.support.agents import look
+from tests.support.agents import looking
 
 if TYPE_CHECKING:
-    from tests.support.agents import Cluster, Eye
+    from tests.support.agents import Cluster
 
 
-def test_a_worker_is_ready_when_the_cluster_counts_on_it_and_not_without_nats(
+async def test_a_worker_is_ready_when_the_cluster_counts_on_it_and_not_without_nats(
     cluster: Cluster,
 ) -> None:
-    async def scene(eye: Eye) -> None:
+    async with looking(cluster) as eye:
         port = free_port()
         cluster.manager("m1")
         cluster.worker("w1", MESH_WORKER_PROBE_PORT=str(port))
@@ -57,8 +57,6 @@ def test_a_worker_is_ready_when_the_cluster_counts_on_it_and_not_without_nats(
             finally:
                 cluster.nats.process.send_signal(signal.SIGCONT)
             await status(200)
-
-    look(cluster, scene)
 
 
 async def test_a_client_that_sends_no_request_gets_no_answer_and_others_do() -> None:

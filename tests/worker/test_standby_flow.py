@@ -27,7 +27,6 @@ from tests.support.backup_groups import TEXT, Groups, totals
 from tests.support.backups import Blind, mesh
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer

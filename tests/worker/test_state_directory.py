@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import signal
@@ -135,7 +134,9 @@ sys.stdin.read()
 """
 
 
-async def test_a_session_does_not_inherit_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_does_not_inherit_logins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [name for name in os.environ if name.startswith("MESH_")]:
         monkeypatch.delenv(name)
     for name in ("MESH_NATS_PASSWORD", "MESH_TOKEN", "MESH_PASSWORD", "MESH_NEW_PASSWORD"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +20,8 @@ from mesh.spark.instance_io import InstanceIO
 from mesh.worker.ticker import Ticker
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from nats.aio.client import Client
 
     from mesh.jetstream import server
@@ -104,21 +107,19 @@ class Stage:
                 await self._reported.wait()
 
 
-def play(nats_server: server.NatsServer, scene: Any) -> None:
-    async def run() -> None:
-        client = await connect(NatsSettings(url=nats_server.url), "test")
-        spec = plan(APP).spec
-        await ensure_channels(client, spec, ChannelSettings())
-        try:
-            await scene(Stage(client, spec))
-        finally:
-            await close(client)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def stage_of(nats_server: server.NatsServer) -> AsyncIterator[Stage]:
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    spec = plan(APP).spec
+    await ensure_channels(client, spec, ChannelSettings())
+    try:
+        yield Stage(client, spec)
+    finally:
+        await close(client)
 
 
-def test_who_takes_over_goes_on_behind_the_last_event(nats_server: server.NatsServer) -> None:
-    async def scene(stage: Stage) -> None:
+async def test_who_takes_over_goes_on_behind_the_last_event(nats_server: server.NatsServer) -> None:
+    async with stage_of(nats_server) as stage:
         first = stage.ticker("Often", 1)
         first.start()
         await stage.state(InstanceState.RUNNING, 1)
@@ -137,11 +138,11 @@ def test_who_takes_over_goes_on_behind_the_last_event(nats_server: server.NatsSe
         assert stage.reports[-1].state is InstanceState.STOPPED
         assert stage.reports[-1].rows_out == 600
 
-    play(nats_server, scene)
 
-
-def test_an_older_epoch_that_wakes_up_publishes_nothing(nats_server: server.NatsServer) -> None:
-    async def scene(stage: Stage) -> None:
+async def test_an_older_epoch_that_wakes_up_publishes_nothing(
+    nats_server: server.NatsServer,
+) -> None:
+    async with stage_of(nats_server) as stage:
         older, newer = stage.ticker("Often", 1), stage.ticker("Often", 2)
         older.start()
         await stage.state(InstanceState.RUNNING, 1)
@@ -156,13 +157,11 @@ def test_an_older_epoch_that_wakes_up_publishes_nothing(nats_server: server.Nats
         newer.stop()
         await asyncio.to_thread(newer.join)
 
-    play(nats_server, scene)
 
-
-def test_a_start_before_the_first_event_keeps_when_it_began(
+async def test_a_start_before_the_first_event_keeps_when_it_began(
     nats_server: server.NatsServer,
 ) -> None:
-    async def scene(stage: Stage) -> None:
+    async with stage_of(nats_server) as stage:
         for epoch in (1, 2):
             ticker = stage.ticker("Often", epoch)
             ticker.start()
@@ -175,11 +174,9 @@ def test_a_start_before_the_first_event_keeps_when_it_began(
         assert await stage.times("Often", 1) == [START_MS + 100]
         last.stop()
 
-    play(nats_server, scene)
 
-
-def test_a_marker_that_is_none_ends_no_trigger(nats_server: server.NatsServer) -> None:
-    async def scene(stage: Stage) -> None:
+async def test_a_marker_that_is_none_ends_no_trigger(nats_server: server.NatsServer) -> None:
+    async with stage_of(nats_server) as stage:
         marker = stage.ticker("Often", 1)._marker_subject
         js = stage.client.jetstream()
         for payload in (b"{}", b"no JSON"):
@@ -195,11 +192,9 @@ def test_a_marker_that_is_none_ends_no_trigger(nats_server: server.NatsServer) -
         running.stop()
         await asyncio.to_thread(running.join)
 
-    play(nats_server, scene)
 
-
-def test_start_fires_once_and_cron_by_the_calendar(nats_server: server.NatsServer) -> None:
-    async def scene(stage: Stage) -> None:
+async def test_start_fires_once_and_cron_by_the_calendar(nats_server: server.NatsServer) -> None:
+    async with stage_of(nats_server) as stage:
         for epoch in (1, 2):
             tickers = [stage.ticker(name, epoch, refresh_s=0.0) for name in ("Once", "Clock")]
             for ticker in tickers:
@@ -215,15 +210,13 @@ def test_start_fires_once_and_cron_by_the_calendar(nats_server: server.NatsServe
         even = START_MS - START_MS % 2_000
         assert await stage.times("Clock", 4) == [START_MS, even + 2_000, even + 4_000, even + 6_000]
 
-    play(nats_server, scene)
 
-
-def test_old_markers_are_purged(
+async def test_old_markers_are_purged(
     nats_server: server.NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mesh.worker.ticker._MARKERS_MAX", 3)
 
-    async def scene(stage: Stage) -> None:
+    async with stage_of(nats_server) as stage:
         running = stage.ticker("Often", 1)
         running.start()
         await stage.state(InstanceState.RUNNING, 1)
@@ -236,5 +229,3 @@ def test_old_markers_are_purged(
         (left,) = (n for name, n in (info.state.subjects or {}).items() if "_marker" in name)
         # One to begin with, one for each event.
         assert left == 12 % 3 + 1
-
-    play(nats_server, scene)
