@@ -11,7 +11,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    pass
 
 #: Maximum silence of the server before a measurement gives up, seconds.
 SILENCE_S: Final = 20.0
@@ -38,12 +38,7 @@ class Wire:
     def __enter__(self) -> Wire:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.socket.close()
 
     def send(self, data: bytes | memoryview) -> None:

@@ -6,6 +6,7 @@ that a person needs, with a searchable code.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 #: Part of the text of every ``StaleWriterError``, and of no other error.
@@ -33,7 +34,7 @@ class ConnectorError(Exception):
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), self.message, self.detail, self.hint))
+        return (partial(type(self), self.message, detail=self.detail, hint=self.hint), ())
 
 
 class OptionError(ConnectorError):
@@ -67,7 +68,8 @@ class RefusedError(ConnectorError):
         self.err_code = err_code
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild_refused, (self.message, self.detail, self.hint, self.err_code))
+        rebuild, _ = super().__reduce__()
+        return (partial(rebuild, err_code=self.err_code), ())
 
 
 class DataLossError(ConnectorError):
@@ -98,11 +100,3 @@ class StaleWriterError(ConnectorError):
     """A writer with a newer epoch has taken over; this one must stop."""
 
     code = FENCED
-
-
-def _rebuild(kind: type[ConnectorError], message: str, detail: str, hint: str) -> ConnectorError:
-    return kind(message, detail=detail, hint=hint)
-
-
-def _rebuild_refused(message: str, detail: str, hint: str, err_code: int) -> RefusedError:
-    return RefusedError(message, detail=detail, hint=hint, err_code=err_code)

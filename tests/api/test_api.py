@@ -316,22 +316,25 @@ def test_an_aggregation_needs_no_loading(asked: Any, status: int) -> None:
 CHANGE = {"appName": "Shop", "query": "delete T on true"}
 
 
-async def test_a_change_of_a_table_needs_the_permission_to_manage(
+def test_a_change_of_a_table_needs_the_permission_to_manage(
     secured: ManagerSettings, tmp_path: Path
 ) -> None:
-    users.add(tmp_path / "users", "eve", "e", frozenset({Permission.DATA_READ}))
-    context = ssl.create_default_context(cafile=secured.tls_cert)
-    change = {**CHANGE, "id": "i-1"}
-    async with (
-        served(FakeService(), secured) as api,
-        httpx.AsyncClient(base_url=api.url, verify=context) as client,
-    ):
-        for user, may in ((("ada", "pass:word"), True), (("eve", "e"), False)):
-            answer = await client.post("/stores/query", json=change, auth=user)
-            assert answer.json()["records"] == [[may, "i-1"]]
-        wrong = {**change, "id": "a b"}
-        answer = await client.post("/stores/query", json=wrong, auth=("ada", "pass:word"))
-        assert (answer.status_code, answer.json()["code"]) == (400, "MESH-A400")
+    async def run() -> None:
+        users.add(tmp_path / "users", "eve", "e", frozenset({Permission.DATA_READ}))
+        context = ssl.create_default_context(cafile=secured.tls_cert)
+        change = {**CHANGE, "id": "i-1"}
+        async with (
+            served(FakeService(), secured) as api,
+            httpx.AsyncClient(base_url=api.url, verify=context) as client,
+        ):
+            for user, may in ((("ada", "pass:word"), True), (("eve", "e"), False)):
+                answer = await client.post("/stores/query", json=change, auth=user)
+                assert answer.json()["records"] == [[may, "i-1"]]
+            wrong = {**change, "id": "a b"}
+            answer = await client.post("/stores/query", json=wrong, auth=("ada", "pass:word"))
+            assert (answer.status_code, answer.json()["code"]) == (400, "MESH-A400")
+
+    anyio.run(run)
     # An API without users allows all.
     open_to_all = ask(FakeService(), "POST", "/stores/query", json={**CHANGE, "id": ""})
     assert open_to_all.json()["records"] == [[True, ""]]

@@ -19,7 +19,7 @@ from mesh.jetstream import server
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    pass
 
 #: Directories of the machine that a host changes, for itself alone.
 _OWN: Final = ("etc", "var", "opt")
@@ -99,12 +99,7 @@ class Hosts:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for host in self.hosts.values():
             self._end(host)
             assert host.holder.stdin is not None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    pass
 
 #: Addresses of the page's hosts.
 SUBNET: Final = "198.18.0.0/24"
@@ -82,12 +82,7 @@ class Machines:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for host in self.hosts.values():
             _docker("rm", "-f", "-v", host.container)
         _docker("network", "rm", self._network)

@@ -16,48 +16,43 @@ QUERY: Final = "@dist(execGroup='whole') from S[a % 7 == 0] select k, a insert i
 
 async def rescaled(scene: Scene) -> None:
     """Groups by key and without state go from 2 instances to 4, and to 1."""
-    scene.hit()
-    for parallel in (4, 1):
-        for group in ("sums", "flat"):
-            await _scale(scene, group, parallel)
-        await scene.instances("sums", parallel)
-        await scene.instances("flat", parallel)
-        await scene.flow(150)
+    await _rescale(scene, 4)
+    await _rescale(scene, 1)
 
 
 async def rescaled_killed(scene: Scene) -> None:
     """A worker dies while its instances are rescaled."""
-    await _killed_while_scaled(scene, 4, scene.holder)
+    await _rescale(scene, 4, scene.holder)
 
 
 async def rescaled_led(scene: Scene) -> None:
     """The leader dies while instances are rescaled: the next one continues in the middle."""
-    await _killed_while_scaled(scene, 1, scene.leader)
+    await _rescale(scene, 1, scene.leader)
 
 
 async def edited(scene: Scene) -> None:
     """A further query in a group with a window and a pattern: both continue with their state."""
-    scene.hit()
-    await _put(scene, scene.text + QUERY)
-    await scene.outside.until_running(scene.name)
-    await scene.counted_in("Sevens", 20)
+    await _edit(scene)
 
 
 async def edited_killed(scene: Scene) -> None:
     """The worker of a group dies while the group is edited."""
-    worker = scene.worker_of("whole-1")
+    await _edit(scene, scene.worker_of("whole-1"))
+
+
+async def _edit(scene: Scene, *victims: str) -> None:
     scene.hit()
     await _put(scene, scene.text + QUERY)
-    await scene.kill(worker)
+    await scene.kill(*victims)
     await scene.outside.until_running(scene.name)
     await scene.counted_in("Sevens", 20)
 
 
-async def _killed_while_scaled(scene: Scene, parallel: int, victim: str) -> None:
+async def _rescale(scene: Scene, parallel: int, *victims: str) -> None:
     scene.hit()
     for group in ("sums", "flat"):
         await _scale(scene, group, parallel)
-    await scene.kill(victim)
+    await scene.kill(*victims)
     await scene.instances("sums", parallel)
     await scene.instances("flat", parallel)
     await scene.flow(150)

@@ -32,19 +32,21 @@ async def host_paused(scene: DoorScene) -> None:
 
 async def worker_paused(scene: DoorScene) -> None:
     """The worker with the sink is frozen past its term; it wakes up when another has the sink."""
-    scene.pause(scene.holder)
-    await scene.outside.until("another sink", lambda: scene.worker_of("sink-S-1") == scene.other)
-    await scene.arrived(50)
-    scene.wake(scene.holder)
-    await scene.arrived(100)
+    await _away(scene, scene.pause, scene.wake)
 
 
 async def worker_cut(scene: DoorScene) -> None:
     """The worker with the sink is cut off from NATS, and not from the destinations."""
-    scene.cut(scene.holder)
+    await _away(scene, scene.cut, scene.heal)
+
+
+async def _away(
+    scene: DoorScene, leave: Callable[[str], None], come_back: Callable[[str], None]
+) -> None:
+    leave(scene.holder)
     await scene.outside.until("another sink", lambda: scene.worker_of("sink-S-1") == scene.other)
     await scene.arrived(50)
-    scene.heal(scene.holder)
+    come_back(scene.holder)
     await scene.arrived(100)
 
 

@@ -13,6 +13,8 @@ from bench.chaos.servers import SYSTEM_USER
 from mesh.jetstream.connection import UNREACHABLE, close, connect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nats.aio.client import Client
 
     from bench.chaos.scene import Scene
@@ -20,16 +22,17 @@ if TYPE_CHECKING:
 
 async def server_restarted(scene: Scene) -> None:
     """The server ends in order and is started again at once."""
-    scene.hit()
-    await asyncio.to_thread(scene.stage.servers.end, "n1")
-    await scene.stage.mend_servers()
-    await scene.flow(100)
+    await _started_again(scene, scene.stage.servers.end)
 
 
 async def server_killed(scene: Scene) -> None:
     """The server is killed and started again at once."""
+    await _started_again(scene, scene.stage.servers.kill)
+
+
+async def _started_again(scene: Scene, stop: Callable[[str], None]) -> None:
     scene.hit()
-    await asyncio.to_thread(scene.stage.servers.kill, "n1")
+    await asyncio.to_thread(stop, "n1")
     await scene.stage.mend_servers()
     await scene.flow(100)
 

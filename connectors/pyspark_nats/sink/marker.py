@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from pyspark_nats.errors import StaleWriterError
+
 #: Beginning of the subjects of markers, unless the sink's ``markerPrefix`` says else.
 PREFIX: Final = "mesh._marker"
 
@@ -41,3 +43,13 @@ class Marker:
 
 
 NONE = Marker(-1, -1, 0)
+
+
+def replaced(pair: tuple[str, str], marker: Marker, epoch: int) -> StaleWriterError:
+    """The error of a writer of ``epoch`` whose (stream, producer) has a marker of a newer one."""
+    stream, producer = pair
+    return StaleWriterError(
+        f'producer "{producer}" of stream "{stream}" has a newer writer, of epoch {marker.epoch}',
+        detail=f"Our epoch is {epoch}.",
+        hint="This writer was replaced; it must stop.",
+    )

@@ -16,10 +16,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyspark_nats.errors import RefusedError, StaleWriterError
+from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol import connection_options, frames, jetstream
 from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.sink.marker import NONE, PREFIX, BatchRecord, Marker
+from pyspark_nats.sink.marker import NONE, PREFIX, BatchRecord, Marker, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -173,14 +173,9 @@ def fenced(
         while True:
             found = read(connection, prefix, pairs)
             older = {pair: marker for pair, marker in found.items() if marker.epoch < epoch}
-            for (stream, producer), marker in found.items():
+            for pair, marker in found.items():
                 if marker.epoch > epoch:
-                    raise StaleWriterError(
-                        f'producer "{producer}" of stream "{stream}" has a newer writer, '
-                        f"of epoch {marker.epoch}",
-                        detail=f"Our epoch is {epoch}.",
-                        hint="This writer was replaced; it must stop.",
-                    )
+                    raise replaced(pair, marker, epoch)
             if not older:
                 return found
             # Reading again detects a writer in between, and a lost answer.

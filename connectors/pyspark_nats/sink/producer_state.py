@@ -16,11 +16,10 @@ from pyspark_nats.errors import (
     DivergedError,
     OrderError,
     RefusedError,
-    StaleWriterError,
 )
 from pyspark_nats.sink import batch_digest, messages_out
 from pyspark_nats.sink.batch_digest import BatchDigest
-from pyspark_nats.sink.marker import Marker
+from pyspark_nats.sink.marker import Marker, replaced
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,12 +81,7 @@ def check_marker(pair: Pair, marker: Marker, epoch: int, ours: Origin) -> None:
     """
     stream, producer = pair
     if marker.epoch > epoch:
-        raise StaleWriterError(
-            f'producer "{producer}" of stream "{stream}" has a newer writer, '
-            f"of epoch {marker.epoch}",
-            detail=f"Our epoch is {epoch}.",
-            hint="This writer was replaced; it must stop.",
-        )
+        raise replaced(pair, marker, epoch)
     if ours.run and marker.run == ours.run and marker.task != ours.task:
         # Each of the two would mistake the other's rows for its own, and skip its own as published.
         raise OrderError(

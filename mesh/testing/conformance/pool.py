@@ -14,7 +14,6 @@ from mesh.testing.conformance import direct
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
-    from types import TracebackType
 
     Case = Mapping[str, Any]
 
@@ -34,12 +33,7 @@ class Pool:
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
 
     def answers(self, asked: Sequence[Case]) -> list[dict[str, Any]]:
