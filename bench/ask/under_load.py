@@ -7,7 +7,6 @@ groups.  Events come in first alone and then beside one client that asks, withou
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import sys
 import time
@@ -27,6 +26,7 @@ from mesh.manager.desired_state import DesiredState
 from mesh.manager.queries import Queries
 from mesh.model import names
 from mesh.settings import QuerySettings, Settings
+from pyspark_nats.arrow import ipc_stream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -192,11 +192,9 @@ async def _publish(view: View, stream: str, columns: list[pa.Array[Any]]) -> Non
     batches = table.to_batches(max_chunksize=_BATCH)
     headers = {"Content-Type": "application/vnd.apache.arrow.stream"}
     for first in range(0, len(batches), _CHUNK):
-        waiting = []
-        for batch in batches[first : first + _CHUNK]:
-            sink = io.BytesIO()
-            with pa.ipc.new_stream(sink, batch.schema) as writer:
-                writer.write_batch(batch)
-            subject = f"mesh.Ask.{stream}"
-            waiting.append(view.js.publish(subject, sink.getvalue(), headers=headers))
-        await asyncio.gather(*waiting)
+        await asyncio.gather(
+            *(
+                view.js.publish(f"mesh.Ask.{stream}", ipc_stream(batch), headers=headers)
+                for batch in batches[first : first + _CHUNK]
+            )
+        )

@@ -36,6 +36,15 @@ def sizes_of(values: Array) -> npt.NDArray[np.int64]:
     return np.diff(bounds).astype(np.int64)
 
 
+def ipc_stream(rows: pa.RecordBatch | pa.Table, compression: Any = None) -> bytes:
+    """Rows as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+        writer.write(rows)
+    return sink.getvalue().to_pybytes()
+
+
 def rows_at(places: npt.NDArray[np.int64]) -> Any:
     """Row numbers as ``take`` needs them."""
     return pa.array(places)

@@ -18,6 +18,7 @@ from mesh.cli.client import Client
 from mesh.cli.commands import app
 from mesh.errors import MeshError
 from mesh.settings import Settings
+from pyspark_nats.arrow import ipc_stream
 from tests.support.paths import EXAMPLE
 
 COMMANDS = (
@@ -141,11 +142,7 @@ def test_a_user_is_added_with_the_password_of_the_environment(alone: Path) -> No
 
 def test_messages_are_decoded_by_their_content_type() -> None:
     event = {"a": 1, "b": "x"}
-    sink = pa.BufferOutputStream()
-    table = pa.Table.from_pylist([event, event])
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    arrow = sink.getvalue().to_pybytes()
+    arrow = ipc_stream(pa.Table.from_pylist([event, event]))
     assert wire.decode(arrow, "application/vnd.apache.arrow.stream") == [event, event]
     assert wire.decode(msgpack.packb(event), "application/msgpack") == [event]
     assert wire.decode(b'{"a":1,"b":"x"}', "") == [event]

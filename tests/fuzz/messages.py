@@ -24,7 +24,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from pyspark_nats import decode
-from pyspark_nats.arrow import arrow, kernels
+from pyspark_nats.arrow import arrow, ipc_stream, kernels
 from pyspark_nats.decode import rules
 from pyspark_nats.decode.limits import ERRORS_MAX, REASON_MAX
 from pyspark_nats.protocol import frames
@@ -80,14 +80,6 @@ _EVENTS = st.lists(
 )
 
 
-def _stream(batch: pa.RecordBatch, compression: Any = None) -> bytes:
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
-
-
 def _good(events: list[dict[str, Any]], form: str) -> Message:
     whole = tuple(events)
     if form == "lines":
@@ -97,7 +89,7 @@ def _good(events: list[dict[str, Any]], form: str) -> Message:
     if form == "msgpack":
         return Message(msgpack.packb(events), (b"Content-Type: " + MSGPACK,), whole)
     batch = pa.RecordBatch.from_pylist(events, SCHEMA)
-    payload = _stream(batch, "zstd" if form == "zstd" else None)
+    payload = ipc_stream(batch, "zstd" if form == "zstd" else None)
     return Message(payload, (b"Content-Type: " + ARROW,), whole)
 
 
@@ -161,7 +153,7 @@ def _bomb(draw: Any) -> bytes:
         columns = dict.fromkeys(FIELDS, pa.nulls(few // 2 * 2))
         columns[decode.EVENT_TIME] = pa.array([-1, 2**62] * (few // 2), pa.int64())
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    return _stream(batch, draw(st.sampled_from([None, "zstd", "lz4"])))
+    return ipc_stream(batch, draw(st.sampled_from([None, "zstd", "lz4"])))
 
 
 def _json(value: Any) -> bytes:

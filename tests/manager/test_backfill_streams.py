@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from mesh.errors import MeshError
 from mesh.model import access, names
 from mesh.model.access import Grant, Identity, Permission
 from mesh.model.history import HistoryInput
+from pyspark_nats.arrow import ipc_stream
 from tests.support.history import CHAIN, FOREIGN, METER, backfills, events, publish
 from tests.support.played import played, playing
 
@@ -39,10 +39,7 @@ def passing(rows: Sequence[dict[str, Any]]) -> int:
 
 def ipc(rows: Sequence[dict[str, Any]]) -> bytes:
     table = pa.Table.from_pylist([{k: row[k] for k in ("device", "watt")} for row in rows])
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
+    return ipc_stream(table)
 
 
 async def publish_forms(have: Mesh, subject: str, rows: Sequence[dict[str, Any]]) -> None:

@@ -1,19 +1,17 @@
 """Whole apps: in bulk or step by step, in any pieces, restored anywhere, they do the same."""
 
-import json
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mesh.language.parser import parse_app
-from mesh.operators.base import State
 from mesh.operators.executor import Executor, InputRun, Mode
 from mesh.plan.bind import bind
 from mesh.testing.cases import batch, values
+from tests.support.recorder import stored
 
 DEFINE = "define stream S (k string, v int); define stream T (k string, w int); "
 PURGE = "@purge(enable='true', interval='1 sec', idle.period='1 sec') "
@@ -114,18 +112,6 @@ class Driver:
         state = stored(self.executor.snapshot())
         self.executor = Executor(self.app, self.names, mode=self.mode)
         self.executor.restore(state)
-
-
-def stored(state: State) -> State:
-    """A state after a way over the disk: Arrow IPC and JSON."""
-    pieces = {}
-    for name, piece in state.pieces.items():
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, piece.schema) as writer:
-            writer.write_batch(piece)
-        with pa.ipc.open_stream(sink.getvalue()) as reader:
-            pieces[name] = reader.read_next_batch()
-    return State(pieces, json.loads(json.dumps(dict(state.scalars))))
 
 
 def log_of(steps: list[Any]) -> list[tuple[str, Chunk]]:

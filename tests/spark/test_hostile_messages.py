@@ -13,6 +13,7 @@ import pytest
 
 from mesh.model import error_entry
 from mesh.spark.shared_query.work import WORK
+from pyspark_nats.arrow import ipc_stream
 from pyspark_nats.decode import MessageLimits
 from tests.support.shared_query import Instances, admitted, begun
 
@@ -31,11 +32,7 @@ def run(hand: Hand) -> None:
 
 
 def stream(values: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    batch = pa.RecordBatch.from_arrays([values], names=["n"])
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+    return ipc_stream(pa.RecordBatch.from_arrays([values], names=["n"]))
 
 
 HOSTILE = [

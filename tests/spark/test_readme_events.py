@@ -11,6 +11,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from pyspark_nats.arrow import ipc_stream
 from pyspark_nats.decode import MessageLimits
 from tests.support.shared_query import Instances, admitted
 
@@ -51,11 +52,7 @@ class Case:
 
 def arrow(items: Any, count: int) -> bytes:
     """A message of so many events without a price."""
-    sink = pa.BufferOutputStream()
-    batch = pa.RecordBatch.from_arrays([items, pa.nulls(count)], names=["item", "price"])
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+    return ipc_stream(pa.RecordBatch.from_arrays([items, pa.nulls(count)], ["item", "price"]))
 
 
 #: A text of 700 kB, a hundred times.

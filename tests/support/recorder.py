@@ -14,6 +14,7 @@ from mesh.operators.base import State
 from mesh.operators.executor import Executor, InputRun, OutputRun
 from mesh.plan.bind import bind
 from mesh.testing.cases import batch, values
+from pyspark_nats.arrow import ipc_stream
 
 DEFINE = "define stream S (k int, v double, s string); define stream T (k int, v double); "
 
@@ -53,10 +54,7 @@ def stored(state: State) -> State:
     """A state after a way over the disk: Arrow IPC and JSON."""
     pieces = {}
     for name, piece in state.pieces.items():
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, piece.schema) as writer:
-            writer.write_batch(piece)
-        with pa.ipc.open_stream(sink.getvalue()) as reader:
+        with pa.ipc.open_stream(ipc_stream(piece)) as reader:
             pieces[name] = reader.read_next_batch()
     return State(pieces, json.loads(json.dumps(dict(state.scalars))))
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from bench.chaos.scene import ScenarioError
 from mesh.jetstream.connection import connector_options
 from mesh.model import names
-from pyspark_nats.arrow import arrow
+from pyspark_nats.arrow import arrow, ipc_stream
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.connection import Connection
@@ -111,13 +111,8 @@ def _bombs() -> list[tuple[bytes, tuple[bytes, ...]]]:
 
 
 def _stream(values: Any, compression: Any = None) -> bytes:
-    sink = pa.BufferOutputStream()
     columns = [values, pa.nulls(len(values)), pa.nulls(len(values))]
-    batch = pa.RecordBatch.from_arrays(columns, names=["k", "a", "v"])
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+    return ipc_stream(pa.RecordBatch.from_arrays(columns, names=["k", "a", "v"]), compression)
 
 
 def _published(scene: Scene, messages: Sequence[tuple[bytes, tuple[bytes, ...]]]) -> int:

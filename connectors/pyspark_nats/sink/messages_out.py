@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from pyspark_nats.arrow import FEW, arrow, kernels, sizes_of
+from pyspark_nats.arrow import FEW, arrow, ipc_stream, kernels, sizes_of
 from pyspark_nats.errors import OrderError, RefusedError, SchemaError
 
 if TYPE_CHECKING:
@@ -222,11 +222,8 @@ def trimmed(rows: pa.RecordBatch, at: int, position: int) -> pa.RecordBatch | No
     if POSITION not in table.schema.names:
         return None
     kept = table.filter(kernels.greater(table.column(POSITION), position))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, kept.schema) as writer:
-        writer.write_table(kept)
     data = rows.column("data")
-    payload = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+    payload = pa.array([ipc_stream(kept)], pa.binary())
     replaced = pa.concat_arrays([data.slice(0, at), payload, data.slice(at + 1)])
     return rows.set_column(rows.schema.get_field_index("data"), rows.schema.field("data"), replaced)
 

@@ -25,6 +25,7 @@ from mesh.spark.store_output import StoreOutput
 from mesh.testing.conformance import answers
 from mesh.testing.conformance.cases import Case, CaseError, Clock, Mode, batch, case, sent
 from mesh.testing.conformance.stored_answers import answer_with_rows
+from pyspark_nats.arrow import ipc_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -312,10 +313,7 @@ def _through_text(state: State) -> State:
     """The state after a round trip through its stored form."""
     pieces = {}
     for name, piece in state.pieces.items():
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, piece.schema) as writer:
-            writer.write_batch(piece)
-        with pa.ipc.open_stream(sink.getvalue()) as reader:
+        with pa.ipc.open_stream(ipc_stream(piece)) as reader:
             table = reader.read_all().combine_chunks()
             batches = table.to_batches()
             pieces[name] = batches[0] if batches else pa.RecordBatch.from_pylist([], piece.schema)

@@ -28,6 +28,7 @@ from mesh.spark.partition_task import PartitionRun, PartitionTask
 from mesh.spark.routes import bound_group
 from mesh.spark.sink_rows import SINK_FIELDS
 from mesh.testing.conformance.script import Asked
+from pyspark_nats.arrow import ipc_stream
 from pyspark_nats.gc_freeze import freeze_imported
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class CaseRun(PartitionRun):
         try:
             if self._refusal is not None:
                 raise self._refusal
-            return [_row(ANSWER, _encoded(self._found(query, self._asked.now_ms)))]
+            return [_row(ANSWER, ipc_stream(self._found(query, self._asked.now_ms)))]
         except MeshError as error:
             return [_row(REFUSAL, orjson.dumps(error.to_dict()))]
 
@@ -184,14 +185,7 @@ def call_row(call: CallRun) -> pa.RecordBatch:
     added = (call.call, call.kind, call.clock_ms, call.time_ms)
     columns = [*(pa.array(column) for column in added), *call.rows.columns]
     names = [*_CALL_COLUMNS, *call.rows.schema.names]
-    return _row(CALLS + call.query, _encoded(pa.RecordBatch.from_arrays(columns, names)))
-
-
-def _encoded(rows: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    return sink.getvalue().to_pybytes()
+    return _row(CALLS + call.query, ipc_stream(pa.RecordBatch.from_arrays(columns, names)))
 
 
 def call_run(stream: str, rows: pa.RecordBatch) -> CallRun:

@@ -12,6 +12,7 @@ from mesh.spark.local_state import Position
 from mesh.spark.sink_rows import ARROW_TYPE, JSON_TYPE, TIME_COLUMN
 from mesh.testing.conformance.script import Sent
 from pyspark_nats import encode
+from pyspark_nats.arrow import ipc_stream
 from pyspark_nats.source.rows import MARKED, MESSAGE, RANGE_END, RANGE_START
 
 if TYPE_CHECKING:
@@ -78,10 +79,7 @@ def _message(sent: Sent) -> tuple[str, bytes, int | None]:
         return JSON_TYPE, data, None if is_now else int(times[0])
     if not is_now:
         rows = rows.append_column(TIME_COLUMN, pa.array(times))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    return ARROW_TYPE, sink.getvalue().to_pybytes(), None
+    return ARROW_TYPE, ipc_stream(rows), None
 
 
 def _is_plain(rows: pa.RecordBatch) -> bool:
