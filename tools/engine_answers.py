@@ -83,7 +83,10 @@ def differences(directory: Path) -> dict[str, str]:
 
 
 def ask(
-    oracle: Path, cases: Sequence[Mapping[str, Any]], options: Sequence[str] = ()
+    oracle: Path,
+    cases: Sequence[Mapping[str, Any]],
+    options: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """The engine's whole answers to ``cases``, in order.
 
@@ -91,6 +94,7 @@ def ask(
         oracle: a program with two arguments: a file of cases and one for the answers.
         cases: as ``mesh.testing.conformance`` reads them.
         options: further arguments of the program.
+        variables: further variables of its environment.
     """
     with tempfile.TemporaryDirectory() as directory:
         questions, answers = Path(directory, "cases.jsonl"), Path(directory, "out.jsonl")
@@ -100,7 +104,7 @@ def ask(
             [sys.executable, str(oracle), str(questions), str(answers), "--jobs", "1", *options],
             check=True,
             stdout=subprocess.DEVNULL,
-            env=os.environ | {_JAVA_OPTIONS: java},
+            env=os.environ | dict(variables or {}) | {_JAVA_OPTIONS: java},
         )
         return read(answers)
 

@@ -23,12 +23,8 @@ writes the verdicts again; PROGRAM gets a file of cases and an output file, JSON
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import re
-import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -38,6 +34,7 @@ from mesh.language.parser import parse_app, parse_on_demand_query
 from mesh.language.substitution import substitute
 from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.bound import Answer
+from tools import engine_answers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -192,16 +189,7 @@ def ask(oracle: Path, asked: Sequence[Case]) -> list[Verdict]:
         for name, value in case.variables:
             if variables.setdefault(name, value) != value:
                 raise ValueError(f"{case.name}: {name} is something else in another case")
-    with tempfile.TemporaryDirectory() as directory:
-        questions, answers = Path(directory, "cases.jsonl"), Path(directory, "out.jsonl")
-        questions.write_text("".join(json.dumps(_question(case)) + "\n" for case in asked))
-        subprocess.run(
-            [sys.executable, str(oracle), str(questions), str(answers), "--jobs", "1"],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, **variables},
-        )
-        found = [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
+    found = engine_answers.ask(oracle, [_question(case) for case in asked], variables=variables)
     return [_answer(case, answer) for case, answer in zip(asked, found, strict=True)]
 
 

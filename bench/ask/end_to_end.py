@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bench.connector.harness import Bench
+from bench.connector.harness import CORES, Bench
 from bench.operators import spark
+from mesh.testing.conformance.spark import session
 
 if TYPE_CHECKING:
     from bench.connector.harness import Figure
@@ -24,5 +25,5 @@ _TEXT: Final = spark.STATELESS.replace("Stateless", "Aggregated").replace(
 
 def measure() -> list[Figure]:
     """Both rates, on a server and a session of their own."""
-    with Bench() as bench, spark.session(bench.directory / "session") as session:
-        return spark.rates(bench, session, _TEXT, "with an aggregation", RATIO)
+    with Bench() as bench, session(CORES) as sessions:
+        return spark.rates(bench, sessions, _TEXT, "with an aggregation", RATIO)

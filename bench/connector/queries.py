@@ -80,25 +80,15 @@ class Queries:
 
 def load(bench: Bench, stream: str, subject: str) -> DataFrame:
     """The table of one stream of events with the time at which each was sent."""
-    return (
-        bench.quick_spark.readStream.format("nats")
-        .option("servers", bench.url)
-        .option("stream", stream)
-        .option("subject", subject)
-        .option("format", "json")
-        .schema("id long, sent_ns long")
-        .load()
-    )
+    given = {"servers": bench.url, "stream": stream, "subject": subject, "format": "json"}
+    reader = bench.quick_spark.readStream.format("nats").options(**given)
+    return reader.schema("id long, sent_ns long").load()
 
 
 def start(rows: DataFrame, path: Path) -> StreamingQuery:
     """Start the query that notes into ``path`` when rows arrive; its sink is registered."""
-    return (
-        rows.writeStream.format("receipts")
-        .option("path", str(path))
-        .option("checkpointLocation", str(path.with_suffix(".checkpoint")))
-        .start()
-    )
+    given = {"path": str(path), "checkpointLocation": str(path.with_suffix(".checkpoint"))}
+    return rows.writeStream.format("receipts").options(**given).start()
 
 
 @contextmanager

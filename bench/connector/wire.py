@@ -8,10 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    pass
+from typing import Any, Final
 
 #: Maximum silence of the server before a measurement gives up, seconds.
 SILENCE_S: Final = 20.0

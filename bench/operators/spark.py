@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -22,19 +21,17 @@ import numpy as np
 
 from bench.connector import plain
 from bench.connector.harness import CORES, Bench, Figure, figure
-from mesh import java
 from mesh.jetstream.channels import delete_channels, ensure_channels
 from mesh.jetstream.connection import close, connect
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
-from mesh.settings import ChannelSettings, NatsSettings, SparkSettings
-from mesh.spark import session as spark_session
+from mesh.settings import ChannelSettings, NatsSettings
 from mesh.spark.dedicated_query import query as spark_query
 from mesh.spark.instance_io import InstanceIO
+from mesh.testing.conformance.spark import session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -82,26 +79,11 @@ class Ran:
 
 def measure() -> list[Figure]:
     """All figures, on a server and a session of their own."""
-    with Bench() as bench, session(bench.directory / "session") as spark:
+    with Bench() as bench, session(CORES) as spark:
         # The remains of the rates, a large heap and millions of messages that the server is still
         # deleting, would not affect a real steady stream of events.
         latency = _latency(bench, spark)
         return [*rates(bench, spark, STATEFUL, "with state", RATIO), *latency]
-
-
-@contextmanager
-def session(scratch: Path) -> Iterator[SparkSession]:
-    """A worker's session on as many cores as the figures are for."""
-    before = dict(os.environ)
-    os.environ["JAVA_HOME"] = str(java.java_home())
-    scratch.mkdir(parents=True)
-    made = spark_session.start(SparkSettings(master=f"local[{CORES}]"), "bench", scratch)
-    try:
-        yield made
-    finally:
-        spark_session.stop(made)
-        os.environ.clear()
-        os.environ.update(before)
 
 
 @contextmanager

@@ -11,15 +11,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from bench.chaos import namespaces
 from bench.chaos.namespaces import Namespaces
 from mesh.jetstream import server
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    pass
 
 #: Directories of the machine that a host changes, for itself alone.
 _OWN: Final = ("etc", "var", "opt")

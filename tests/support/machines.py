@@ -14,12 +14,9 @@ import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    pass
 
 #: Addresses of the page's hosts.
 SUBNET: Final = "198.18.0.0/24"

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    pass
+from typing import Self
 
 
 class SlowLink:

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from mesh.errors import MeshError
 from mesh.functions import objects
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mesh.errors import MeshError
     from mesh.model.types import Attribute
 
 _LETTERS: Final[dict[AttributeType, str]] = {
@@ -123,6 +123,12 @@ def refusal(error: MeshError) -> dict[str, Any]:
         described["start"] = [at.line, at.column]
         described["end"] = [at.line, at.column + at.length]
     return described
+
+
+def reason(error: Exception) -> str:
+    """The reason of an answer without a result."""
+    kind = error.code if isinstance(error, MeshError) else type(error).__name__
+    return f"{kind}: {error}"
 
 
 # Compact

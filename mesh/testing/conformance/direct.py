@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery, BoundOutput
 
+R = TypeVar("R", bound="Run")
+
 
 def answer(line: Mapping[str, Any], *, unchecked: bool = False) -> dict[str, Any]:
     """Run a case on the operators and return the answer; never raises.
@@ -39,10 +41,21 @@ def answer(line: Mapping[str, Any], *, unchecked: bool = False) -> dict[str, Any
     An app with parts that don't run yet has the status ``error``, and the error names them;
     ``unchecked`` runs it nevertheless, as far as possible.
     """
+    made, run = play(line, Run, unchecked=unchecked)
+    if run is not None:
+        run.close()
+        made |= run.results()
+    return made
+
+
+def play(
+    line: Mapping[str, Any], kind: Callable[[Case, BoundApp], R], *, unchecked: bool
+) -> tuple[dict[str, Any], R | None]:
+    """Play a case; the beginning of its answer, and the run unless the case or app is refused."""
     try:
         asked = case(line)
     except (CaseError, KeyError, TypeError, ValueError) as error:
-        return {"name": line.get("name"), "status": "bad_case", "error": str(error)}
+        return {"name": line.get("name"), "status": "bad_case", "error": str(error)}, None
     made: dict[str, Any] = {"name": asked.name, "status": "ok", "mode": asked.mode.value}
     made["t0"] = asked.start_ms
     run = None
@@ -50,28 +63,15 @@ def answer(line: Mapping[str, Any], *, unchecked: bool = False) -> dict[str, Any
         try:
             app = bind(parse_app(asked.app))
         except MeshError as error:
-            return made | {
-                "status": "creation_error",
-                "creation_error": answers.refusal(error),
-                "streams": {},
-                "queries": {},
-            }
+            refusal = {"creation_error": answers.refusal(error), "streams": {}, "queries": {}}
+            return made | {"status": "creation_error"} | refusal, None
         if not unchecked:
             check_supported(app)
-        run = Run(asked, app)
+        run = kind(asked, app)
         run.all_steps()
-    except MeshError as error:
-        made |= {"status": "error", "error": f"{error.code}: {error}"}
     except Exception as error:  # An error of ours is one case's answer, not the end of the others.
-        made |= {"status": "error", "error": f"{type(error).__name__}: {error}"}
-    if run is not None:
-        run.close()
-        made |= {"streams": run.streams, "queries": run.queries}
-        if run.errors:
-            made["errors"] = run.errors
-        if run.ondemand:
-            made["ondemand"] = run.ondemand
-    return made
+        made |= {"status": "error", "error": answers.reason(error)}
+    return made, run
 
 
 @dataclass(slots=True)
@@ -230,6 +230,12 @@ class Run:
         self._output.prepare()
         self._take([run for run in self._output.take(step()) if run.stream != FAILED])
         self._output.commit()
+
+    def results(self) -> dict[str, Any]:
+        """The members of the answer that the steps have filled."""
+        made = {"streams": self.streams, "queries": self.queries}
+        lists = {"errors": self.errors, "ondemand": self.ondemand}
+        return made | {name: found for name, found in lists.items() if found}
 
     def close(self) -> None:
         """Close the connections to databases."""

@@ -35,9 +35,7 @@ from mesh.model import names
 from mesh.model.app import Channel, Format, GroupInput, GroupSpec, Strategy
 from mesh.model.cluster import Assignment
 from mesh.operators.executor import OutputRun
-from mesh.plan.bind import bind
 from mesh.plan.build import plan
-from mesh.plan.supported import check_supported
 from mesh.settings import SparkSettings
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query.query import stateless_rows
@@ -51,8 +49,8 @@ from mesh.spark.instance_io import (
 from mesh.spark.local_state import LocalState, Manifest, Position
 from mesh.spark.routes import routes
 from mesh.spark.sink_rows import POSITION_COLUMN, TIME_COLUMN
-from mesh.testing.conformance import answers, spark_source
-from mesh.testing.conformance.cases import CaseError, Mode, case
+from mesh.testing.conformance import direct, spark_source
+from mesh.testing.conformance.cases import Mode
 from mesh.testing.conformance.script import Asked, Leg, Made, Recording, Replaying, Sent, legs
 from mesh.testing.conformance.spark_calls import CallsTask, queries_in
 from mesh.testing.conformance.spark_host import (
@@ -101,6 +99,8 @@ def session(jobs: int) -> Iterator[SparkSession]:
 class _Asked:
     """A case being run: its script, and the output so far."""
 
+    #: The beginning of its answer.
+    head: dict[str, Any]
     case: Case
     app: BoundApp
     group: GroupSpec
@@ -188,33 +188,14 @@ def _prepared(
     line: Mapping[str, Any], number: int, *, halved: bool, unchecked: bool
 ) -> _Asked | dict[str, Any]:
     """A case with its script; or the answer, if it needs no Spark."""
-    try:
-        asked = case(line)
-    except (CaseError, KeyError, TypeError, ValueError) as error:
-        return {"name": line.get("name"), "status": "bad_case", "error": str(error)}
-    made = _head(asked)
-    try:
-        app = bind(parse_app(asked.app))
-    except MeshError as error:
-        refusal = {"creation_error": answers.refusal(error), "streams": {}, "queries": {}}
-        return made | {"status": "creation_error"} | refusal
-    try:
-        if not unchecked:
-            check_supported(app)
-        run = Recording(asked, app)
-        run.all_steps()
-    except MeshError as error:
-        return made | {"status": "error", "error": f"{error.code}: {error}"}
-    except Exception as error:  # One case's answer, not the end of the others.
-        return made | {"status": "error", "error": f"{type(error).__name__}: {error}"}
+    made, run = direct.play(line, Recording, unchecked=unchecked)
+    if run is None or made["status"] != "ok":
+        return made
+    asked, app, streams, queries = run.asked, run.app, tuple(run.streams), tuple(run.queries)
     is_asked = any(isinstance(command, Asked) for command in run.commands)
-    group = _group(asked, app, f"c{number}", tuple(run.streams), tuple(run.queries), is_asked)
+    group = _group(asked, app, f"c{number}", streams, queries, is_asked)
     found = legs(run.commands, halved=halved)
-    return _Asked(asked, app, group, found, tuple(run.streams), tuple(run.queries))
-
-
-def _head(asked: Case) -> dict[str, Any]:
-    return {"name": asked.name, "mode": asked.mode.value, "t0": asked.start_ms}
+    return _Asked(made, asked, app, group, found, streams, queries)
 
 
 def _group(
@@ -266,19 +247,13 @@ def _group(
 
 
 def _answer(one: _Asked) -> dict[str, Any]:
-    made = _head(one.case)
     run = Replaying(one.case, one.app, one.made)
     try:
         run.all_steps()
     except Exception as error:  # One case's answer, not the end of the others.
         one.error = one.error or f"{type(error).__name__}: {error}"
-    made |= {"status": "ok"} if one.error is None else {"status": "error", "error": one.error}
-    made |= {"streams": run.streams, "queries": run.queries}
-    if run.ondemand:
-        made["ondemand"] = run.ondemand
-    if run.errors:
-        made["errors"] = run.errors
-    return made
+    failed = {} if one.error is None else {"status": "error", "error": one.error}
+    return one.head | failed | run.results()
 
 
 def _wiring(group: GroupSpec) -> InstanceIO:

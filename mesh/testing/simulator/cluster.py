@@ -258,8 +258,7 @@ class Cluster:
             case (("cordon" | "drain" | "uncordon"), (name,)):
                 told = {"cordon": Admission.CORDONED, "drain": Admission.DRAINING}
                 order = NodeOrder(name, told.get(event.kind, Admission.OPEN))
-                key = names.order_key(name)
-                self.store.write(Write(names.APPS_BUCKET, key, order, None, 0), "ada")
+                self._put(names.order_key(name), order)
             case _:
                 raise ValueError(f"not an event: {event}")
 
@@ -288,7 +287,7 @@ class Cluster:
             link.up_cut_s = until_s
         if way in ("down", "both"):
             link.down_cut_s = until_s
-            if node.process.is_up and node.process.life + 1 and hasattr(node, "watch"):
+            if node.process.is_up and hasattr(node, "watch"):
                 node.watch.cut(until_s)
 
     def _lose(self, lasts_s: float, spans_s: list[float]) -> None:
@@ -337,32 +336,32 @@ class Cluster:
             node.process.paused_s = 0.0
             node.start()
 
-    def _deploy(self, name: str, groups: tuple[str, ...]) -> None:
-        key = names.app_key(name)
-        known = self.store.get(names.APPS_BUCKET, key)
-        if known is not None and known.value is not None:
-            return
-        self._deployed += 1
-        spec = scenarios.app_spec(name, groups)
-        record = AppRecord(spec, f"{name}.{self._deployed}", self._deployed)
+    def _app(self, name: str) -> AppRecord | None:
+        stored = self.store.get(names.APPS_BUCKET, names.app_key(name))
+        return None if stored is None else stored.value
+
+    def _put(self, key: str, record: AppRecord | NodeOrder) -> None:
+        """Write a record as a user of the mesh."""
         self.store.write(Write(names.APPS_BUCKET, key, record, None, 0), "ada")
+
+    def _deploy(self, name: str, groups: tuple[str, ...]) -> None:
+        if self._app(name) is None:
+            self._deployed += 1
+            spec = scenarios.app_spec(name, groups)
+            record = AppRecord(spec, f"{name}.{self._deployed}", self._deployed)
+            self._put(names.app_key(name), record)
 
     def _reform(self, name: str, groups: tuple[str, ...]) -> None:
         """Request other numbers or texts for the groups of an app."""
-        key = names.app_key(name)
-        known = self.store.get(names.APPS_BUCKET, key)
-        if known is not None and known.value is not None and not known.value.deleting:
-            spec = known.value.spec
-            changed = tuple(scenarios.reformed(group, groups) for group in spec.groups)
-            record = replace(known.value, spec=replace(spec, groups=changed))
-            self.store.write(Write(names.APPS_BUCKET, key, record, None, 0), "ada")
+        known = self._app(name)
+        if known is not None and not known.deleting:
+            changed = tuple(scenarios.reformed(group, groups) for group in known.spec.groups)
+            record = replace(known, spec=replace(known.spec, groups=changed))
+            self._put(names.app_key(name), record)
 
     def _undeploy(self, name: str) -> None:
-        key = names.app_key(name)
-        known = self.store.get(names.APPS_BUCKET, key)
-        if known is not None and known.value is not None:
-            gone = replace(known.value, deleting=True)
-            self.store.write(Write(names.APPS_BUCKET, key, gone, None, 0), "ada")
+        if (known := self._app(name)) is not None:
+            self._put(names.app_key(name), replace(known, deleting=True))
 
     def _count(self) -> None:
         found = self.invariants
