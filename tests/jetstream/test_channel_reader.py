@@ -18,53 +18,49 @@ pytestmark = pytest.mark.nats
 
 
 @pytest.mark.parametrize("size", [10, 30_000])
-def test_more_messages_and_bytes_than_a_request_brings(nats_server: NatsServer, size: int) -> None:
-    async def scene() -> None:
-        client = await connect(NatsSettings(url=nats_server.url), "test")
-        js = client.jetstream()
-        try:
-            await js.add_stream(name="A", subjects=["a", "b"])
-            payload = b"x" * size
-            for number in range(1300):
-                await client.publish("ab"[number % 13 == 0], payload)
-            await client.flush()
-            reader = ChannelReader(client, "A", "a", 0)
-            found: list[int] = []
-            async with asyncio.timeout(40):
-                while len(found) < 1200:
-                    found += [message.sequence for message in await reader.next(170, 1.0)]
-                    if 600 < len(found) < 800:
-                        # Its consumer goes, with messages on their way.
-                        for consumer in await js.consumers_info("A"):
-                            await js.delete_consumer("A", consumer.name)
-            assert found == [n + 1 for n in range(1300) if n % 13]
-            await client.publish("a", b"last")
-            (last,) = await reader.next(10, 5.0)
-            assert (last.data, reader.pending) == (b"last", 0)
-            await reader.close()
-        finally:
-            await close(client)
+async def test_more_messages_and_bytes_than_a_request_brings(
+    nats_server: NatsServer, size: int
+) -> None:
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    js = client.jetstream()
+    try:
+        await js.add_stream(name="A", subjects=["a", "b"])
+        payload = b"x" * size
+        for number in range(1300):
+            await client.publish("ab"[number % 13 == 0], payload)
+        await client.flush()
+        reader = ChannelReader(client, "A", "a", 0)
+        found: list[int] = []
+        async with asyncio.timeout(40):
+            while len(found) < 1200:
+                found += [message.sequence for message in await reader.next(170, 1.0)]
+                if 600 < len(found) < 800:
+                    # Its consumer goes, with messages on their way.
+                    for consumer in await js.consumers_info("A"):
+                        await js.delete_consumer("A", consumer.name)
+        assert found == [n + 1 for n in range(1300) if n % 13]
+        await client.publish("a", b"last")
+        (last,) = await reader.next(10, 5.0)
+        assert (last.data, reader.pending) == (b"last", 0)
+        await reader.close()
+    finally:
+        await close(client)
 
-    asyncio.run(scene())
 
-
-def test_a_wake_before_the_wait_ends_it(nats_server: NatsServer) -> None:
-    async def scene() -> None:
-        client = await connect(NatsSettings(url=nats_server.url), "test")
-        try:
-            await client.jetstream().add_stream(name="A", subjects=["a"])
-            reader = ChannelReader(client, "A", "a", 0)
-            reader.wake()
-            async with asyncio.timeout(20):
-                assert await reader.next(10, 3600.0) == []
-            # It ends one wait only.
-            assert await reader.next(10, 0.01) == []
-            waiting = asyncio.create_task(reader.next(10, 3600.0))
-            await client.publish("a", b"one")
-            async with asyncio.timeout(20):
-                assert [message.data for message in await waiting] == [b"one"]
-            await reader.close()
-        finally:
-            await close(client)
-
-    asyncio.run(scene())
+async def test_a_wake_before_the_wait_ends_it(nats_server: NatsServer) -> None:
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    try:
+        await client.jetstream().add_stream(name="A", subjects=["a"])
+        reader = ChannelReader(client, "A", "a", 0)
+        reader.wake()
+        async with asyncio.timeout(20):
+            assert await reader.next(10, 3600.0) == []
+        # It ends one wait only.
+        assert await reader.next(10, 0.01) == []
+        waiting = asyncio.create_task(reader.next(10, 3600.0))
+        await client.publish("a", b"one")
+        async with asyncio.timeout(20):
+            assert [message.data for message in await waiting] == [b"one"]
+        await reader.close()
+    finally:
+        await close(client)
