@@ -65,18 +65,15 @@ class Client:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /health HT", HEALTH[:-2], HEALTH + HEALTH[:-2]])
-def test_a_connection_whose_head_does_not_end_is_closed(sent: bytes) -> None:
-    async def run() -> None:
-        # The first request of two has to be in time.
-        hasty = replace(OPEN, head_timeout_s=2.0 if sent.startswith(HEALTH) else 0.05)
-        async with served(FakeService(), hasty) as api:
-            client = await Client.connect(api)
-            if sent.startswith(HEALTH):
-                assert await client.health() == b"HTTP/1.1 200 OK"
-            client.writer.write(sent.removeprefix(HEALTH))
-            await client.until_closed()
-
-    asyncio.run(run())
+async def test_a_connection_whose_head_does_not_end_is_closed(sent: bytes) -> None:
+    # The first request of two has to be in time.
+    hasty = replace(OPEN, head_timeout_s=2.0 if sent.startswith(HEALTH) else 0.05)
+    async with served(FakeService(), hasty) as api:
+        client = await Client.connect(api)
+        if sent.startswith(HEALTH):
+            assert await client.health() == b"HTTP/1.1 200 OK"
+        client.writer.write(sent.removeprefix(HEALTH))
+        await client.until_closed()
 
 
 def test_bytes_that_trickle_do_not_prolong_the_time() -> None:
@@ -107,25 +104,22 @@ SLOW_BODY = b"POST /siddhi-apps HTTP/1.1\r\nHost: localhost\r\nContent-Type: tex
         (b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
     ],
 )
-def test_a_request_whose_body_does_not_end_is_closed(
+async def test_a_request_whose_body_does_not_end_is_closed(
     head: bytes, body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
-        hasty = replace(OPEN, head_timeout_s=LONG_S, body_timeout_s=0.05)
-        service = FakeService()
-        async with served(service, hasty) as api:
-            client = await Client.connect(api)
-            client.writer.write(SLOW_BODY + head)
-            # Bytes that trickle do not prolong the time.
-            with contextlib.suppress(ConnectionError):
-                while body and not client.reader.at_eof() and not client.reader.exception():
-                    client.writer.write(body)
-                    await client.writer.drain()
-                    await asyncio.sleep(0)
-            await client.until_closed()
-        assert service.texts == {}
-
-    asyncio.run(run())
+    hasty = replace(OPEN, head_timeout_s=LONG_S, body_timeout_s=0.05)
+    service = FakeService()
+    async with served(service, hasty) as api:
+        client = await Client.connect(api)
+        client.writer.write(SLOW_BODY + head)
+        # Bytes that trickle do not prolong the time.
+        with contextlib.suppress(ConnectionError):
+            while body and not client.reader.at_eof() and not client.reader.exception():
+                client.writer.write(body)
+                await client.writer.drain()
+                await asyncio.sleep(0)
+        await client.until_closed()
+    assert service.texts == {}
     assert not caplog.records
 
 
@@ -145,153 +139,134 @@ async def raw(application: Any, bounds: connections.Bounds) -> AsyncIterator[int
             await serving
 
 
-def test_a_body_that_this_side_does_not_read_is_no_fault_of_its_client(
+async def test_a_body_that_this_side_does_not_read_is_no_fault_of_its_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def run() -> None:
-        late = asyncio.Event()
-        original = connections.TimedProtocol._late
+    late = asyncio.Event()
+    original = connections.TimedProtocol._late
 
-        def noted(protocol: connections.TimedProtocol) -> None:
-            original(protocol)
-            late.set()
+    def noted(protocol: connections.TimedProtocol) -> None:
+        original(protocol)
+        late.set()
 
-        monkeypatch.setattr(connections.TimedProtocol, "_late", noted)
+    monkeypatch.setattr(connections.TimedProtocol, "_late", noted)
 
-        async def read(scope: Any, receive: Any, send: Any) -> None:
+    async def read(scope: Any, receive: Any, send: Any) -> None:
+        await late.wait()
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async with raw(read, connections.Bounds(8, LONG_S, 0.05)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n")
+        writer.write(b"x" * 100_000)
+        async with asyncio.timeout(60):
             await late.wait()
-            while (await receive()).get("more_body"):
-                pass
-            await send({"type": "http.response.start", "status": 204, "headers": []})
-            await send({"type": "http.response.body"})
-
-        async with raw(read, connections.Bounds(8, LONG_S, 0.05)) as port:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n")
             writer.write(b"x" * 100_000)
-            async with asyncio.timeout(60):
-                await late.wait()
-                writer.write(b"x" * 100_000)
-                assert (await reader.readline()).startswith(b"HTTP/1.1 204")
-            writer.close()
-            await writer.wait_closed()
-
-    asyncio.run(run())
+            assert (await reader.readline()).startswith(b"HTTP/1.1 204")
+        writer.close()
+        await writer.wait_closed()
 
 
 @pytest.mark.parametrize("head", [b"", b"Connection: close\r\n"])
 @pytest.mark.parametrize("parts", [1, 5])
-def test_a_client_that_does_not_read_its_answer_leaves_its_place(head: bytes, parts: int) -> None:
+async def test_a_client_that_does_not_read_its_answer_leaves_its_place(
+    head: bytes, parts: int
+) -> None:
     async def answer(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for left in reversed(range(parts)):
             part = {"type": "http.response.body", "body": b"x" * 20_000_000}
             await send({**part, "more_body": left > 0})
 
-    async def run() -> None:
-        async with raw(answer, connections.Bounds(1, LONG_S, 0.05)) as port:
-            silent = await asyncio.open_connection("127.0.0.1", port, limit=1000)
-            silent[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n")
-            other = await asyncio.open_connection("127.0.0.1", port)
-            other[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            async with asyncio.timeout(60):
-                assert (await other[0].readline()).startswith(b"HTTP/1.1 200")
-            for _, writer in (silent, other):
-                writer.transport.abort()
-
-    asyncio.run(run())
+    async with raw(answer, connections.Bounds(1, LONG_S, 0.05)) as port:
+        silent = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+        silent[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n")
+        other = await asyncio.open_connection("127.0.0.1", port)
+        other[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(60):
+            assert (await other[0].readline()).startswith(b"HTTP/1.1 200")
+        for _, writer in (silent, other):
+            writer.transport.abort()
 
 
-def test_an_address_with_its_share_of_connections_leaves_room_for_others() -> None:
-    async def run() -> None:
-        async with served(
-            FakeService(), replace(OPEN, connections_max=4, head_timeout_s=LONG_S)
-        ) as api:
-            silent = [await Client.connect(api, "127.0.0.2") for _ in range(10)]
-            for one in silent[2:]:
-                await one.until_closed()
-            client = await Client.connect(api)
-            assert await client.health() == b"HTTP/1.1 200 OK"
-            assert await silent[0].health() == b"HTTP/1.1 200 OK"
-            for one in (client, *silent):
-                await one.close()
-
-    asyncio.run(run())
+async def test_an_address_with_its_share_of_connections_leaves_room_for_others() -> None:
+    async with served(
+        FakeService(), replace(OPEN, connections_max=4, head_timeout_s=LONG_S)
+    ) as api:
+        silent = [await Client.connect(api, "127.0.0.2") for _ in range(10)]
+        for one in silent[2:]:
+            await one.until_closed()
+        client = await Client.connect(api)
+        assert await client.health() == b"HTTP/1.1 200 OK"
+        assert await silent[0].health() == b"HTTP/1.1 200 OK"
+        for one in (client, *silent):
+            await one.close()
 
 
-def test_a_client_above_the_number_waits_until_another_leaves() -> None:
-    async def run() -> None:
-        async with served(
-            FakeService(), replace(OPEN, connections_max=2, head_timeout_s=LONG_S)
-        ) as api:
-            silent = [await Client.connect(api, f"127.0.0.{n}") for n in (2, 3)]
-            # Both are accepted: they are answered.
-            for one in silent:
-                assert await one.health() == b"HTTP/1.1 200 OK"
-            client = await Client.connect(api)
-            answer = asyncio.create_task(client.health())
-            assert await silent[1].health() == b"HTTP/1.1 200 OK"
-            assert not answer.done()
-            await silent[0].close()
-            assert await answer == b"HTTP/1.1 200 OK"
-            for one in (client, silent[1]):
-                await one.close()
-
-    asyncio.run(run())
+async def test_a_client_above_the_number_waits_until_another_leaves() -> None:
+    async with served(
+        FakeService(), replace(OPEN, connections_max=2, head_timeout_s=LONG_S)
+    ) as api:
+        silent = [await Client.connect(api, f"127.0.0.{n}") for n in (2, 3)]
+        # Both are accepted: they are answered.
+        for one in silent:
+            assert await one.health() == b"HTTP/1.1 200 OK"
+        client = await Client.connect(api)
+        answer = asyncio.create_task(client.health())
+        assert await silent[1].health() == b"HTTP/1.1 200 OK"
+        assert not answer.done()
+        await silent[0].close()
+        assert await answer == b"HTTP/1.1 200 OK"
+        for one in (client, silent[1]):
+            await one.close()
 
 
-def test_a_tls_handshake_that_does_not_begin_is_ended(tmp_path: Path) -> None:
-    async def run() -> None:
-        certificate, key = certificates.self_signed(tmp_path, SystemClock().wall_ms())
-        settings = ManagerSettings(
-            port=0, anonymous=True, tls_cert=str(certificate), tls_key=str(key),
-            head_timeout_s=2.0, connections_max=2,
-        )  # fmt: skip
-        async with served(FakeService(), settings) as api:
-            silent = await Client.connect(api)
-            await silent.until_closed()
-            context = ssl.create_default_context(cafile=str(certificate))
-            made = await asyncio.open_connection("localhost", port_of(api), ssl=context)
-            client = Client(*made)
-            assert await client.health() == b"HTTP/1.1 200 OK"
-            await client.close()
-
-    asyncio.run(run())
+async def test_a_tls_handshake_that_does_not_begin_is_ended(tmp_path: Path) -> None:
+    certificate, key = certificates.self_signed(tmp_path, SystemClock().wall_ms())
+    settings = ManagerSettings(
+        port=0, anonymous=True, tls_cert=str(certificate), tls_key=str(key),
+        head_timeout_s=2.0, connections_max=2,
+    )  # fmt: skip
+    async with served(FakeService(), settings) as api:
+        silent = await Client.connect(api)
+        await silent.until_closed()
+        context = ssl.create_default_context(cafile=str(certificate))
+        made = await asyncio.open_connection("localhost", port_of(api), ssl=context)
+        client = Client(*made)
+        assert await client.health() == b"HTTP/1.1 200 OK"
+        await client.close()
 
 
-def test_an_error_of_the_system_does_not_end_the_acceptance(
+async def test_an_error_of_the_system_does_not_end_the_acceptance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connections, "ACCEPT_REST_S", 0.0)
 
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        real, failures = loop.sock_accept, [OSError(errno.EMFILE, "Too many open files")] * 3
+    loop = asyncio.get_running_loop()
+    real, failures = loop.sock_accept, [OSError(errno.EMFILE, "Too many open files")] * 3
 
-        async def accept(listening: Any) -> Any:
-            if failures:
-                raise failures.pop()
-            return await real(listening)
+    async def accept(listening: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await real(listening)
 
-        monkeypatch.setattr(loop, "sock_accept", accept)
-        async with served(FakeService(), OPEN) as api:
-            client = await Client.connect(api)
-            assert await client.health() == b"HTTP/1.1 200 OK"
-            await client.close()
-        assert not failures
-
-    asyncio.run(run())
+    monkeypatch.setattr(loop, "sock_accept", accept)
+    async with served(FakeService(), OPEN) as api:
+        client = await Client.connect(api)
+        assert await client.health() == b"HTTP/1.1 200 OK"
+        await client.close()
+    assert not failures
 
 
-def test_an_api_that_accepts_no_more_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_api_that_accepts_no_more_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     async def wrong(_: connections.Acceptor) -> None:
         raise KeyError("what nobody thought of")
 
-    async def run() -> None:
-        monkeypatch.setattr(connections.Acceptor, "run", wrong)
-        listener = listen(OPEN)
-        async with asyncio.timeout(60):
-            # The manager supervises it, and ends with it.
-            await ApiServer(FakeService().as_manager, OPEN, listener).run()
-
-    asyncio.run(run())
+    monkeypatch.setattr(connections.Acceptor, "run", wrong)
+    listener = listen(OPEN)
+    async with asyncio.timeout(60):
+        # The manager supervises it, and ends with it.
+        await ApiServer(FakeService().as_manager, OPEN, listener).run()

@@ -73,7 +73,7 @@ def test_a_command_that_waits_for_an_app_asks_the_manager_again() -> None:
     assert asyncio.run(_play(ask, is_back=True))["state"] == "running"
 
 
-def test_a_command_waits_for_longer_than_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_command_waits_for_longer_than_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mesh.cli.client._WAIT_S", 0.01)
 
     class Slow(FakeService):
@@ -87,14 +87,11 @@ def test_a_command_waits_for_longer_than_one_request(monkeypatch: pytest.MonkeyP
                 self.runs.set()
             return await super().wait_running(app, timeout_s)
 
-    async def scene() -> Any:
-        api = ApiServer(Slow(texts={"Shop": TEXT}).as_manager, OPEN, listen(OPEN))
-        serving = asyncio.create_task(api.run())
-        with Client(Context(api.url)) as client:
-            # More than the API takes in one request.
-            found = await asyncio.to_thread(client.wait_running, "Shop", 2 * WAIT_S_MAX)
-        api.stop()
-        await serving
-        return found
-
-    assert asyncio.run(scene())["state"] == "running"
+    api = ApiServer(Slow(texts={"Shop": TEXT}).as_manager, OPEN, listen(OPEN))
+    serving = asyncio.create_task(api.run())
+    with Client(Context(api.url)) as client:
+        # More than the API takes in one request.
+        found = await asyncio.to_thread(client.wait_running, "Shop", 2 * WAIT_S_MAX)
+    api.stop()
+    await serving
+    assert found["state"] == "running"

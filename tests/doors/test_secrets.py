@@ -9,7 +9,6 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-import anyio
 import httpx
 import pytest
 
@@ -70,35 +69,34 @@ def test_a_secret_outside_of_a_string_is_refused() -> None:
         plan(substitute(TEXT.replace("40.0", "${secret:limit}"), {}))
 
 
-def test_values_are_encrypted_by_name_and_key(nats_server: NatsServer, key_file: Path) -> None:
-    async def scene() -> None:
-        client = await connect(NatsSettings(nats_server.url), "test")
-        try:
-            js = client.jetstream()
-            store = SecretStore(js, str(key_file))
-            assert await store.listed() == []
-            await store.put("a", VALUE)
-            await store.put("b", "other value")
-            assert await store.listed() == ["a", "b"]
-            assert await store.values({"a"}) == {"a": VALUE}
-            bucket = await js.key_value("mesh_secrets")
-            stored = (await bucket.get("a")).value or b""
-            assert VALUE.encode() not in stored
-            # A value in the place of another one, and another key.
-            await bucket.put("b", stored)
-            for wanted, one in (("b", store), ("a", SecretStore(js, str(_other(key_file))))):
-                with pytest.raises(MeshError, match="C141"):
-                    await one.values({wanted})
-            with pytest.raises(MeshError, match="C142"):
-                await store.values({"missing"})
-            with pytest.raises(MeshError, match="C140"):
-                await SecretStore(js, "").values({"a"})
-            assert await store.delete("a")
-            assert not await store.delete("a")
-        finally:
-            await close(client)
-
-    asyncio.run(scene())
+async def test_values_are_encrypted_by_name_and_key(
+    nats_server: NatsServer, key_file: Path
+) -> None:
+    client = await connect(NatsSettings(nats_server.url), "test")
+    try:
+        js = client.jetstream()
+        store = SecretStore(js, str(key_file))
+        assert await store.listed() == []
+        await store.put("a", VALUE)
+        await store.put("b", "other value")
+        assert await store.listed() == ["a", "b"]
+        assert await store.values({"a"}) == {"a": VALUE}
+        bucket = await js.key_value("mesh_secrets")
+        stored = (await bucket.get("a")).value or b""
+        assert VALUE.encode() not in stored
+        # A value in the place of another one, and another key.
+        await bucket.put("b", stored)
+        for wanted, one in (("b", store), ("a", SecretStore(js, str(_other(key_file))))):
+            with pytest.raises(MeshError, match="C141"):
+                await one.values({wanted})
+        with pytest.raises(MeshError, match="C142"):
+            await store.values({"missing"})
+        with pytest.raises(MeshError, match="C140"):
+            await SecretStore(js, "").values({"a"})
+        assert await store.delete("a")
+        assert not await store.delete("a")
+    finally:
+        await close(client)
 
 
 def _other(key_file: Path) -> Path:
@@ -122,53 +120,47 @@ def test_another_key_is_refused(key_file: Path, content: bytes) -> None:
         secret_store.read_key(str(key_file))
 
 
-def test_the_api_lists_names_and_answers_no_value(nats_server: NatsServer, key_file: Path) -> None:
-    async def run() -> None:
-        client = await connect(NatsSettings(nats_server.url), "test")
-        store = SecretStore(client.jetstream(), str(key_file))
-        transport = httpx.ASGITransport(
-            make_app(FakeService().as_manager, Access(None, secrets=store))
-        )
-        try:
-            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-                answers = [
-                    await http.put("/secrets/db", content=VALUE),
-                    await http.get("/secrets"),
-                    await http.put("/secrets/..%2Fdb", content=VALUE),
-                    await http.put("/secrets/A", content=VALUE),
-                    await http.put("/secrets/db", content=b""),
-                    await http.delete("/secrets/db"),
-                    await http.delete("/secrets/db"),
-                ]
-        finally:
-            await close(client)
-        assert [one.status_code for one in answers] == [200, 200, 404, 400, 400, 200, 404]
-        assert answers[1].json() == [{"name": "db"}]
-        assert not any(VALUE in one.text for one in answers)
-
-    anyio.run(run)
+async def test_the_api_lists_names_and_answers_no_value(
+    nats_server: NatsServer, key_file: Path
+) -> None:
+    client = await connect(NatsSettings(nats_server.url), "test")
+    store = SecretStore(client.jetstream(), str(key_file))
+    transport = httpx.ASGITransport(make_app(FakeService().as_manager, Access(None, secrets=store)))
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            answers = [
+                await http.put("/secrets/db", content=VALUE),
+                await http.get("/secrets"),
+                await http.put("/secrets/..%2Fdb", content=VALUE),
+                await http.put("/secrets/A", content=VALUE),
+                await http.put("/secrets/db", content=b""),
+                await http.delete("/secrets/db"),
+                await http.delete("/secrets/db"),
+            ]
+    finally:
+        await close(client)
+    assert [one.status_code for one in answers] == [200, 200, 404, 400, 400, 200, 404]
+    assert answers[1].json() == [{"name": "db"}]
+    assert not any(VALUE in one.text for one in answers)
 
 
-def test_a_server_that_does_not_answer_is_told(nats_server: NatsServer, key_file: Path) -> None:
-    async def run() -> None:
-        client = await connect(NatsSettings(nats_server.url), "test")
-        store = SecretStore(client.jetstream(timeout=0.2), str(key_file))
-        transport = httpx.ASGITransport(
-            make_app(FakeService().as_manager, Access(None, secrets=store))
-        )
-        try:
-            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-                nats_server.process.send_signal(signal.SIGSTOP)
-                paused = await http.put("/secrets/db", content=VALUE)
-                nats_server.process.send_signal(signal.SIGCONT)
-        finally:
+async def test_a_server_that_does_not_answer_is_told(
+    nats_server: NatsServer, key_file: Path
+) -> None:
+    client = await connect(NatsSettings(nats_server.url), "test")
+    store = SecretStore(client.jetstream(timeout=0.2), str(key_file))
+    transport = httpx.ASGITransport(make_app(FakeService().as_manager, Access(None, secrets=store)))
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            nats_server.process.send_signal(signal.SIGSTOP)
+            paused = await http.put("/secrets/db", content=VALUE)
             nats_server.process.send_signal(signal.SIGCONT)
-            await close(client)
-        assert paused.status_code == 503
-        assert paused.headers["Retry-After"] == "1"
-        assert paused.json()["code"] == "MESH-A503"
-
-    anyio.run(run)
+    finally:
+        nats_server.process.send_signal(signal.SIGCONT)
+        await close(client)
+    assert paused.status_code == 503
+    assert paused.headers["Retry-After"] == "1"
+    assert paused.json()["code"] == "MESH-A503"
 
 
 def test_values_that_a_process_has_seen_are_masked_in_its_logs() -> None:
