@@ -12,11 +12,12 @@ from mesh.errors import MeshError, not_supported
 from mesh.functions.catalogue import (
     AGGREGATORS,
     DOCUMENTED_FUNCTIONS,
+    DOCUMENTED_STREAM_FUNCTIONS,
     SCALARS,
+    STREAM_FUNCTIONS,
     WINDOWS,
     Requirement,
 )
-from mesh.functions.catalogue.running import RUNNING_STREAM_FUNCTIONS
 from mesh.functions.cron import check_cron
 from mesh.functions.scripts import compile_script
 from mesh.language.syntax import BinaryOperator, EventKind, RateKind, find
@@ -67,6 +68,7 @@ _FUNCTIONS: Final = frozenset(
     s.bound_name for s in (*SCALARS.values(), *DOCUMENTED_FUNCTIONS.values()) if s.runs
 )
 _AGGREGATORS: Final = frozenset(s.bound_name for s in AGGREGATORS.values() if s.runs)
+_STREAM_FUNCTIONS: Final = STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS
 _ARITHMETIC: Final = frozenset(
     {
         BinaryOperator.ADD,
@@ -267,7 +269,7 @@ def _check_handler(handler: BoundHandler) -> None:
         case Window():
             _check_window(handler)
         case BoundStreamFunction():
-            if handler.name not in RUNNING_STREAM_FUNCTIONS:
+            if not _STREAM_FUNCTIONS[handler.name].runs:
                 raise not_supported(f"stream function {handler.name}", handler.position)
             for argument in handler.arguments:
                 _check_expression(argument)

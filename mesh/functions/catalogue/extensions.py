@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from mesh.connect import registry
-from mesh.functions.catalogue.model import Origin, Reason, Refusal
+from mesh.functions.catalogue.model import Reason, Refusal
 from mesh.functions.catalogue.resolve import did_you_mean
 
 if TYPE_CHECKING:
