@@ -212,8 +212,7 @@ def _moved(old: AppSpec, new: AppSpec) -> Iterator[str]:
 
 def _queries(group: GroupSpec) -> list[BoundQuery]:
     """The queries of a group, without their names."""
-    app = without_numbers(bind_group(group))
-    return [*app.queries, *(query for part in app.partitions for query in part.queries)]
+    return list(without_numbers(bind_group(group)).all_queries)
 
 
 def _read_inside(group: GroupSpec) -> set[str]:
@@ -221,9 +220,8 @@ def _read_inside(group: GroupSpec) -> set[str]:
     if group.kind is GroupKind.PARTITIONER:
         return set()
     app = bind_group(group)
-    queries = [*app.queries, *(query for part in app.partitions for query in part.queries)]
     wired = {i.channel.stream.name for i in group.inputs}
-    read = {name for query in queries for name in query.input_streams}
+    read = {name for query in app.all_queries for name in query.input_streams}
     return (read | {one.input.schema.name for one in app.aggregations}) - wired
 
 

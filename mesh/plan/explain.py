@@ -116,9 +116,7 @@ def _deliveries(group: GroupSpec) -> tuple[str, ...]:
 def _queries(group: GroupSpec) -> tuple[str, ...]:
     if group.kind is not GroupKind.QUERIES:
         return ()
-    app = bind_group(group)
-    inside = (query for partition in app.partitions for query in partition.queries)
-    return tuple(query.name for query in (*app.queries, *inside))
+    return tuple(query.name for query in bind_group(group).all_queries)
 
 
 def _aggregations(group: GroupSpec) -> tuple[str, ...]:
