@@ -48,7 +48,7 @@ def explain(plan: AppPlan) -> str:
                     _channel_name(c),
                     str(c.format),
                     _range(_subjects(c)),
-                    _range(_js_streams(c)),
+                    _range(c.js_streams),
                 )
                 for c in spec.channels
             ),
@@ -165,10 +165,6 @@ def _subjects(channel: Channel) -> list[str]:
     return [channel.subject(p) for p in range(channel.partitions)]
 
 
-def _js_streams(channel: Channel) -> list[str]:
-    return [channel.js_stream(p) for p in range(channel.partitions)]
-
-
 def _range(names: Sequence[str]) -> str:
     """Names that differ in a last number, as one: ``mesh.A.S.by.k.0..7``."""
     if len(names) == 1:
@@ -233,7 +229,7 @@ def _channel_values(channel: Channel) -> dict[str, Any]:
         "partitions": channel.partitions,
         "format": str(channel.format),
         "subjects": _subjects(channel),
-        "js_streams": _js_streams(channel),
+        "js_streams": list(channel.js_streams),
     }
 
 
