@@ -88,9 +88,7 @@ def parse_output(cursor: Cursor, *, has_rate: bool = False) -> QueryOutput:
             events = parse_events_after(cursor, "for") or EventKind.CURRENT
             assignments = parse_assignments(cursor)
             condition = parse_on(cursor)
-            return UpdateTable(
-                table, assignments, condition, events, is_upsert, position=position
-            )
+            return UpdateTable(table, assignments, condition, events, is_upsert, position=position)
 
 
 def _table(cursor: Cursor, verb: str) -> StreamReference:

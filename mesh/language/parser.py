@@ -304,6 +304,6 @@ class _App:
         lines = cursor.places
         return lines.line(before.start) != lines.line(cursor.peek().start)
 
+
 #: Former name of ``parse_app``.
 parse = parse_app
-

@@ -159,8 +159,7 @@ def _aggregation_key(group: Group, aggregation: BoundAggregation) -> Key:
         raise not_supported(
             f'an aggregation in a file of SQLite in group "{group.name}" {group.width}',
             aggregation.position,
-            hint=f"{group.to_unshare}, or use a database with a "
-            "server.",
+            hint=f"{group.to_unshare}, or use a database with a server.",
         )
     columns = aggregation.group_by
     attributes = aggregation.input.schema.names

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 
+class Origin(StrEnum):
+    """Origin of an entry."""
+
+    #: Observed on the reference engine, Siddhi 5.1.7.
+    ENGINE = "engine"
+    #: The public documentation of an extension that the engine doesn't include.
+    DOCUMENTATION = "documentation"
+
+
 class Role(StrEnum):
     """Role of an extension; the values are the words of messages."""
 
