@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 #: ``holds`` of a place that loses or doubles events.
 NOTHING: Final = "nothing"
-#: ``sync_interval`` of a server whose configuration does not name it, seconds.
-SYNC_DEFAULT_S: Final = 120.0
 _ORDER: Final = (NOTHING, *(one.value for one in Guarantee))
 _EXACTLY: Final = Guarantee.EXACTLY_ONCE.value
 _COPIES: Final = (
