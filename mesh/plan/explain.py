@@ -12,7 +12,7 @@ from mesh.plan.guarantees import describe_delivery, guarantee_of
 from mesh.plan.stores import is_looked_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from mesh.model.app import Channel, GroupInput, GroupSpec, ScaleBounds
     from mesh.plan.build import AppPlan
@@ -39,21 +39,12 @@ def explain(plan: AppPlan) -> str:
     lines = [f"app {spec.name}: {counts}", f"delivery: {describe_delivery(spec)}"]
     for group in spec.groups:
         lines += ["", *_group_lines(group, spec.bounds.get(group.name))]
+    rows = [
+        (_channel_name(c), str(c.format), _range(_subjects(c)), _range(c.js_streams))
+        for c in spec.channels
+    ]
     lines += ["", "channels"]
-    lines += _table(
-        [
-            ("stream", "format", "subject", "JetStream stream"),
-            *(
-                (
-                    _channel_name(c),
-                    str(c.format),
-                    _range(_subjects(c)),
-                    _range(c.js_streams),
-                )
-                for c in spec.channels
-            ),
-        ]
-    )
+    lines += _table([("stream", "format", "subject", "JetStream stream"), *rows])
     internal = _internal_streams(plan)
     if internal:
         lines += ["", f"internal streams, never on the wire: {', '.join(internal)}"]
@@ -237,9 +228,8 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows in columns, two spaces between, without spaces at the end."""
-    rows = list(rows)
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     return [
         ("  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True))).rstrip()

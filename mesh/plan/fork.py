@@ -236,7 +236,7 @@ def _stays(annotation: Annotation, sinks: bool) -> bool:
 
 def _taken(of: AppSpec, made: AppSpec, copies: bool) -> Iterator[tuple[tuple[str, str], Channel]]:
     """By the identity of a channel in the fork's own plan: the channel that it reads instead."""
-    computed = _computed(of) | _computed(made)
+    computed = of.computed_streams | made.computed_streams
     channels = _channels(of)
     plain = {c.stream.name: c for c in channels if not c.is_keyed}
     keyed = {(c.stream.name, c.key_name, c.partitions): c for c in channels if c.is_keyed}
@@ -274,11 +274,6 @@ def _other_input(app: str, stream: str, why: str) -> MeshError:
         detail=f"{why[0].upper()}{why[1:]}.",
         hint="A fork reads the input of the app: define the stream as the app does.",
     )
-
-
-def _computed(spec: AppSpec) -> set[str]:
-    """The streams that queries of an app write."""
-    return {c.stream.name for g in spec.groups if g.kind is GroupKind.QUERIES for c in g.outputs}
 
 
 def _is_needless(group: GroupSpec, taken: Mapping[tuple[str, str], Channel]) -> bool:
