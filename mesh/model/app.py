@@ -255,12 +255,6 @@ class AppSpec:
         read = (i.channel for g in self.groups for i in g.inputs if i.channel.id not in filled)
         return tuple(dict.fromkeys(s for c in read for s in c.js_streams))
 
-    @property
-    def computed_streams(self) -> set[str]:
-        """The streams that its queries write to the wire."""
-        queries = (g for g in self.groups if g.kind is GroupKind.QUERIES)
-        return {c.stream.name for g in queries for c in g.outputs}
-
     def whole_channel(self, stream: str) -> Channel | None:
         """The channel that holds every event of ``stream``; None for one that is not on the wire.
 
@@ -276,6 +270,12 @@ class AppSpec:
         ]
         found = made or [c for c in self.channels if c.stream.name == stream]
         return next((c for c in found if not c.is_keyed), found[0] if found else None)
+
+    @property
+    def computed_streams(self) -> set[str]:
+        """The streams that its queries write to the wire."""
+        queries = (g for g in self.groups if g.kind is GroupKind.QUERIES)
+        return {c.stream.name for g in queries for c in g.outputs}
 
     @property
     def fingerprint(self) -> str:
