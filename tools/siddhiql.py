@@ -74,7 +74,6 @@ from mesh.language.syntax import (
     TriggerDefinition,
     Unary,
     UnaryOperator,
-    UpdateOrInsert,
     UpdateTable,
     ValuePartition,
     Variable,
@@ -361,8 +360,9 @@ outputs = _shown_short(
     st.one_of(
         st.builds(InsertInto, references, event_kinds),
         st.builds(DeleteFrom, plain_references, expressions, event_kinds),
-        st.builds(UpdateTable, plain_references, assignments, expressions, event_kinds),
-        st.builds(UpdateOrInsert, plain_references, assignments, expressions, event_kinds),
+        st.builds(
+            UpdateTable, plain_references, assignments, expressions, event_kinds, st.booleans()
+        ),
         returns,
     )
 )
@@ -478,8 +478,13 @@ on_demand_queries = _shown_short(
             st.one_of(
                 st.builds(InsertInto, plain_references),
                 st.builds(DeleteFrom, plain_references, expressions),
-                st.builds(UpdateTable, plain_references, assignments, expressions),
-                st.builds(UpdateOrInsert, plain_references, assignments, expressions),
+                st.builds(
+                    UpdateTable,
+                    plain_references,
+                    assignments,
+                    expressions,
+                    inserts=st.booleans(),
+                ),
             ),
         ),
     )

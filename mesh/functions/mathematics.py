@@ -156,13 +156,6 @@ def _random(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vec
     return Vector(type, (words >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
-def _round(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
-    value = kernels.cast(arguments[0], AttributeType.DOUBLE)
-    with np.errstate(invalid="ignore"):
-        rounded = Vector(AttributeType.DOUBLE, half_up(value.values), value.nulls)
-    return kernels.cast(rounded, type)
-
-
 def _parsed(bits: int) -> Function:
     return each_row(lambda text: parse_whole(text, bits))
 
@@ -200,7 +193,7 @@ FUNCTIONS: dict[str, Function] = {
     "math:pi": _constant(math.pi),
     "math:power": _of(_power),
     "math:rand": _random,
-    "math:round": _round,
+    "math:round": _of(half_up),
     "math:signum": _of(np.sign),
     "math:sin": _of(np.sin),
     "math:sinh": _of(np.sinh),

@@ -94,12 +94,7 @@ def from_values(values: Iterable[Any], type: AttributeType) -> Vector:
     return Vector(type, array, nulls if nulls.any() else None)
 
 
-def each_row(
-    function: Callable[..., Any],
-    *,
-    takes_null: bool = False,
-    read: Callable[[Vector], list[Any]] = object_values,
-) -> Function:
+def each_row(function: Callable[..., Any], *, takes_null: bool = False) -> Function:
     """A function over vectors that calls ``function`` for each row, once if all are constant.
 
     A null argument gives null unless ``takes_null``.  An exception of ``function`` fails the row.
@@ -116,11 +111,12 @@ def each_row(
             values = [*coded.dictionary.to_pylist(), None]
             codes = coded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
             columns = [
-                values if i == changing[0] else read(argument) * len(values)
+                values if i == changing[0] else object_values(argument) * len(values)
                 for i, argument in enumerate(arguments)
             ]
         else:
-            columns = [read(a) if len(a) == length else read(a) * length for a in arguments]
+            given = map(object_values, arguments)
+            columns = [one if len(one) == length else one * length for one in given]
         results, failed = _called(function, columns, takes_null=takes_null)
         result = from_values(results, type)
         if failed:

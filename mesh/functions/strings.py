@@ -92,7 +92,7 @@ def _hex(text: str) -> str:
 def _unhex(text: str) -> str:
     if len(text) % 2:
         raise ValueError(f"'{text}' has half a pair of hexadecimal digits")
-    return "".join(chr(int(text[at : at + 2], 16)) for at in range(0, len(text), 2))
+    return _text("".join(chr(int(text[at : at + 2], 16)) for at in range(0, len(text), 2)))
 
 
 def _locate(wanted: str, text: str, start: int = 0) -> int:
@@ -106,10 +106,6 @@ def _repeat(text: str, times: int) -> str:
     if times < 0:
         raise ValueError(f"a string can't be repeated {times} times")
     return text * int(times)
-
-
-def _reverse(text: str) -> str:
-    return text[::-1]
 
 
 def _split(text: str, pattern: str, number: int) -> str:
@@ -141,10 +137,6 @@ def _substr(text: str, *how: Any) -> str:
 
 def _trim(text: str) -> str:
     return text.strip("".join(map(chr, range(33))))
-
-
-def _unhexed(text: str) -> str:
-    return _text(_unhex(text))
 
 
 def _concat(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
@@ -200,12 +192,12 @@ FUNCTIONS: dict[str, Function] = {
     "str:repeat": each_row(_repeat),
     "str:replaceall": each_row(lambda text, pattern, new: replaced(pattern, new, text)),
     "str:replacefirst": each_row(lambda text, pattern, new: replaced(pattern, new, text, count=1)),
-    "str:reverse": each_row(_reverse),
+    "str:reverse": each_row(lambda text: text[::-1]),
     "str:split": each_row(_split),
     "str:strcmp": each_row(_strcmp),
     "str:substr": each_row(_substr),
     "str:trim": each_row(_trim),
-    "str:unhex": each_row(_unhexed),
+    "str:unhex": each_row(_unhex),
     "regex:find": each_row(_find),
     "regex:group": each_row(_group),
     "regex:lookingat": each_row(lambda pattern, text: compiled(pattern).lookingat(text)),

@@ -22,15 +22,14 @@ from mesh.history.rows import Rows
 from mesh.model.app import Format, GroupKind, Strategy
 from mesh.model.cluster import Assignment
 from mesh.model.history import HistoryState
-from mesh.operators.executor import Executor, InputRun
+from mesh.operators.executor import InputRun
 from mesh.operators.failures import FAILED
 from mesh.operators.on_demand import as_chunk
 from mesh.plan.history import entrances
 from mesh.spark.instance_io import InstanceIO, js_stream_of
-from mesh.spark.live_partition import Partition
+from mesh.spark.live_partition import Partition, executor_of
 from mesh.spark.local_state import LocalState, Manifest, Position
-from mesh.spark.partitioning import restrict_to_partition, split_by_partition
-from mesh.spark.routes import bound_group
+from mesh.spark.partitioning import split_by_partition
 from mesh.spark.snapshot_migration import sign_manifest
 from mesh.spark.stream_clock import StreamClock
 
@@ -66,12 +65,8 @@ class _Group:
     def part(self, number: int) -> Partition:
         """The state of a virtual partition."""
         if number not in self.parts:
-            group = self.io.group
-            outputs = dict.fromkeys(c.stream.name for c in group.outputs)
-            app = restrict_to_partition(bound_group(group), number, self.io.partition_count)
-            executor = Executor(app, [*outputs, FAILED], salt=self.io.producer(str(number)))
-            clocks = {i.channel.stream.name: StreamClock() for i in group.inputs}
-            self.parts[number] = Partition(executor, clocks)
+            clocks = {i.channel.stream.name: StreamClock() for i in self.io.group.inputs}
+            self.parts[number] = Partition(executor_of(self.io, number), clocks)
         return self.parts[number]
 
     def run(self, number: int, channel: Channel, given: Rows) -> Iterator[OutputRun]:

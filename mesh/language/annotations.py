@@ -32,11 +32,8 @@ def parse_app_annotation(cursor: Cursor) -> Annotation:
     position = cursor.since(position)
     elements: list[tuple[str | None, str]] = []
     if cursor.sees("("):
-        cursor.hug()
-        cursor.take()
-        elements.append(_element(cursor, "a key", "a text in quotes"))
-        while cursor.accept(","):
-            elements.append(_element(cursor, "a key", "a text in quotes"))
+        cursor.take_close()
+        elements = cursor.listed(lambda c: _element(c, "a key", "a text in quotes"))
         _close(cursor)
     return Annotation(name, tuple(elements), position=position)
 
@@ -105,8 +102,7 @@ def _opens(cursor: Cursor) -> bool:
     if cursor.sees(")", ahead=1):
         cursor.take()
         cursor.fail("a key or a text", hint="An annotation that holds nothing has no brackets.")
-    cursor.hug()
-    cursor.take()
+    cursor.take_close()
     return True
 
 
@@ -139,8 +135,7 @@ def _element(cursor: Cursor, *expected: str) -> tuple[str | None, str]:
 
 
 def _equals(cursor: Cursor) -> None:
-    cursor.hug()
-    cursor.take()
+    cursor.take_close()
     cursor.hug()
 
 

@@ -7,15 +7,16 @@ and those that follow the previous token without a space.  The formatter reads t
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from mesh.errors import MeshError, Position
 from mesh.language.tokens import KEYWORDS, RESERVED, Token, TokenKind, tokenize
 from mesh.language.unreadable import unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+Item = TypeVar("Item")
 
 #: Largest lookahead of the parser, in tokens.
 _AHEAD_MAX: Final = 8
@@ -91,6 +92,11 @@ class Cursor:
         self._at += 1
         return token
 
+    def take_close(self) -> Token:
+        """Consume the next token, and record that it follows the previous one without a space."""
+        self.hug()
+        return self.take()
+
     def skip(self) -> None:
         """Advance past the next token of any kind."""
         self._at = min(self._at + 1, self._last)
@@ -142,6 +148,22 @@ class Cursor:
         if not self.sees_word(*words):
             self.fail(*(f"'{word}'" for word in words), words=words, hint=hint)
         return self._word()
+
+    def expect_clause(self, *words: str, hint: str | None = None) -> str:
+        """Consume one of these keywords, which starts a line; as ``expect_word``."""
+        self.start_line()
+        return self.expect_word(*words, hint=hint)
+
+    def accept_clause(self, word: str) -> bool:
+        """Consume this keyword, which starts a line, if it is next."""
+        return self.sees_word(word) and bool(self.expect_clause(word))
+
+    def listed(self, parse: Callable[[Cursor], Item]) -> list[Item]:
+        """One or more of what ``parse`` reads, with commas between."""
+        items = [parse(self)]
+        while self.accept(","):
+            items.append(parse(self))
+        return items
 
     def expect_name(self, what: str) -> str:
         """Consume a name, which must be next; ``what`` describes the named thing."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import MeshError
 from mesh.language.hints import type_hint
 from mesh.language.inputs import parse_handlers, parse_window_call
+from mesh.language.outputs import parse_events_after
 from mesh.language.queries import parse_projection
 from mesh.language.references import parse_plain_name, parse_stream_reference, parse_variable
 from mesh.language.syntax import (
@@ -15,7 +16,6 @@ from mesh.language.syntax import (
     AttributeDefinition,
     Definition,
     Durations,
-    EventKind,
     FunctionDefinition,
     Literal,
     Selector,
@@ -43,8 +43,7 @@ _NO_DURATIONS: Final = (TimeUnit.WEEK, TimeUnit.MILLISECOND)
 
 def parse_definition(cursor: Cursor, annotations: tuple[Annotation, ...]) -> Definition:
     """The definition that starts at ``define``; its annotations are read already."""
-    cursor.start_line()
-    cursor.expect_word("define")
+    cursor.expect_clause("define")
     if not cursor.sees_word(*KINDS):
         cursor.fail(*(f"'{kind}'" for kind in KINDS), words=KINDS)
     kind = cursor.expect_word(*KINDS)
@@ -68,7 +67,7 @@ def parse_definition(cursor: Cursor, annotations: tuple[Annotation, ...]) -> Def
             if cursor.sees("#") or cursor.sees(";") or cursor.is_at_end:
                 cursor.fail("a window", hint="Write it without '#window.': (a int) length(5).")
             window = parse_window_call(cursor, cursor.position)
-            events = _window_events(cursor)
+            events = parse_events_after(cursor, "output")
             return WindowDefinition(
                 name, attributes, window, events, annotations, position=position
             )
@@ -90,9 +89,7 @@ def parse_definition(cursor: Cursor, annotations: tuple[Annotation, ...]) -> Def
 
 def _attributes(cursor: Cursor) -> tuple[AttributeDefinition, ...]:
     cursor.expect("(")
-    attributes = [_attribute(cursor)]
-    while cursor.accept(","):
-        attributes.append(_attribute(cursor))
+    attributes = cursor.listed(_attribute)
     if not cursor.sees(")"):
         hint = None
         if cursor.sees("(") or cursor.sees("["):
@@ -122,14 +119,6 @@ def parse_type(cursor: Cursor) -> AttributeType:
 
 
 # Windows and triggers
-
-
-def _window_events(cursor: Cursor) -> EventKind | None:
-    if not cursor.accept_word("output"):
-        return None
-    word = cursor.accept_word(*EventKind)
-    cursor.expect_word("events")
-    return EventKind(word) if word else EventKind.CURRENT
 
 
 def _schedule(cursor: Cursor) -> Literal:
@@ -168,8 +157,7 @@ def _function(cursor: Cursor) -> tuple[str, AttributeType, str]:
 
 
 def _aggregation_query(cursor: Cursor) -> tuple[StreamInput, Selector]:
-    cursor.start_line()
-    cursor.expect_word("from")
+    cursor.expect_clause("from")
     position = cursor.position
     stream = parse_stream_reference(cursor)
     handlers = parse_handlers(cursor, with_window=False)
@@ -182,22 +170,17 @@ def _aggregation_query(cursor: Cursor) -> tuple[StreamInput, Selector]:
 
 
 def _aggregate(cursor: Cursor) -> tuple[Variable | None, Durations]:
-    cursor.start_line()
-    hint = None
-    if cursor.sees_word("having", "order", "limit", "offset", "insert", "output"):
-        hint = "An aggregation has 'select' and 'group by' only."
-    cursor.expect_word("aggregate", hint=hint)
+    is_late = cursor.sees_word("having", "order", "limit", "offset", "insert", "output")
+    hint = "An aggregation has 'select' and 'group by' only." if is_late else None
+    cursor.expect_clause("aggregate", hint=hint)
     by = parse_variable(cursor) if cursor.accept_word("by") else None
     cursor.expect_word("every", hint="Say for which durations: every sec ... year.")
     position = cursor.position
-    units = [_duration(cursor)]
-    if cursor.accept("..."):
-        units.append(_duration(cursor))
-        return by, Durations(tuple(units), is_range=True, position=position)
-    if cursor.sees(".") or cursor.sees("-"):
+    units = cursor.listed(_duration)
+    if len(units) == 1 and cursor.accept("..."):
+        return by, Durations((*units, _duration(cursor)), is_range=True, position=position)
+    if len(units) == 1 and (cursor.sees(".") or cursor.sees("-")):
         cursor.fail("','", "'...'", hint="A range has three dots: sec ... year.")
-    while cursor.accept(","):
-        units.append(_duration(cursor))
     return by, Durations(tuple(units), position=position)
 
 
@@ -205,7 +188,7 @@ def _duration(cursor: Cursor) -> TimeUnit:
     if cursor.peek().kind is TokenKind.INT:
         cursor.fail("a unit of time", hint="Durations are whole units: sec, min, hour, day, ...")
     position = cursor.position
-    word = cursor.expect_word(*UNIT_WORDS) if _sees_unit(cursor) else None
+    word = cursor.accept_word(*UNIT_WORDS)
     if word is None:
         cursor.fail("a unit of time", words=tuple(UNIT_WORDS))
     unit = UNIT_WORDS[word]
@@ -217,7 +200,3 @@ def _duration(cursor: Cursor) -> TimeUnit:
             position=position,
         )
     return unit
-
-
-def _sees_unit(cursor: Cursor) -> bool:
-    return cursor.sees_word(*UNIT_WORDS)

@@ -68,10 +68,8 @@ def _sees_window(cursor: Cursor) -> bool:
 def _filter(cursor: Cursor) -> Filter:
     position = cursor.position
     if cursor.sees("#"):
-        cursor.hug()
-        cursor.take()
-    cursor.hug()
-    cursor.take()
+        cursor.take_close()
+    cursor.take_close()
     condition = parse_expression(cursor)
     if not cursor.sees("]"):
         cursor.fail("an operator", "']'", hint=operator_hint(cursor))
@@ -81,8 +79,7 @@ def _filter(cursor: Cursor) -> Filter:
 
 def _window(cursor: Cursor) -> WindowHandler:
     position = cursor.position
-    cursor.hug()
-    cursor.take()
+    cursor.take_close()
     cursor.expect_word("window")
     cursor.take()
     return parse_window_call(cursor, position)
@@ -97,8 +94,7 @@ def parse_window_call(cursor: Cursor, position: Position) -> WindowHandler:
 
 def _function(cursor: Cursor) -> StreamFunction:
     position = cursor.position
-    cursor.hug()
-    cursor.take()
+    cursor.take_close()
     namespace, name = _name(cursor, "the name of a stream function")
     if not cursor.sees("("):
         is_window = namespace is None and name.lower() == "window"
@@ -123,11 +119,7 @@ def _arguments(cursor: Cursor) -> tuple[tuple[Expression, ...], bool]:
         cursor.take()
         cursor.take()
         return (), True
-    arguments: list[Expression] = []
-    if not cursor.sees(")"):
-        arguments.append(parse_expression(cursor))
-        while cursor.accept(","):
-            arguments.append(parse_expression(cursor))
+    arguments = [] if cursor.sees(")") else cursor.listed(parse_expression)
     if not cursor.sees(")"):
         cursor.fail("','", "')'")
     cursor.take()

@@ -35,8 +35,7 @@ def parse_store_query(cursor: Cursor) -> OnDemandQuery:
     """The on-demand query that starts here."""
     position = cursor.position
     cursor.start_line()
-    if cursor.sees_word("from"):
-        cursor.expect_word("from")
+    if cursor.accept_word("from"):
         return _find(cursor)
     if cursor.sees("@"):
         cursor.fail(*(f"'{word}'" for word in _STARTS), hint="It has no annotations.")
@@ -91,7 +90,10 @@ def _check_change(output: QueryOutput, selector: Selector) -> None:
             position=output.position,
         )
     has_select = bool(selector.position.line)
-    if not has_select and not isinstance(output, DeleteFrom | UpdateTable):
+    is_bare = isinstance(output, DeleteFrom) or (
+        isinstance(output, UpdateTable) and not output.inserts
+    )
+    if not has_select and not is_bare:
         raise MeshError(
             "MESH-L104",
             "nothing is selected to be inserted",

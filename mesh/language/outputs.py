@@ -20,7 +20,6 @@ from mesh.language.syntax import (
     ReturnEvents,
     SetAssignment,
     StreamReference,
-    UpdateOrInsert,
     UpdateTable,
 )
 from mesh.language.times import expect_time, sees_time
@@ -38,11 +37,9 @@ _AFTER_SELECT: Final = (
 
 def parse_rate(cursor: Cursor) -> OutputRate | None:
     """``output last every 5 events``, if present."""
-    if not cursor.sees_word("output"):
-        return None
     position = cursor.position
-    cursor.start_line()
-    cursor.expect_word("output")
+    if not cursor.accept_clause("output"):
+        return None
     word = cursor.accept_word(*RateKind)
     kind = RateKind(word) if word else RateKind.ALL
     cursor.expect_word("every", hint=None if word else "Write 'output every 5 events'.")
@@ -74,8 +71,7 @@ def parse_output(cursor: Cursor, *, has_rate: bool = False) -> QueryOutput:
     position = cursor.position
     if not cursor.sees_word("insert", "delete", "update", "return"):
         _fail(cursor, has_rate=has_rate)
-    cursor.start_line()
-    match cursor.expect_word("insert", "delete", "update", "return"):
+    match cursor.expect_clause("insert", "delete", "update", "return"):
         case "insert":
             events = _events_of_insert(cursor)
             cursor.expect_word("into", hint=_into_hint(cursor))
@@ -84,16 +80,15 @@ def parse_output(cursor: Cursor, *, has_rate: bool = False) -> QueryOutput:
             return ReturnEvents(_events(cursor), position=position)
         case "delete":
             table = _table(cursor, "delete")
-            events = _for_events(cursor)
+            events = parse_events_after(cursor, "for") or EventKind.CURRENT
             return DeleteFrom(table, parse_on(cursor), events, position=position)
         case _:
             is_upsert = _or_insert(cursor)
             table = _table(cursor, "update or insert into" if is_upsert else "update")
-            events = _for_events(cursor)
+            events = parse_events_after(cursor, "for") or EventKind.CURRENT
             assignments = parse_assignments(cursor)
             condition = parse_on(cursor)
-            node = UpdateOrInsert if is_upsert else UpdateTable
-            return node(table, assignments, condition, events, position=position)
+            return UpdateTable(table, assignments, condition, events, is_upsert, position=position)
 
 
 def _table(cursor: Cursor, verb: str) -> StreamReference:
@@ -152,13 +147,13 @@ def _events(cursor: Cursor) -> EventKind:
     return EventKind.CURRENT
 
 
-def _for_events(cursor: Cursor) -> EventKind:
-    """``for all events`` after the name of a table."""
-    if not cursor.accept_word("for"):
-        return EventKind.CURRENT
-    word = cursor.accept_word(*_EVENT_KINDS)
+def parse_events_after(cursor: Cursor, word: str) -> EventKind | None:
+    """``all events`` after a word such as ``for``; None without it."""
+    if not cursor.accept_word(word):
+        return None
+    kind = cursor.accept_word(*_EVENT_KINDS)
     cursor.expect_word("events")
-    return EventKind(word) if word else EventKind.CURRENT
+    return EventKind(kind) if kind else EventKind.CURRENT
 
 
 def _or_insert(cursor: Cursor) -> bool:
@@ -173,12 +168,7 @@ def _or_insert(cursor: Cursor) -> bool:
 
 def parse_assignments(cursor: Cursor) -> tuple[SetAssignment, ...]:
     """``set T.a = b, T.c = 1``, if present."""
-    if not cursor.accept_word("set"):
-        return ()
-    assignments = [_assignment(cursor)]
-    while cursor.accept(","):
-        assignments.append(_assignment(cursor))
-    return tuple(assignments)
+    return tuple(cursor.listed(_assignment)) if cursor.accept_word("set") else ()
 
 
 def _assignment(cursor: Cursor) -> SetAssignment:

@@ -201,11 +201,9 @@ class _App:
         """``partition with (..) begin .. end``; a mistake in a query doesn't end it."""
         cursor = self._cursor
         position = cursor.position
-        cursor.start_line()
-        cursor.expect_word("partition")
+        cursor.expect_clause("partition")
         keys = self._partition_keys()
-        cursor.start_line()
-        cursor.expect_word("begin")
+        cursor.expect_clause("begin")
         cursor.begins.add(cursor.at - 1)
         cursor.indent = 1
         queries: list[Query] = []
@@ -224,8 +222,7 @@ class _App:
                     break
         finally:
             cursor.indent = 0
-        cursor.start_line()
-        cursor.expect_word("end", hint="A partition ends with 'end'.")
+        cursor.expect_clause("end", hint="A partition ends with 'end'.")
         return Partition(keys, tuple(queries), annotations, position=position)
 
     def _partition_keys(self) -> tuple[PartitionKey, ...]:

@@ -24,9 +24,7 @@ def parse_partition_keys(cursor: Cursor) -> tuple[PartitionKey, ...]:
     """``with (a of S)``, after ``partition``."""
     cursor.expect_word("with", hint="Write 'partition with (a of S)'.")
     cursor.expect("(", hint="Write 'partition with (a of S)'.")
-    keys = [_key(cursor)]
-    while cursor.accept(","):
-        keys.append(_key(cursor))
+    keys = cursor.listed(_key)
     if not cursor.sees(")"):
         cursor.fail("','", "')'")
     cursor.take()

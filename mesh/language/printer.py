@@ -59,7 +59,6 @@ from mesh.language.syntax import (
     StreamInput,
     TableDefinition,
     TriggerDefinition,
-    UpdateOrInsert,
     UpdateTable,
     ValuePartition,
     WindowDefinition,
@@ -136,7 +135,7 @@ def print_element(element: Element) -> str:
                 f"{_call(window)}{events}"
             )
         case TriggerDefinition():
-            every = "every " if element.is_periodic else ""
+            every = "every " if element.schedule.is_time else ""
             schedule = print_literal(element.schedule)
             return f"define trigger {print_name(element.name)} at {every}{schedule}"
         case FunctionDefinition():
@@ -187,11 +186,14 @@ def print_query(query: Query) -> str:
 def print_on_demand_query(query: OnDemandQuery) -> str:
     """An on-demand query, a clause a line."""
     lines = [] if query.input is None else [f"from {_store(query.input)}"]
-    changes = isinstance(query.output, DeleteFrom | UpdateTable)
-    if query.input is not None or not changes or query.selector != Selector():
+    output = query.output
+    is_bare = isinstance(output, DeleteFrom) or (
+        isinstance(output, UpdateTable) and not output.inserts
+    )
+    if query.input is not None or not is_bare or query.selector != Selector():
         lines.extend(_selector(query.selector))
-    if query.output != ReturnEvents():
-        lines.append(_output(query.output))
+    if output != ReturnEvents():
+        lines.append(_output(output))
     return "\n".join(lines)
 
 
@@ -342,7 +344,7 @@ def _rate(query: Query | AnonymousInput) -> list[str]:
     rate = query.rate
     if rate is None:
         return []
-    unit = "" if rate.is_by_time else " events"
+    unit = "" if rate.every.is_time else " events"
     return [f"output {rate.kind} every {print_literal(rate.every)}{unit}"]
 
 
@@ -353,25 +355,19 @@ def _output(output: QueryOutput) -> str:
             return f"insert{events} into {print_reference(output.stream)}"
         case ReturnEvents():
             return f"return{events}"
-        case DeleteFrom() | UpdateTable() | UpdateOrInsert():
+        case DeleteFrom() | UpdateTable():
             return _table_output(output, f" for{events}" if events else "")
         case _:
             assert_never(output)
 
 
-def _table_output(output: DeleteFrom | UpdateTable | UpdateOrInsert, events: str) -> str:
-    assignments: tuple[SetAssignment, ...] = ()
-    match output:
-        case DeleteFrom():
-            verb = "delete"
-        case UpdateTable():
-            verb, assignments = "update", output.assignments
-        case UpdateOrInsert():
-            verb, assignments = "update or insert into", output.assignments
-        case _:
-            assert_never(output)
+def _table_output(output: DeleteFrom | UpdateTable, events: str) -> str:
+    verb, assignments = "delete", ""
+    if isinstance(output, UpdateTable):
+        verb = "update or insert into" if output.inserts else "update"
+        assignments = _set(output.assignments)
     return (
-        f"{verb} {print_reference(output.table)}{events}{_set(assignments)} "
+        f"{verb} {print_reference(output.table)}{events}{assignments} "
         f"on {print_expression(output.on)}"
     )
 

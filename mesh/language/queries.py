@@ -39,8 +39,7 @@ _AFTER_INPUT: Final = (
 def parse_query(cursor: Cursor, annotations: tuple[Annotation, ...]) -> Query:
     """The query that starts at ``from``; its annotations are read already."""
     position = cursor.position
-    cursor.start_line()
-    cursor.expect_word("from")
+    cursor.expect_clause("from")
     source = _input(cursor)
     selector = parse_selector(cursor)
     if not selector.position.line:
@@ -125,24 +124,14 @@ def parse_selector(cursor: Cursor) -> Selector:
         return Selector()
     position = cursor.position
     attributes, group_by = parse_projection(cursor)
-    having = None
-    if cursor.sees_word("having"):
-        cursor.start_line()
-        cursor.expect_word("having")
-        having = parse_expression(cursor)
+    having = parse_expression(cursor) if cursor.accept_clause("having") else None
     order_by: list[OrderBy] = []
-    if cursor.sees_word("order"):
-        cursor.start_line()
-        cursor.expect_word("order")
+    if cursor.accept_clause("order"):
         cursor.expect_word("by")
-        order_by.append(_order(cursor))
-        while cursor.accept(","):
-            order_by.append(_order(cursor))
+        order_by = cursor.listed(_order)
     bounds = {}
     for word in ("limit", "offset"):
-        if cursor.sees_word(word):
-            cursor.start_line()
-            cursor.expect_word(word)
+        if cursor.accept_clause(word):
             bounds[word] = parse_expression(cursor)
     return Selector(
         attributes,
@@ -159,24 +148,17 @@ def parse_projection(
     cursor: Cursor,
 ) -> tuple[tuple[OutputAttribute, ...], tuple[Variable, ...]]:
     """``select a, b group by c``."""
-    cursor.start_line()
-    cursor.expect_word("select")
+    cursor.expect_clause("select")
     attributes: list[OutputAttribute] = []
     if cursor.accept("*"):
         if cursor.sees(","):
             cursor.fail("'insert into'", hint="'*' is alone: name the attributes instead.")
     else:
-        attributes.append(_output_attribute(cursor))
-        while cursor.accept(","):
-            attributes.append(_output_attribute(cursor))
+        attributes = cursor.listed(_output_attribute)
     group_by: list[Variable] = []
-    if cursor.sees_word("group"):
-        cursor.start_line()
-        cursor.expect_word("group")
+    if cursor.accept_clause("group"):
         cursor.expect_word("by")
-        group_by.append(parse_variable(cursor))
-        while cursor.accept(","):
-            group_by.append(parse_variable(cursor))
+        group_by = cursor.listed(parse_variable)
     return tuple(attributes), tuple(group_by)
 
 

@@ -10,7 +10,6 @@ from mesh.language.syntax import EventReference, StreamKind, StreamReference, Va
 from mesh.language.tokens import TokenKind
 
 if TYPE_CHECKING:
-    from mesh.errors import Position
     from mesh.language.cursor import Cursor
 
 #: Keywords that the reference grammar doesn't accept as names without backquotes.
@@ -81,8 +80,7 @@ def parse_reference(cursor: Cursor, what: str) -> Variable | EventReference:
     index = parse_index(cursor)
     function, function_index = None, None
     if cursor.sees("#") and cursor.sees_name(1):
-        cursor.hug()
-        cursor.take()
+        cursor.take_close()
         cursor.hug()
         function = cursor.expect_name("the name of a stream function")
         function_index = parse_index(cursor)
@@ -103,13 +101,11 @@ def parse_index(cursor: Cursor) -> int | None:
     """``[0]``, ``[last]``, ``[last-1]``; None if there is none."""
     if not cursor.sees("["):
         return None
-    cursor.hug()
-    cursor.take()
+    cursor.take_close()
     if cursor.accept_word("last"):
         index = -1
         if cursor.sees("-"):
-            cursor.hug()
-            cursor.take()
+            cursor.take_close()
             cursor.hug()
             index -= parse_whole_number(cursor)
     elif cursor.peek().kind is TokenKind.INT:
@@ -128,11 +124,6 @@ def parse_whole_number(cursor: Cursor) -> int:
     position = cursor.position
     cursor.take()
     assert isinstance(token.value, int)
-    return checked_int(token.value, position)
-
-
-def checked_int(value: int, position: Position) -> int:
-    """``value`` if it is in the range of int; MESH-L103 otherwise."""
-    if -INT_MAX - 1 <= value <= INT_MAX:
-        return value
-    raise MeshError("MESH-L103", "number is too large for type int", position=position)
+    if token.value > INT_MAX:
+        raise MeshError("MESH-L103", "number is too large for type int", position=position)
+    return token.value

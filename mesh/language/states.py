@@ -247,8 +247,7 @@ class _States:
         reference = None
         if cursor.sees_name() and cursor.sees("=", ahead=1):
             reference = cursor.expect_name("a name")
-            cursor.hug()
-            cursor.take()
+            cursor.take_close()
             cursor.hug()
         stream = parse_stream_reference(cursor)
         handlers = parse_handlers(cursor, with_window=False)
@@ -272,13 +271,11 @@ class _States:
         sign = cursor.peek().text
         if any(cursor.sees(s) for s in _COUNT_SIGNS):
             self._sequence_only = self._sequence_only or cursor.position
-            cursor.hug()
-            cursor.take()
+            cursor.take_close()
             return _COUNT_SIGNS[sign]
         if not cursor.sees("<"):
             return None
-        cursor.hug()
-        cursor.take()
+        cursor.take_close()
         cursor.hug()
         if cursor.sees(":"):
             cursor.take()
@@ -287,8 +284,7 @@ class _States:
         if cursor.sees(":"):
             cursor.take()
             if cursor.sees(">"):
-                cursor.hug()
-                cursor.take()
+                cursor.take_close()
                 return least, None
             return least, self._end_of_count()
         cursor.hug()

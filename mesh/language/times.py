@@ -42,13 +42,7 @@ _MEANT: Final = {"s": "sec", "secs": "sec", "ms": "millisec", "millis": "millise
 
 def sees_time(cursor: Cursor) -> bool:
     """Whether a time constant starts at ``cursor``."""
-    return cursor.peek().kind is TokenKind.INT and sees_unit(cursor, 1)
-
-
-def sees_unit(cursor: Cursor, ahead: int = 0) -> bool:
-    """Whether the token is a unit of time."""
-    token = cursor.peek(ahead)
-    return token.kind is TokenKind.NAME and token.text.lower() in UNIT_WORDS
+    return cursor.peek().kind is TokenKind.INT and cursor.sees_word(*UNIT_WORDS, ahead=1)
 
 
 def expect_time(cursor: Cursor, example: str) -> Literal:
@@ -68,7 +62,7 @@ def parse_time(cursor: Cursor) -> Literal:
     """The time constant that starts here; its units descend from years to milliseconds."""
     start = cursor.position
     parts: list[tuple[int, TimeUnit]] = []
-    while cursor.peek().kind is TokenKind.INT and (not parts or sees_unit(cursor, 1)):
+    while sees_time(cursor):
         number = cursor.take().value
         assert isinstance(number, int)
         word = cursor.peek().text.lower()

@@ -12,24 +12,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.jetstream import log_reader
 from mesh.language.parser import parse
+from mesh.lineage.bases import outputs, reached
 from mesh.lineage.reading import subject_of
 from mesh.lineage.replay import events_of
 from mesh.model.app import Format
 from mesh.model.cluster import Assignment
-from mesh.operators.base import State, subset
-from mesh.operators.executor import Executor, InputRun
-from mesh.operators.failures import FAILED
+from mesh.operators.executor import InputRun
 from mesh.operators.state_migration import remap
 from mesh.plan.bind import bind
 from mesh.spark.instance_io import InstanceIO
-from mesh.spark.live_partition import Partition
+from mesh.spark.live_partition import Partition, executor_of
 from mesh.spark.local_state import LocalState, Manifest
-from mesh.spark.partitioning import restrict_to_partition
-from mesh.spark.routes import bound_group
 from mesh.spark.snapshot_migration import sign_manifest
 from mesh.spark.stream_clock import StreamClock
 
@@ -40,15 +37,10 @@ if TYPE_CHECKING:
     from mesh.lineage.replay import Events
     from mesh.model.app import Channel, GroupSpec
     from mesh.model.cluster import AppRecord
+    from mesh.operators.base import State
 
 #: Messages of one run.
 _RUN: Final = 10_000
-
-
-def reached(manifest: str) -> dict[str, int]:
-    """By JetStream stream: the last sequence that a state includes."""
-    found = Manifest.from_bytes(manifest.encode()).position_of
-    return {stream: sequence for stream, sequence, _ in found.streams}
 
 
 async def adopted(
@@ -71,9 +63,7 @@ async def adopted(
         spec.instances[0], spec.app, group, 1, record.incarnation, "", 0, 0, skips=record.skips
     )
     io = InstanceIO(spec, made)
-    app = restrict_to_partition(bound_group(spec), number, io.partition_count)
-    outputs = dict.fromkeys(channel.stream.name for channel in spec.outputs)
-    executor = Executor(app, [*outputs, FAILED], salt=io.producer(str(number)))
+    executor = executor_of(io, number)
     clocks = {one.channel.stream.name: StreamClock() for one in spec.inputs}
     partition, local = Partition(executor, clocks), LocalState(files)
     begun = dict.fromkeys(io.input_streams(number), 0)
@@ -81,17 +71,17 @@ async def adopted(
         manifest = Manifest.from_bytes(base.encode())
         executor.restore(_state(local, manifest, spec))
         partition.restore_clocks(manifest.clocks)
-        begun = reached(base)
+        begun = reached(manifest)
     last = Manifest.from_bytes(end.encode())
     for js_stream, one in io.input_streams(number).items():
         await _run(client, partition, io, js_stream, one.channel, begun.get(js_stream, 0),
-                   reached(end).get(js_stream, 0))  # fmt: skip
+                   reached(last).get(js_stream, 0))  # fmt: skip
     for name, (now_ms, by_events, is_started) in last.clocks.items():
         if name in clocks:
             now_ms = max(now_ms, clocks[name].now_ms)
             clocks[name] = StreamClock(now_ms, by_events, is_started)
     executor.run([], partition.times(), is_by_events=_is_by_events(partition))
-    executor.count_from(_outputs(last))
+    executor.count_from(outputs(last))
     state = executor.snapshot()
     local.put_pieces(state)
     found = replace(
@@ -139,8 +129,3 @@ def _take(partition: Partition, events: Events) -> None:
 def _is_by_events(partition: Partition) -> bool:
     by_events = any(clock.by_events for clock in partition.clocks.values())
     return by_events or partition.executor.plays_back
-
-
-def _outputs(manifest: Manifest) -> int:
-    own: Any = subset(State({}, dict(manifest.scalars)), "own").scalars
-    return int(own.get("outputs", 0))

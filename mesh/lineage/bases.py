@@ -36,11 +36,6 @@ class Base:
     manifest: Manifest
     state: State
 
-    @property
-    def reached(self) -> dict[str, int]:
-        """By JetStream stream: the last sequence that it includes."""
-        return {stream: sequence for stream, sequence, _ in self.manifest.position_of.streams}
-
 
 @dataclass(frozen=True, slots=True)
 class Bases:
@@ -61,7 +56,7 @@ class Bases:
         left = _LOOKED_AT
         for one in reversed(await backups.list_backups(self.client, self.record.spec.name)):
             found = await self._of(one, group, part)
-            if found is not None and _outputs(found.manifest) < position:
+            if found is not None and outputs(found.manifest) < position:
                 yield found
                 left -= 1
             if not left:
@@ -89,6 +84,12 @@ class Bases:
             return None
 
 
-def _outputs(manifest: Manifest) -> int:
+def reached(manifest: Manifest) -> dict[str, int]:
+    """By JetStream stream: the last sequence that a state includes."""
+    return {stream: sequence for stream, sequence, _ in manifest.position_of.streams}
+
+
+def outputs(manifest: Manifest) -> int:
+    """The number of rows that a part has emitted by then."""
     own: Any = subset(State({}, dict(manifest.scalars)), "own").scalars
     return int(own.get("outputs", 0))

@@ -9,7 +9,7 @@ before it there have no partner.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -64,7 +64,6 @@ class Compared:
     #: Rows of the app from before the fork's first row, if the fork began later.
     earlier: int = 0
     first: Difference | None = None
-    lines: int = field(default=0, compare=False)
 
     @property
     def differs(self) -> bool:
@@ -88,7 +87,6 @@ def compare(
     """
     made = Compared()
     for line in dict.fromkeys([*before, *after]):
-        made.lines += 1
         ours, theirs = before.get(line, ()), after.get(line, ())
         found = list(_walk(ours, theirs))
         if begins_later:

@@ -12,7 +12,6 @@ from mesh.lineage.comparing import Compared, Item, by_key, compare
 from mesh.lineage.replay import events_of
 from mesh.lineage.why import EDIT, Lineage
 from mesh.model import names
-from mesh.model.app import GroupKind
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -49,7 +48,7 @@ async def compare_apps(
         MeshError: MESH-A404 for a stream that not both have, MESH-A400 for a key that is in none,
             MESH-C153 for too many events.
     """
-    both = _written(before.spec) & _written(after.spec)
+    both = before.spec.computed_streams & after.spec.computed_streams
     missing = [name for name in streams if name not in both]
     if missing or not both:
         raise MeshError(
@@ -95,11 +94,6 @@ async def compare_apps(
         cause = await _cause(client, before, after, one.first)
         values["first"] = {"stream": name, **_difference(one.first), **cause}
     return values
-
-
-def _written(spec: AppSpec) -> set[str]:
-    """The streams that queries of an app write to the wire."""
-    return {c.stream.name for g in spec.groups if g.kind is GroupKind.QUERIES for c in g.outputs}
 
 
 def _attributes(spec: AppSpec, stream: str) -> list[str]:

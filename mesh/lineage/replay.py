@@ -18,8 +18,7 @@ from mesh.model.app import Format
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.spark.idle_time import IdleTime
-from mesh.spark.live_partition import Partition
-from mesh.spark.partitioning import restrict_to_partition
+from mesh.spark.live_partition import Partition, executor_of
 from mesh.spark.routes import bound_group
 from mesh.spark.stream_clock import StreamClock
 from pyspark_nats import decode
@@ -122,16 +121,13 @@ class GroupReplay:
 
     def __post_init__(self) -> None:
         group = self.io.group
-        app = restrict_to_partition(bound_group(group), self.number, self.io.partition_count)
         if IdleTime.of(bound_group(group)) is not None:
             raise MeshError(
                 "MESH-C152",
                 f'group "{group.name}" can\'t be recomputed',
                 detail="Its clock advances by idle time (@App:playback).",
             )
-        outputs = dict.fromkeys(c.stream.name for c in group.outputs)
-        salt = self.io.producer(str(self.number))
-        self._executor = Executor(app, [*outputs, FAILED], salt=salt)
+        self._executor = executor_of(self.io, self.number)
         if self._executor.stores:
             raise MeshError(
                 "MESH-C152",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.errors import MeshError
+from mesh.lineage.bases import reached
 from mesh.lineage.contributors import inputs_of
 from mesh.lineage.reading import REPLAYED_MAX, Reader, position_of, subject_of, too_many
 from mesh.lineage.replay import GroupReplay, events_of
@@ -293,9 +294,9 @@ class Lineage:
         io = self._io_of_partition(origin.group, number)
         logs: list[tuple[str, Channel, list[LogMessage]]] = []
         note, end_ms = "", stored_ms
-        reached = base.reached if base is not None else origin.group.starts
+        taken = reached(base.manifest) if base is not None else origin.group.starts
         for js_stream, one in io.input_streams(number).items():
-            begin = reached.get(js_stream, 0)
+            begin = taken.get(js_stream, 0)
             first = await self._reader.first(js_stream)
             if first > begin + 1:
                 note = f"Retention has taken messages {begin + 1} to {first - 1} of {js_stream}."

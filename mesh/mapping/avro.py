@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mesh.mapping.events import Parsed
     from pyspark_nats.decode.result import DecodeResult
 
-_PRIMITIVE: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 #: Byte 0 and the number of a schema, which serializers of a registry write first.
 _HEAD_BYTES: Final = 5
 

@@ -136,8 +136,7 @@ def _value_template(text: str, names: Sequence[str]) -> Callable[[pa.RecordBatch
         return lambda rows: rows.column(text)
     if len(text) > 1 and text[0] == text[-1] == "`":
         text = text[1:-1]
-    fill = template(text, lambda texts: texts)
-    return lambda rows: fill(rows)
+    return template(text)
 
 
 def xml_sink(enclosing: str, attributes: Sequence[str], **more: Any) -> Encoder:
@@ -179,9 +178,7 @@ def template_sink(
         return Encoder(template(text, in_json), "application/json", frame, **more)
     if kind == "xml":
         return Encoder(template(text, in_xml), "application/xml", _xml_frame(enclosing), **more)
-    fill = template(text, lambda texts: texts)
-    if options.get("mustache.enabled"):
-        fill = mustache(text, names)
+    fill = mustache(text, names) if options.get("mustache.enabled") else template(text)
     return Encoder(fill, "text/plain", _text_frame(options), **more)
 
 

@@ -12,7 +12,7 @@ from mesh.mapping.texts import text_of
 from pyspark_nats.arrow import kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from pyspark_nats.arrow import Array
 
@@ -25,18 +25,32 @@ _HTML: Final = (*_MARKS, ('"', "&quot;"), ("'", "&#39;"), ("`", "&#96;"), ("=", 
 _NO_XML: Final = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
 
 
-def template(text: str, escape: Callable[[Array], Array]) -> Callable[[pa.RecordBatch], Array]:
+def plain(texts: Array) -> Array:
+    """Texts as they are."""
+    return texts
+
+
+def template(
+    text: str, escape: Callable[[Array], Array] = plain
+) -> Callable[[pa.RecordBatch], Array]:
     """A function from rows to the template filled with the values of each."""
     pieces = _TEMPLATE.split(text)
+    return _filled([(one, escape if at % 2 else None) for at, one in enumerate(pieces)])
+
+
+def _filled(
+    parts: Sequence[tuple[str, Callable[[Array], Array] | None]],
+) -> Callable[[pa.RecordBatch], Array]:
+    """A function from rows to texts; of a part with an escape it takes the attribute's value."""
 
     def fill(rows: pa.RecordBatch) -> Array:
-        if len(pieces) == 1:
-            return pa.array([text] * rows.num_rows, pa.string())
-        parts: list[Any] = [
-            escape(text_of(rows.column(piece))) if at % 2 else pa.scalar(piece)
-            for at, piece in enumerate(pieces)
+        if len(parts) == 1:
+            return pa.array([parts[0][0]] * rows.num_rows, pa.string())
+        columns: list[Any] = [
+            pa.scalar(part) if escape is None else escape(text_of(rows.column(part)))
+            for part, escape in parts
         ]
-        return kernels.binary_join_element_wise(*parts, pa.scalar(""))
+        return kernels.binary_join_element_wise(*columns, pa.scalar(""))
 
     return fill
 
@@ -45,7 +59,7 @@ def dynamic(text: str) -> Callable[[pa.RecordBatch], list[str]] | None:
     """A function from rows to the values of a dynamic option; None for one that is the same."""
     if not _TEMPLATE.search(text):
         return None
-    fill = template(text, lambda texts: texts)
+    fill = template(text)
     return lambda rows: fill(rows).to_pylist()
 
 
@@ -55,29 +69,16 @@ def mustache(text: str, names: Collection[str]) -> Callable[[pa.RecordBatch], Ar
     Raises:
         ValueError: an unknown attribute, or another tag.
     """
-    parts: list[tuple[str, str | None]] = []
+    parts: list[tuple[str, Callable[[Array], Array] | None]] = []
     at = 0
     for found in _MUSTACHE.finditer(text):
         raw = found[1] if found[1] is not None else found[2]
         name = (found[3] if raw is None else raw).strip()
         if name not in names:
             raise ValueError(f'@payload has the tag "{found[0]}", which is no attribute\'s')
-        parts += [(text[at : found.start()], None), (name, "html" if raw is None else "raw")]
+        parts += [(text[at : found.start()], None), (name, in_html if raw is None else plain)]
         at = found.end()
-    parts.append((text[at:], None))
-
-    def fill(rows: pa.RecordBatch) -> Array:
-        columns: list[Any] = [
-            pa.scalar(part) if kind is None
-            else in_html(text_of(rows.column(part))) if kind == "html"
-            else text_of(rows.column(part))
-            for part, kind in parts
-        ]  # fmt: skip
-        if len(columns) == 1:
-            return pa.array([text] * rows.num_rows, pa.string())
-        return kernels.binary_join_element_wise(*columns, pa.scalar(""))
-
-    return fill
+    return _filled([*parts, (text[at:], None)])
 
 
 def in_json(texts: Array) -> Array:

@@ -72,11 +72,11 @@ class XmlSource:
         schema: pa.Schema,
         missing: str,
         *,
-        paths: Mapping[str, str] | None = None,
-        enclosing: str = "",
-        namespaces: Mapping[str, str] | None = None,
-        is_event: bool = False,
-        takes_leaves: bool = False,
+        paths: Mapping[str, str],
+        enclosing: str,
+        namespaces: Mapping[str, str],
+        is_event: bool,
+        takes_leaves: bool,
     ) -> None:
         """The mapping; paths are those of ElementTree: ``a/b``, ``.//c``, ``a/@b``.
 
@@ -84,9 +84,7 @@ class XmlSource:
         mapping takes elements without elements, however deep they are.
         """
         self._schema, self._missing = schema, missing
-        self._paths = dict(paths or {})
-        self._enclosing = enclosing
-        self._namespaces = dict(namespaces or {})
+        self._paths, self._enclosing, self._namespaces = dict(paths), enclosing, dict(namespaces)
         self._is_event, self._takes_leaves = is_event, takes_leaves
 
     def decode(

@@ -272,6 +272,12 @@ class AppSpec:
         return next((c for c in found if not c.is_keyed), found[0] if found else None)
 
     @property
+    def computed_streams(self) -> set[str]:
+        """The streams that its queries write to the wire."""
+        queries = (g for g in self.groups if g.kind is GroupKind.QUERIES)
+        return {c.stream.name for g in queries for c in g.outputs}
+
+    @property
     def fingerprint(self) -> str:
         """Digest of the text: deploying an app with an equal digest changes nothing."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     import pyarrow as pa
 
@@ -90,12 +90,7 @@ class StreamSchema:
 
 @lru_cache(maxsize=1024)
 def _arrow_schema(attributes: tuple[Attribute, ...]) -> pa.Schema:
-    """Cached ``arrow_schema``: a stream's schema is needed for each batch."""
-    return arrow_schema(attributes)
-
-
-def arrow_schema(attributes: Iterable[Attribute]) -> pa.Schema:
-    """The Arrow schema of ``attributes``, all fields nullable."""
+    """A stream's schema is needed for each batch."""
     import pyarrow as pa
 
     return pa.schema([pa.field(a.name, a.type.arrow) for a in attributes])

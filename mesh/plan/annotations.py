@@ -12,7 +12,7 @@ from zoneinfo import available_timezones
 from mesh.errors import MeshError
 from mesh.language.parser import parse_expression
 from mesh.language.syntax import Literal, TimeUnit, Variable, find
-from mesh.plan.connections import check_sink, check_source, check_store
+from mesh.plan.connections import check_sink, check_source, check_store, wrong
 from mesh.plan.durations import DURATIONS, duration_of
 from mesh.plan.name_errors import nearest, unknown_attribute
 
@@ -54,10 +54,10 @@ def check_app(annotations: Iterable[Annotation], problems: Diagnostics) -> None:
     for annotation in annotations:
         names += named(annotation, "app:name")
         if named(annotation, "app:name") and names > 1:
-            problems.add(_wrong(annotation, "@App:name is given twice"))
+            problems.add(wrong(annotation, "@App:name is given twice"))
         elif named(annotation, "app:async"):
             hint = "Write @Async before the definition of a stream."
-            problems.add(_wrong(annotation, "@Async is for streams, not for an app", hint))
+            problems.add(wrong(annotation, "@Async is for streams, not for an app", hint))
         elif named(annotation, "app:playback"):
             problems.attempt(_check_playback, annotation)
         elif named(annotation, "app:aggtimezone"):
@@ -69,7 +69,7 @@ def check_app(annotations: Iterable[Annotation], problems: Diagnostics) -> None:
 def _check_zone(annotation: Annotation) -> None:
     zone = annotation.get() or ""
     if zone not in available_timezones():
-        raise _wrong(
+        raise wrong(
             annotation,
             f'@{annotation.name} has no time zone "{zone}"',
             "Write the id of a zone: @App:aggTimeZone('Europe/Berlin').",
@@ -80,14 +80,14 @@ def _check_playback(annotation: Annotation) -> None:
     given = {key.lower(): text for key, text in annotation.elements if key is not None}
     for key in given:
         if key not in _PLAYBACK:
-            raise _wrong(
+            raise wrong(
                 annotation,
                 f'@App:playback has no element "{key}"',
                 nearest(key, _PLAYBACK) or "It has idle.time and increment.",
             )
     if len(given) == 1:
         missing = next(key for key in _PLAYBACK if key not in given)
-        raise _wrong(annotation, f'@App:playback needs the element "{missing}" as well')
+        raise wrong(annotation, f'@App:playback needs the element "{missing}" as well')
     for key in given:
         time_in(annotation, key)
 
@@ -111,15 +111,15 @@ def check_stream(annotation: Annotation, definition: StreamDefinition) -> None:
         for key in _ASYNC_NUMBERS:
             value = _number(annotation, key)
             if value is not None and value <= 0:
-                raise _wrong(annotation, f'"{key}" of @Async must be more than 0, not {value}')
+                raise wrong(annotation, f'"{key}" of @Async must be more than 0, not {value}')
     elif named(annotation, "onerror"):
         action = annotation.get("action")
         if action is None:
             hint = "Write @OnError(action='LOG') or @OnError(action='STREAM')."
-            raise _wrong(annotation, "@OnError has no action", hint)
+            raise wrong(annotation, "@OnError has no action", hint)
         if action.lower() not in _ON_ERROR:
             hint = nearest(action, ("LOG", "STREAM")) or "It is LOG or STREAM."
-            raise _wrong(annotation, f'@OnError has no action "{action}"', hint)
+            raise wrong(annotation, f'@OnError has no action "{action}"', hint)
     elif named(annotation, "source"):
         check_source(annotation, definition.attributes)
     elif named(annotation, "sink"):
@@ -163,9 +163,9 @@ def _check_index(
         return
     if len(names) != 1:
         hint = "Write @Index('a') @Index('b')."
-        raise _wrong(annotation, f"@Index takes one attribute, not {len(names)}", hint)
+        raise wrong(annotation, f"@Index takes one attribute, not {len(names)}", hint)
     if names[0] in indexed:
-        raise _wrong(annotation, f'attribute "{names[0]}" has an index already')
+        raise wrong(annotation, f'attribute "{names[0]}" has an index already')
     indexed.add(names[0])
 
 
@@ -210,7 +210,7 @@ def check_aggregation(annotation: Annotation, definition: AggregationDefinition)
         check_store(annotation)
     if named(annotation, "primarykey"):
         hint = "Leave it out: the key is the bucket and the group-by attributes."
-        raise _wrong(annotation, f'@PrimaryKey of aggregation "{definition.name}"', hint)
+        raise wrong(annotation, f'@PrimaryKey of aggregation "{definition.name}"', hint)
     if not named(annotation, "purge") or not _is_on(annotation):
         return
     time_in(annotation, "interval")
@@ -224,7 +224,7 @@ def check_aggregation(annotation: Annotation, definition: AggregationDefinition)
         _one_unit(kept, str(key), text)
         period_ms = _milliseconds(kept, str(key), text)
         if period_ms < _KEPT_MS_MIN.get(unit, 0):
-            raise _wrong(
+            raise wrong(
                 kept,
                 f'values by {unit} can\'t be purged after "{text}"',
                 f"They are kept for {_KEPT_MS_MIN[unit] // 1000} sec at least.",
@@ -237,13 +237,13 @@ def _kept_by(kept: Annotation, key: str | None, definition: AggregationDefinitio
     if unit is None:
         said = f'names no duration with "{key}"' if key is not None else "has a time without a name"
         hint = nearest(key or "", [f"{one}" for one in DURATIONS])
-        raise _wrong(kept, f"@retentionPeriod {said}", hint or "Write sec='2 min', day='1 year'.")
+        raise wrong(kept, f"@retentionPeriod {said}", hint or "Write sec='2 min', day='1 year'.")
     every = definition.every
     places = [DURATIONS.index(one) for one in every.units if one in DURATIONS]
     place = DURATIONS.index(unit)
     is_kept = min(places) <= place <= max(places) if every.is_range else place in places
     if places and not is_kept:
-        raise _wrong(kept, f'aggregation "{definition.name}" is not kept by {unit}')
+        raise wrong(kept, f'aggregation "{definition.name}" is not kept by {unit}')
     return unit
 
 
@@ -251,7 +251,7 @@ def _one_unit(annotation: Annotation, key: str, text: str) -> None:
     """Refuse a retention of several numbers, as the engine does."""
     if len(text.split()) > 2:
         message = f'"{text}" has more than one unit, as "{key}" of @{annotation.name}'
-        raise _wrong(annotation, message, "Write 90 sec, not 1 min 30 sec.")
+        raise wrong(annotation, message, "Write 90 sec, not 1 min 30 sec.")
 
 
 def _is_on(annotation: Annotation) -> bool:
@@ -261,7 +261,7 @@ def _is_on(annotation: Annotation) -> bool:
         return True
     if text.lower() not in ("true", "false"):
         message = f'"enable" of @{annotation.name} is true or false, not "{text}"'
-        raise _wrong(annotation, message)
+        raise wrong(annotation, message)
     return text.lower() == "true"
 
 
@@ -271,7 +271,7 @@ def refuse_second(
     """Report each annotation that occurs twice; ``names`` are those that must not."""
     for name in names:
         for annotation in [a for a in annotations if named(a, name.lower())][1:]:
-            problems.add(_wrong(annotation, f"@{name} is given twice"))
+            problems.add(wrong(annotation, f"@{name} is given twice"))
 
 
 def check_partition(annotation: Annotation) -> None:
@@ -281,7 +281,7 @@ def check_partition(annotation: Annotation) -> None:
     for key in ("enable", "idle.period"):
         if annotation.get(key) is None:
             hint = "Write @purge(enable='true', interval='10 sec', idle.period='1 hour')."
-            raise _wrong(annotation, f'@purge has no element "{key}"', hint)
+            raise wrong(annotation, f'@purge has no element "{key}"', hint)
     _is_on(annotation)
     for key in ("interval", "idle.period"):
         time_in(annotation, key)
@@ -304,7 +304,7 @@ def _milliseconds(annotation: Annotation, key: str, text: str) -> int:
         time = None
     if not (isinstance(time, Literal) and time.is_time and isinstance(time.value, int)):
         message = f'"{text}" is no time, as "{key}" of @{annotation.name}'
-        raise _wrong(annotation, message, "Write 10 sec, or 1 hour 30 min.")
+        raise wrong(annotation, message, "Write 10 sec, or 1 hour 30 min.")
     return time.value
 
 
@@ -314,9 +314,5 @@ def _number(annotation: Annotation, key: str) -> int | None:
         return None
     if not _NUMBER.match(text):
         message = f'"{text}" is no whole number, as "{key}" of @{annotation.name}'
-        raise _wrong(annotation, message)
+        raise wrong(annotation, message)
     return int(text)
-
-
-def _wrong(annotation: Annotation, message: str, hint: str | None = None) -> MeshError:
-    return MeshError("MESH-L223", message, hint=hint, position=annotation.position)

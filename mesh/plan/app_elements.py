@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mesh.model.app import AppSpec
     from mesh.model.types import StreamSchema
-    from mesh.plan.bound import BoundAggregation, BoundApp, BoundQuery
+    from mesh.plan.bound import BoundApp, BoundQuery
 
 
 def elements(spec: AppSpec) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def elements(spec: AppSpec) -> dict[str, Any]:
         ]
     }
     group_of = {
-        query.name: group.name for group in spec.groups for query in _queries(bind_group(group))
+        query.name: group.name for group in spec.groups for query in bind_group(group).all_queries
     }
     wired = {channel.stream.name for channel in spec.channels}
     edges = dict.fromkeys(
@@ -63,7 +63,10 @@ def elements(spec: AppSpec) -> dict[str, Any]:
         "edges": [
             *({"from": source, "to": target} for source, target in edges),
             *(
-                {"from": _id(a.input.kind, a.input.schema.name, None), "to": _of(a)}
+                {
+                    "from": _id(a.input.kind, a.input.schema.name, None),
+                    "to": _id(SourceKind.AGGREGATION, a.schema.name, None),
+                }
                 for a in app.aggregations
             ),
         ],
@@ -86,14 +89,10 @@ def _definitions(app: BoundApp, wired: set[str]) -> Iterator[dict[str, Any]]:
     for schema in app.streams:
         if schema.name not in triggers:
             yield {**_defined("stream", schema), "on_the_wire": schema.name in wired}
-    for trigger in app.triggers:
-        yield _defined("trigger", trigger.schema)
-    for table in app.tables:
-        yield _defined("table", table.schema)
-    for window in app.windows:
-        yield _defined("window", window.schema)
-    for aggregation in app.aggregations:
-        yield _defined("aggregation", aggregation.schema)
+    yield from (_defined("trigger", one.schema) for one in app.triggers)
+    yield from (_defined("table", one.schema) for one in app.tables)
+    yield from (_defined("window", one.schema) for one in app.windows)
+    yield from (_defined("aggregation", one.schema) for one in app.aggregations)
     for number, partition in enumerate(app.partitions, 1):
         for schema in partition.inner_streams:
             yield {
@@ -112,14 +111,6 @@ def _defined(kind: str, schema: StreamSchema) -> dict[str, Any]:
         "name": schema.name,
         "attributes": [{"name": a.name, "type": str(a.type)} for a in schema.attributes],
     }
-
-
-def _of(aggregation: BoundAggregation) -> str:
-    return _id(SourceKind.AGGREGATION, aggregation.schema.name, None)
-
-
-def _queries(app: BoundApp) -> Iterator[BoundQuery]:
-    yield from (query for query, _ in _with_partitions(app))
 
 
 def _with_partitions(app: BoundApp) -> Iterator[tuple[BoundQuery, int | None]]:

@@ -70,22 +70,6 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
         MeshError: MESH-L for violations of the language, its names and types, MESH-P for parts that
             can't be deployed; with the position in the text.
     """
-    drafted, groups = _draft(app, partitions)
-    check_supported(drafted.bound)
-    check_deployable(drafted.bound, groups)
-    return drafted
-
-
-def draft(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
-    """Plan an app that has parts that don't run yet: its future groups and channels.
-
-    Raises:
-        MeshError: as ``plan``, but not for parts that don't run yet.
-    """
-    return _draft(app, partitions)[0]
-
-
-def _draft(app: str | App, partitions: int) -> tuple[AppPlan, tuple[Group, ...]]:
     text, tree = (app, parse(app)) if isinstance(app, str) else (print_app(app), app)
     name = app_name(tree)
     bound = bind(tree)
@@ -110,7 +94,9 @@ def _draft(app: str | App, partitions: int) -> tuple[AppPlan, tuple[Group, ...]]
     creates = _creates_channels(tree)
     bounds = {g.name: g.bounds for g in groups if g.bounds is not None}
     spec = AppSpec(name, text, wiring.channels, tuple(specs), creates, bounds)
-    return AppPlan(bound, spec), groups
+    check_supported(bound)
+    check_deployable(bound, groups)
+    return AppPlan(bound, spec)
 
 
 def _creates_channels(tree: App) -> bool:

@@ -20,10 +20,9 @@ from mesh.plan.states import (
     StateChange,
     StateFate,
     dropped_keepers,
-    dropped_states,
-    first_states,
     left_behind,
     state_changes,
+    states_of,
 )
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ def changes_between(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) 
     new = _with_recorders_of(old, new)
     groups = [_group(old.group(group.name), group, group.name in reset) for group in new.groups]
     groups += [
-        GroupChange(group.name, GroupFate.STOPPED, states=tuple(dropped_states(group)))
+        GroupChange(group.name, GroupFate.STOPPED, states=states_of(group, StateFate.DROPPED))
         for group in old.groups
         if new.group(group.name) is None
     ]
@@ -190,7 +189,7 @@ def _with_recorders_of(old: AppSpec, new: AppSpec) -> AppSpec:
 
 def _group(old: GroupSpec | None, new: GroupSpec, is_reset: bool) -> GroupChange:
     if old is None:
-        return GroupChange(new.name, GroupFate.STARTED, states=tuple(first_states(new)))
+        return GroupChange(new.name, GroupFate.STARTED, states=states_of(new, StateFate.NEW))
     reasons = reasons_to_restart(old, new, bind_group(old), bind_group(new))
     states = tuple(state_changes(old, new))
     if is_reset:

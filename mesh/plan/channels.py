@@ -22,7 +22,7 @@ from mesh.plan.receivers import connect
 from mesh.plan.strategies import input_partitioning
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from mesh.model.types import StreamSchema
     from mesh.plan.bound import BoundApp, BoundTrigger
@@ -133,7 +133,7 @@ def layout_channels(
     parallel |= {r.name: r.parallel for r in connections.receivers}
     reads = _reads(streams, made, groups, connections)
     return ChannelLayout(
-        channels=tuple(_in_order(streams, made.plain, made.keyed)),
+        channels=tuple(made.all),
         partitioners=tuple(made.partitioners),
         triggers=triggers,
         connections=connections,
@@ -146,6 +146,8 @@ def layout_channels(
 class _Channels:
     """The channels of an app's streams, as they are laid out stream by stream."""
 
+    #: By stream: the plain one, followed by the keyed ones.
+    all: list[Channel] = field(default_factory=list)
     plain: dict[str, Channel] = field(default_factory=dict)
     #: By stream and identity of the key.
     keyed: dict[tuple[str, object], Channel] = field(default_factory=dict)
@@ -167,7 +169,9 @@ class _Channels:
             is_made = bool(ends.writers or ends.receiver or is_fault) and not ends.is_filled_by_key
             form = Format.ARROW if ends.outside and is_made else Format.JSON
             self.plain[name] = Channel(app, ends.schema, format=form)
+            self.all.append(self.plain[name])
         by_key = list(own.values())
+        self.all += by_key
         if ends.is_filled_by_key:
             self.filled[name] = by_key
         elif ends.receiver is not None and not ends.writers:
@@ -315,19 +319,6 @@ def _refuse_shared_writing(
         next(positions, group.elements[0].tree.position),
         hint="Put the query that reads it into a group of its own.",
     )
-
-
-def _in_order(
-    streams: Iterable[_Ends],
-    plain: Mapping[str, Channel],
-    keyed: Mapping[tuple[str, object], Channel],
-) -> Iterator[Channel]:
-    """Channels in the order of streams, the plain one first, followed by the keyed ones."""
-    for ends in streams:
-        name = ends.schema.name
-        if name in plain:
-            yield plain[name]
-        yield from (channel for (stream, _), channel in keyed.items() if stream == name)
 
 
 def _with_recorders(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import MeshError
 from mesh.functions.catalogue import Extension, Refusal, Role, check_options, find_extension
 from mesh.language.syntax import find
+from mesh.plan.expressions import refused
 from mesh.plan.name_errors import nearest
 
 if TYPE_CHECKING:
@@ -33,18 +34,18 @@ def _check_mapped(
 ) -> None:
     keys = [key for key, _ in mapped.elements]
     if None in keys and any(key is not None for key in keys):
-        raise _wrong(mapped, "@attributes has elements with and without names")
+        raise wrong(mapped, "@attributes has elements with and without names")
     names = [attribute.name for attribute in attributes]
     if None in keys:
         if len(keys) != len(names):
-            raise _wrong(mapped, f"@attributes has {len(keys)} elements, the stream {len(names)}")
+            raise wrong(mapped, f"@attributes has {len(keys)} elements, the stream {len(names)}")
         return
     given = set(keys)
     missing = next((name for name in names if name not in given), None)
     if missing is not None:
         odd = next((key for key in keys if key is not None and key not in names), None)
         hint = nearest(odd, names) if odd is not None else None
-        raise _wrong(mapped, f'@attributes says nothing of attribute "{missing}"', hint)
+        raise wrong(mapped, f'@attributes says nothing of attribute "{missing}"', hint)
 
 
 def check_sink(sink: Annotation, attributes: Sequence[AttributeDefinition]) -> None:
@@ -64,7 +65,7 @@ def check_sink(sink: Annotation, attributes: Sequence[AttributeDefinition]) -> N
     destinations = [a for a in distribution.annotations if a.name.lower() == "destination"]
     if not destinations:
         hint = "Write @destination(..) in it for each."
-        raise _wrong(distribution, "@distribution has no destination", hint)
+        raise wrong(distribution, "@distribution has no destination", hint)
     for destination in destinations:
         _check_options(destination, extension, options | _options(destination), attributes)
 
@@ -77,21 +78,21 @@ def check_store(store: Annotation) -> None:
 def _extension(annotation: Annotation, role: Role, key: str = "type") -> Extension:
     name = annotation.get(key)
     if name is None:
-        raise _wrong(
+        raise wrong(
             annotation,
             f'@{annotation.name} has no element "{key}"',
             f"Write @{annotation.name}({key}='..').",
         )
     found = find_extension(role, name)
     if isinstance(found, Refusal):
-        raise _refused(annotation, found)
+        raise refused(found, "MESH-L224", annotation.position)
     return found
 
 
 def _mapper(annotation: Annotation, role: Role) -> Annotation | None:
     mappers = [a for a in annotation.annotations if a.name.lower() == "map"]
     if len(mappers) > 1:
-        raise _wrong(mappers[1], "@map is given twice")
+        raise wrong(mappers[1], "@map is given twice")
     if not mappers:
         return None
     _extension(mappers[0], role)
@@ -102,13 +103,13 @@ def _check_payload(mapper: Annotation, attributes: Iterable[AttributeDefinition]
     names = {attribute.name: attribute for attribute in attributes}
     payloads = [a for a in mapper.annotations if a.name.lower() == "payload"]
     if len(payloads) > 1:
-        raise _wrong(payloads[1], "@payload is given twice")
+        raise wrong(payloads[1], "@payload is given twice")
     payload = payloads[0] if payloads else None
     keys = [key for key, _ in payload.elements] if payload is not None else []
     if payload is not None and len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
         message = "values without names" if twice is None else f'values for "{twice}"'
-        raise _wrong(payload, f"@payload has two {message}")
+        raise wrong(payload, f"@payload has two {message}")
     if _options(mapper).get("mustache.enabled", "").lower() == "true":
         # Its tags have another form; the mapper checks them.
         return
@@ -116,7 +117,7 @@ def _check_payload(mapper: Annotation, attributes: Iterable[AttributeDefinition]
         for name in _TEMPLATE.findall(text):
             if name not in names:
                 message = f'@payload names attribute "{name}", which the stream doesn\'t have'
-                raise _wrong(payload or mapper, message, nearest(name, names))
+                raise wrong(payload or mapper, message, nearest(name, names))
 
 
 def _options(annotation: Annotation, but: str = "type") -> dict[str, str]:
@@ -131,18 +132,9 @@ def _check_options(
 ) -> None:
     refusal = check_options(extension, options, [attribute.name for attribute in attributes])
     if refusal is not None:
-        raise _refused(annotation, refusal)
+        raise refused(refusal, "MESH-L224", annotation.position)
 
 
-def _refused(annotation: Annotation, refusal: Refusal) -> MeshError:
-    return MeshError(
-        "MESH-L224",
-        refusal.message,
-        detail=refusal.detail,
-        hint=refusal.hint,
-        position=annotation.position,
-    )
-
-
-def _wrong(annotation: Annotation, message: str, hint: str | None = None) -> MeshError:
+def wrong(annotation: Annotation, message: str, hint: str | None = None) -> MeshError:
+    """MESH-L223: the engine refuses an annotation."""
     return MeshError("MESH-L223", message, hint=hint, position=annotation.position)

@@ -75,7 +75,7 @@ def _check_faults(group: Group) -> None:
         raise not_supported(
             f'reading fault stream "{fault}" of what fails in group "{group.name}" {group.width}',
             group.elements[0].tree.position,
-            hint=f"{group.to_unshare[0].upper()}{group.to_unshare[1:]}; or read no "
+            hint=f"{group.to_unshare}; or read no "
             f"'{fault}': failed events go to the app's error stream then.",
         )
 

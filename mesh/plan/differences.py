@@ -60,13 +60,12 @@ def _reasons(old: GroupSpec, new: GroupSpec, before: BoundApp, after: BoundApp) 
     yield from _of(
         "query", before.queries, after.queries, lambda q: q.name, lambda q: q.target.name
     )
-    if before.queries != after.queries and _alike(before.queries, after.queries):
+    if before.queries != after.queries and _moved(before.queries, after.queries) == ([], []):
         yield "its queries are in another order"
     yield from _of(
         "partition",
         before.partitions,
         after.partitions,
-        lambda p: ", ".join(key.stream for key in p.keys),
         lambda p: ", ".join(key.stream for key in p.keys),
     )
     schemas = {s.name: s for s in before.streams}
@@ -102,12 +101,7 @@ def _of(
             return f'{kind} into "{other_name(thing)}"'
         return f'{kind} over "{name(thing)}"' if kind == "partition" else f'{kind} "{name(thing)}"'
 
-    gone, come = list(before), []
-    for thing in after:
-        if thing in gone:
-            gone.remove(thing)
-        else:
-            come.append(thing)
+    gone, come = _moved(before, after)
     names = {label(thing) for thing in gone}
     for thing in come:
         yield f"{label(thing)} changed" if label(thing) in names else f"{label(thing)} is new"
@@ -117,14 +111,15 @@ def _of(
             yield f"{label(thing)} is gone"
 
 
-def _alike(before: Iterable[object], after: Iterable[object]) -> bool:
-    """Whether they are the same things, in any order."""
-    left = list(before)
+def _moved(before: Iterable[Thing], after: Iterable[Thing]) -> tuple[list[Thing], list[Thing]]:
+    """Things that are gone and things that have come, whatever the order of the others."""
+    gone, come = list(before), []
     for thing in after:
-        if thing not in left:
-            return False
-        left.remove(thing)
-    return not left
+        if thing in gone:
+            gone.remove(thing)
+        else:
+            come.append(thing)
+    return gone, come
 
 
 def _inputs(old: GroupSpec, new: GroupSpec) -> Iterator[str]:

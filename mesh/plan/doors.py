@@ -204,9 +204,6 @@ def check_door(door: Door, stream: StreamSchema) -> None:
     _check_properties(spec, door)
     if spec.name == NATS and spec.role is Role.SOURCE:
         check_names(door.options, door.position)
-        if not door.ref:
-            # Without both it would read all subjects of the servers.
-            _check_either(spec, door.options, ("stream", "destination"), door.position, most=2)
     if spec.name == "file" and spec.role is Role.SOURCE and not door.ref:
         _check_either(spec, door.options, ("file.uri", "dir.uri"), door.position)
         _check_patterns(spec, door.options, door.position)
@@ -342,13 +339,9 @@ def _refuse(spec: Spec, reason: str | None, position: Position) -> None:
 
 
 def _check_either(
-    spec: Spec,
-    given: Mapping[str, str],
-    names: tuple[str, str],
-    position: Position,
-    most: int = 1,
+    spec: Spec, given: Mapping[str, str], names: tuple[str, str], position: Position
 ) -> None:
-    if not 1 <= sum(name in given for name in names) <= most:
+    if sum(name in given for name in names) != 1:
         one, other = names
         raise MeshError(
             "MESH-P231",

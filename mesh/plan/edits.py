@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mesh.errors import MeshError
-from mesh.model.app import GroupKind, Strategy
+from mesh.model.app import GroupKind
 from mesh.model.cluster import Retired
 from mesh.plan.build import bind_group
 from mesh.plan.changes import Changes, ChannelFate, GroupFate, changes_between, merge_specs
@@ -24,7 +24,7 @@ from mesh.plan.states import StateFate, division_changed, without_numbers
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from mesh.model.app import AppSpec, GroupInput, GroupSpec
+    from mesh.model.app import AppSpec, GroupSpec
     from mesh.plan.bound import BoundQuery
     from mesh.plan.changes import GroupChange
 
@@ -59,7 +59,7 @@ def with_start_positions(spec: AppSpec, passed: Mapping[str, int]) -> AppSpec:
 
     def starts(group: GroupSpec) -> dict[str, int]:
         channels = (i.channel for i in group.inputs)
-        streams = [c.js_stream(p) for c in channels for p in range(c.partitions)]
+        streams = [name for channel in channels for name in channel.js_streams]
         return {stream: passed[stream] for stream in streams if stream in passed}
 
     return replace(spec, groups=tuple(replace(g, starts=starts(g)) for g in spec.groups))
@@ -154,17 +154,11 @@ def _after(
 
 def _joined(old: AppSpec, group: GroupSpec) -> Iterator[str]:
     """The existing JetStream streams that the group did not read so far."""
-    there = {c.js_stream(p) for c in old.channels for p in range(c.partitions)}
+    there = {name for channel in old.channels for name in channel.js_streams}
     was = old.group(group.name)
-    read = {s for i in was.inputs for s in _js_streams(i)} if was is not None else set()
+    read = {s for i in was.inputs for s in i.channel.js_streams} if was is not None else set()
     for one in group.inputs:
-        yield from (s for s in _js_streams(one) if s in there and s not in read)
-
-
-def _js_streams(one: GroupInput) -> list[str]:
-    if one.strategy is not Strategy.BY_KEY:
-        return [one.channel.js_stream()]
-    return [one.channel.js_stream(p) for p in range(one.channel.partitions)]
+        yield from (s for s in one.channel.js_streams if s in there and s not in read)
 
 
 def obstacles(old: AppSpec, new: AppSpec, found: Changes) -> Iterator[str]:
@@ -212,8 +206,7 @@ def _moved(old: AppSpec, new: AppSpec) -> Iterator[str]:
 
 def _queries(group: GroupSpec) -> list[BoundQuery]:
     """The queries of a group, without their names."""
-    app = without_numbers(bind_group(group))
-    return [*app.queries, *(query for part in app.partitions for query in part.queries)]
+    return list(without_numbers(bind_group(group)).all_queries)
 
 
 def _read_inside(group: GroupSpec) -> set[str]:
@@ -221,9 +214,8 @@ def _read_inside(group: GroupSpec) -> set[str]:
     if group.kind is GroupKind.PARTITIONER:
         return set()
     app = bind_group(group)
-    queries = [*app.queries, *(query for part in app.partitions for query in part.queries)]
     wired = {i.channel.stream.name for i in group.inputs}
-    read = {name for query in queries for name in query.input_streams}
+    read = {name for query in app.all_queries for name in query.input_streams}
     return (read | {one.input.schema.name for one in app.aggregations}) - wired
 
 

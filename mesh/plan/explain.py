@@ -12,7 +12,7 @@ from mesh.plan.guarantees import describe_delivery, guarantee_of
 from mesh.plan.stores import is_looked_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from mesh.model.app import Channel, GroupInput, GroupSpec, ScaleBounds
     from mesh.plan.build import AppPlan
@@ -39,21 +39,12 @@ def explain(plan: AppPlan) -> str:
     lines = [f"app {spec.name}: {counts}", f"delivery: {describe_delivery(spec)}"]
     for group in spec.groups:
         lines += ["", *_group_lines(group, spec.bounds.get(group.name))]
+    rows = [
+        (_channel_name(c), str(c.format), _range(_subjects(c)), _range(c.js_streams))
+        for c in spec.channels
+    ]
     lines += ["", "channels"]
-    lines += _table(
-        [
-            ("stream", "format", "subject", "JetStream stream"),
-            *(
-                (
-                    _channel_name(c),
-                    str(c.format),
-                    _range(_subjects(c)),
-                    _range(_js_streams(c)),
-                )
-                for c in spec.channels
-            ),
-        ]
-    )
+    lines += _table([("stream", "format", "subject", "JetStream stream"), *rows])
     internal = _internal_streams(plan)
     if internal:
         lines += ["", f"internal streams, never on the wire: {', '.join(internal)}"]
@@ -116,9 +107,7 @@ def _deliveries(group: GroupSpec) -> tuple[str, ...]:
 def _queries(group: GroupSpec) -> tuple[str, ...]:
     if group.kind is not GroupKind.QUERIES:
         return ()
-    app = bind_group(group)
-    inside = (query for partition in app.partitions for query in partition.queries)
-    return tuple(query.name for query in (*app.queries, *inside))
+    return tuple(query.name for query in bind_group(group).all_queries)
 
 
 def _aggregations(group: GroupSpec) -> tuple[str, ...]:
@@ -165,10 +154,6 @@ def _channel_name(channel: Channel) -> str:
 
 def _subjects(channel: Channel) -> list[str]:
     return [channel.subject(p) for p in range(channel.partitions)]
-
-
-def _js_streams(channel: Channel) -> list[str]:
-    return [channel.js_stream(p) for p in range(channel.partitions)]
 
 
 def _range(names: Sequence[str]) -> str:
@@ -235,7 +220,7 @@ def _channel_values(channel: Channel) -> dict[str, Any]:
         "partitions": channel.partitions,
         "format": str(channel.format),
         "subjects": _subjects(channel),
-        "js_streams": _js_streams(channel),
+        "js_streams": list(channel.js_streams),
     }
 
 
@@ -243,9 +228,8 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows in columns, two spaces between, without spaces at the end."""
-    rows = list(rows)
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     return [
         ("  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True))).rstrip()

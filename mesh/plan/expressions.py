@@ -144,7 +144,7 @@ def argument(expression: Expression, bound: BoundExpression) -> Argument:
 
 
 def refused(
-    refusal: Refusal, code: str, position: Position, arguments: Sequence[Expression]
+    refusal: Refusal, code: str, position: Position, arguments: Sequence[Expression] = ()
 ) -> MeshError:
     """The catalogue's refusal as an error, at the argument that is to blame if there is one."""
     if refusal.argument is not None and refusal.argument < len(arguments):

@@ -104,9 +104,9 @@ def state_fit(of: AppSpec, base: AppSpec, fork: AppSpec, number: int) -> StateFi
         return StateFit(None, reason=f"{error.message}: {error.detail or ''}".strip(": "))
     found = edit.found
     changed = {g.group for g in found.groups if g.fate in (GroupFate.RESTARTED, GroupFate.STARTED)}
-    after = changed | set(_downstream(edit.spec, changed))
+    after = _downstream(edit.spec, changed)
     for group in edit.spec.groups:
-        if group.stateful and group.name in set(_downstream(edit.spec, changed)):
+        if group.stateful and group.name in after:
             return StateFit(
                 None,
                 reason=f"group {group.name} has state of what another text of an earlier group "
@@ -115,18 +115,19 @@ def state_fit(of: AppSpec, base: AppSpec, fork: AppSpec, number: int) -> StateFi
     if edit.joins:
         name = next(iter(edit.joins))
         return StateFit(None, reason=f"group {name} begins to read another stream")
-    return StateFit(edit.spec, frozenset(after))
+    return StateFit(edit.spec, frozenset(changed | after))
 
 
 def promoted_text(text: str, app: str) -> str:
     """A fork's text under the name of the app; unchanged if it has that name already."""
     tree = parse(text)
-    named = find(tree.annotations, "App:name")
-    if named is not None and named.get() == app:
-        return text
-    name = Annotation("App:name", ((None, app),))
-    kept = (a for a in tree.annotations if a is not named)
-    return print_app(replace(tree, annotations=(name, *kept)))
+    return text if tree.name == app else print_app(_named(tree, app))
+
+
+def _named(tree: App, name: str, without: str = "") -> App:
+    """``tree`` under another name, and without an annotation of the app."""
+    kept = (a for a in tree.annotations if a.name.lower() not in ("app:name", without))
+    return replace(tree, annotations=(Annotation("App:name", ((None, name),)), *kept))
 
 
 def promotion_states(old: AppSpec, new: AppSpec) -> tuple[list[str], list[str]]:
@@ -147,7 +148,7 @@ def promotion_states(old: AppSpec, new: AppSpec) -> tuple[list[str], list[str]]:
     """
     found = changes_between(old, new)
     changed = {g.group for g in found.groups if g.fate in (GroupFate.RESTARTED, GroupFate.STARTED)}
-    after = set(_downstream(new, changed))
+    after = _downstream(new, changed)
     taken, reasons = [], []
     for group in new.groups:
         if not group.stateful or not (group.name in changed or group.name in after):
@@ -194,7 +195,7 @@ def read_streams(groups: Collection[GroupSpec]) -> Iterator[str]:
     """The JetStream streams that groups read."""
     for group in groups:
         for one in group.inputs:
-            yield from (one.channel.js_stream(p) for p in range(one.channel.partitions))
+            yield from one.channel.js_streams
 
 
 def _refuse_effects(tree: App) -> None:
@@ -212,20 +213,14 @@ def _refuse_effects(tree: App) -> None:
 
 def _as_fork(tree: App, other: str, sinks: bool) -> App:
     """``tree`` under another name, without sources of its own, and without sinks unless wanted."""
-    named = find(tree.annotations, "App:name")
-    kept = (
-        a
-        for a in tree.annotations
-        if a is not named and a.name.lower() != "app:transportchannelcreationenabled"
-    )
-    name = Annotation("App:name", ((None, other),))
+    tree = _named(tree, other, without="app:transportchannelcreationenabled")
     elements = tuple(
         replace(e, annotations=tuple(a for a in e.annotations if _stays(a, sinks)))
         if isinstance(e, StreamDefinition)
         else e
         for e in tree.elements
     )
-    return replace(tree, annotations=(name, *kept), elements=elements)
+    return replace(tree, elements=elements)
 
 
 def _stays(annotation: Annotation, sinks: bool) -> bool:
@@ -241,7 +236,7 @@ def _stays(annotation: Annotation, sinks: bool) -> bool:
 
 def _taken(of: AppSpec, made: AppSpec, copies: bool) -> Iterator[tuple[tuple[str, str], Channel]]:
     """By the identity of a channel in the fork's own plan: the channel that it reads instead."""
-    computed = _computed(of) | _computed(made)
+    computed = of.computed_streams | made.computed_streams
     channels = _channels(of)
     plain = {c.stream.name: c for c in channels if not c.is_keyed}
     keyed = {(c.stream.name, c.key_name, c.partitions): c for c in channels if c.is_keyed}
@@ -281,11 +276,6 @@ def _other_input(app: str, stream: str, why: str) -> MeshError:
     )
 
 
-def _computed(spec: AppSpec) -> set[str]:
-    """The streams that queries of an app write."""
-    return {c.stream.name for g in spec.groups if g.kind is GroupKind.QUERIES for c in g.outputs}
-
-
 def _is_needless(group: GroupSpec, taken: Mapping[tuple[str, str], Channel]) -> bool:
     """Whether the first app has done the work of a group of the planner."""
     kinds = (*_ENTRANCES, GroupKind.PARTITIONER)
@@ -314,19 +304,13 @@ def _with_history(of: AppSpec, group: GroupSpec) -> GroupSpec:
     return replace(group, edit=was.edit, resets=was.resets, starts=starts)
 
 
-def _downstream(spec: AppSpec, names: Collection[str]) -> Iterator[str]:
+def _downstream(spec: AppSpec, names: Collection[str]) -> set[str]:
     """The groups that read what groups write, directly or through others."""
     reached: set[str] = set()
     written = {c.id for g in spec.groups if g.name in names for c in g.outputs}
-    while True:
-        more = [
-            g
-            for g in spec.groups
-            if g.name not in reached and any(i.channel.id in written for i in g.inputs)
-        ]
-        if not more:
-            return
-        for group in more:
-            reached.add(group.name)
-            yield group.name
-            written |= {c.id for c in group.outputs}
+    waiting = list(spec.groups)
+    while more := [g for g in waiting if any(i.channel.id in written for i in g.inputs)]:
+        reached |= {g.name for g in more}
+        written |= {c.id for g in more for c in g.outputs}
+        waiting = [g for g in waiting if g.name not in reached]
+    return reached

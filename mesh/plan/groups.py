@@ -9,7 +9,7 @@ aggregation without ``execGroup`` is in the group of the elements that join it, 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from mesh.errors import MeshError, Position, not_supported
 from mesh.language.syntax import AggregationDefinition, App, Partition, Query, find
@@ -23,6 +23,8 @@ from mesh.plan.stores import is_in_file, is_looked_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +92,13 @@ class Group:
 
     @property
     def to_unshare(self) -> str:
-        """The change that would reduce it to one instance, for hints."""
+        """The change that would reduce it to one instance, as the start of a hint."""
         name = f'for group "{self.name}"'
         if self.bounds is not None:
-            return f"leave 'min' and 'max' out {name}"
+            return f"Leave 'min' and 'max' out {name}"
         if self.parallel == 1 and self.partitions is not None:
-            return f"leave 'partitions' out {name}"
-        return f"set parallel='1' {name}"
+            return f"Leave 'partitions' out {name}"
+        return f"Set parallel='1' {name}"
 
     @property
     def queries(self) -> tuple[tuple[Query, BoundQuery], ...]:
@@ -188,46 +190,41 @@ def _homes(elements: Sequence[Element]) -> dict[str, Dist]:
 
 def _group(name: str, said: Sequence[Dist], elements: tuple[Element, ...]) -> Group:
     """The group of ``elements``; MESH-P202 if they don't agree on its settings."""
-    for dist in said:
-        _refuse_two(name, "parallelisms", (said[0], said[0].parallel), (dist, dist.parallel))
-    partitions = [(d, d.partitions) for d in said if d.partitions is not None]
-    for numbers in partitions:
-        _refuse_two(name, "numbers of partitions", partitions[0], numbers)
-    nodes = [(d, ", ".join(d.node)) for d in said if d.node is not None]
-    for labels in nodes:
-        _refuse_two(name, "nodes", nodes[0], labels)
-    standbys = [(d, d.standby) for d in said if d.standby is not None]
-    for number in standbys:
-        _refuse_two(name, "numbers of standbys", standbys[0], number)
-    bounds = [(d, d.bounds) for d in said if d.bounds is not None]
-    for pair in bounds:
-        _refuse_two(name, "bounds of its instances", bounds[0], pair)
-    modes = [(d, d.mode) for d in said if d.mode is not None]
-    for mode in modes:
-        _refuse_two(name, "modes", modes[0], mode)
+    _agreed(name, "parallelisms", [(d, d.parallel) for d in said])
+    partitions = _agreed(name, "numbers of partitions", [(d, d.partitions) for d in said])
+    nodes = [(d, ", ".join(d.node) if d.node is not None else None) for d in said]
+    _agreed(name, "nodes", nodes)
+    standby = _agreed(name, "numbers of standbys", [(d, d.standby) for d in said])
+    bounds = _agreed(name, "bounds of its instances", [(d, d.bounds) for d in said])
+    mode = _agreed(name, "modes", [(d, d.mode) for d in said])
     return Group(
         name,
         said[0].parallel,
         elements,
-        partitions[0][1] if partitions else None,
+        partitions,
         next((d.node for d in said if d.node is not None), ()),
-        standbys[0][1] or 0 if standbys else 0,
-        modes[0][1] if modes else GroupMode.REAL_TIME,
-        bounds=bounds[0][1] if bounds else None,
+        standby or 0,
+        mode or GroupMode.REAL_TIME,
+        bounds=bounds,
     )
 
 
-def _refuse_two(name: str, what: str, one: tuple[Dist, object], other: tuple[Dist, object]) -> None:
-    if one[1] != other[1]:
-        raise MeshError(
-            "MESH-P202",
-            f'group "{name}" is given two {what}',
-            detail=f"It is {one[1]} in line {one[0].position.line}, and {other[1]} here.",
-            hint="Give every element of a group the same; without one it is 1."
-            if what == "parallelisms"
-            else "Say it once for a group, or the same each time.",
-            position=other[0].position,
-        )
+def _agreed(name: str, what: str, said: Sequence[tuple[Dist, Value | None]]) -> Value | None:
+    """A setting of a group that all elements which state it agree on; None if none does."""
+    stated = [(dist, value) for dist, value in said if value is not None]
+    for dist, value in stated:
+        first, agreed = stated[0]
+        if value != agreed:
+            raise MeshError(
+                "MESH-P202",
+                f'group "{name}" is given two {what}',
+                detail=f"It is {agreed} in line {first.position.line}, and {value} here.",
+                hint="Give every element of a group the same; without one it is 1."
+                if what == "parallelisms"
+                else "Say it once for a group, or the same each time.",
+                position=dist.position,
+            )
+    return stated[0][1] if stated else None
 
 
 def _with_faults(groups: Sequence[Group]) -> tuple[Group, ...]:
@@ -299,12 +296,11 @@ def _refuse_scattered(groups: tuple[Group, ...], tables: Sequence[BoundTable]) -
                         position=element.tree.position,
                     )
                 if group.is_shared and kind != "aggregation":
-                    to_unshare = group.to_unshare
                     raise MeshError(
                         "MESH-P216",
                         f'{kind} "{name}" in group "{group.name}" {group.width}',
                         detail="Each instance would keep a part of it.",
-                        hint=f"{to_unshare[0].upper()}{to_unshare[1:]}, or move the element to "
+                        hint=f"{group.to_unshare}, or move the element to "
                         f"another group{also(kind, name)}.",
                         position=element.tree.position,
                     )
@@ -331,7 +327,7 @@ def _refuse_far_aggregations(group: Group) -> None:
                 hint=f"Join 'on {name}.x == S.y and ..', where x is a string or a whole number of "
                 "'group by'"
                 + (", and y in a partition its key" if is_alone else ", the same in all of them")
-                + f"; or {group.to_unshare}.",
+                + f"; or {group.to_unshare[0].lower()}{group.to_unshare[1:]}.",
                 position=element.tree.position,
             )
 

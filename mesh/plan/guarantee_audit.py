@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 #: ``holds`` of a place that loses or doubles events.
 NOTHING: Final = "nothing"
-#: ``sync_interval`` of a server whose configuration does not name it, seconds.
-SYNC_DEFAULT_S: Final = 120.0
 _ORDER: Final = (NOTHING, *(one.value for one in Guarantee))
 _EXACTLY: Final = Guarantee.EXACTLY_ONCE.value
 _COPIES: Final = (
@@ -125,7 +123,7 @@ def audit(spec: AppSpec, facts: Facts) -> list[Row]:
         for failure in Failure:
             outcome = _weakest(
                 _of_stream(stream, failure, facts, id_ in written, _keeps(spec, channel, facts))
-                for name in map(channel.js_stream, range(channel.partitions))
+                for name in channel.js_streams
                 if (stream := facts.streams.get(name)) is not None
             )
             found[id_, failure] = outcome
@@ -327,6 +325,5 @@ def _of_borders(
 
 def _window(channels: Collection[Channel], facts: Facts) -> float:
     """The shortest duplicate window of channels."""
-    names = (c.js_stream(p) for c in channels for p in range(c.partitions))
-    streams = (facts.streams.get(name) for name in names)
+    streams = (facts.streams.get(name) for channel in channels for name in channel.js_streams)
     return min((one.window_s for one in streams if one is not None), default=0.0)

@@ -89,8 +89,7 @@ def _may_share(group: GroupSpec) -> bool:
 
 def _partitions(group: GroupSpec) -> int:
     """Number of virtual partitions of a group; 0 for one that isn't divided."""
-    keyed = (i.channel for i in group.inputs if i.strategy is Strategy.BY_KEY)
-    return max((channel.partitions for channel in keyed), default=0)
+    return group.partition_count if group.is_keyed else 0
 
 
 def _reason_against(group: GroupSpec, parallel: int) -> tuple[str, str] | None:

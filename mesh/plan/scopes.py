@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 from mesh.language.syntax import StreamKind
 from mesh.plan.bound import TABLE_STEP, Column, EventIsNull
 from mesh.plan.name_errors import ambiguous, refuse_doubles, unknown_attribute, unknown_source
-from mesh.plan.name_errors import nearest as nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from mesh.model.app import GroupSpec
-    from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
+    from mesh.plan.bound import BoundApp, BoundQuery
 
 #: The names that queries get that have none.
 _NUMBERED: Final = re.compile(r"query-[0-9]+\Z")
@@ -120,10 +120,9 @@ def continued(before: BoundApp, after: BoundApp) -> list[tuple[Keeper, Keeper]]:
     return [(m.one, m.was) for m in _matches(before, after) if m.was is not None and not m.reason]
 
 
-def first_states(group: GroupSpec) -> Iterator[StateChange]:
-    """The states of a group that is new."""
-    for one in _keepers(bind_group(group)):
-        yield StateChange(one.kind, one.name, StateFate.NEW)
+def states_of(group: GroupSpec, fate: StateFate) -> tuple[StateChange, ...]:
+    """The states of a group that is new, or gone, as its fate says."""
+    return tuple(StateChange(one.kind, one.name, fate) for one in _keepers(bind_group(group)))
 
 
 def left_behind(
@@ -133,7 +132,7 @@ def left_behind(
 
     Args:
         new: the group.
-        states: its states, from ``state_changes`` or ``first_states``.
+        states: its states, from ``state_changes`` or ``states_of``.
         dropped: by group, the keepers that it no longer has.
     """
     keepers = {(one.kind, one.name): one for one in _keepers(bind_group(new))}
@@ -151,12 +150,6 @@ def dropped_keepers(group: GroupSpec, states: Iterable[StateChange]) -> list[Kee
     """Keepers of a group of the earlier plan that lose their state, by its state changes."""
     gone = {(s.kind, s.name) for s in states if s.fate is StateFate.DROPPED}
     return [one for one in _keepers(bind_group(group)) if (one.kind, one.name) in gone]
-
-
-def dropped_states(group: GroupSpec) -> Iterator[StateChange]:
-    """The states of a group that is gone."""
-    for one in _keepers(bind_group(group)):
-        yield StateChange(one.kind, one.name, StateFate.DROPPED)
 
 
 def without_numbers(app: BoundApp) -> BoundApp:
@@ -185,19 +178,10 @@ def _unnumbered(query: BoundQuery) -> BoundQuery:
 def _keepers(app: BoundApp) -> Iterator[Keeper]:
     for number, query in enumerate(app.queries):
         if not query.is_stateless:
-            content = replace(query, name="")
-            yield Keeper("query", query.name, content, number=number, windows=_windows(query))
+            yield _keeper(query, number)
     for place, partition in enumerate(app.partitions):
         for number, query in enumerate(partition.queries):
-            yield Keeper(
-                "query",
-                query.name,
-                replace(query, name=""),
-                _entrance(partition),
-                place,
-                number,
-                _windows(query),
-            )
+            yield _keeper(query, number, (partition.keys, partition.annotations), place)
     for table in app.tables:
         yield Keeper("table", table.schema.name, table)
     for window in app.windows:
@@ -208,13 +192,12 @@ def _keepers(app: BoundApp) -> Iterator[Keeper]:
         yield Keeper("aggregation", one.schema.name, (replace(one, annotations=()), zone))
 
 
-def _windows(query: BoundQuery) -> tuple[str, ...]:
-    return tuple(name for name, kind in query.inputs if kind is SourceKind.WINDOW)
-
-
-def _entrance(partition: BoundPartition) -> object:
-    """The dependencies of a partition's instances."""
-    return (partition.keys, partition.annotations)
+def _keeper(
+    query: BoundQuery, number: int, place: object = None, partition: int | None = None
+) -> Keeper:
+    windows = tuple(name for name, kind in query.inputs if kind is SourceKind.WINDOW)
+    content = replace(query, name="")
+    return Keeper("query", query.name, content, place, partition, number, windows)
 
 
 def _matches(before: BoundApp, after: BoundApp) -> list[_Match]:
@@ -288,9 +271,8 @@ def division_changed(old: GroupSpec, new: GroupSpec) -> str | None:
     for stream, how in after.items():
         if stream in before and before[stream] != how:
             return f"events of {stream} are divided {how} rather than {before[stream]}"
-    counts = _count(old), _count(new)
-    if counts[0] != counts[1]:
-        return f"{counts[0]} virtual partitions become {counts[1]}"
+    if old.partition_count != new.partition_count:
+        return f"{old.partition_count} virtual partitions become {new.partition_count}"
     return None
 
 
@@ -303,8 +285,3 @@ def _division(group: GroupSpec) -> dict[str, str]:
         )
         for i in group.inputs
     }
-
-
-def _count(group: GroupSpec) -> int:
-    keyed = (i.channel.partitions for i in group.inputs if i.strategy is Strategy.BY_KEY)
-    return max(keyed, default=1)

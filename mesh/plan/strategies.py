@@ -159,8 +159,7 @@ def _aggregation_key(group: Group, aggregation: BoundAggregation) -> Key:
         raise not_supported(
             f'an aggregation in a file of SQLite in group "{group.name}" {group.width}',
             aggregation.position,
-            hint=f"{group.to_unshare[0].upper()}{group.to_unshare[1:]}, or use a database with a "
-            "server.",
+            hint=f"{group.to_unshare}, or use a database with a server.",
         )
     columns = aggregation.group_by
     attributes = aggregation.input.schema.names
@@ -172,7 +171,7 @@ def _aggregation_key(group: Group, aggregation: BoundAggregation) -> Key:
             f'aggregation "{aggregation.schema.name}", which {has_none}, in group '
             f'"{group.name}" {group.width}',
             detail="Its events are divided by group-by attributes of the stream.",
-            hint=f"{group.to_unshare[0].upper()}{group.to_unshare[1:]}, or group by an attribute "
+            hint=f"{group.to_unshare}, or group by an attribute "
             f"of {aggregation.input.schema.name}.",
             position=aggregation.position,
         )
@@ -199,43 +198,23 @@ def _group_key(group: Group, tree: Query, query: BoundQuery) -> Key | None:
     if query.is_stateless:
         return None
     where = f'in group "{group.name}" {group.width}'
-    to_unshare = group.to_unshare
-    hint = (
-        f"{to_unshare[0].upper()}{to_unshare[1:]}, move the query to another group, "
-        "or put it into a partition."
-    )
+    hint = f"{group.to_unshare}, move the query to another group, or put it into a partition."
+
+    def refused(code: str, what: str, detail: str, at: Position = tree.input.position) -> MeshError:
+        return MeshError(code, what, detail=detail, hint=hint, position=at)
+
     if isinstance(query.input, BoundPattern):
-        raise MeshError(
-            "MESH-P206",
-            f"{query.input.kind.name.lower()} {where}",
-            detail="Its instances would each see a part of the events only.",
-            hint=hint,
-            position=tree.input.position,
-        )
+        detail = "Its instances would each see a part of the events only."
+        raise refused("MESH-P206", f"{query.input.kind.name.lower()} {where}", detail)
     if isinstance(query.input, BoundJoin):
-        raise MeshError(
-            "MESH-P218",
-            f"join {where}",
-            detail="Events that belong together would reach different instances.",
-            hint=hint,
-            position=tree.input.position,
-        )
+        detail = "Events that belong together would reach different instances."
+        raise refused("MESH-P218", f"join {where}", detail)
     if query.input.window is not None:
-        raise MeshError(
-            "MESH-P207",
-            f"window {where}",
-            detail="Each instance would have its own window over a part of the events.",
-            hint=hint,
-            position=tree.input.position,
-        )
+        detail = "Each instance would have its own window over a part of the events."
+        raise refused("MESH-P207", f"window {where}", detail)
     if query.rate is not None:
-        raise MeshError(
-            "MESH-P219",
-            f"output rate {where}",
-            detail="Each instance would count its own part of the output.",
-            hint=hint,
-            position=tree.position,
-        )
+        detail = "Each instance would count its own part of the output."
+        raise refused("MESH-P219", f"output rate {where}", detail, tree.position)
     if query.order_by or query.limit is not None or query.offset is not None:
         # The rows of one output would be divided among the instances.
         raise not_supported(f"order by, limit or offset {where}", tree.position, hint=hint)

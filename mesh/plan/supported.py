@@ -12,11 +12,12 @@ from mesh.errors import MeshError, not_supported
 from mesh.functions.catalogue import (
     AGGREGATORS,
     DOCUMENTED_FUNCTIONS,
+    DOCUMENTED_STREAM_FUNCTIONS,
     SCALARS,
+    STREAM_FUNCTIONS,
     WINDOWS,
     Requirement,
 )
-from mesh.functions.catalogue.running import RUNNING_STREAM_FUNCTIONS
 from mesh.functions.cron import check_cron
 from mesh.functions.scripts import compile_script
 from mesh.language.syntax import BinaryOperator, EventKind, RateKind, find
@@ -42,6 +43,7 @@ from mesh.plan.bound import (
     Update,
     Window,
     operands,
+    walk,
 )
 from mesh.plan.doors import check_door, door_of
 from mesh.plan.patterns import check_pattern
@@ -67,15 +69,8 @@ _FUNCTIONS: Final = frozenset(
     s.bound_name for s in (*SCALARS.values(), *DOCUMENTED_FUNCTIONS.values()) if s.runs
 )
 _AGGREGATORS: Final = frozenset(s.bound_name for s in AGGREGATORS.values() if s.runs)
-_ARITHMETIC: Final = frozenset(
-    {
-        BinaryOperator.ADD,
-        BinaryOperator.SUBTRACT,
-        BinaryOperator.MULTIPLY,
-        BinaryOperator.DIVIDE,
-        BinaryOperator.MODULO,
-    }
-)
+_STREAM_FUNCTIONS: Final = STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS
+_ARITHMETIC: Final = frozenset(map(BinaryOperator, "+-*/%"))
 #: Inputs that deliver events to a query.
 EVENT_SOURCES: Final = frozenset(SourceKind) - {SourceKind.TABLE, SourceKind.AGGREGATION}
 _STREAM_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
@@ -267,7 +262,7 @@ def _check_handler(handler: BoundHandler) -> None:
         case Window():
             _check_window(handler)
         case BoundStreamFunction():
-            if handler.name not in RUNNING_STREAM_FUNCTIONS:
+            if not _STREAM_FUNCTIONS[handler.name].runs:
                 raise not_supported(f"stream function {handler.name}", handler.position)
             for argument in handler.arguments:
                 _check_expression(argument)
@@ -314,16 +309,13 @@ def _check_pattern(source: BoundPattern) -> None:
 
 def _check_condition(condition: BoundExpression, where: str) -> None:
     _check_expression(condition)
-    pending = [condition]
-    while pending:
-        part = pending.pop()
+    for part in walk(condition):
         if isinstance(part, AggregateCall):
             raise not_supported(
                 f"an aggregator in {where}",
                 part.position,
                 hint="Compute it in 'select', and test it in 'having' by its name.",
             )
-        pending.extend(operands(part))
 
 
 def _check_expression(root: BoundExpression) -> None:
@@ -339,9 +331,7 @@ def _check_expression(root: BoundExpression) -> None:
 
 def _check_part(part: BoundExpression) -> None:
     match part:
-        case Constant() | UnaryExpression():
-            pass
-        case Column() | TableCheck():
+        case Constant() | UnaryExpression() | Column() | TableCheck():
             pass
         case EventIsNull():
             if part.step is None:

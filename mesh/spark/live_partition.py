@@ -5,17 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.operators.executor import Executor
+from mesh.operators.failures import FAILED
+from mesh.spark.partitioning import restrict_to_partition
+from mesh.spark.routes import bound_group
 from mesh.spark.stream_clock import StreamClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mesh.operators.executor import Executor
     from mesh.spark.idle_time import IdleTime
+    from mesh.spark.instance_io import InstanceIO
     from mesh.spark.store_output import StoreOutput
 
 #: Name of the idle time among the stored clocks; no stream has it.
 _IDLE: Final = "#idle"
+
+
+def executor_of(io: InstanceIO, number: int, shard: str = "") -> Executor:
+    """The operators of one virtual partition of a group, without state."""
+    app = restrict_to_partition(bound_group(io.group), number, io.partition_count)
+    outputs = dict.fromkeys(channel.stream.name for channel in io.group.outputs)
+    return Executor(app, [*outputs, FAILED], salt=io.producer(str(number)), shard=shard)
 
 
 @dataclass(slots=True)

@@ -25,15 +25,16 @@ import pyarrow.compute
 from mesh.errors import MeshError
 from mesh.model import names
 from mesh.model.app import Format
-from mesh.operators.executor import Executor, InputRun, OutputRun
+from mesh.operators.executor import InputRun, OutputRun
 from mesh.operators.failures import FAILED
 from mesh.spark import change_messages, sink_rows
 from mesh.spark.idle_time import IdleTime
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.live_partition import Partition as Partition
+from mesh.spark.live_partition import executor_of
 from mesh.spark.local_state import LocalState, Position
 from mesh.spark.part_states import state_of
-from mesh.spark.partitioning import channel_rows, restrict_to_partition
+from mesh.spark.partitioning import channel_rows
 from mesh.spark.routes import bound_group
 from mesh.spark.store_output import StoreOutput
 from mesh.spark.stream_clock import StreamClock
@@ -185,7 +186,7 @@ class PartitionRun:
             return live[1]
 
         partition = Partition(
-            self._executor(),
+            executor_of(self._io, self._number, shard()),
             {i.channel.stream.name: StreamClock() for i in self._inputs.values()},
             idle=IdleTime.of(bound_group(self._io.group)),
         )
@@ -211,14 +212,6 @@ class PartitionRun:
             partition.stores.recall(partition.executor)
         self._partition = partition
         return partition
-
-    def _executor(self) -> Executor:
-        outputs = dict.fromkeys(c.stream.name for c in self._io.group.outputs)
-        salt = self._io.producer(str(self._number))
-        app = restrict_to_partition(
-            bound_group(self._io.group), self._number, self._io.partition_count
-        )
-        return Executor(app, [*outputs, FAILED], salt=salt, shard=shard())
 
     def _process(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         # The source reads stream by stream, so runs of one stream are long.

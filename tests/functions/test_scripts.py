@@ -22,7 +22,7 @@ from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.frame import Frame
 from mesh.operators.query.stream_functions import StreamFunction
 from mesh.plan.bind import bind
-from mesh.plan.bound import BoundStream, BoundStreamFunction
+from mesh.plan.bound import BoundFilter, BoundStream, BoundStreamFunction
 
 STREAM = "define stream S (i int, d double, s string, b bool); "
 ROWS: list[dict[str, Any]] = [
@@ -131,8 +131,10 @@ def test_only_what_the_engine_would_evaluate_fails(
     app = bind(parse(f"{text} from S[{condition}] select i insert into Out;"))
     source = app.queries[0].input
     assert isinstance(source, BoundStream)
+    (written,) = source.handlers
+    assert isinstance(written, BoundFilter)
     with using(Environment(compile_scripts(app.scripts))):
-        check = compile_filter(source.filters[0])
+        check = compile_filter(written.condition)
     frame = Frame.of_rows(pa.RecordBatch.from_pylist(ROWS, app.stream("S").arrow))
     assert np.flatnonzero(check(frame)).tolist() == passes
     assert sorted(frame.failures) == fails

@@ -15,7 +15,7 @@ from mesh.model.app import AppSpec, Format, GroupKind, GroupSpec, Strategy
 from mesh.model.types import AttributeType
 from mesh.plan.app_elements import elements
 from mesh.plan.bound import BoundPattern, BoundQuery, BoundStream, Column, Constant
-from mesh.plan.build import AppPlan, bind_group, draft, plan
+from mesh.plan.build import AppPlan, bind_group, plan
 from mesh.plan.explain import explain, to_values
 from tests.support import case_files, paths
 from tests.support.plans import triggered
@@ -26,14 +26,11 @@ CASES = paths.CASES / "plan"
 def planned(text: str) -> str:
     """The plan in a few lines, or the errors as shown to users.
 
-    A first line ``app`` marks the text as a whole app; otherwise it gets the name A. A first line
-    ``draft`` marks it as one with parts that don't run yet.
+    A first line ``app`` marks the text as a whole app; otherwise it gets the name A.
     """
-    make = draft if text.startswith("draft\n") else plan
-    text = text.removeprefix("draft\n")
     source = text.removeprefix("app\n") if text.startswith("app\n") else f"@App:name('A') {text}"
     try:
-        made = make(source)
+        made = plan(source)
     except MeshError as error:
         refused = error
     else:
@@ -191,7 +188,7 @@ internal streams, never on the wire: N"""
 
 
 def test_a_plan_tells_where_groups_run_and_what_they_hold() -> None:
-    made = draft("""@App:name('A') @source(type='inMemory', topic='s') @sink(type='log')
+    made = plan("""@App:name('A') @source(type='inMemory', topic='s') @sink(type='log')
     define stream S (a int);
     @dist(execGroup='g', parallel='6', node='gpu=true', standby='1', mode='micro-batch')
     from S select a insert into T;

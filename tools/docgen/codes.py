@@ -152,7 +152,7 @@ def _own_cases(root: Path) -> Iterator[str]:
         for block in path.read_text(encoding="utf-8").split("\n\n"):
             given, divider, _ = block.strip("\n").partition("\n----")
             app = "\n".join(line for line in given.split("\n") if not line.startswith("#"))
-            if not divider or app.startswith("draft\n"):
+            if not divider:
                 continue
             if app.startswith("app\n"):
                 yield app.removeprefix("app\n")

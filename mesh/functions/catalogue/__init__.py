@@ -17,13 +17,13 @@ from mesh.functions.catalogue.engine import SCALARS as SCALARS
 from mesh.functions.catalogue.extensions import EXTENSIONS as EXTENSIONS
 from mesh.functions.catalogue.extensions import Extension as Extension
 from mesh.functions.catalogue.extensions import Option as Option
+from mesh.functions.catalogue.extensions import Origin as Origin
 from mesh.functions.catalogue.extensions import Role as Role
 from mesh.functions.catalogue.extensions import check_options as check_options
 from mesh.functions.catalogue.extensions import find_extension as find_extension
 from mesh.functions.catalogue.model import Argument as Argument
 from mesh.functions.catalogue.model import Form as Form
 from mesh.functions.catalogue.model import Kind as Kind
-from mesh.functions.catalogue.model import Origin as Origin
 from mesh.functions.catalogue.model import Overload as Overload
 from mesh.functions.catalogue.model import Parameter as Parameter
 from mesh.functions.catalogue.model import Reason as Reason
@@ -31,9 +31,9 @@ from mesh.functions.catalogue.model import Refusal as Refusal
 from mesh.functions.catalogue.model import Requirement as Requirement
 from mesh.functions.catalogue.model import Resolution as Resolution
 from mesh.functions.catalogue.model import Signature as Signature
+from mesh.functions.catalogue.model import script_function as script_function
 from mesh.functions.catalogue.resolve import describe as describe
 from mesh.functions.catalogue.resolve import did_you_mean as did_you_mean
 from mesh.functions.catalogue.resolve import resolve as resolve
-from mesh.functions.catalogue.scripts import script_function as script_function
 from mesh.functions.catalogue.streams import STREAM_FUNCTIONS as STREAM_FUNCTIONS
 from mesh.functions.catalogue.windows import WINDOWS as WINDOWS

@@ -212,7 +212,7 @@ list:merge(list object) -> object
 list:merge(list object, is.distinct bool) -> object
 """
 
-_STREAM_PROCESSORS: Final = """
+_TOKENIZERS: Final = """
 str:tokenize(input.string string, regex string) -> token string
 str:tokenize(input.string string, regex string, distinct bool) -> token string
 json:tokenize(json string|object, path string) -> jsonElement string
@@ -221,6 +221,9 @@ json:tokenizeAsObject(json string|object, path string) -> jsonElement object
 json:tokenizeAsObject(json string|object, path string, fail bool constant) -> jsonElement object
 map:tokenize(map object, map object ..) -> key object, value object
 list:tokenize(list object, list object ..) -> index int, value object
+"""
+
+_STREAM_PROCESSORS: Final = """
 unique:deduplicate(unique.key scalar, time.interval int|long constant)
 reorder:akslack(timestamp long, correlation.field number)
 reorder:akslack(timestamp long, correlation.field number, batch.size long constant)
@@ -270,10 +273,12 @@ unique:timeLengthBatch(key scalar, time int|long constant, start int|long consta
 """
 
 #: Scalar functions and aggregators of extensions, by name.
-DOCUMENTED_FUNCTIONS: Final = signatures(_FUNCTIONS, Kind.SCALAR) | signatures(
+DOCUMENTED_FUNCTIONS: Final = signatures(_FUNCTIONS, Kind.SCALAR, runs=True) | signatures(
     _AGGREGATORS, Kind.AGGREGATOR
 )
 #: Stream processors of extensions, by name.
-DOCUMENTED_STREAM_FUNCTIONS: Final = signatures(_STREAM_PROCESSORS, Kind.STREAM_PROCESSOR)
+DOCUMENTED_STREAM_FUNCTIONS: Final = signatures(
+    _TOKENIZERS, Kind.STREAM_PROCESSOR, runs=True
+) | signatures(_STREAM_PROCESSORS, Kind.STREAM_PROCESSOR)
 #: Windows of extensions and of later versions of the engine, by name.
 DOCUMENTED_WINDOWS: Final = signatures(_WINDOWS, Kind.WINDOW)

@@ -14,11 +14,20 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from mesh.connect import registry
-from mesh.functions.catalogue.model import Origin, Reason, Refusal
+from mesh.functions.catalogue.model import Reason, Refusal
 from mesh.functions.catalogue.resolve import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+
+class Origin(StrEnum):
+    """Origin of an entry."""
+
+    #: Observed on the reference engine, Siddhi 5.1.7.
+    ENGINE = "engine"
+    #: The public documentation of an extension that the engine doesn't include.
+    DOCUMENTATION = "documentation"
 
 
 class Role(StrEnum):

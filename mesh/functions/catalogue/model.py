@@ -15,14 +15,13 @@ from mesh.model.types import NUMERIC, Attribute, AttributeType
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    #: A check of several arguments together: the objection to arguments that fit one by one.
+    Rule = Callable[[tuple["Argument", ...]], "Objection | None"]
+    #: Why the engine accepts a call and then fails at run time on every event, in a sentence.
+    Doom = Callable[[tuple["Argument", ...]], "str | None"]
+
 ANY: Final = frozenset(AttributeType)
 NUMBER: Final = frozenset(NUMERIC)
-STRING: Final = frozenset({AttributeType.STRING})
-BOOL: Final = frozenset({AttributeType.BOOL})
-INT: Final = frozenset({AttributeType.INT})
-LONG: Final = frozenset({AttributeType.LONG})
-WHOLE: Final = INT | LONG
-DOUBLE: Final = frozenset({AttributeType.DOUBLE})
 OBJECT: Final = frozenset({AttributeType.OBJECT})
 
 
@@ -39,7 +38,6 @@ class Form(StrEnum):
 
 ANY_FORM: Final = frozenset(Form)
 CONSTANT: Final = frozenset({Form.CONSTANT})
-ATTRIBUTE: Final = frozenset({Form.ATTRIBUTE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ class Requirement(StrEnum):
     #: A valid cron expression.
     CRON = "cron"
     #: A constant of 0 or more.
-    NOT_NEGATIVE = "not negative"
+    NOT_NEGATIVE = "not-negative"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +69,6 @@ class Parameter:
     same_as: int | None = None
     #: The valid strings of a constant in lower case, compared without case; empty: any.
     choices: tuple[str, ...] = ()
-    #: The default, for documentation; None when there is nothing to say.
-    default: str | None = None
     #: Only for a window's parameter that has the same index in every form of the window.
     requires: Requirement | None = None
 
@@ -106,10 +102,8 @@ class Overload:
     more: Parameter | None = None
     #: Attributes that a stream function adds to its events, in order.
     adds: tuple[Attribute, ...] = ()
-    #: A check of several arguments together: the objection to arguments that fit one by one.
-    rule: Callable[[tuple[Argument, ...]], Objection | None] | None = None
-    #: Why the engine accepts this form and then fails at run time on every event, in a sentence.
-    doom: Callable[[tuple[Argument, ...]], str | None] | None = None
+    rule: Rule | None = None
+    doom: Doom | None = None
 
 
 class Kind(StrEnum):
@@ -128,15 +122,6 @@ class Kind(StrEnum):
         return "stream function" if self is Kind.STREAM_PROCESSOR else str(self)
 
 
-class Origin(StrEnum):
-    """Origin of an entry."""
-
-    #: Observed on the reference engine, Siddhi 5.1.7.
-    ENGINE = "engine"
-    #: The public documentation of an extension that the engine doesn't include.
-    DOCUMENTATION = "documentation"
-
-
 @dataclass(frozen=True, slots=True)
 class Signature:
     """A name that SiddhiQL can call, with every form of the call."""
@@ -145,7 +130,6 @@ class Signature:
     name: str
     kind: Kind
     overloads: tuple[Overload, ...]
-    origin: Origin = Origin.ENGINE
     #: Whether this version executes it; types are resolved in any case.
     runs: bool = False
 
@@ -153,6 +137,11 @@ class Signature:
     def bound_name(self) -> str:
         """The name in ``mesh.plan.bound``: lower case."""
         return self.name.lower()
+
+
+def script_function(name: str, result: AttributeType) -> Signature:
+    """The signature of a function that an app defines: any arguments, and the declared result."""
+    return Signature(name, Kind.SCALAR, (Overload((), result, Parameter("argument", ANY)),))
 
 
 class Reason(StrEnum):

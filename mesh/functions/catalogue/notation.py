@@ -3,14 +3,17 @@
     str:charAt(input.value string, index int) -> string
     str:concat(arg scalar, arg scalar ..) -> string
     str:coalesce(arg any, arg any same ..) -> arg
-    time:dateAdd(date.value string, expr int, unit string constant) -> string
+    cast(value any, type string constant =int|long|string) -> named by type
+    sum(value number) -> wide value
     str:tokenize(input.string string, regex string) -> token string
 
-A parameter is its name, its types divided by ``|``, and words: ``constant`` or ``attribute`` for
-the form, ``same`` for the type of the first argument, ``..`` for zero or more of them.  ``number``
-is every numeric type, ``scalar`` every type but object, ``any`` all.  The result is a type, or the
-name of the parameter that has it.  For a stream function the arrow precedes the attributes that the
-function adds.  A line that ends with a comma continues on the next line.
+A parameter is its name (``_`` for a blank), its types divided by ``|``, and words: ``constant`` or
+``attribute`` for the form, ``same`` for the type of the first argument, ``same=1`` of the second,
+``=a|b`` for the valid constants, a ``Requirement``, ``..`` for zero or more of them.  ``number`` is
+every numeric type, ``scalar`` every type but object, ``any`` all.  The result is a type; or the
+name of the parameter that has it, after ``wide`` the widest of its kind (long, double), after
+``named by`` a constant with its name.  For a stream function the arrow precedes the attributes that
+the function adds.  A line that ends with a comma continues on the next line.
 """
 
 from __future__ import annotations
@@ -25,43 +28,58 @@ from mesh.functions.catalogue.model import (
     OBJECT,
     Form,
     Kind,
-    Origin,
     Overload,
     Parameter,
+    Requirement,
     Signature,
+    TypeNamedBy,
     TypeOf,
 )
-from mesh.functions.catalogue.running import RUNNING, RUNNING_STREAM_FUNCTIONS
-from mesh.model.types import Attribute, AttributeType
+from mesh.model.types import NUMERIC, Attribute, AttributeType
 
 if TYPE_CHECKING:
-    from mesh.functions.catalogue.model import Result
+    from collections.abc import Mapping
+
+    from mesh.functions.catalogue.model import Doom, Result, Rule
 
 _LINE: Final = re.compile(r"(?P<name>[\w:]+)\((?P<inside>[^)]*)\)(?: -> (?P<result>.+))?")
 _GROUPS: Final = {"any": ANY, "number": NUMBER, "scalar": ANY - OBJECT}
+_WHOLE: Final = (AttributeType.INT, AttributeType.LONG)
+_WIDE: Final = {k: AttributeType.LONG if k in _WHOLE else AttributeType.DOUBLE for k in NUMERIC}
 
 
-def signatures(text: str, kind: Kind) -> dict[str, Signature]:
-    """The signatures that ``text`` lists, by name; lines of one name are forms of one call."""
+def signatures(
+    text: str,
+    kind: Kind,
+    *,
+    runs: bool = False,
+    rules: Mapping[str, Rule] | None = None,
+    dooms: Mapping[str, Doom] | None = None,
+) -> dict[str, Signature]:
+    """The signatures that ``text`` lists, by name; lines of one name are forms of one call.
+
+    Args:
+        text: in the notation.
+        kind: of all.
+        runs: whether this version executes them.
+        rules: by name, ``Overload.rule`` of all forms.
+        dooms: by name, ``Overload.doom`` of all forms.
+    """
     overloads: dict[str, list[Overload]] = {}
     for line in filter(None, re.sub(r",\n\s+", ", ", text).splitlines()):
         match = _LINE.fullmatch(line)
         assert match is not None, line
-        form = _overload(match["inside"], match["result"], kind)
-        overloads.setdefault(match["name"], []).append(form)
+        name, inside, result = match.groups()
+        rule, doom = (rules or {}).get(name), (dooms or {}).get(name)
+        overloads.setdefault(name, []).append(_overload(inside, result, kind, rule, doom))
     return {
-        name: Signature(name, kind, tuple(forms), Origin.DOCUMENTATION, runs=_runs(name, kind))
-        for name, forms in overloads.items()
+        name: Signature(name, kind, tuple(forms), runs=runs) for name, forms in overloads.items()
     }
 
 
-def _runs(name: str, kind: Kind) -> bool:
-    if kind is Kind.SCALAR:
-        return True
-    return name in (RUNNING_STREAM_FUNCTIONS if kind is Kind.STREAM_PROCESSOR else RUNNING)
-
-
-def _overload(inside: str, result: str | None, kind: Kind) -> Overload:
+def _overload(
+    inside: str, result: str | None, kind: Kind, rule: Rule | None, doom: Doom | None
+) -> Overload:
     parameters: list[Parameter] = []
     more = None
     for part in filter(None, inside.split(", ")):
@@ -71,25 +89,33 @@ def _overload(inside: str, result: str | None, kind: Kind) -> Overload:
         else:
             parameters.append(parameter)
     if result is None:
-        return Overload(tuple(parameters), more=more)
+        return Overload(tuple(parameters), more=more, rule=rule, doom=doom)
     if kind in (Kind.STREAM_FUNCTION, Kind.STREAM_PROCESSOR):
         return Overload(tuple(parameters), more=more, adds=_attributes(result))
-    return Overload(tuple(parameters), _result(result, parameters), more)
+    return Overload(tuple(parameters), _result(result, parameters), more, rule=rule, doom=doom)
 
 
 def _parameter(text: str) -> tuple[Parameter, bool]:
     name, types, *words = text.split()
     forms = frozenset(Form(word) for word in words if word in set(Form)) or ANY_FORM
-    same_as = 0 if "same" in words else None
+    same_as = next((int(w[5:] or 0) for w in words if w.startswith("same")), None)
+    choices = next((tuple(w[1:].split("|")) for w in words if w.startswith("=")), ())
+    requires = next((Requirement(word) for word in words if word in set(Requirement)), None)
     kinds = frozenset[AttributeType]().union(
         *(_GROUPS.get(one) or {AttributeType(one)} for one in types.split("|"))
     )
-    return Parameter(name, kinds, forms, same_as), ".." in words
+    shown = name.replace("_", " ")
+    return Parameter(shown, kinds, forms, same_as, choices, requires), ".." in words
 
 
 def _result(text: str, parameters: list[Parameter]) -> Result:
     names = [parameter.name for parameter in parameters]
-    return TypeOf(names.index(text)) if text in names else AttributeType(text)
+    how, _, name = text.rpartition(" ")
+    if how == "named by":
+        return TypeNamedBy(names.index(name))
+    if name in names:
+        return TypeOf(names.index(name), _WIDE if how == "wide" else None)
+    return AttributeType(text)
 
 
 def _attributes(text: str) -> tuple[Attribute, ...]:

@@ -4,55 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.functions.catalogue.model import (
-    BOOL,
-    CONSTANT,
-    DOUBLE,
-    STRING,
-    Kind,
-    Overload,
-    Parameter,
-    Signature,
-)
-from mesh.model.types import Attribute, AttributeType
+from mesh.functions.catalogue.model import Kind
+from mesh.functions.catalogue.notation import signatures
 
-_PRIORITIES: Final = ("info", "debug", "warn", "fatal", "error", "off", "trace")
-
-_MESSAGE: Final = Parameter("log.message", STRING)
-_LOGGED: Final = Parameter("is.event.logged", BOOL, CONSTANT, default="true")
-_PRIORITY: Final = Parameter("priority", STRING, CONSTANT, choices=_PRIORITIES, default="INFO")
-_THETA: Final = Parameter("theta", DOUBLE)
-_RHO: Final = Parameter("rho", DOUBLE)
-_X, _Y, _Z = (Attribute(name, AttributeType.DOUBLE) for name in "xyz")
-
-_ENGINE: Final = (
-    Signature(
-        "log",
-        Kind.STREAM_PROCESSOR,
-        tuple(
-            Overload(parameters)
-            for parameters in (
-                (),
-                (_MESSAGE,),
-                (_LOGGED,),
-                (_MESSAGE, _LOGGED),
-                (_PRIORITY, _MESSAGE),
-                (_PRIORITY, _MESSAGE, _LOGGED),
-            )
-        ),
-        runs=True,
-    ),
-    Signature(
-        "pol2Cart",
-        Kind.STREAM_FUNCTION,
-        (
-            Overload((_THETA, _RHO), adds=(_X, _Y)),
-            Overload((_THETA, _RHO, Parameter("z", DOUBLE)), adds=(_X, _Y, _Z)),
-        ),
-        runs=True,
-    ),
-)
+_PROCESSORS: Final = """
+log()
+log(log.message string)
+log(is.event.logged bool constant)
+log(log.message string, is.event.logged bool constant)
+log(priority string constant =info|debug|warn|fatal|error|off|trace, log.message string)
+log(priority string constant =info|debug|warn|fatal|error|off|trace, log.message string,
+    is.event.logged bool constant)
+"""
+_FUNCTIONS: Final = """
+pol2Cart(theta double, rho double) -> x double, y double
+pol2Cart(theta double, rho double, z double) -> x double, y double, z double
+"""
 
 #: Stream functions by name.  Those of kind STREAM_PROCESSOR are invalid in patterns and sequences;
 #: the attributes that one adds must have new names.
-STREAM_FUNCTIONS: Final = {signature.name: signature for signature in _ENGINE}
+STREAM_FUNCTIONS: Final = signatures(_PROCESSORS, Kind.STREAM_PROCESSOR, runs=True) | signatures(
+    _FUNCTIONS, Kind.STREAM_FUNCTION, runs=True
+)

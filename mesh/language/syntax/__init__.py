@@ -74,6 +74,5 @@ from mesh.language.syntax.queries import QueryOutput as QueryOutput
 from mesh.language.syntax.queries import RangePartition as RangePartition
 from mesh.language.syntax.queries import SetAssignment as SetAssignment
 from mesh.language.syntax.queries import StoreInput as StoreInput
-from mesh.language.syntax.queries import UpdateOrInsert as UpdateOrInsert
 from mesh.language.syntax.queries import UpdateTable as UpdateTable
 from mesh.language.syntax.queries import ValuePartition as ValuePartition

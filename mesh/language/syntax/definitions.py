@@ -69,11 +69,6 @@ class TriggerDefinition:
     schedule: Literal
     position: Position = at()
 
-    @property
-    def is_periodic(self) -> bool:
-        """Whether the trigger is defined by ``at every``."""
-        return self.schedule.is_time
-
 
 @dataclass(frozen=True, slots=True)
 class FunctionDefinition:

@@ -66,11 +66,6 @@ class StreamInput:
     alias: str | None = None
     position: Position = at()
 
-    @property
-    def name(self) -> str:
-        """Qualifier of its attributes: the alias, or the stream's name."""
-        return self.alias if self.alias is not None else self.stream.name
-
 
 # Joins
 

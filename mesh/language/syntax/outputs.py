@@ -83,11 +83,6 @@ class OutputRate:
     every: Literal
     position: Position = at()
 
-    @property
-    def is_by_time(self) -> bool:
-        """Whether ``every`` is a time."""
-        return self.every.is_time
-
 
 # Output
 

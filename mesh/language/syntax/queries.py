@@ -56,21 +56,12 @@ class UpdateTable:
     assignments: tuple[SetAssignment, ...]
     on: Expression
     events: EventKind = EventKind.CURRENT
+    #: ``update or insert into T``.
+    inserts: bool = False
     position: Position = at()
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateOrInsert:
-    """``update or insert into T set T.a = b on T.c == c``."""
-
-    table: StreamReference
-    assignments: tuple[SetAssignment, ...]
-    on: Expression
-    events: EventKind = EventKind.CURRENT
-    position: Position = at()
-
-
-QueryOutput = InsertInto | DeleteFrom | UpdateTable | UpdateOrInsert | ReturnEvents
+QueryOutput = InsertInto | DeleteFrom | UpdateTable | ReturnEvents
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +124,6 @@ class Partition:
     annotations: tuple[Annotation, ...] = ()
     position: Position = at()
 
-    @property
-    def name(self) -> str | None:
-        """The name given by ``@info(name='..')``."""
-        info = find(self.annotations, "info")
-        return info.get("name") if info else None
-
 
 # On-demand queries
 
@@ -153,11 +138,6 @@ class StoreInput:
     within: WithinRange | None = None
     per: Expression | None = None
     position: Position = at()
-
-    @property
-    def name(self) -> str:
-        """Qualifier of its attributes: the alias, or the store's name."""
-        return self.alias if self.alias is not None else self.store.name
 
 
 @dataclass(frozen=True, slots=True)

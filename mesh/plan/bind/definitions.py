@@ -48,7 +48,7 @@ from mesh.plan.bound import (
     SourceKind,
 )
 from mesh.plan.diagnostics import DependsOnError
-from mesh.plan.expressions import Vocabulary
+from mesh.plan.expressions import Vocabulary, refused
 from mesh.plan.history_source import of_running
 from mesh.plan.scopes import InputScope
 from mesh.plan.sources import Source, Sources, by_name
@@ -114,21 +114,8 @@ def _is_fresh(
 
 
 def _kind(definition: Definition) -> str:
-    match definition:
-        case StreamDefinition():
-            return "stream"
-        case TableDefinition():
-            return "table"
-        case WindowDefinition():
-            return "window"
-        case TriggerDefinition():
-            return "trigger"
-        case FunctionDefinition():
-            return "function"
-        case AggregationDefinition():
-            return "aggregation"
-        case _:
-            assert_never(definition)
+    """``stream`` for a ``StreamDefinition``, and so on."""
+    return type(definition).__name__.removesuffix("Definition").lower()
 
 
 def _declare(definition: Definition, names: Names, problems: Diagnostics) -> None:
@@ -302,13 +289,7 @@ def _complete_trigger(definition: TriggerDefinition, defined: Defined) -> None:
 def _complete_script(definition: FunctionDefinition, defined: Defined) -> None:
     language = find_extension(Role.SCRIPT, definition.language)
     if isinstance(language, Refusal):
-        raise MeshError(
-            "MESH-L224",
-            language.message,
-            detail=language.detail,
-            hint=language.hint,
-            position=definition.position,
-        )
+        raise refused(language, "MESH-L224", definition.position)
     defined.scripts.append(
         BoundScript(
             definition.name,

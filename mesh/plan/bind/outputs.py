@@ -10,7 +10,6 @@ from mesh.language.syntax import (
     InsertInto,
     ReturnEvents,
     StreamKind,
-    UpdateOrInsert,
     UpdateTable,
     Variable,
 )
@@ -49,7 +48,7 @@ def bind_action(
             scope = _rows(table, produced, names, bare_is_table)
             on = bind_expression(written.on, scope, names.vocabulary)
             return Delete(table, on, position=written.table.position)
-        case UpdateTable() | UpdateOrInsert():
+        case UpdateTable():
             return _update(written, produced, names, bare_is_table)
         case ReturnEvents():
             raise MeshError(
@@ -102,22 +101,18 @@ def _rows(
 
 
 def _update(
-    written: UpdateTable | UpdateOrInsert,
-    produced: StreamSchema,
-    names: Names,
-    bare_is_table: bool,
+    written: UpdateTable, produced: StreamSchema, names: Names, bare_is_table: bool
 ) -> Update:
     reference = written.table
     table = names.table(reference.name, reference.position)
-    inserts = isinstance(written, UpdateOrInsert)
-    if inserts and produced.attributes != table.attributes:
+    if written.inserts and produced.attributes != table.attributes:
         raise _unfit(produced, table, SourceKind.TABLE, reference)
-    if not inserts and not written.assignments:
+    if not written.inserts and not written.assignments:
         _check_subset(produced, table, reference)
     scope = _rows(table, produced, names, bare_is_table)
     assignments = tuple(_assignment(a, table, scope, names) for a in written.assignments)
     on = bind_expression(written.on, scope, names.vocabulary)
-    return Update(table, assignments, on, inserts, position=reference.position)
+    return Update(table, assignments, on, written.inserts, position=reference.position)
 
 
 def _check_subset(produced: StreamSchema, table: StreamSchema, reference: StreamReference) -> None:

@@ -115,4 +115,4 @@ def _rate(rate: OutputRate | None) -> BoundRate | None:
     if rate is None:
         return None
     assert isinstance(rate.every.value, int), "the parser takes whole numbers and times only"
-    return BoundRate(rate.kind, rate.every.value, rate.is_by_time, position=rate.position)
+    return BoundRate(rate.kind, rate.every.value, rate.every.is_time, position=rate.position)

@@ -130,6 +130,11 @@ class BoundApp:
         default=(), compare=False, repr=False
     )
 
+    @property
+    def all_queries(self) -> tuple[BoundQuery, ...]:
+        """Its queries, then those of its partitions."""
+        return (*self.queries, *(query for part in self.partitions for query in part.queries))
+
     def stream(self, name: str) -> StreamSchema:
         """The stream called ``name``; it exists."""
         return next(s for s in self.streams if s.name == name)

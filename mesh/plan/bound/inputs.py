@@ -83,34 +83,6 @@ class BoundStream:
         """Its window, if it has one."""
         return next((h for h in self.handlers if isinstance(h, Window)), None)
 
-    @property
-    def filters(self) -> tuple[BoundExpression, ...]:
-        """The conditions before the window, or all if there is none."""
-        return self._conditions[0]
-
-    @property
-    def filters_after(self) -> tuple[BoundExpression, ...]:
-        """The conditions after the window; they apply to current and expired events alike."""
-        return self._conditions[1]
-
-    @property
-    def _conditions(self) -> tuple[tuple[BoundExpression, ...], tuple[BoundExpression, ...]]:
-        before: list[BoundExpression] = []
-        after: list[BoundExpression] = []
-        found = before
-        for handler in self.handlers:
-            if isinstance(handler, Window):
-                found = after
-            elif isinstance(handler, BoundFilter):
-                found.append(handler.condition)
-        return tuple(before), tuple(after)
-
-    @property
-    def attributes(self) -> tuple[Attribute, ...]:
-        """Its attributes after all handlers."""
-        added = (h.adds for h in self.handlers if isinstance(h, BoundStreamFunction))
-        return (*self.schema.attributes, *(attribute for adds in added for attribute in adds))
-
 
 @dataclass(frozen=True, slots=True)
 class BoundWithin:
@@ -161,12 +133,6 @@ class BoundStep:
         return reduce(
             lambda a, b: BinaryExpression(BinaryOperator.AND, a, b, AttributeType.BOOL), conditions
         )
-
-    @property
-    def attributes(self) -> tuple[Attribute, ...]:
-        """Its attributes after all handlers."""
-        added = (h.adds for h in self.handlers if isinstance(h, BoundStreamFunction))
-        return (*self.schema.attributes, *(attribute for adds in added for attribute in adds))
 
 
 @dataclass(frozen=True, slots=True)

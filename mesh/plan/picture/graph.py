@@ -88,10 +88,9 @@ def _group(group: GroupSpec) -> Node:
     queries: tuple[str, ...] = ()
     if group.kind is GroupKind.QUERIES:
         app = bind_group(group)
-        inside = (query for partition in app.partitions for query in partition.queries)
         queries = (
             *(f"aggregation {one.schema.name}" for one in app.aggregations),
-            *(query.name for query in (*app.queries, *inside)),
+            *(query.name for query in app.all_queries),
         )
         shape = Shape.STATEFUL if group.stateful else Shape.STATELESS
         kind = str(shape)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mesh.model.types import Attribute, AttributeType, arrow_schema
+from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.testing import weather
 from tools import expectations
 
@@ -78,7 +78,8 @@ def ask(oracle: Path, cases: list[dict[str, Any]]) -> dict[str, Any]:
 def as_table(answer: dict[str, Any], stream: str, base_ms: int) -> pa.Table:
     """One stream's events, with times counted from ``base_ms``."""
     attributes = [Attribute(name, AttributeType(kind)) for name, kind in answer["schemas"][stream]]
-    schema = arrow_schema([Attribute(expectations.TIME, AttributeType.LONG), *attributes])
+    time = Attribute(expectations.TIME, AttributeType.LONG)
+    schema = StreamSchema("", (time, *attributes)).arrow
     events = [[event["ts"] - base_ms, *event["data"]] for event in answer["streams"][stream]]
     columns = zip(*events, strict=True)
     arrays = [
