@@ -78,7 +78,7 @@ class _Bare:
         connection: Any = writer._connection
         assert connection is not None, "opened"
         target = sql_table(table, sa.MetaData(), Backend.POSTGRESQL)
-        name = copying.temporary(table)
+        name = copying.temporary(table.name)
         columns: list[Any] = [sa.column(column.name) for column in table.columns]
         source: Any = sa.table(sa.quoted_name(name, True), *columns)
         merging = merge_rows(table, target, Backend.POSTGRESQL, source)

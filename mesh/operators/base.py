@@ -12,8 +12,7 @@ cause through the queries, depth first, as the reference engine calls them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
 Longs = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Kinds = npt.NDArray[np.int8]
-
-# The type stubs lack it.
-_Concat = Callable[[list[pa.RecordBatch]], pa.RecordBatch]
-_concat: _Concat = getattr(pa, "concat_batches")  # noqa: B009
 
 #: The ``path`` of events that the operator's own timers cause; the executor sets the real one.
 OWN_TIMER = -1
@@ -139,6 +134,10 @@ class EventBatch:
             self.rows,
         )
 
+    def outside(self) -> EventBatch:
+        """The same events, outside of partitions."""
+        return replace(self, instance=np.full(len(self), WHOLE, dtype=np.int64))
+
 
 #: By the identity of a schema: the schema and a run of length 0.  Making a run, or hashing a
 #: schema, takes as long as some operators do.  The entry keeps the schema alive, so its identity is
@@ -167,7 +166,11 @@ def no_events(schema: pa.Schema) -> EventBatch:
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Record batches of one schema as one; there is at least one."""
-    return batches[0] if len(batches) == 1 else _concat(list(batches))
+    if len(batches) == 1:
+        return batches[0]
+    # The type stubs lack it.
+    joined: pa.RecordBatch = pa.concat_batches(list(batches))  # type: ignore[attr-defined]
+    return joined
 
 
 def join(runs: Sequence[EventBatch], schema: pa.Schema) -> EventBatch:
@@ -266,24 +269,6 @@ class Stateful(Protocol):
         ...
 
 
-class Operator(Stateful, Protocol):
-    """A step of a query that keeps events of one stream and has timers: a window.
-
-    Calls are in the order of time; an empty run of events lets time pass.
-    """
-
-    def process(self, events: EventBatch, timeline: Timeline) -> EventBatch:
-        """Process events in order; return the output of events and timers, in order.
-
-        Timers due by ``timeline.now_ms`` fire, each at its own time.
-        """
-        ...
-
-    def next_time(self) -> int | None:
-        """Due time of the earliest timer, milliseconds since 1970; None without one."""
-        ...
-
-
 def namespaced(parts: Mapping[str, State]) -> State:
     """The states of several parts as one, each name with its part's before it."""
     return State(
@@ -293,7 +278,7 @@ def namespaced(parts: Mapping[str, State]) -> State:
 
 
 def subset(state: State, name: str) -> State:
-    """The state of one part, from a state that ``prefixed`` composed."""
+    """The state of one part, from a state that ``namespaced`` composed."""
     start = f"{name}/"
     return State(
         {k.removeprefix(start): v for k, v in state.pieces.items() if k.startswith(start)},
@@ -302,7 +287,7 @@ def subset(state: State, name: str) -> State:
 
 
 def restore_subset(stateful: Stateful, state: State, name: str) -> None:
-    """Restore one part from a state that ``prefixed`` composed; a part without state stays new."""
+    """Restore one part of what ``namespaced`` composed; a part without state stays new."""
     own = subset(state, name)
     if own.pieces or own.scalars:
         stateful.restore(own)

@@ -35,10 +35,9 @@ from mesh.operators.base import (
 )
 from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.dataflow.build import DataflowBuilder, make_dataflow
-from mesh.operators.dataflow.cycles import CyclicNode
-from mesh.operators.dataflow.graph import DataflowNode, Emitted, chunk_starts
+from mesh.operators.dataflow.graph import DataflowNode, Emitted
 from mesh.operators.dataflow.merge import InputMerger, MergedRun, around_changes, causes_of
-from mesh.operators.dataflow.partition import PartitionNode
+from mesh.operators.dataflow.partition import NodeGroup
 from mesh.operators.dataflow.query_node import QueryNode
 from mesh.operators.environment import Environment, using
 from mesh.operators.failures import FAILED
@@ -50,6 +49,7 @@ from mesh.operators.tables.looked_up import LookedUpTable
 from mesh.operators.tables.prefetch import Prefetch
 from mesh.operators.tables.replay import Replay
 from mesh.operators.tables.written import WrittenTable, change_channels
+from mesh.operators.total_order import chunk_starts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -606,7 +606,7 @@ class Executor:
         """By name of a query, a window or a key router, the place of its state in a snapshot."""
         found: dict[str, str] = {}
         for node in self._nodes:
-            if isinstance(node.work, PartitionNode | CyclicNode):
+            if isinstance(node.work, NodeGroup):
                 inside = node.work.places.items()
                 found |= {name: f"{node.name}/{place}" for name, place in inside}
             else:
@@ -622,13 +622,4 @@ class Executor:
 def part_of(run: MergedRun, number: Longs, begin: int, end: int) -> tuple[MergedRun, Longs]:
     """The events of a run whose causes, ``number``, are from ``begin`` to ``end``; from 0 then."""
     low, high = np.searchsorted(number, [begin, end]).tolist()
-    places = slice(low, high)
-    part = replace(
-        run,
-        index=run.index[places],
-        first=run.first[places],
-        time_ms=run.time_ms[places],
-        clock_ms=run.clock_ms[places],
-        rows=run.rows.slice(low, high - low),
-    )
-    return part, number[places] - begin
+    return run.slice(low, high), number[low:high] - begin

@@ -6,6 +6,7 @@ for a whole batch.  Aggregates are not evaluated here: the selector replaces eac
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,13 +30,15 @@ from mesh.plan.bound import (
     FunctionCall,
     TableCheck,
     UnaryExpression,
+    walk,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from mesh.operators.environment import Membership
     from mesh.operators.frame import Evaluator, Frame
+    from mesh.plan.bound import BoundQuery
 
 _ARITHMETIC = frozenset(
     {
@@ -174,16 +177,20 @@ def compile_filter(expression: BoundExpression) -> Callable[[Frame], Mask]:
 
 def columns_of(expression: BoundExpression) -> Iterator[Column]:
     """Every column that ``expression`` names."""
-    match expression:
-        case Column():
-            yield expression
-        case Constant() | EventIsNull():
-            pass
-        case UnaryExpression() | TableCheck():
-            yield from columns_of(expression.operand)
-        case BinaryExpression():
-            yield from columns_of(expression.left)
-            yield from columns_of(expression.right)
-        case FunctionCall() | AggregateCall():
-            for argument in expression.arguments:
-                yield from columns_of(argument)
+    return (part for part in walk(expression) if isinstance(part, Column))
+
+
+def selected_expressions(query: BoundQuery) -> Iterator[BoundExpression]:
+    """The expressions that ``query`` evaluates after its input."""
+    yield from (output.expression for output in query.outputs)
+    if query.having is not None:
+        yield query.having
+    yield from query.group_by
+    yield from (order.column for order in query.order_by)
+
+
+def conjunction(parts: Iterable[BoundExpression]) -> BoundExpression:
+    """``a and b and ..``, of one part at least; the opposite of ``conjuncts``."""
+    return reduce(
+        lambda a, b: BinaryExpression(BinaryOperator.AND, a, b, AttributeType.BOOL), parts
+    )

@@ -12,7 +12,6 @@ with positions as any other output.  So they are recorded once, also after a rep
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,7 +19,7 @@ import orjson
 import pyarrow as pa
 
 from mesh.functions.objects import Opaque, from_binary, python_value, to_binary
-from mesh.operators.base import CURRENT, RESET, WHOLE
+from mesh.operators.base import CURRENT, RESET
 from mesh.operators.total_order import instance_chunk_begins, run_begins
 
 if TYPE_CHECKING:
@@ -158,8 +157,7 @@ def failed_output(
     came = np.flatnonzero(events.kind == CURRENT)
     if not len(came):
         return []
-    whole = np.full(len(came), WHOLE, dtype=np.int64)
-    events = replace(events.take(came), instance=whole)
+    events = events.take(came).outside()
     reasons = [reasons[row] for row in came.tolist()]
     names = schema.names[:-1] if schema is not None else []
     if schema is None or not set(names) <= set(events.rows.schema.names):

@@ -127,8 +127,7 @@ def _numbers(columns: Sequence[pa.ChunkedArray[Any]], length: int) -> Longs:
     _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
     ranks = np.empty(len(first), dtype=np.int64)
     ranks[np.argsort(first)] = np.arange(len(first))
-    numbered: Longs = ranks[codes]
-    return numbered
+    return ranks[codes]
 
 
 def _distinct(groups: Longs, column: pa.ChunkedArray[Any], count: int) -> Vector:

@@ -9,6 +9,13 @@ from numba import types as types
 
 from mesh.operators.loop_cache import CACHE
 
+#: Types of arrays in signatures: of int64 by dimension, of int8 and of truth values; ``READ1`` is
+#: that of int64 that a loop does not change.
+LONG1, LONG2, LONG3 = (types.Array(types.int64, dimensions, "C") for dimensions in (1, 2, 3))
+READ1 = types.Array(types.int64, 1, "C", readonly=True)
+BYTE1 = types.Array(types.int8, 1, "C")
+BOOL1 = types.Array(types.boolean, 1, "C")
+
 
 def njit(*arguments: Any, **options: Any) -> Any:
     """``numba.njit`` with a cache for compiled code; called with signatures or as a decorator."""
@@ -27,8 +34,7 @@ def bare(*arguments: Any, **options: Any) -> Any:
 
 def native(*signature: Any) -> Any:
     """``bare`` for a loop with a signature: compiled when its module is first imported."""
-    compiler: Any = bare
-    return compiler(*signature, error_model="numpy")
+    return bare(*signature, error_model="numpy")
 
 
 def helper(function: Any) -> Any:

@@ -6,22 +6,17 @@ and a number that distinguishes timers of one time.  The table's owner keeps the
 
 from __future__ import annotations
 
-from typing import Any
-
-from mesh.operators.native import bare
-
-# Inlined, calls don't count references to the tables that they are given.
-_inlined: Any = bare(error_model="numpy", forceinline=True)
+from mesh.operators.native import helper
 
 
-@_inlined
+@helper
 def _is_earlier(heap, left, right):  # type: ignore[no-untyped-def]
     if heap[left, 0] != heap[right, 0]:
         return heap[left, 0] < heap[right, 0]
     return heap[left, 1] < heap[right, 1]
 
 
-@_inlined
+@helper
 def swap_rows(heap, columns, left, right):  # type: ignore[no-untyped-def]
     """Exchange two rows of that many columns."""
     for column in range(columns):
@@ -30,7 +25,7 @@ def swap_rows(heap, columns, left, right):  # type: ignore[no-untyped-def]
         heap[right, column] = held
 
 
-@_inlined
+@helper
 def sift_up(heap, columns, at):  # type: ignore[no-untyped-def]
     """Move the row ``at``, the last one, up to its place."""
     while at > 0:
@@ -41,7 +36,7 @@ def sift_up(heap, columns, at):  # type: ignore[no-untyped-def]
         at = parent
 
 
-@_inlined
+@helper
 def remove_first(heap, columns, last):  # type: ignore[no-untyped-def]
     """Exchange the first row with row ``last``, the last one; all but that are a heap then."""
     swap_rows(heap, columns, 0, last)

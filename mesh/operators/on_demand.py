@@ -90,19 +90,20 @@ def _found(store: BoundStore | None, stores: Environment, now_ms: int) -> EventB
     if store.kind is SourceKind.TABLE:
         table = _table(stores, store.schema.name)
         if store.on is not None and any(isinstance(p, TableCheck) for p in walk(store.on)):
-            rows = table.rows()
-            return _met(store.on, as_chunk(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms))
+            return _met(store.on, _untimed(table.rows(), now_ms))
         frame = Frame.of_events(as_chunk(_ONE, np.array([now_ms]), now_ms))
         slots = table.condition(of_table(store.on, 0)).find(frame, 0)
         _raise_first(frame.failures)
-        rows = table.take(slots)
-        return as_chunk(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms)
+        return _untimed(table.take(slots), now_ms)
     if store.kind is SourceKind.AGGREGATION:
-        rows = _cells(store, stores, now_ms)
-        return _met(store.on, as_chunk(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms))
+        return _met(store.on, _untimed(_cells(store, stores, now_ms), now_ms))
     rows, times_ms = stores.windows[store.schema.name].content()
     rows = rows.select(store.schema.arrow.names)
     return _met(store.on, as_chunk(rows, times_ms, now_ms))
+
+
+def _untimed(rows: pa.RecordBatch, now_ms: int) -> EventBatch:
+    return as_chunk(rows, np.full(rows.num_rows, _NO_TIME_MS), now_ms)
 
 
 def _cells(store: BoundStore, stores: Environment, now_ms: int) -> pa.RecordBatch:

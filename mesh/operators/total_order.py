@@ -38,18 +38,12 @@ def run_begins(*columns: Any) -> Bools:
 
 def run_starts(begins: Bools) -> Longs:
     """int64[n], for each row the index at which its run begins."""
-    starts: Longs = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
-    return starts
+    return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
 
 
 def cause_begins(events: EventBatch) -> Bools:
     """bool[n], whether an event has another cause than the one before it."""
     return run_begins(events.order, events.clock_ms, events.path)
-
-
-def chunk_begins(events: EventBatch) -> Bools:
-    """bool[n], whether a chunk begins with an event."""
-    return run_begins(events.order, events.clock_ms, events.path, events.chunk)
 
 
 def instance_chunk_begins(events: EventBatch) -> Bools:
@@ -60,7 +54,8 @@ def instance_chunk_begins(events: EventBatch) -> Bools:
 
 def chunk_starts(events: EventBatch) -> Longs:
     """int64[m], the first row of each chunk."""
-    return np.flatnonzero(chunk_begins(events))
+    columns = (events.order, events.clock_ms, events.path, events.chunk)
+    return np.flatnonzero(run_begins(*columns))
 
 
 # Borders, native

@@ -97,8 +97,7 @@ def _binary(fields: NDArray[np.uint8], offsets: NDArray[Any] | None = None) -> p
 
 
 def _nulls(column: pa.Array[Any]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = column.is_null().to_numpy(zero_copy_only=False)
-    return found
+    return column.is_null().to_numpy(zero_copy_only=False)
 
 
 def _bytes_of(values: NDArray[Any]) -> NDArray[np.uint8]:

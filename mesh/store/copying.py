@@ -9,12 +9,12 @@ from mesh.model.stored import Backend
 from mesh.model.types import AttributeType
 from mesh.store.binary_copy import encoded
 from mesh.store.merging import merge_rows
+from mesh.store.sql import sa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import pyarrow as pa
-    import sqlalchemy as sa
 
     from mesh.model.stored import StoredColumn, StoredTable
 
@@ -32,12 +32,8 @@ _PREFIX: Final = "mesh_new_"
 _NAME_MAX: Final = 63
 
 
-def temporary(table: StoredTable) -> str:
+def temporary(table: str) -> str:
     """The name of the temporary table of new rows."""
-    return _temporary(table.name)
-
-
-def _temporary(table: str) -> str:
     # PostgreSQL would cut a longer name, and then two tables may have one.
     name = _PREFIX + table
     if len(name.encode()) <= _NAME_MAX:
@@ -52,7 +48,7 @@ def create(connection: sa.Connection, targets: Iterable[sa.Table]) -> None:
     with connection.begin():
         for target in targets:
             connection.exec_driver_sql(
-                f"CREATE TEMPORARY TABLE IF NOT EXISTS {_quoted(_temporary(target.name))} "
+                f"CREATE TEMPORARY TABLE IF NOT EXISTS {_quoted(temporary(target.name))} "
                 f"(LIKE {_quoted(target.name)}) ON COMMIT DELETE ROWS"
             )
 
@@ -64,9 +60,7 @@ def merge(
 
     The temporary table has to be empty, see ``empty``.
     """
-    import sqlalchemy as sa
-
-    name = temporary(table)
+    name = temporary(table.name)
     names = ", ".join(_quoted(column.name) for column in table.columns)
     driver: Any = connection.connection.driver_connection
     command = f"COPY {_quoted(name)} ({names}) FROM STDIN (FORMAT BINARY)"
@@ -89,12 +83,10 @@ def merge(
 
 def empty(connection: sa.Connection, table: StoredTable) -> None:
     """Remove the rows that the transaction has merged before."""
-    connection.exec_driver_sql(f"DELETE FROM {_quoted(temporary(table))}")
+    connection.exec_driver_sql(f"DELETE FROM {_quoted(temporary(table.name))}")
 
 
 def _type(column: StoredColumn, target: sa.Table) -> str:
-    import sqlalchemy as sa
-
     if isinstance(target.c[column.name].type, sa.SmallInteger):
         return "int2"
     return _TYPES[column.type]

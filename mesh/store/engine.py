@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
 from mesh.model.stored import Backend
+from mesh.store.sql import sa
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import sqlalchemy
 
     from mesh.model.stored import Database
 
@@ -30,7 +29,7 @@ _PORTS: Final = {Backend.POSTGRESQL: 5432, Backend.MYSQL: 3306, Backend.SQLITE: 
 
 
 @lru_cache(maxsize=64)
-def engine_of(database: Database, statement_s: int = STATEMENT_S) -> sqlalchemy.Engine:
+def engine_of(database: Database, statement_s: int = STATEMENT_S) -> sa.Engine:
     """The engine of a database; it keeps no connections.
 
     Args:
@@ -41,8 +40,6 @@ def engine_of(database: Database, statement_s: int = STATEMENT_S) -> sqlalchemy.
         MeshError: MESH-S143, the client libraries are not installed.
     """
     try:
-        import sqlalchemy as sa
-
         is_file = database.backend is Backend.SQLITE
         url = sa.URL.create(
             _DRIVERS[database.backend],
@@ -101,7 +98,7 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
     connection.execute("PRAGMA synchronous=FULL")
 
 
-def _begin_sqlite(connection: sqlalchemy.Connection) -> None:
+def _begin_sqlite(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
@@ -112,8 +109,6 @@ def told(database: Database, doing: str) -> Iterator[None]:
     Raises:
         MeshError: MESH-S140, the database does not answer; MESH-S142, it refuses a statement.
     """
-    import sqlalchemy as sa
-
     try:
         yield
     except sa.exc.DBAPIError as error:

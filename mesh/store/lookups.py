@@ -16,10 +16,10 @@ from mesh.model.stored import Backend
 from mesh.store.engine import engine_of, told
 from mesh.store.rows import to_arrow
 from mesh.store.schema import sql_table
+from mesh.store.sql import sa
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import sqlalchemy as sa
 
     from mesh.model.stored import Database, StoredTable
 
@@ -35,8 +35,6 @@ _OPERATORS: Final = {
 
 def select(table: StoredTable, target: sa.Table, clause: Clause, backend: Backend) -> Any:
     """The statement that finds the rows of a look-up, in the columns of ``table``."""
-    import sqlalchemy as sa
-
     return sa.select(*(target.c[column.name] for column in table.columns)).where(
         _condition(clause, target, backend)
     )
@@ -56,8 +54,6 @@ def read(
     Raises:
         MeshError: MESH-S140 if the database does not answer; MESH-S142.
     """
-    import sqlalchemy as sa
-
     metadata = sa.MetaData()
     target = sql_table(table, metadata, database.backend)
     with (
@@ -82,8 +78,6 @@ def too_many(table: str, rows_max: int) -> MeshError:
 
 
 def _condition(clause: Clause, target: sa.Table, backend: Backend) -> Any:
-    import sqlalchemy as sa
-
     match clause:
         case AllOf(parts):
             found = (_condition(part, target, backend) for part in parts)
@@ -98,8 +92,6 @@ def _condition(clause: Clause, target: sa.Table, backend: Backend) -> Any:
 
 
 def _any_key(clause: AnyKey, target: sa.Table) -> Any:
-    import sqlalchemy as sa
-
     columns = [target.c[name] for name in clause.columns]
     keys = [
         tuple(_value(part, column) for part, column in zip(key, columns, strict=True))
@@ -120,8 +112,6 @@ def _any_key(clause: AnyKey, target: sa.Table) -> Any:
 
 
 def _compared(clause: Compared, target: sa.Table, backend: Backend) -> Any:
-    import sqlalchemy as sa
-
     column, value = target.c[clause.column], clause.value
     if clause.how is Comparison.IS_NULL:
         return column.is_(None)
@@ -147,22 +137,16 @@ def _is_storable(value: Any) -> bool:
 
 def _literal(value: Any, column: sa.Column[Any]) -> Any:
     """A parameter with the type of the value."""
-    import sqlalchemy as sa
-
     return sa.literal(_value(value, column), _type(value, column))
 
 
 def _value(value: Any, column: sa.Column[Any]) -> Any:
     """A value as the driver takes it; a flag in a key has a third value, for null."""
-    import sqlalchemy as sa
-
     is_number = isinstance(value, bool) and not isinstance(column.type, sa.Boolean)
     return int(value) if is_number else value
 
 
 def _type(value: Any, column: sa.Column[Any]) -> Any:
-    import sqlalchemy as sa
-
     match _value(value, column):
         case bool():
             return sa.Boolean()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mesh.model.stored import Backend, Merge
+from mesh.store.sql import sa
 
 if TYPE_CHECKING:
-    import sqlalchemy as sa
-
     from mesh.model.stored import StoredTable
 
 
@@ -23,8 +22,6 @@ def merge_rows(
         backend: of the database.
         source: a table with the new rows; None: they are parameters, one for each column.
     """
-    import sqlalchemy as sa
-
     statement: Any
     if backend is Backend.MYSQL:
         from sqlalchemy.dialects import mysql
@@ -58,8 +55,6 @@ def merge_rows(
 
 
 def _merged(merge: Merge, table: StoredTable, target: sa.Table, new: Any, name: str) -> Any:
-    import sqlalchemy as sa
-
     old, given = target.c[name], new[name]
     match merge:
         case Merge.SUM:

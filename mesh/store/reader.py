@@ -14,6 +14,7 @@ from mesh.model.stored import Backend
 from mesh.store.engine import engine_of, told
 from mesh.store.rows import to_arrow
 from mesh.store.schema import marker_table, sql_table
+from mesh.store.sql import sa
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +48,6 @@ def read_rows(
         BehindError: the producer's rows are further than ``position``.
         MeshError: MESH-S140 if the database does not answer; MESH-S142.
     """
-    import sqlalchemy as sa
-
     metadata = sa.MetaData()
     backend = database.backend
     marker = marker_table(metadata, backend)

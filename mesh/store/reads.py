@@ -17,7 +17,7 @@ from mesh.model.lookup import ReadRun
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import sqlalchemy as sa
+    from mesh.store.sql import sa
 
 _KEPT_MS: Final = 86_400_000
 #: Old entries are removed with each entry whose number is a multiple of this.

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.model.stored import DELETED
+from mesh.store.sql import sa
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
-    import sqlalchemy as sa
-
 #: Rules of MySQL and MariaDB that the driver does not tell from failures: a column without a
 #: default, a number out of range, CHECK of MySQL and of MariaDB.
 _MYSQL_RULES: Final = frozenset({1364, 1690, 3819, 4025})
@@ -42,8 +41,6 @@ def is_by_rule(error: sa.exc.DBAPIError) -> bool:
 
     A database that is away, deadlocks, time limits and missing tables are no such reason.
     """
-    import sqlalchemy as sa
-
     if error.connection_invalidated:
         return False
     if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError):

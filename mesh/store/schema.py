@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.errors import MeshError
 from mesh.model.stored import Backend, Merge
 from mesh.model.types import AttributeType
+from mesh.store.sql import sa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import sqlalchemy as sa
-
     from mesh.model.stored import Database, StoredColumn, StoredTable
 
 MARKER: Final = "mesh_marker"
@@ -26,8 +23,6 @@ _TABLE_LENGTH: Final = 128
 
 def marker_table(metadata: sa.MetaData, backend: Backend) -> sa.Table:
     """``mesh_marker``: by producer the epoch and the position of its last rows in the database."""
-    import sqlalchemy as sa
-
     return sa.Table(
         MARKER,
         metadata,
@@ -39,8 +34,6 @@ def marker_table(metadata: sa.MetaData, backend: Backend) -> sa.Table:
 
 def reads_table(metadata: sa.MetaData, backend: Backend) -> sa.Table:
     """``mesh_reads``: by producer and number what its runs have read (``ReadRun``)."""
-    import sqlalchemy as sa
-
     return sa.Table(
         READS,
         metadata,
@@ -57,8 +50,6 @@ def reads_table(metadata: sa.MetaData, backend: Backend) -> sa.Table:
 
 def refused_table(metadata: sa.MetaData, backend: Backend) -> sa.Table:
     """``mesh_refused``: rows that the database has refused, until they have left."""
-    import sqlalchemy as sa
-
     text: Any = sa.Text()
     if backend is Backend.MYSQL:
         from sqlalchemy.dialects import mysql
@@ -78,8 +69,6 @@ def refused_table(metadata: sa.MetaData, backend: Backend) -> sa.Table:
 
 def sql_table(table: StoredTable, metadata: sa.MetaData, backend: Backend) -> sa.Table:
     """A table as SQLAlchemy has it, with its primary key and indexes."""
-    import sqlalchemy as sa
-
     columns: list[Any] = [
         sa.Column(
             column.name,
@@ -103,8 +92,6 @@ def create_tables(connection: sa.Connection, metadata: sa.MetaData, database: Da
     Raises:
         MeshError: MESH-S142, an existing table lacks a column.
     """
-    import sqlalchemy as sa
-
     for table in metadata.sorted_tables:
         try:
             with connection.begin():
@@ -127,8 +114,6 @@ def create_tables(connection: sa.Connection, metadata: sa.MetaData, database: Da
 
 
 def _type(column: StoredColumn, backend: Backend) -> Any:
-    import sqlalchemy as sa
-
     match column.type:
         case AttributeType.STRING:
             return _string(column.length, backend)
@@ -149,8 +134,6 @@ def _type(column: StoredColumn, backend: Backend) -> Any:
 
 
 def _string(length: int, backend: Backend) -> Any:
-    import sqlalchemy as sa
-
     match backend:
         case Backend.SQLITE:
             return sa.Text()
@@ -159,8 +142,3 @@ def _string(length: int, backend: Backend) -> Any:
             return sa.String(length, collation="utf8mb4_bin")
         case _:
             return sa.String(length)
-
-
-def named(tables: Iterable[sa.Table]) -> dict[str, sa.Table]:
-    """Tables by name."""
-    return {table.name: table for table in tables}

@@ -55,13 +55,12 @@ from mesh.store.schema import (
     sql_table,
 )
 from mesh.store.splitting import write_most
+from mesh.store.sql import sa
 from mesh.store.stored_rows import StoredRows as StoredRows
 from mesh.store.stored_rows import after, in_order, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    import sqlalchemy as sa
 
     from mesh.model.lookup import Clause, ReadRun
     from mesh.model.stored import Database, StoredTable
@@ -97,8 +96,6 @@ class StoreWriter:
             records: whether it records what runs have read.
             refusable: the tables whose rows the database may refuse, see ``refused``.
         """
-        import sqlalchemy as sa
-
         self._database, self._producer, self._epoch = database, producer, epoch
         self._own = own or {}
         backend = database.backend
@@ -155,19 +152,13 @@ class StoreWriter:
             MeshError: see ``open``.  The outcome is unknown then, and the connection closed.
         """
         self.open()
-        connection = self._connection
-        assert connection is not None, "opened above"
         kept = [after(batch, self.position) for batch in batches]
         kept = [batch for batch in kept if batch.rows.num_rows]
         if not kept:
             return
         last = max(int(batch.position[-1]) for batch in kept)
-        try:
-            with told(self._database, "when rows are written"):
-                self._write_all(connection, kept, last)
-        except BaseException:
-            self._give_up(connection)
-            raise
+        with self._connected("when rows are written") as connection:
+            self._write_all(connection, kept, last)
         self.position = last
 
     def refused(self, after: int) -> list[RefusedRow]:
@@ -200,16 +191,24 @@ class StoreWriter:
         self._dropped = until
 
     @contextmanager
-    def _transaction(self, doing: str) -> Iterator[sa.Connection]:
+    def _connected(self, doing: str) -> Iterator[sa.Connection]:
+        """The connection, which is given up after any error."""
         self.open()
         connection = self._connection
         assert connection is not None, "opened above"
         try:
-            with told(self._database, doing), connection.begin():
+            with told(self._database, doing):
                 yield connection
         except BaseException:
-            self._give_up(connection)
+            self._connection = None
+            connection.invalidate()
+            connection.close()
             raise
+
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[sa.Connection]:
+        with self._connected(doing) as connection, connection.begin():
+            yield connection
 
     def rows(self, table: StoredTable) -> pa.RecordBatch:
         """All rows of a table; see ``find``."""
@@ -245,11 +244,6 @@ class StoreWriter:
         with self._transaction(f"when table {table.name} is read") as connection:
             return to_arrow(connection.execute(chosen).all(), table)
 
-    def _give_up(self, connection: sa.Connection) -> None:
-        self._connection = None
-        connection.invalidate()
-        connection.close()
-
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
@@ -257,8 +251,6 @@ class StoreWriter:
             self._connection = None
 
     def _claim(self, connection: sa.Connection) -> int:
-        import sqlalchemy as sa
-
         marker = self._marker
         own = marker.c.producer == self._producer
         query = sa.select(marker.c.epoch, marker.c.position).where(own)
@@ -313,8 +305,6 @@ class StoreWriter:
         self, connection: sa.Connection, batches: Sequence[StoredRows], last: int
     ) -> None:
         """Write rows and move the marker, without those that the database refuses if need be."""
-        import sqlalchemy as sa
-
         try:
             with connection.begin():
                 self._copied.clear()
@@ -367,8 +357,6 @@ class StoreWriter:
         self, connection: sa.Connection, table: StoredTable, rows: pa.RecordBatch
     ) -> str | None:
         """Change all rows, or none; then the reason."""
-        import sqlalchemy as sa
-
         try:
             with connection.begin_nested():
                 self._change(connection, table, rows)
@@ -392,8 +380,6 @@ class StoreWriter:
 
     def _change(self, connection: sa.Connection, table: StoredTable, rows: pa.RecordBatch) -> None:
         """Bring the rows of a table to the last state of each in ``rows``."""
-        import sqlalchemy as sa
-
         names = [column.name for column in table.keys]
         keys = keys_of(table, rows)
         last = {key: row for row, key in enumerate(keys)}

@@ -39,19 +39,16 @@ def bucket_starts(times_ms: Longs, duration: TimeUnit, zone: str | None = None) 
         return times_ms - (local - starts)
     found, where = np.unique(starts, return_inverse=True)
     utc = np.array([_to_utc(start, zone) for start in found.tolist()], dtype=np.int64)
-    result: Longs = utc[where]
-    return result
+    return utc[where]
 
 
 def _floor(times_ms: Longs, duration: TimeUnit) -> Longs:
     unit = _CALENDAR.get(duration)
     if unit is None:
         # NumPy divides by a constant several times faster than it finds a remainder.
-        floored: Longs = times_ms // UNIT_MS[duration] * UNIT_MS[duration]
-        return floored
+        return times_ms // UNIT_MS[duration] * UNIT_MS[duration]
     starts = times_ms.astype("datetime64[ms]").astype(f"datetime64[{unit}]")
-    result: Longs = starts.astype("datetime64[ms]").astype(np.int64)
-    return result
+    return starts.astype("datetime64[ms]").astype(np.int64)
 
 
 def _offsets(times_ms: Longs, zone: str) -> Longs:
@@ -63,8 +60,7 @@ def _offsets(times_ms: Longs, zone: str) -> Longs:
         return np.full(len(steps), _offset(int(steps[0]), zone), dtype=np.int64)
     found, where = np.unique(steps, return_inverse=True)
     offsets = np.array([_offset(step, zone) for step in found.tolist()], dtype=np.int64)
-    result: Longs = offsets[where]
-    return result
+    return offsets[where]
 
 
 @cache

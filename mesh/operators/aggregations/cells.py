@@ -22,7 +22,6 @@ from mesh.operators.aggregations.loops import (
     latest_rows,
 )
 from mesh.operators.aggregations.numbering import CellNumbers, Order
-from mesh.operators.aggregations.paged import Pages
 from mesh.operators.aggregations.sets import PairSet
 from mesh.operators.aggregations.values import (
     BaseKind,
@@ -33,6 +32,7 @@ from mesh.operators.aggregations.values import (
 )
 from mesh.operators.base import State
 from mesh.operators.select.hashing import more_rows
+from mesh.operators.state.paged_pieces import PagedPieces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,8 +110,8 @@ class CellStore:
         self._latest = [n for n, kind in enumerate(kinds) if kind is BaseKind.LATEST]
         self._sets = {n: PairSet() for n, kind in enumerate(kinds) if kind is BaseKind.SET}
         self._numbers = CellNumbers(order)
-        self._pages = Pages("cells")
-        self._set_pages = {number: Pages(f"set{number}") for number in self._sets}
+        self._pages = PagedPieces("cells")
+        self._set_pages = {number: PagedPieces(f"set{number}") for number in self._sets}
         self._last: Longs = np.zeros(0, dtype=np.int64)
         self._has_last = np.zeros(0, dtype=np.bool_)
         self._row_of: Longs = np.zeros(0, dtype=np.int64)
@@ -309,11 +309,11 @@ class CellStore:
 
     def snapshot(self) -> State:
         """All cells."""
-        pieces = self._pages.pieces(self.count, self._piece)
+        pieces = self._pages.pieces(self._piece, self.count)
         names: dict[str, object] = {"cells": self._pages.names}
         for number, pairs in self._sets.items():
             pages = self._set_pages[number]
-            pieces |= pages.pieces(len(pairs), pairs.piece)
+            pieces |= pages.pieces(pairs.piece, len(pairs))
             names[f"set{number}"] = pages.names
         return State(pieces, names)
 
@@ -333,9 +333,11 @@ class CellStore:
         """Restore an empty store from ``snapshot``."""
         names: Any = state.scalars
         for number, pairs in self._sets.items():
-            pairs.restore(self._set_pages[number].restore(names[f"set{number}"], state.pieces))
-        pages = Pages("cells")
-        for piece in pages.restore(names["cells"], state.pieces):
+            pairs.restore(
+                self._set_pages[number].restore_named(names[f"set{number}"], state.pieces)
+            )
+        pages = PagedPieces("cells")
+        for piece in pages.restore_named(names["cells"], state.pieces):
             CellStore.add(self, self._stored(piece), "")
         self._pages = pages
 

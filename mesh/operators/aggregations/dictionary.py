@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
-from mesh.operators.aggregations.paged import Pages
 from mesh.operators.base import State
 from mesh.operators.select.groups import Groups
+from mesh.operators.state.paged_pieces import PagedPieces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ class KeyNumbers:
         self.types = tuple(types)
         self._nulls_are_text = nulls_are_text
         self._groups = Groups(self.types, nulls_are_text=nulls_are_text)
-        self._pages = Pages("keys")
+        self._pages = PagedPieces("keys")
         #: By column the values of the first keys, made on request.
         self._values: dict[int, tuple[int, Vector]] = {}
 
@@ -94,7 +94,7 @@ class KeyNumbers:
         """All keys, in order."""
         if not self.types:
             return State({}, {"count": len(self)})
-        pieces = self._pages.pieces(len(self), self._piece)
+        pieces = self._pages.pieces(self._piece, len(self))
         return State(pieces, {"keys": self._pages.names})
 
     def _piece(self, start: int, stop: int) -> pa.RecordBatch:
@@ -110,7 +110,7 @@ class KeyNumbers:
                 self._number([], 1)
             return
         names: Any = state.scalars["keys"]
-        for piece in self._pages.restore(names, state.pieces):
+        for piece in self._pages.restore_named(names, state.pieces):
             decoded = [
                 _decoded(column, type)
                 for column, type in zip(piece.columns, self.types, strict=True)

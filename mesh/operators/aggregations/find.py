@@ -112,8 +112,7 @@ def _numbered(numbers: KeyNumbers, known: KeyNumbers, of: Longs) -> Longs:
     if not len(used):
         return of
     keys = [known.values(column).take(used) for column in range(len(numbers.types))]
-    found: Longs = numbers.number(keys, len(used), "")[place]
-    return found
+    return numbers.number(keys, len(used), "")[place]
 
 
 def find_asked(
@@ -199,8 +198,7 @@ def groups_with(aggregation: Aggregation, column: int, values: Sequence[Any]) ->
     known = aggregation.groups.values(column)
     wanted = pa.array(list(values), known.type.arrow)
     found = pc.is_in(known.to_arrow(len(known)), value_set=wanted)
-    numbers: Longs = np.flatnonzero(found.to_numpy(zero_copy_only=False))
-    return numbers
+    return np.flatnonzero(found.to_numpy(zero_copy_only=False))
 
 
 def _merged(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mesh.operators.native import native, types
+from mesh.operators.native import BOOL1, LONG1, LONG2, READ1, native, types
 from mesh.operators.select.hashing import scatter
 
 #: How a value is added to the value of its cell.
@@ -24,10 +24,6 @@ _LOW = 0xFFFFFFFF
 #: Rows whose slots stay in the processor's cache.
 _BLOCK = 512
 
-_long1 = types.Array(types.int64, 1, "C")
-_read1 = types.Array(types.int64, 1, "C", readonly=True)
-_long2 = types.Array(types.int64, 2, "C")
-_bools1 = types.Array(types.boolean, 1, "C")
 _nulls1 = types.Array(types.boolean, 1, "C", readonly=True)
 _double1 = types.Array(types.float64, 1, "C")
 _doubles = types.Array(types.float64, 1, "C", readonly=True)
@@ -35,16 +31,16 @@ _doubles = types.Array(types.float64, 1, "C", readonly=True)
 
 @native(
     types.int64(
-        _read1,
-        _read1,
-        _read1,
+        READ1,
+        READ1,
+        READ1,
         types.uint64,
-        _long1,
-        _long2,
+        LONG1,
+        LONG2,
         types.int64,
-        _long1,
-        _long1,
-        _long1,
+        LONG1,
+        LONG1,
+        LONG1,
     )
 )
 def number_cells(arrival, bucket, group, seed, slots, keys, count, state, hashes, out):
@@ -92,7 +88,7 @@ def number_cells(arrival, bucket, group, seed, slots, keys, count, state, hashes
     return count
 
 
-@native(types.int64(_read1, _read1, _long2, types.int64, _long2, _long1, _long1))
+@native(types.int64(READ1, READ1, LONG2, types.int64, LONG2, LONG1, LONG1))
 def number_in_order(bucket, group, keys, count, near, state, out):
     """As ``number_cells`` where arrival and bucket are one: no table is needed.
 
@@ -114,7 +110,7 @@ def number_in_order(bucket, group, keys, count, near, state, out):
     return count
 
 
-@native(types.void(_long2, types.int64, types.int64, _long1, _long1))
+@native(types.void(LONG2, types.int64, types.int64, LONG1, LONG1))
 def chain_groups(keys, start, stop, last, before):
     """Link the cells from ``start`` to below ``stop``, each to the one before of its group.
 
@@ -126,23 +122,31 @@ def chain_groups(keys, start, stop, last, before):
         last[group] = cell
 
 
-@native(types.void(_read1, _long1))
+@native(types.void(READ1, LONG1))
 def count_rows(cells, counts):
     """Count the rows of each cell."""
     for row in range(len(cells)):
         counts[cells[row]] += 1
 
 
-@native(types.void(_read1, _read1, _long1))
+@native(types.void(READ1, READ1, LONG1))
 def add_counts(cells, numbers, counts):
     """Add a number to that of each cell."""
     for row in range(len(cells)):
         counts[cells[row]] += numbers[row]
 
 
-@native(types.void(types.int64, _read1, _read1, _nulls1, _long1, _bools1))
-def add_longs(how, cells, values, nulls, total, seen):
-    """Add each value that is not null to that of its cell; sums wrap."""
+@native(
+    [
+        types.void(types.int64, READ1, READ1, _nulls1, LONG1, BOOL1),
+        types.void(types.int64, READ1, _doubles, _nulls1, _double1, BOOL1),
+    ]
+)
+def add_values(how, cells, values, nulls, total, seen):
+    """Add each value that is not null to that of its cell; sums of whole numbers wrap.
+
+    An extreme is no number where the first value is none, as in the engine.
+    """
     has_nulls = len(nulls) > 0
     for row in range(len(cells)):
         if has_nulls and nulls[row]:
@@ -158,25 +162,7 @@ def add_longs(how, cells, values, nulls, total, seen):
         seen[cell] = True
 
 
-@native(types.void(types.int64, _read1, _doubles, _nulls1, _double1, _bools1))
-def add_doubles(how, cells, values, nulls, total, seen):
-    """As ``add_longs``; an extreme is no number where the first value is none, as in the engine."""
-    has_nulls = len(nulls) > 0
-    for row in range(len(cells)):
-        if has_nulls and nulls[row]:
-            continue
-        cell, value = cells[row], values[row]
-        if how == SUM:
-            total[cell] += value
-        elif (
-            not seen[cell] or (how == MIN and value < total[cell])
-            or (how == MAX and value > total[cell])
-        ):  # fmt: skip
-            total[cell] = value
-        seen[cell] = True
-
-
-@native(types.int64(_read1, _read1, _long1, _bools1, _long1, _long1))
+@native(types.int64(READ1, READ1, LONG1, BOOL1, LONG1, LONG1))
 def latest_rows(cells, times, last, seen, row_of, touched):
     """Find the latest row of each cell that is not earlier than its value; the later one of equals.
 

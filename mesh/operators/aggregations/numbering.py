@@ -171,8 +171,7 @@ def _slot_count(count: int) -> int:
 
 def _slots_for(count: int) -> Longs:
     """An empty table for ``count`` cells of one arrival."""
-    slots: Longs = np.zeros(_slot_count(count), dtype=np.int64)
-    return slots
+    return np.zeros(_slot_count(count), dtype=np.int64)
 
 
 def _longest_run(arrival: Longs) -> int:

@@ -227,8 +227,7 @@ class Aggregation:
         purged = np.zeros(len(clock_ms), dtype=np.int64)
         if self._purging is not None and self._start_ms is not None:
             purged = (clock_ms - self._start_ms) // self._purging.interval_ms
-        moments: Longs = np.stack([closed, purged], axis=1)
-        return moments
+        return np.stack([closed, purged], axis=1)
 
     def advance(self, now_ms: int) -> None:
         """Close what is over at ``now_ms``, and purge what is due by then."""

@@ -48,8 +48,7 @@ class PairSet:
 
     def sizes(self, count: int) -> Longs:
         """int64[count], the number of values of each cell."""
-        sizes: Longs = np.bincount(self.pairs[:, 0], minlength=count).astype(np.int64)
-        return sizes
+        return np.bincount(self.pairs[:, 0], minlength=count).astype(np.int64)
 
     def keep(self, cells: Longs, count: int) -> None:
         """Drop the pairs of all but some of ``count`` cells, which are numbered from 0 then."""

@@ -34,8 +34,8 @@ def purging_of(definition: BoundAggregation) -> Purging | None:
         if text.lower() == _ALL:
             kept.pop(duration, None)
         else:
-            kept[duration] = _milliseconds(text)
-    return Purging(PURGE_INTERVAL_MS if interval is None else _milliseconds(interval), kept)
+            kept[duration] = milliseconds(text)
+    return Purging(PURGE_INTERVAL_MS if interval is None else milliseconds(interval), kept)
 
 
 def zone_of(annotations: Iterable[Annotation]) -> str | None:
@@ -44,7 +44,8 @@ def zone_of(annotations: Iterable[Annotation]) -> str | None:
     return None if annotation is None else annotation.get()
 
 
-def _milliseconds(text: str) -> int:
+def milliseconds(text: str) -> int:
+    """A time as annotations have it, such as ``10 sec``."""
     time = parse_expression(text)
     assert isinstance(time, Literal) and isinstance(time.value, int), "the binder checks it"  # noqa: PT018
     return time.value

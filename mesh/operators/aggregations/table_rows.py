@@ -11,20 +11,13 @@ from mesh.functions.objects import ValueSet, object_array, to_binary
 from mesh.operators.aggregations.find import closed_cells, written_cells
 from mesh.operators.aggregations.layout import LATEST
 from mesh.operators.aggregations.values import BaseKind
-from mesh.plan.aggregation_tables import (
-    COUNT,
-    EVENT_TIMESTAMP,
-    LAST_EVENT_TIMESTAMP,
-    TIMESTAMP,
-)
+from mesh.plan.aggregation_tables import EVENT_TIMESTAMP, LAST_EVENT_TIMESTAMP, TIMESTAMP
 from mesh.plan.bound import Column
 
 if TYPE_CHECKING:
     from mesh.language.syntax import TimeUnit
     from mesh.operators.aggregations.cells import Cells
     from mesh.operators.aggregations.rollup import Aggregation
-
-_NAMES = {BaseKind.SUM: "SUM", BaseKind.MIN: "MIN", BaseKind.MAX: "MAX", BaseKind.SET: "SET"}
 
 
 def table_rows(
@@ -69,13 +62,10 @@ def table_rows(
 def base_names(aggregation: Aggregation) -> list[list[str]]:
     """By base value the names of its columns: that of its attribute, or of the outputs it is."""
     layout = aggregation.layout
-    names: list[list[str]] = [[] for _ in layout.base]
-    for number, argument in enumerate(layout.attributes):
-        kind = layout.base[number].kind
-        if kind is BaseKind.COUNT:
-            names[number].append(COUNT)
-        elif kind in _NAMES:
-            names[number].append(f"AGG_{_NAMES[kind]}_{argument}")
+    names = [
+        [] if value.kind is BaseKind.LATEST else [name]
+        for name, value in zip(layout.names, layout.base, strict=True)
+    ]
     for output, name in zip(layout.outputs, aggregation.schema.names[1:], strict=True):
         if isinstance(output, Column) and output.step == LATEST:
             names[int(output.name)].append(name)

@@ -29,6 +29,12 @@ from mesh.operators.aggregations import set_tables
 from mesh.operators.aggregations.cells import Cells
 from mesh.operators.aggregations.numbering import CellNumbers, Order
 from mesh.operators.aggregations.values import BaseKind, type_of_column
+from mesh.plan.aggregation_tables import (
+    EVENT_TIMESTAMP,
+    LAST_EVENT_TIMESTAMP,
+    TIMESTAMP,
+    table_name,
+)
 from mesh.plan.bound import AggregateCall, Column, walk
 from mesh.plan.stores import stored_in
 
@@ -42,18 +48,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs
     from mesh.plan.bound import BoundAggregation
 
-TIME: Final = "AGG_TIMESTAMP"
 SHARD: Final = "SHARD_ID"
-EVENT_TIME: Final = "AGG_EVENT_TIMESTAMP"
-LAST: Final = "AGG_LAST_EVENT_TIMESTAMP"
-_SUFFIXES: Final = {
-    TimeUnit.SECOND: "SECONDS",
-    TimeUnit.MINUTE: "MINUTES",
-    TimeUnit.HOUR: "HOURS",
-    TimeUnit.DAY: "DAYS",
-    TimeUnit.MONTH: "MONTHS",
-    TimeUnit.YEAR: "YEARS",
-}
 _AMOUNTS: Final = {
     BaseKind.SUM: Merge.SUM,
     BaseKind.COUNT: Merge.SUM,
@@ -116,17 +111,17 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
     @property
     def bucket_column(self) -> str:
         """The column with the start of the bucket of a row."""
-        return EVENT_TIME if self._is_timed else TIME
+        return EVENT_TIMESTAMP if self._is_timed else TIMESTAMP
 
     def _columns(self, options: StoreOptions) -> Iterator[StoredColumn]:
         layout = self._layout
         lengths = options.lengths
         long = AttributeType.LONG
-        yield StoredColumn(TIME, long, Merge.KEY)
+        yield StoredColumn(TIMESTAMP, long, Merge.KEY)
         if self._shard is not None:
             yield StoredColumn(SHARD, AttributeType.STRING, Merge.KEY, 50)
         if self._is_timed:
-            yield StoredColumn(EVENT_TIME, long, Merge.KEY)
+            yield StoredColumn(EVENT_TIMESTAMP, long, Merge.KEY)
         for key in layout.keys:
             length = lengths.get(key.name, STRING_LENGTH)
             yield StoredColumn(key.name, key.type or AttributeType.OBJECT, Merge.KEY, length)
@@ -135,7 +130,7 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
             length = lengths.get(name, STRING_LENGTH)
             yield StoredColumn(name, layout.base[number].type, Merge.LATEST, length)
         if self._has_last:
-            yield StoredColumn(LAST, long, Merge.LAST)
+            yield StoredColumn(LAST_EVENT_TIMESTAMP, long, Merge.LAST)
         for number in self._others:
             base = layout.base[number]
             yield StoredColumn(layout.names[number], type_of_column(base), _AMOUNTS[base.kind])
@@ -206,7 +201,7 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
         rows, *sets = found
         count = rows.num_rows
         bucket, group = self._keys(rows, groups)
-        last = rows.column(LAST).to_numpy() if self._has_last else bucket
+        last = rows.column(LAST_EVENT_TIMESTAMP).to_numpy() if self._has_last else bucket
         return Cells(
             np.zeros(count, dtype=np.int64),
             bucket,
@@ -262,7 +257,7 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
 def _table_names(definition: BoundAggregation, options: StoreOptions) -> dict[TimeUnit, str]:
     """The names of the tables by duration, without those of sets."""
     name = options.table_name or definition.schema.name
-    return {duration: f"{name}_{_SUFFIXES[duration]}" for duration in definition.durations}
+    return {duration: table_name(name, duration) for duration in definition.durations}
 
 
 def channels_in(aggregations: Iterable[BoundAggregation]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +21,7 @@ from mesh.operators.aggregations.loops import (
     MIN,
     SUM,
     add_counts,
-    add_doubles,
-    add_longs,
+    add_values,
     count_rows,
 )
 from mesh.operators.select.hashing import more_rows
@@ -57,45 +56,6 @@ class BaseValue:
     type: AttributeType
 
 
-class BaseColumn(Protocol):
-    """The base values of all cells of a store."""
-
-    def grow(self, count: int) -> None:
-        """Have room for ``count`` cells; new ones have no value."""
-        ...
-
-    def add(self, cells: Longs, values: Vector) -> None:
-        """Add a value to each of ``cells``, in order; ``values`` has as many."""
-        ...
-
-    def append(self, first: int, values: Vector) -> None:
-        """Set the values of the cells from ``first`` on, which have none yet."""
-        ...
-
-    def take(self, cells: Longs | slice) -> Vector:
-        """The values of ``cells``, null where there is none; a copy."""
-        ...
-
-    def keep(self, cells: Longs) -> None:
-        """Drop all but ``cells``, which are numbered from 0 then."""
-        ...
-
-    def clear(self, count: int) -> None:
-        """Drop the first ``count`` cells, which are all; the room for them stays."""
-        ...
-
-
-def base_column(value: BaseValue) -> BaseColumn:
-    """An empty column of base values."""
-    match value.kind:
-        case BaseKind.COUNT:
-            return CountColumn()
-        case BaseKind.LATEST:
-            return LatestColumn(value.type)
-        case _:
-            return NumberColumn(value)
-
-
 def type_of_column(value: BaseValue) -> AttributeType:
     """The type of a column of base values: sums are long or double."""
     match value.kind:
@@ -114,25 +74,24 @@ class NumberColumn:
     def __init__(self, value: BaseValue) -> None:
         self._how = _HOW[value.kind]
         self._type = type_of_column(value)
-        self._is_whole = self._type in (AttributeType.INT, AttributeType.LONG)
-        wide = AttributeType.LONG if self._is_whole else AttributeType.DOUBLE
+        is_whole = self._type in (AttributeType.INT, AttributeType.LONG)
+        wide = AttributeType.LONG if is_whole else AttributeType.DOUBLE
         self._values: Any = np.zeros(0, dtype=dtype_of(wide))
         self._seen: Bools = np.zeros(0, dtype=np.bool_)
 
     def grow(self, count: int) -> None:
-        """See ``BaseColumn``."""
+        """Have room for ``count`` cells; new ones have no value."""
         self._values = more_rows(self._values, count)
         self._seen = more_rows(self._seen, count)
 
     def add(self, cells: Longs, values: Vector) -> None:
-        """See ``BaseColumn``."""
+        """Add a value to each of ``cells``, in order; ``values`` has as many."""
         given = np.ascontiguousarray(values.values, dtype=self._values.dtype)
         nulls = _NO_NULLS if values.nulls is None else np.ascontiguousarray(values.nulls)
-        loop = add_longs if self._is_whole else add_doubles
-        loop(self._how, cells, given, nulls, self._values, self._seen)
+        add_values(self._how, cells, given, nulls, self._values, self._seen)
 
     def append(self, first: int, values: Vector) -> None:
-        """See ``BaseColumn``."""
+        """Set the values of the cells from ``first`` on, which have none yet."""
         cells = slice(first, first + len(values.values))
         self._values[cells], self._seen[cells] = values.values, True
         if values.nulls is not None:
@@ -140,17 +99,17 @@ class NumberColumn:
             self._values[nulls], self._seen[nulls] = 0, False
 
     def take(self, cells: Longs | slice) -> Vector:
-        """See ``BaseColumn``."""
+        """The values of ``cells``, null where there is none; a copy."""
         values = self._values[cells].astype(dtype_of(self._type))
         seen = self._seen[cells]
         return Vector(self._type, values, None if seen.all() else ~seen)
 
     def keep(self, cells: Longs) -> None:
-        """See ``BaseColumn``."""
+        """Drop all but ``cells``, which are numbered from 0 then."""
         self._values, self._seen = self._values[cells], self._seen[cells]
 
     def clear(self, count: int) -> None:
-        """See ``BaseColumn``."""
+        """Drop the first ``count`` cells, which are all; the room for them stays."""
         self._values[:count], self._seen[:count] = 0, False
 
 
@@ -161,7 +120,7 @@ class CountColumn:
         self._counts: Longs = np.zeros(0, dtype=np.int64)
 
     def grow(self, count: int) -> None:
-        """See ``BaseColumn``."""
+        """See ``NumberColumn``."""
         self._counts = more_rows(self._counts, count)
 
     def count(self, cells: Longs) -> None:
@@ -169,23 +128,23 @@ class CountColumn:
         count_rows(cells, self._counts)
 
     def add(self, cells: Longs, values: Vector) -> None:
-        """See ``BaseColumn``."""
+        """See ``NumberColumn``."""
         add_counts(cells, values.values, self._counts)
 
     def append(self, first: int, values: Vector) -> None:
-        """See ``BaseColumn``."""
+        """See ``NumberColumn``."""
         self._counts[first : first + len(values.values)] = values.values
 
     def take(self, cells: Longs | slice) -> Vector:
-        """See ``BaseColumn``."""
+        """See ``NumberColumn``."""
         return Vector(AttributeType.LONG, self._counts[cells].copy())
 
     def keep(self, cells: Longs) -> None:
-        """See ``BaseColumn``."""
+        """See ``NumberColumn``."""
         self._counts = self._counts[cells]
 
     def clear(self, count: int) -> None:
-        """See ``BaseColumn``."""
+        """See ``NumberColumn``."""
         self._counts[:count] = 0
 
 
@@ -199,12 +158,12 @@ class LatestColumn:
         self._nulls: Bools = np.zeros(0, dtype=np.bool_)
 
     def grow(self, count: int) -> None:
-        """See ``BaseColumn``."""
+        """See ``NumberColumn``."""
         self._values = more_rows(self._values, count)
         self._nulls = more_rows(self._nulls, count)
 
     def add(self, cells: Longs, values: Vector) -> None:
-        """See ``BaseColumn``; ``cells`` are different."""
+        """See ``NumberColumn``; ``cells`` are different."""
         given = values.values
         if self._type is AttributeType.STRING:
             given = given.to_numpy(zero_copy_only=False)
@@ -212,11 +171,11 @@ class LatestColumn:
         self._nulls[cells] = values.null_mask
 
     def append(self, first: int, values: Vector) -> None:
-        """See ``BaseColumn``."""
+        """See ``NumberColumn``."""
         self.add(np.arange(first, first + len(values.values)), values)
 
     def take(self, cells: Longs | slice) -> Vector:
-        """See ``BaseColumn``."""
+        """See ``NumberColumn``."""
         values, nulls = self._values[cells].copy(), self._nulls[cells]
         if self._type in _PYTHON:
             values[nulls] = None
@@ -226,10 +185,25 @@ class LatestColumn:
         return Vector(self._type, values, None if is_full else nulls.copy())
 
     def keep(self, cells: Longs) -> None:
-        """See ``BaseColumn``."""
+        """See ``NumberColumn``."""
         self._values, self._nulls = self._values[cells], self._nulls[cells]
 
     def clear(self, count: int) -> None:
-        """See ``BaseColumn``."""
+        """See ``NumberColumn``."""
         self._values[:count] = None if self._type in _PYTHON else 0
         self._nulls[:count] = False
+
+
+#: The base values of all cells of a store; ``NumberColumn`` documents what all of them do.
+BaseColumn = NumberColumn | CountColumn | LatestColumn
+
+
+def base_column(value: BaseValue) -> BaseColumn:
+    """An empty column of base values."""
+    match value.kind:
+        case BaseKind.COUNT:
+            return CountColumn()
+        case BaseKind.LATEST:
+            return LatestColumn(value.type)
+        case _:
+            return NumberColumn(value)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.dataflow.graph import StateAccess
+from mesh.operators.joins.query import KEPT
 from mesh.plan.bound import (
     Answer,
     BinaryExpression,
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mesh.plan.bound import BoundExpression, BoundQuery, BoundTable
-
-#: Sources that queries look up rows in; they get no events from them.
-KEPT = (SourceKind.TABLE, SourceKind.AGGREGATION)
 
 #: Types whose values are equal exactly where the engine says so.
 _EXACT = (AttributeType.STRING, AttributeType.INT, AttributeType.LONG, AttributeType.BOOL)

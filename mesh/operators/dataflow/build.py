@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mesh.language.parser import parse_expression
-from mesh.language.syntax import Literal, find
-from mesh.operators.aggregations.settings import zone_of
+from mesh.language.syntax import find
+from mesh.operators.aggregations.settings import milliseconds, zone_of
 from mesh.operators.aggregations.tables import channels_in
 from mesh.operators.dataflow.accesses import (
-    KEPT,
     accesses_of,
     aggregation_access,
     asked_tables,
@@ -34,7 +32,7 @@ from mesh.operators.dataflow.query_node import OutputTarget, QueryNode
 from mesh.operators.dataflow.topology import feeds_back_into, stages_of, topological_order
 from mesh.operators.dataflow.trigger import TriggerNode
 from mesh.operators.failures import FAILED
-from mesh.operators.joins.query import JoinQuery, is_stepwise
+from mesh.operators.joins.query import KEPT, JoinQuery, is_stepwise
 from mesh.operators.query.pattern import PatternQuery
 from mesh.operators.query.stream import StreamQuery
 from mesh.operators.tables import TableAction, Tables
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
     from mesh.language.syntax import Annotation
     from mesh.operators.base import Longs
     from mesh.operators.dataflow.graph import Dataflow, NodeOperator
-    from mesh.operators.query.handlers import RunningQuery
+    from mesh.operators.query.results import RunningQuery
     from mesh.plan.bound import (
         BoundAggregation,
         BoundApp,
@@ -252,18 +250,18 @@ class DataflowBuilder:
         keys = {key.stream: key for key in partition.keys if key.stream in outer}
         purge = _purge(partition.annotations)
 
-        def works() -> Iterator[QueryNode]:
+        def running() -> Iterator[RunningQuery]:
             for node in queries:
                 assert isinstance(node.work, QueryNode)
-                yield node.work
+                yield node.work.query
 
         def begin(instances: Longs, clocks_ms: Longs) -> None:
-            for work in works():
-                work.begin(instances, clocks_ms)
+            for query in running():
+                query.begin(instances, clocks_ms)
 
         def forget(instances: Longs) -> None:
-            for work in works():
-                work.forget(instances)
+            for query in running():
+                query.forget(instances)
 
         faults = {stream: self._faults[stream] for stream in keys if stream in self._faults}
         marked = tuple(f"!{stream}" for stream in faults)
@@ -358,10 +356,4 @@ def _purge(annotations: Sequence[Annotation]) -> PurgePolicy | None:
         return None
     idle = annotation.get("idle.period")
     assert idle is not None, "the binder refuses @purge without it"
-    return PurgePolicy(_milliseconds(annotation.get("interval") or "1 min"), _milliseconds(idle))
-
-
-def _milliseconds(text: str) -> int:
-    time = parse_expression(text)
-    assert isinstance(time, Literal) and isinstance(time.value, int), "the binder checks it"  # noqa: PT018
-    return time.value
+    return PurgePolicy(milliseconds(annotation.get("interval") or "1 min"), milliseconds(idle))

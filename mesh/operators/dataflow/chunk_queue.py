@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh.operators.base import Timeline, join
-from mesh.operators.dataflow.graph import chunk_starts
+from mesh.operators.total_order import chunk_starts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,58 +6,27 @@ The node reads the channels of all its queries. Its own output does not return t
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mesh.operators.base import State, namespaced, restore_subset, subset
 from mesh.operators.dataflow.depth_first import StepwiseDataflow
 from mesh.operators.dataflow.graph import DataflowNode, Outputs
-from mesh.operators.dataflow.partition import run_chunkwise
+from mesh.operators.dataflow.partition import NodeGroup
 from mesh.operators.dataflow.topology import descendants, readers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from mesh.operators.base import EventBatch, Timeline
     from mesh.operators.dataflow.graph import NodeOperator
 
 
-class CyclicNode:
-    """Nodes that feed each other, as one node; ``flow`` drives them."""
-
-    def __init__(self, nodes: Sequence[DataflowNode], flow: StepwiseDataflow) -> None:
-        self._nodes = nodes
-        self._flow = flow
-        #: Chunks processed so far.
-        self._causes = 0
+class CyclicNode(NodeGroup):
+    """Nodes that feed each other, as one node."""
 
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """Process the events, with all that their output causes in the cycle."""
         entering = [(c, run) for c, runs in inputs.items() for run in runs if len(run)]
-        made, count = run_chunkwise(self._flow, entering, self._causes, timeline)
-        self._causes += count
-        return made
-
-    def next_time(self) -> int | None:
-        """Due time of the next timer of any of the nodes."""
-        times = (node.work.next_time() for node in self._nodes)
-        return min((time for time in times if time is not None), default=None)
-
-    def snapshot(self) -> State:
-        """The state of each node."""
-        states = {node.name: node.work.snapshot() for node in self._nodes}
-        return namespaced({"own": State({}, {"causes": self._causes}), **states})
-
-    def restore(self, state: State) -> None:
-        """Restore the states."""
-        causes: Any = subset(state, "own").scalars["causes"]
-        self._causes = causes
-        for node in self._nodes:
-            restore_subset(node.work, state, node.name)
-
-    @property
-    def places(self) -> dict[str, str]:
-        """By node, the name of its state in the snapshot."""
-        return {node.name: node.name for node in self._nodes}
+        return self._run(entering, timeline)
 
 
 def collapse_cycles(
@@ -129,12 +98,11 @@ def _cyclic_node(nodes: Sequence[DataflowNode]) -> DataflowNode:
             node.work = node.make(own)
         return CyclicNode(nodes, flow)
 
-    maker: Callable[[int], NodeOperator] = make
     return DataflowNode(
         f"ring-{nodes[0].name}",
         tuple(dict.fromkeys(channel for node in nodes for channel in node.reads)),
         writes,
-        maker,
+        make,
         accesses=tuple(
             replace(access, by=None, keys=()) for node in nodes for access in node.accesses
         ),

@@ -16,8 +16,9 @@ import numpy as np
 
 from mesh.errors import MeshError
 from mesh.operators.base import Timeline, with_timer_path
-from mesh.operators.dataflow.graph import Emitted, chunk_starts
+from mesh.operators.dataflow.graph import Emitted
 from mesh.operators.dataflow.topology import readers
+from mesh.operators.total_order import chunk_starts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -169,15 +169,3 @@ def as_current(events: EventBatch) -> EventBatch:
         events.instance,
         events.rows,
     )
-
-
-def chunk_starts(events: EventBatch) -> Longs:
-    """int64[m], the first row of each chunk."""
-    count = len(events)
-    if not count:
-        return np.empty(0, dtype=np.int64)
-    new = np.zeros(count, dtype=np.bool_)
-    new[0] = True
-    for column in (events.order, events.clock_ms, events.path, events.chunk):
-        new[1:] |= column[1:] != column[:-1]
-    return np.flatnonzero(new)

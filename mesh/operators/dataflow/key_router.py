@@ -24,20 +24,20 @@ import pyarrow as pa
 from mesh.functions.conversion import convert
 from mesh.model.types import AttributeType
 from mesh.operators.base import EventBatch, Longs, State, join
-from mesh.operators.dataflow.graph import Outputs, chunk_starts
 from mesh.operators.dataflow.instances import Instances, IntegerKeyIndex
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.failures import FAILED, failure_events, faulted
 from mesh.operators.frame import Frame
 from mesh.operators.native import bare
 from mesh.operators.state.range_pieces import named
-from mesh.operators.total_order import is_same_cause
+from mesh.operators.total_order import chunk_starts, is_same_cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh.functions.vectors import Mask, Vector
     from mesh.operators.base import Timeline
+    from mesh.operators.dataflow.graph import Outputs
     from mesh.plan.bound import BoundKey
 
 log = logging.getLogger(__name__)
@@ -73,10 +73,7 @@ class KeyExtractor:
     def __init__(self, key: BoundKey, instances: Instances) -> None:
         self._instances = instances
         self._whole = IntegerKeyIndex(instances)
-        self._value: Callable[[Frame], Vector] | None = None
-        if key.value is not None:
-            self._value = compile_expression(key.value)
-        self._ranges: list[Callable[[Frame], Mask]] = []
+        self._value = None if key.value is None else compile_expression(key.value)
         self._ranges = [compile_filter(r.condition) for r in key.ranges]
         self._labels = pa.array([r.label for r in key.ranges], pa.string())
         #: By row, the reasons of failed keys of the last call.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import BEFORE_ALL, Longs, State, concat, no_rows
+from mesh.operators.base import BEFORE_ALL, NEVER, Longs, State, concat, no_rows
 from mesh.operators.total_order import run_begins, run_starts
 
 if TYPE_CHECKING:
@@ -45,6 +45,14 @@ class MergedRun:
     time_ms: Longs
     clock_ms: Longs
     rows: pa.RecordBatch
+
+    def slice(self, low: int, high: int, start: int = 0) -> MergedRun:
+        """The events from number ``low`` to below ``high``; ``start`` is subtracted from ranks."""
+        part = slice(low, high)
+        index = self.index[part] - start
+        first = index if self.first is self.index else self.first[part] - start
+        rows = self.rows.slice(low, high - low)
+        return MergedRun(self.stream, index, first, self.time_ms[part], self.clock_ms[part], rows)
 
 
 @dataclass(slots=True)
@@ -231,33 +239,23 @@ def around_changes(
     The last are the events after all changes, no change, and ``known_ms``.
     """
     done = 0
-    for change in (run for run in ready if run.stream == CHANGES):
+    events = [run for run in ready if run.stream != CHANGES]
+    # The changes are the last run.
+    for change in ready[len(events) :]:
         for row, index in enumerate(change.index.tolist()):
             clock_ms = int(change.clock_ms[row])
-            yield _ranked(ready, done, index), change.rows.slice(row, 1), clock_ms
+            yield ranked(events, done, index), change.rows.slice(row, 1), clock_ms
             done = index + 1
-    yield _ranked(ready, done) if done else ready, None, known_ms
+    yield ranked(events, done) if done else ready, None, known_ms
 
 
-def _ranked(ready: Sequence[MergedRun], start: int, stop: int | None = None) -> list[MergedRun]:
-    """The events of ranks from ``start`` to below ``stop``, ranked from 0, without changes."""
+def ranked(ready: Sequence[MergedRun], start: int, stop: int = NEVER) -> list[MergedRun]:
+    """The events of ranks from ``start`` to below ``stop``, ranked from 0."""
     found = []
     for run in ready:
-        first = int(np.searchsorted(run.index, start))
-        last = len(run.index) if stop is None else int(np.searchsorted(run.index, stop))
-        if run.stream != CHANGES and first < last:
-            part = slice(first, last)
-            own = run.index[part] - start
-            found.append(
-                MergedRun(
-                    run.stream,
-                    own,
-                    own if run.first is run.index else run.first[part] - start,
-                    run.time_ms[part],
-                    run.clock_ms[part],
-                    run.rows.slice(first, last - first),
-                )
-            )
+        first, last = np.searchsorted(run.index, [start, stop]).tolist()
+        if first < last:
+            found.append(run.slice(first, last, start))
     return found
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from mesh.language.syntax import EventKind
 from mesh.operators.base import CURRENT, EXPIRED, RESET, WHOLE, Longs, State, merge, with_timer_path
@@ -52,8 +49,7 @@ class NamedWindowNode:
         events = merge(inputs.get(window_input(self._name), ()), self._schema)
         if events.rows.schema != self._schema:
             events = events.with_rows(events.rows.rename_columns(self._schema.names))
-        events = replace(events, instance=np.full(len(events), WHOLE, dtype=np.int64))
-        made = with_timer_path(self._window.process(events, timeline), self._timer)
+        made = with_timer_path(self._window.process(events.outside(), timeline), self._timer)
         match self._events:
             case EventKind.ALL:
                 made = made.where(made.kind != RESET)

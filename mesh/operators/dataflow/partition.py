@@ -22,29 +22,64 @@ from mesh.operators.base import (
     restore_subset,
     subset,
 )
-from mesh.operators.dataflow.graph import Outputs, chunk_starts
-from mesh.operators.total_order import run_begins
+from mesh.operators.total_order import chunk_starts, run_begins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.operators.base import EventBatch
-    from mesh.operators.dataflow.graph import Dataflow, DataflowNode, Emitted
+    from mesh.operators.dataflow.graph import Dataflow, DataflowNode, Emitted, Outputs
     from mesh.operators.dataflow.key_router import KeyRouter
 
 
-class PartitionNode:
+class NodeGroup:
+    """Nodes as one node; ``flow`` drives them, with an order of events of their own."""
+
+    def __init__(self, nodes: Sequence[DataflowNode], flow: Dataflow) -> None:
+        #: All that has a state, by its name in the snapshot.
+        self._parts = [(node.name, node.work) for node in nodes]
+        self._flow = flow
+        #: Chunks sent to the nodes so far: the position in the order inside.
+        self._causes = 0
+
+    def _run(self, runs: Sequence[tuple[str, EventBatch]], timeline: Timeline) -> Outputs:
+        made, count = run_chunkwise(self._flow, runs, self._causes, timeline)
+        self._causes += count
+        return made
+
+    def next_time(self) -> int | None:
+        """Due time of the next timer of any part."""
+        times = (part.next_time() for _, part in self._parts)
+        return min((time for time in times if time is not None), default=None)
+
+    def snapshot(self) -> State:
+        """The state of each part."""
+        states = {name: part.snapshot() for name, part in self._parts}
+        return namespaced({"own": State({}, {"causes": self._causes}), **states})
+
+    def restore(self, state: State) -> None:
+        """Restore the states."""
+        own: Any = subset(state, "own").scalars
+        self._causes = own.get("causes", 0)
+        for name, part in self._parts:
+            restore_subset(part, state, name)
+
+    @property
+    def places(self) -> dict[str, str]:
+        """By node, the name of its state in the snapshot."""
+        return {name: name for name, _ in self._parts}
+
+
+class PartitionNode(NodeGroup):
     """The key router and the queries that it feeds, as one node."""
 
     def __init__(
         self, name: str, entrance: KeyRouter, nodes: Sequence[DataflowNode], flow: Dataflow
     ) -> None:
+        super().__init__(nodes, flow)
+        self._parts.insert(0, ("entrance", entrance))
         self._name = name
         self._entrance = entrance
-        self._nodes = nodes
-        self._flow = flow
-        #: Chunks sent to the queries so far: the position in the order inside.
-        self._causes = 0
 
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """The output of the queries; input is split where instances are purged in between."""
@@ -69,33 +104,13 @@ class PartitionNode:
         entered = [one for one in self._entrance.process(inputs, quiet) if len(one[1])]
         failed = [one for one in entered if one[0] not in inside_channels]
         divided = [one for one in entered if one[0] in inside_channels]
-        made, count = run_chunkwise(self._flow, divided, self._causes, timeline)
-        self._causes += count
-        return failed + made
-
-    def next_time(self) -> int | None:
-        """Due time of the next timer of an inner query, or of the next purge."""
-        times = [self._entrance.next_time(), *(node.work.next_time() for node in self._nodes)]
-        return min((time for time in times if time is not None), default=None)
-
-    def snapshot(self) -> State:
-        """The keys, and the state of each query."""
-        states = {node.name: node.work.snapshot() for node in self._nodes}
-        own = State({}, {"causes": self._causes})
-        return namespaced({"own": own, "entrance": self._entrance.snapshot(), **states})
-
-    def restore(self, state: State) -> None:
-        """Restore keys and states."""
-        own: Any = subset(state, "own").scalars
-        self._causes = own.get("causes", 0)
-        self._entrance.restore(subset(state, "entrance"))
-        for node in self._nodes:
-            restore_subset(node.work, state, node.name)
+        return failed + self._run(divided, timeline)
 
     @property
     def places(self) -> dict[str, str]:
         """By node, the name of its state in the snapshot."""
-        return {f"{self._name}.entrance": "entrance", **{n.name: n.name for n in self._nodes}}
+        found = super().places
+        return {f"{self._name}.entrance": found.pop("entrance"), **found}
 
 
 def run_chunkwise(

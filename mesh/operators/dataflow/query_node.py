@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mesh.operators.base import CURRENT, RESET, WHOLE
+from mesh.operators.base import CURRENT, RESET
 from mesh.operators.dataflow.causes import failed_inputs
 from mesh.operators.dataflow.graph import CallbackRecorder, Outputs, as_current
 from mesh.operators.environment import current
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh.operators.base import EventBatch, Longs, State, Timeline
-    from mesh.operators.query.handlers import RunningQuery
+    from mesh.operators.base import EventBatch, State, Timeline
+    from mesh.operators.query.results import RunningQuery
     from mesh.operators.tables import TableAction
     from mesh.plan.bound import BoundQuery
 
@@ -83,7 +83,7 @@ class QueryNode:
         else:
             made = as_current(made)
             if self._target.leaves:
-                made = replace(made, instance=np.full(len(made), WHOLE, dtype=np.int64))
+                made = made.outside()
             result.append((self._target.channel, made))
         if self.query.failures.found:
             result += self._failed(named)
@@ -100,15 +100,14 @@ class QueryNode:
         changes = table.changes(made)
         if changes is not None:
             channel, events = changes
-            whole = np.full(len(events), WHOLE, dtype=np.int64)
-            result.append((channel, replace(events, instance=whole)))
+            result.append((channel, events.outside()))
         streams = ", ".join(self._streams)
         for reasons, is_failed in ((outcome.refused, False), (outcome.failed, True)):
             if not reasons:
                 continue
             rows = sorted(reasons)
             log.error("table refused rows", extra={"query": self._name, "rows": len(rows)})
-            lost = replace(made.take(np.array(rows)), instance=np.full(len(rows), WHOLE))
+            lost = made.take(np.array(rows)).outside()
             why = [reasons[row] for row in rows]
             if is_failed:
                 result += self._to_causes(named, lost, why)
@@ -124,14 +123,12 @@ class QueryNode:
         found, has_cause = failed_inputs(asked, failed, reasons)
         made: Outputs = []
         for one in found:
-            whole = np.full(len(one.events), WHOLE, dtype=np.int64)
-            events = replace(one.events, instance=whole)
-            schema = self._faults[one.stream]
-            made.append((f"!{one.stream}", faulted(schema, events, one.reasons)))
+            events = faulted(self._faults[one.stream], one.events.outside(), one.reasons)
+            made.append((f"!{one.stream}", events))
         # Events that leave a window have arrived before; the engine only logs their failures.
         rest = np.flatnonzero(~has_cause & (failed.kind == CURRENT))
         if len(rest):
-            events = replace(failed.take(rest), instance=np.full(len(rest), WHOLE, dtype=np.int64))
+            events = failed.take(rest).outside()
             why = [reasons[row] for row in rest]
             made.append((FAILED, failure_events(self._name, ", ".join(self._streams), events, why)))
         return made
@@ -153,14 +150,6 @@ class QueryNode:
     def next_time(self) -> int | None:
         """Due time of the query's next timer."""
         return self.query.next_time()
-
-    def begin(self, instances: Longs, clocks_ms: Longs) -> None:
-        """Begin instances of the query's partition, at these times."""
-        self.query.begin(instances, clocks_ms)
-
-    def forget(self, instances: Longs) -> None:
-        """Drop these instances of the query's partition."""
-        self.query.forget(instances)
 
     def snapshot(self) -> State:
         """The query's state."""

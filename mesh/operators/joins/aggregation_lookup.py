@@ -21,7 +21,12 @@ from mesh.operators.aggregations.rollup import Aggregation
 from mesh.operators.aggregations.times import duration_named, span_between
 from mesh.operators.base import concat, no_rows
 from mesh.operators.environment import current, using
-from mesh.operators.expressions import columns_of, compile_expression, compile_filter
+from mesh.operators.expressions import (
+    columns_of,
+    compile_expression,
+    compile_filter,
+    conjunction,
+)
 from mesh.operators.frame import Frame
 from mesh.operators.tables.pushed import Pushed
 from mesh.plan.bound import BinaryExpression, Column, conjuncts
@@ -320,16 +325,9 @@ def _of_keys(on: BoundExpression | None, step: int, cells: Aggregation) -> Bound
 
     A group-by attribute without a value has one in tables, so ``is null`` is no part.
     """
-    whole: BoundExpression | None = None
-    for part in conjuncts(on) if on is not None else ():
-        found = _of_table(part, step, cells)
-        if found is not None:
-            whole = found if whole is None else _and(whole, found)
-    return whole
-
-
-def _and(left: BoundExpression, right: BoundExpression) -> BoundExpression:
-    return BinaryExpression(BinaryOperator.AND, left, right, AttributeType.BOOL)
+    found = [_of_table(part, step, cells) for part in ([] if on is None else conjuncts(on))]
+    parts = [part for part in found if part is not None]
+    return conjunction(parts) if parts else None
 
 
 def _of_table(part: BoundExpression, step: int, cells: Aggregation) -> BoundExpression | None:

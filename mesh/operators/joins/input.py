@@ -19,7 +19,7 @@ from mesh.operators.base import (
     namespaced,
     subset,
 )
-from mesh.operators.expressions import columns_of
+from mesh.operators.expressions import columns_of, selected_expressions
 from mesh.operators.query.handlers import Failures, Handlers
 from mesh.operators.state.row_store import RowStore
 from mesh.operators.windows import kind_of, make_window
@@ -148,13 +148,7 @@ def joined_events(source: BoundJoin) -> tuple[bool, bool]:
 
 def _expressions(query: BoundQuery) -> Iterator[BoundExpression]:
     """All expressions of a join query that are evaluated on pairs."""
-    for output in query.outputs:
-        yield output.expression
-    yield from query.group_by
-    if query.having is not None:
-        yield query.having
-    for order in query.order_by:
-        yield order.column
+    yield from selected_expressions(query)
     source = query.input
     if isinstance(source, BoundJoin):
         within = source.within

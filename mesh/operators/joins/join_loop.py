@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from mesh.operators.base import CURRENT, EXPIRED, NIL, RESET
-from mesh.operators.native import helper, native, njit, types
+from mesh.operators.native import LONG1, LONG2, LONG3, helper, native, njit, types
 from mesh.operators.total_order import is_same_chunk
 
 #: Columns of ``node``: row number, key (``NIL``: equal to none), neighbours, the row's state,
@@ -47,10 +47,6 @@ EVENT_COLUMNS = 8
     M_KEEPS, M_KEEPS_RIGHT, M_CURRENT, M_PLAYBACK,
 ) = range(21)  # fmt: skip
 COUNTERS = 21
-
-_long1 = types.Array(types.int64, 1, "C")
-_long2 = types.Array(types.int64, 2, "C")
-_long3 = types.Array(types.int64, 3, "C")
 
 
 @helper
@@ -177,7 +173,7 @@ def _move(node, lists, reg, meta, s, n, events, at):
     reg[s, instance, R_LEFT] = node[s, n, ID]
 
 
-@native(types.void(_long2, _long2, _long3, _long3, _long3, _long1, _long2, _long2))
+@native(types.void(LONG2, LONG2, LONG3, LONG3, LONG3, LONG1, LONG2, LONG2))
 def join_loop(left, right, node, lists, reg, meta, own, pairs):
     """Process the output of both windows until it ends, or ``pairs`` is full.
 
@@ -221,7 +217,7 @@ def join_loop(left, right, node, lists, reg, meta, own, pairs):
     meta[M_LEFT], meta[M_RIGHT] = i, j
 
 
-@njit(types.void(_long3, _long3, _long1, types.int64))
+@njit(types.void(LONG3, LONG3, LONG1, types.int64))
 def compact(node, lists, meta, s):
     """Drop the nodes of side s that are gone."""
     used = meta[M_USED + s]
@@ -250,7 +246,7 @@ def compact(node, lists, meta, s):
     meta[M_GONE + s] = 0
 
 
-@native(types.void(_long3, _long3, _long3, _long1, types.int64))
+@native(types.void(LONG3, LONG3, LONG3, LONG1, types.int64))
 def settle(node, lists, reg, meta, s):
     """After a restore: derive each row's state, on side s, from its instance's registers."""
     for n in range(meta[M_USED + s]):
@@ -266,7 +262,7 @@ def settle(node, lists, reg, meta, s):
             node[s, n, STATE] = WAITING
 
 
-@native(types.void(_long3, _long3, _long3, _long1, types.int64, types.int64))
+@native(types.void(LONG3, LONG3, LONG3, LONG1, types.int64, types.int64))
 def forget_instance(node, lists, reg, meta, s, instance):
     """Remove all rows of one partition instance, on side s."""
     for n in range(meta[M_USED + s]):

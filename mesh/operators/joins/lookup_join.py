@@ -34,7 +34,7 @@ from mesh.operators.frame import Frame
 from mesh.operators.joins.aggregation_lookup import AggregationLookup, add_spans
 from mesh.operators.joins.input import ROW, TIME, joined_events, pass_nothing
 from mesh.operators.joins.lookup_input import BesideFrame, LookupInput, of_table
-from mesh.operators.joins.matches import JoinMatches, entry_starts, nothing
+from mesh.operators.joins.matches import JoinMatches, nothing
 from mesh.operators.total_order import instance_chunk_begins, run_begins, run_starts
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class LookupJoin:
     def _events(self, found: Sequence[JoinMatches]) -> EventBatch:
         """The pairs as events, those of one event as a chunk of their own."""
         parts = [one.events.at(one.row) for one in found]
-        begins = np.concatenate([_NO_MASK, *(entry_starts(one.row) for one in found)])
+        begins = np.concatenate([_NO_MASK, *(run_begins(one.row) for one in found)])
         whose = np.cumsum(begins) - 1
         rows = pa.RecordBatch.from_arrays([pa.array(whose, pa.int64())], schema=_WHOSE)
         columns = {
@@ -278,8 +278,7 @@ class LookupJoin:
             number[:stop] += self._last[3] + 1
         order, clock, path = (int(column[-1]) for column in places)
         self._last = (order, clock, path, int(number[-1]))
-        result: Longs = number[whose]
-        return result
+        return number[whose]
 
     def next_time(self) -> int | None:
         """Time of the next timer of a window; None without one."""
@@ -314,11 +313,8 @@ class LookupJoin:
 
 def _calls(found: Sequence[JoinMatches]) -> Mask:
     """bool[m], where the pairs of another chunk of a side begin."""
-    parts = [_NO_MASK]
-    for one in found:
-        number = np.cumsum(instance_chunk_begins(one.events))[one.row]
-        parts.append(run_begins(number))
-    return np.concatenate(parts)
+    numbers = (np.cumsum(instance_chunk_begins(one.events))[one.row] for one in found)
+    return np.concatenate([_NO_MASK, *map(run_begins, numbers)])
 
 
 def _select(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:

@@ -9,11 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import RESET
-from mesh.operators.total_order import run_begins
 
 if TYPE_CHECKING:
     from mesh.functions.vectors import Mask
-    from mesh.operators.base import Bools, EventBatch, Longs
+    from mesh.operators.base import EventBatch, Longs
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,3 @@ def nothing(schema: pa.Schema, count: int) -> pa.RecordBatch:
     """Rows of nulls."""
     nulls: list[pa.Array[Any]] = [pa.nulls(count, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(nulls, schema=schema)
-
-
-def entry_starts(row: Longs) -> Bools:
-    """bool[m], where another event's pairs begin."""
-    return run_begins(row)

@@ -19,7 +19,7 @@ from mesh.operators.joins.join_loop import (
     E_PATH,
     E_TIME,
 )
-from mesh.operators.native import native, types
+from mesh.operators.native import BYTE1, LONG1, LONG2, native, types
 from mesh.operators.total_order import is_same_cause
 
 if TYPE_CHECKING:
@@ -34,12 +34,8 @@ if TYPE_CHECKING:
 P_LEFT, P_RIGHT, P_TIME, P_CLOCK, P_ORDER, P_PATH, P_CHUNK, P_INSTANCE = range(8)
 PAIR_ROWS = 8
 
-_long1 = types.Array(types.int64, 1, "C")
-_long2 = types.Array(types.int64, 2, "C")
-_byte1 = types.Array(types.int8, 1, "C")
 
-
-@native(types.void(_long2, _long2, _long2, _long2, _long2))
+@native(types.void(LONG2, LONG2, LONG2, LONG2, LONG2))
 def both_rows(own, left, right, pairs, out):
     """Fill ``P_LEFT`` and ``P_RIGHT``."""
     for p in range(pairs.shape[0]):
@@ -53,7 +49,7 @@ def both_rows(own, left, right, pairs, out):
             out[P_RIGHT, p] = right[at, E_ID] if right[at, E_KIND] != RESET else NIL
 
 
-@native(types.void(_long2, _long2, _long2, _long2, _long1, _long2, _byte1))
+@native(types.void(LONG2, LONG2, LONG2, LONG2, LONG1, LONG2, BYTE1))
 def place(own, left, right, pairs, last, out, kinds):
     """Fill all rows, and the events' kinds; each event's finds are a chunk, numbered under a cause.
 
@@ -84,7 +80,7 @@ def place(own, left, right, pairs, last, out, kinds):
         kinds[p] = kind
 
 
-@native(types.int64(types.int64, types.int64, _long2, _long2, _long2, _long2, _long1, _long2))
+@native(types.int64(types.int64, types.int64, LONG2, LONG2, LONG2, LONG2, LONG1, LONG2))
 def with_singles(first, stop, own, left, right, pairs, alone, out):
     """Insert events without a pair into ``pairs``; returns the new number of pairs."""
     count = p = 0
@@ -111,15 +107,11 @@ class PairMatches:
 
     def __init__(self, sides: Sequence[tuple[RowStore, Longs, Sequence[str]]]) -> None:
         self._places = [store.find(ids, names) for store, ids, names in sides]
-        self._names = [frozenset(names) for _, _, names in sides]
+        self._keys = {(side, name) for side, (_, _, names) in enumerate(sides) for name in names}
 
     def __getitem__(self, key: tuple[int, str]) -> pa.Array[Any]:
         side, name = key
         return self._places[side].column(name)
 
     def __contains__(self, key: object) -> bool:
-        match key:
-            case (int() as side, str() as name):
-                return name in self._names[side]
-            case _:
-                return False
+        return key in self._keys

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from mesh.operators.base import RESET, State, merge, namespaced, subset
+from mesh.operators.base import RESET, merge
 from mesh.operators.joins.lookup_join import LookupJoin
+from mesh.operators.joins.matches import nothing
 from mesh.operators.joins.window_join import WindowJoin
-from mesh.operators.query.handlers import Failures, named_columns
-from mesh.operators.query.results import Results
+from mesh.operators.query.handlers import named_columns
+from mesh.operators.query.results import Results, RunningQuery
 from mesh.operators.select.aggregates import Expiry
 from mesh.operators.windows import kind_of
 from mesh.plan.bound import SourceKind
@@ -18,18 +17,18 @@ from mesh.plan.bound import SourceKind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mesh.operators.base import EventBatch, Longs, Timeline
+    from mesh.operators.base import EventBatch, Timeline
     from mesh.plan.bound import BoundJoin, BoundQuery
 
 
-#: Sides that have rows and no events.
-_KEPT: Final = (SourceKind.TABLE, SourceKind.AGGREGATION)
+#: Sources that queries look up rows in; they get no events from them.
+KEPT: Final = (SourceKind.TABLE, SourceKind.AGGREGATION)
 
 
 def probes_table_or_window(source: BoundJoin) -> bool:
     """True if a join searches the rows of a side when an event of the other arrives."""
     return any(
-        side.kind in (*_KEPT, SourceKind.WINDOW)
+        side.kind in (*KEPT, SourceKind.WINDOW)
         or (side.window is not None and not kind_of(side.window).holds_what_it_emits)
         for side in (source.left, source.right)
     )
@@ -38,14 +37,14 @@ def probes_table_or_window(source: BoundJoin) -> bool:
 def is_stepwise(source: BoundJoin) -> bool:
     """True if a join must be called stepwise: both sides may search the other's window."""
     sides = (source.left, source.right)
-    if not probes_table_or_window(source) or any(side.kind in _KEPT for side in sides):
+    if not probes_table_or_window(source) or any(side.kind in KEPT for side in sides):
         return False
     return source.left.schema.name == source.right.schema.name or any(
         side.window is not None for side in sides
     )
 
 
-class JoinQuery:
+class JoinQuery(RunningQuery):
     """``from A#window.x(..) join B#window.y(..) on .. select ..``."""
 
     def __init__(
@@ -60,13 +59,11 @@ class JoinQuery:
         else:
             self._join = WindowJoin(query, source, timer_path)
         # The matches of each event are a batch to the selector, with any windows.
-        self._results = Results(
-            query, Expiry.TRACKED, True, timer_path, is_partitioned=is_partitioned
-        )
+        results = Results(query, Expiry.TRACKED, True, timer_path, is_partitioned=is_partitioned)
+        super().__init__("join", self._join, results)
         self._tells_resets = not query.has_aggregates and not query.group_by and query.rate is None
         sides = (source.left, source.right)
         self._named = named_columns(query, [side.alias or side.schema.name for side in sides])
-        self.failures = Failures()
 
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> EventBatch:
         """Process events and timers; the selected output of their pairs."""
@@ -81,31 +78,5 @@ class JoinQuery:
         resets = pairs.where(pairs.kind == RESET)
         if not len(resets):
             return made
-        nothing: list[pa.Array[Any]] = [
-            pa.array([None] * len(resets), field.type) for field in made.rows.schema
-        ]
-        rows = pa.RecordBatch.from_arrays(nothing, schema=made.rows.schema)
-        return merge([made, resets.with_rows(rows)], made.rows.schema)
-
-    def next_time(self) -> int | None:
-        """Time of the next timer of a window or of the rate; None without one."""
-        times = (self._join.next_time(), self._results.next_time())
-        return min((time for time in times if time is not None), default=None)
-
-    def begin(self, instances: Longs, clocks_ms: Longs) -> None:
-        """Count the time of these partition instances from these times."""
-        self._results.begin(instances, clocks_ms)
-
-    def forget(self, instances: Longs) -> None:
-        """Drop these instances from windows and aggregates."""
-        self._join.forget(instances)
-        self._results.forget(instances)
-
-    def snapshot(self) -> State:
-        """Windows, rows and aggregates."""
-        return namespaced({"join": self._join.snapshot(), "select": self._results.snapshot()})
-
-    def restore(self, state: State) -> None:
-        """Restore windows, rows and aggregates."""
-        self._join.restore(subset(state, "join"))
-        self._results.restore(subset(state, "select"))
+        schema = made.rows.schema
+        return merge([made, resets.with_rows(nothing(schema, len(resets)))], schema)

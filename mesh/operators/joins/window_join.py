@@ -9,14 +9,13 @@ Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/joins.jsonl.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 
-from mesh.language.syntax import BinaryOperator, EventKind, JoinSide
-from mesh.model.types import AttributeType
+from mesh.language.syntax import EventKind, JoinSide
 from mesh.operators.base import (
     CURRENT,
     OWN_TIMER,
@@ -27,7 +26,7 @@ from mesh.operators.base import (
     namespaced,
     subset,
 )
-from mesh.operators.expressions import compile_filter
+from mesh.operators.expressions import compile_filter, conjunction
 from mesh.operators.frame import Frame
 from mesh.operators.joins import join_loop as m
 from mesh.operators.joins import pairs as p
@@ -36,10 +35,10 @@ from mesh.operators.joins.keys import split
 from mesh.operators.joins.row_lists import RowLists
 from mesh.operators.select.aggregate_extraction import is_safe
 from mesh.operators.total_order import cause_begins, instance_chunk_begins, run_begins, run_starts
-from mesh.plan.bound import BinaryExpression, has_aggregate
+from mesh.plan.bound import has_aggregate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from mesh.functions.vectors import Mask
     from mesh.operators.base import Timeline
@@ -67,14 +66,7 @@ class WindowJoin:
         self._is_self = source.left.schema.name == source.right.schema.name
         self._outer = np.array(joined_events(source))
         equal, rest = split(source.on)
-        self._rest: Callable[[Frame], Mask] | None = None
-        if rest:
-            self._rest = compile_filter(
-                reduce(
-                    lambda a, b: BinaryExpression(BinaryOperator.AND, a, b, AttributeType.BOOL),
-                    rest,
-                )
-            )
+        self._rest = compile_filter(conjunction(rest)) if rest else None
         # Timers of both sides may be due at one instant.
         self._has_ties = all(side.kind is not None and side.kind.has_timers for side in self.sides)
         self._triggers = (

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.language.syntax import RateKind
-from mesh.operators.base import RESET, State
+from mesh.operators.base import RESET, State, Stateful
 from mesh.operators.native import njit
 from mesh.operators.output_rate.buffer import InstanceTimers, RateBuffer, pieces, ticked
 from mesh.operators.select.hashing import more_rows
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundRate
 
 
-class Rate(Protocol):
+class Rate(Stateful, Protocol):
     """The limit of one query's output."""
 
     def begin(self, instance: Longs, clock_ms: Longs) -> None:
@@ -53,14 +53,6 @@ class Rate(Protocol):
 
     def forget(self, instances: Longs, groups: Longs) -> None:
         """Drop ``instances`` and their ``groups``."""
-        ...
-
-    def snapshot(self) -> State:
-        """The events that are held back."""
-        ...
-
-    def restore(self, state: State) -> None:
-        """Restore what ``snapshot`` returned."""
         ...
 
 
@@ -98,7 +90,18 @@ def _first_by_time(keys: Any, clock_ms: Any, every: int, since: Any, going: Any)
             since[key] = clock_ms[row] + 1
 
 
-class FirstPerKey:
+class _ByArrival:
+    """A limit without timers: every output needs an event."""
+
+    def begin(self, instance: Longs, clock_ms: Longs) -> None:
+        """No timer depends on the start."""
+
+    def next_time(self) -> int | None:
+        """None: every output needs an event."""
+        return None
+
+
+class FirstPerKey(_ByArrival):
     """``output first every ..``, for each group or instance; holds nothing back.
 
     Resets of the aggregates count as events, and are not emitted.
@@ -111,9 +114,6 @@ class FirstPerKey:
         #: By group or instance: events since the last emitted one, or its time plus one.
         self._marks: Longs = np.zeros(0, dtype=np.int64)
         self._rows = 0
-
-    def begin(self, instance: Longs, clock_ms: Longs) -> None:
-        """No timer depends on the start."""
 
     def process(self, events: EventBatch, groups: Longs, timeline: Timeline) -> EventBatch:
         """The first events; events that arrived together are emitted together."""
@@ -128,10 +128,6 @@ class FirstPerKey:
         else:
             _first_by_count(keys, self._every, self._marks, going)
         return events.where(going & (events.kind != RESET))
-
-    def next_time(self) -> int | None:
-        """None: every output needs an event."""
-        return None
 
     def forget(self, instances: Longs, groups: Longs) -> None:
         """Count from the beginning in these."""
@@ -175,7 +171,7 @@ def _ranks(instance: Longs) -> tuple[Longs, Longs]:
     return ranks, order
 
 
-class EveryNEvents:
+class EveryNEvents(_ByArrival):
     """``output all|last every n events``: a block is emitted with the event that fills it."""
 
     def __init__(self, schema: pa.Schema, every: int, last: bool, grouped: bool) -> None:
@@ -185,9 +181,6 @@ class EveryNEvents:
         self._held = RateBuffer(schema)
         #: By instance, events in the block that is not full.
         self._counts: Longs = np.zeros(0, dtype=np.int64)
-
-    def begin(self, instance: Longs, clock_ms: Longs) -> None:
-        """No timer depends on the start."""
 
     def process(self, events: EventBatch, groups: Longs, timeline: Timeline) -> EventBatch:
         """The blocks that ``events`` fill, each as a chunk."""
@@ -228,10 +221,6 @@ class EveryNEvents:
         )
         return pieces(made, by)
 
-    def next_time(self) -> int | None:
-        """None: every output needs an event."""
-        return None
-
     def forget(self, instances: Longs, groups: Longs) -> None:
         """Drop the events held back of ``instances``."""
         self._counts[instances[instances < len(self._counts)]] = 0
@@ -265,8 +254,7 @@ def _cause(
     if not len(known):
         return np.full(len(asked), -1, dtype=np.int64)
     at = np.minimum(np.searchsorted(known, asked), len(known) - 1)
-    cause: Longs = np.where(known[at] == asked, filled[at], -1)
-    return cause
+    return np.where(known[at] == asked, filled[at], -1)
 
 
 class EveryInterval:

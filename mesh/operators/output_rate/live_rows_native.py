@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Final
 
 from mesh.operators.base import CURRENT, NIL, RESET
-from mesh.operators.native import bare, types
+from mesh.operators.native import LONG1, LONG2, READ1, bare, types
 
 
 class Shows(IntEnum):
@@ -41,9 +41,6 @@ FREE, USED, THERE, CAME, SHOWN = range(5)
 OUT_ROWS: Final = 4
 
 _LAST, _LAST_PRESENT, _LAST_OF_GROUPS, _ALL = (int(one) for one in Shows)
-_long1 = types.Array(types.int64, 1, "C")
-_long2 = types.Array(types.int64, 2, "C")
-_read1 = types.Array(types.int64, 1, "C", readonly=True)
 _kinds = types.Array(types.int8, 1, "C", readonly=True)
 
 
@@ -108,7 +105,7 @@ def _link(nodes, keys, n):
     keys[key, LAST] = n
 
 
-@bare(types.void(_long2, _long2, _long2, _long1, types.int64))
+@bare(types.void(LONG2, LONG2, LONG2, LONG1, types.int64))
 def empty(nodes, lists, keys, meta, instance):
     """Remove all nodes of an instance."""
     n = lists[instance, HEAD]
@@ -121,8 +118,8 @@ def empty(nodes, lists, keys, meta, instance):
 
 @bare(
     types.void(
-        types.int64, types.int64, types.int64, types.int64, _read1, _kinds, _read1, _read1, _read1,
-        _long2, _long2, _long2, _long1, _long1,
+        types.int64, types.int64, types.int64, types.int64, READ1, _kinds, READ1, READ1, READ1,
+        LONG2, LONG2, LONG2, LONG1, LONG1,
     )
 )  # fmt: skip
 def follow(
@@ -160,8 +157,8 @@ def follow(
 
 @bare(
     types.int64(
-        types.int64, types.int64, types.boolean, _long2, _long2, _long2, _long1, _long1, _long1,
-        _long2, types.int64,
+        types.int64, types.int64, types.boolean, LONG2, LONG2, LONG2, LONG1, LONG1, LONG1,
+        LONG2, types.int64,
     )
 )  # fmt: skip
 def show(shows, instance, grouped, nodes, lists, keys, newest, seen, meta, out, at):
@@ -189,7 +186,7 @@ def show(shows, instance, grouped, nodes, lists, keys, newest, seen, meta, out, 
     return at
 
 
-@bare(types.void(types.int64, _long2, _long2, _long2))
+@bare(types.void(types.int64, LONG2, LONG2, LONG2))
 def relink(count, nodes, lists, keys):
     """Rebuild the lists from the first ``count`` nodes, which are in order of arrival."""
     for n in range(count):

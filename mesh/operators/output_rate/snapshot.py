@@ -28,7 +28,7 @@ import pyarrow as pa
 from mesh.operators.base import BEFORE_ALL, RESET, EventBatch, State, namespaced, no_events, subset
 from mesh.operators.environment import current
 from mesh.operators.gaps import later_ms
-from mesh.operators.native import bare, types
+from mesh.operators.native import BOOL1, LONG1, READ1, bare, types
 from mesh.operators.output_rate.buffer import InstanceTimers, ticked
 from mesh.operators.output_rate.live_rows import LiveRows, Shows
 from mesh.operators.select.hashing import more_rows
@@ -40,15 +40,11 @@ if TYPE_CHECKING:
     from mesh.operators.base import Bools, Longs, Timeline
     from mesh.plan.bound import BoundQuery
 
-_long1 = types.Array(types.int64, 1, "C")
-_read1 = types.Array(types.int64, 1, "C", readonly=True)
-_bools = types.Array(types.boolean, 1, "C")
-
 
 @bare(
     types.int64(
-        types.int64, types.int64, _read1, _read1, _read1, _bools, _read1, types.int64, _bools,
-        _long1,
+        types.int64, types.int64, READ1, READ1, READ1, BOOL1, READ1, types.int64, BOOL1,
+        LONG1,
     )
 )  # fmt: skip
 def _up_to_tick(first, due_ms, clock_ms, time_ms, instance, late, start_ms, every_ms, timed, new):  # type: ignore[no-untyped-def]

@@ -11,12 +11,7 @@ from mesh.functions.kernels import common_numeric_type
 from mesh.language.syntax import BinaryOperator, UnaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.patterns import program as op
-from mesh.operators.patterns.predicate_programs import (
-    Default,
-    FastPredicate,
-    Predicate,
-    PredicatePrograms,
-)
+from mesh.operators.patterns.predicate_programs import FastPredicate, Predicate, PredicatePrograms
 from mesh.operators.patterns.requests import OF_MATCH_TIME
 from mesh.plan.bound import (
     BinaryExpression,
@@ -220,12 +215,12 @@ class ConditionCompiler:
         if step < 0 or kind is None or kind is AttributeType.OBJECT:
             raise NeedsPythonError
         self._attribute(op.DERIVED, expression, step, index)
-        self._programs.defaults.append(Default(len(self._programs.rows), of_one_event(expression)))
+        self._programs.defaults[len(self._programs.rows)] = of_one_event(expression)
         self.add(op.NULL)
         return kind
 
     def _unary(self, operator: UnaryOperator, operand: BoundExpression) -> AttributeType:
-        if operator is UnaryOperator.IS_NULL and _is_object(operand):
+        if operator is UnaryOperator.IS_NULL and operand.type is AttributeType.OBJECT:
             raise NeedsPythonError
         kind = self.emit(operand)
         match operator:
@@ -309,7 +304,7 @@ def common_type(comparison: BinaryExpression) -> AttributeType | None:
     Raises:
         NeedsPythonError: no program can compare them.
     """
-    kinds = [type_of(side) for side in operands(comparison)]
+    kinds = [side.type for side in operands(comparison)]
     if AttributeType.OBJECT in kinds:
         raise NeedsPythonError
     if any(kind is None or not kind.is_numeric for kind in kinds):
@@ -319,12 +314,3 @@ def common_type(comparison: BinaryExpression) -> AttributeType | None:
     left, right = (kind for kind in kinds if kind is not None)
     is_not = comparison.operator is BinaryOperator.NOT_EQUAL
     return common_numeric_type(BinaryOperator.EQUAL if is_not else comparison.operator, left, right)
-
-
-def type_of(expression: BoundExpression) -> AttributeType | None:
-    """The type of an expression's values; None for a null."""
-    return expression.type
-
-
-def _is_object(expression: BoundExpression) -> bool:
-    return expression.type is AttributeType.OBJECT

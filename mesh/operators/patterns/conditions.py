@@ -14,13 +14,13 @@ evaluated at all.  From the first such part on, no part of a filter is moved bef
 
 from __future__ import annotations
 
-from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeGuard
 
 from mesh.functions.registry import SURE_FUNCTIONS
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
+from mesh.operators.expressions import conjunction
 from mesh.operators.patterns import program as op
 from mesh.operators.patterns.condition_compiler import (
     COMPARISONS,
@@ -31,12 +31,8 @@ from mesh.operators.patterns.condition_compiler import (
     events_of,
     is_own,
     of_one_event,
-    type_of,
 )
-from mesh.operators.patterns.predicate_programs import (
-    Attributes,
-    PredicatePrograms,
-)
+from mesh.operators.patterns.predicate_programs import Attributes, PredicatePrograms
 from mesh.plan.bound import (
     BinaryExpression,
     BoundExpression,
@@ -87,7 +83,7 @@ def compile_conditions(
             elif is_sure and number in hasty and _is_quick(conjunct, number, plain):
                 first.append(conjunct)
         programs.fails.append(any(map(may_fail, (*static, *rest))))
-        programs.static.append(of_one_event(reduce(_both, static)) if static else None)
+        programs.static.append(of_one_event(conjunction(static)) if static else None)
         compiler = ConditionCompiler(programs, steps, number, counted)
         key = next((c for c in first if number in plain and _is_key(c)), None)
         quick = next((c for c in first if c is not key), None)
@@ -115,7 +111,7 @@ def _with_joined(
     """
     for is_asked, group in groupby(conjuncts, lambda conjunct: id(conjunct) in asked):
         if is_asked:
-            yield reduce(_both, group), True
+            yield conjunction(group), True
         else:
             yield from ((conjunct, False) for conjunct in group)
 
@@ -140,17 +136,13 @@ def may_fail(expression: BoundExpression) -> bool:
     )
 
 
-def _both(left: BoundExpression, right: BoundExpression) -> BoundExpression:
-    return BinaryExpression(BinaryOperator.AND, left, right, AttributeType.BOOL)
-
-
 def _is_quick(
     conjunct: BoundExpression, step: int, plain: frozenset[int]
 ) -> TypeGuard[BinaryExpression]:
     """Whether it compares events of plain steps before ``step`` with the arriving event."""
     if not isinstance(conjunct, BinaryExpression) or conjunct.operator not in COMPARISONS:
         return False
-    if {type_of(side) for side in operands(conjunct)} & {None, AttributeType.OBJECT}:
+    if {side.type for side in operands(conjunct)} & {None, AttributeType.OBJECT}:
         return False
     left, right = (events_of(side) for side in operands(conjunct))
     own = {(step, None)}

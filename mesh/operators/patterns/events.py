@@ -18,16 +18,13 @@ from mesh.operators.frame import Frame
 from mesh.operators.patterns.memory_layout import ATTRIBUTES_MOST, FAILED, NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from mesh.functions.vectors import Vector
     from mesh.operators.frame import Evaluator
     from mesh.operators.patterns.memory import Array
     from mesh.operators.patterns.predicate_programs import PredicatePrograms
     from mesh.plan.bound import BoundExpression
-
-# The type stubs lack it.
-_nulls: Callable[[int, pa.DataType], pa.Array[Any]] = getattr(pa, "nulls")  # noqa: B009
 
 _FLOATING = (AttributeType.FLOAT, AttributeType.DOUBLE)
 
@@ -109,7 +106,7 @@ class EventStore:
 
         ``row``: of the program, the place for them.
         """
-        nothing = pa.RecordBatch.from_arrays([_nulls(1, f.type) for f in schema], schema=schema)
+        nothing = pa.RecordBatch.from_arrays([pa.nulls(1, f.type) for f in schema], schema=schema)
         frame = untimed(nothing)
         vector = compile_expression(expression)(frame).spread(1)
         if frame.failures:
@@ -217,7 +214,8 @@ class EventStore:
         """An attribute of the events in ``slots``, of one stream; null for negative ones."""
         kept: pa.Array[Any] = self.rows_of(stream).column(name)
         if not len(kept):
-            return _nulls(len(slots), kept.type)
+            nothing: pa.Array[Any] = pa.nulls(len(slots), kept.type)
+            return nothing
         if not len(slots) or int(slots.min()) >= 0:
             return kept.take(self.row[slots])
         missing = slots < 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from mesh.operators.native import njit
 from mesh.operators.patterns.memory_layout import (
     BACK,
@@ -92,10 +90,6 @@ def remove_last_event(w: PatternMemory, match: int, step: int) -> None:
     w.nodes[tail, FORWARD] = NONE
     w.nodes[head, TAIL] = tail
     w.nodes[head, LENGTH] -= 1
-
-
-#: ``index`` of the last event of a chain.
-CURRENT_EVENT: Final = -1
 
 
 @njit

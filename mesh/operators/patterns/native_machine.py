@@ -284,5 +284,4 @@ def _larger(array: Array) -> Array:
     """A copy with more room, in rows of zeros: twice as much, or a minimum if that is more."""
     times = 3 if len(array) < _LITTLE else 1
     room = np.zeros((times * len(array), *array.shape[1:]), dtype=np.int64)
-    more: Array = np.concatenate([array, room])
-    return more
+    return np.concatenate([array, room])

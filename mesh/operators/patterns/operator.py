@@ -98,11 +98,10 @@ class PatternOperator:
         self._selected = SelectedColumns(query, counted)
         self.schema = self._selected.schema
         self._events = EventStore(programs, self._kept_schemas(programs, schemas), self._streams)
-        by_place = {default.row: default.expression for default in programs.defaults}
         for row, text in programs.texts:
             programs.rows[row] = (program.WHOLE_NUMBER, self._events.text_number(text), 0, 0)
         self._program = programs.arrays()
-        for row, expression in by_place.items():
+        for row, expression in programs.defaults.items():
             step = int(self._program[0][row - 1, 1])
             schema = schemas[pattern.steps[step].schema.name]
             bits = self._events.without_event(row, expression, schema)

@@ -30,14 +30,6 @@ class Attributes:
 
 
 @dataclass(frozen=True, slots=True)
-class Default:
-    """The place in a program of an expression's value without its event."""
-
-    row: int
-    expression: BoundExpression
-
-
-@dataclass(frozen=True, slots=True)
 class FastPredicate:
     """A comparison of a value of the partial match with one of the event, each computed once.
 
@@ -80,7 +72,8 @@ class PredicatePrograms:
     bounds: list[tuple[int, int]] = field(default_factory=list)
     rows: list[tuple[int, int | float, int, int]] = field(default_factory=list)
     attributes: dict[str, Attributes] = field(default_factory=dict)
-    defaults: list[Default] = field(default_factory=list)
+    #: Expressions by the row of the program with their value without their event.
+    defaults: dict[int, BoundExpression] = field(default_factory=dict)
     #: Constant strings: the row that compares with each.
     texts: list[tuple[int, str]] = field(default_factory=list)
     predicates: list[Predicate] = field(default_factory=list)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from mesh.functions.objects import FLOAT, INTEGER, to_binary
 from mesh.model.types import AttributeType
+from mesh.operators.expressions import selected_expressions
 from mesh.operators.frame import Frame
 from mesh.operators.patterns import memory_layout
 from mesh.plan.bound import Column, EventIsNull, walk
@@ -19,17 +20,10 @@ if TYPE_CHECKING:
     from mesh.operators.frame import Key
     from mesh.operators.patterns.events import EventStore
     from mesh.operators.patterns.memory import Array
-    from mesh.plan.bound import BoundExpression, BoundQuery
+    from mesh.plan.bound import BoundQuery
 
 #: A table without columns still has as many rows.
 _ROWS = "#"
-
-
-def query_expressions(query: BoundQuery) -> list[BoundExpression]:
-    """The expressions that a query evaluates after its input."""
-    found = [output.expression for output in query.outputs]
-    found += [query.having] if query.having is not None else []
-    return [*found, *query.group_by, *(order.column for order in query.order_by)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +50,7 @@ class SelectedColumns:
     def __init__(self, query: BoundQuery, counted: frozenset[int]) -> None:
         numbers: dict[tuple[int, int, int], int] = {}
         columns: dict[str, _Read] = {}
-        for expression in query_expressions(query):
+        for expression in selected_expressions(query):
             for part in walk(expression):
                 if isinstance(part, Column) and part.step >= 0:
                     is_list = (
@@ -82,11 +76,6 @@ class SelectedColumns:
         self.schema = pa.schema(
             [pa.field(_ROWS, pa.int8()), *(pa.field(c.name, c.type.arrow) for c in self._columns)]
         )
-
-    @property
-    def has_lists(self) -> bool:
-        """Whether all events of a step are read."""
-        return bool(self.table[:, 2].any())
 
     def attributes(self, steps: Longs) -> set[str]:
         """The attributes that are read of the events of ``steps``."""

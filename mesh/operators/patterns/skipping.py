@@ -36,8 +36,7 @@ def periods_ms(plan: Array) -> Array:
     """By step, the time after which it waits for an absence again; 0 where it doesn't."""
     absent = np.isin(plan[:, KIND], [ABSENT, ABSENT_LOGICAL]) & (plan[:, WAITING] != NEVER)
     again = (plan[:, START] == 1) | (plan[:, EVERY] != NONE)
-    found: Array = np.where(absent & again, plan[:, WAITING], 0)
-    return found
+    return np.where(absent & again, plan[:, WAITING], 0)
 
 
 def skip(w: PatternMemory, to_ms: int) -> None:

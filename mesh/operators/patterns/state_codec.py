@@ -227,8 +227,7 @@ def keys_of(w: PatternMemory, instances: Array) -> Array:
 
 def lists_of(keys: Array) -> Array:
     """The numbers of the lists of steps of instances."""
-    lists: Array = (SCRATCH + 2 * keys[:, None] + np.arange(2)).ravel()
-    return lists
+    return (SCRATCH + 2 * keys[:, None] + np.arange(2)).ravel()
 
 
 def forget(w: PatternMemory, instances: Array) -> None:
@@ -315,5 +314,4 @@ _TABLES = ("flags", "matches", "nodes", "chains", "cells", "lists", "local", "ta
 
 
 def _with_room(rows: Array, room: Array) -> Array:
-    more: Array = np.concatenate([rows, np.zeros_like(room)])
-    return more
+    return np.concatenate([rows, np.zeros_like(room)])

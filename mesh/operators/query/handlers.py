@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import RESET, Stateful, no_rows, with_timer_path
+from mesh.operators.base import RESET, no_rows, with_timer_path
 from mesh.operators.expressions import columns_of, compile_filter
 from mesh.operators.failures import lost
 from mesh.operators.frame import Frame
@@ -21,35 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh.functions.vectors import Mask
-    from mesh.operators.base import EventBatch, Longs, Timeline
+    from mesh.operators.base import EventBatch, Timeline
     from mesh.operators.windows import WindowOperator
     from mesh.plan.bound import BoundHandler, BoundQuery, Column
 
     #: Columns of a query's input by the names that failures report them under.
     Named = Mapping[str, Column]
-
-
-class RunningQuery(Stateful, Protocol):
-    """A query with its state."""
-
-    #: The failed events, until they are fetched.
-    failures: Failures
-
-    def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> EventBatch:
-        """Process events, by the name of their stream; return current and expired output."""
-        ...
-
-    def next_time(self) -> int | None:
-        """Due time of its earliest timer."""
-        ...
-
-    def begin(self, instances: Longs, clocks_ms: Longs) -> None:
-        """Count the time of these partition instances from these clocks on."""
-        ...
-
-    def forget(self, instances: Longs) -> None:
-        """Drop the state of these partition instances."""
-        ...
 
 
 @dataclass(slots=True)

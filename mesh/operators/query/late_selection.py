@@ -20,7 +20,7 @@ import pyarrow as pa
 from mesh.language.syntax import EventKind
 from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT
-from mesh.operators.expressions import columns_of
+from mesh.operators.expressions import columns_of, selected_expressions
 from mesh.operators.frame import Frame
 from mesh.operators.query.late_arguments import RowArguments
 from mesh.operators.select.aggregate_extraction import (
@@ -33,12 +33,10 @@ from mesh.operators.windows import kind_of
 from mesh.plan.bound import SourceKind, has_aggregate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mesh.operators.base import EventBatch, Timeline
     from mesh.operators.select.selector import Selector
     from mesh.operators.windows import RowRefWindow
-    from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream
+    from mesh.plan.bound import BoundQuery, BoundStream
 
 #: Aggregates of numbers, which pass over nulls.
 _OF_NUMBERS = frozenset({"avg", "count", "max", "maxforever", "min", "minforever", "stddev", "sum"})
@@ -60,7 +58,7 @@ def can_select_late(query: BoundQuery, source: BoundStream) -> bool:
     lifted: list[ExtractedAggregate] = []
     for output in query.outputs:
         extract(output.expression, lifted)
-    return all(map(_is_followed, lifted)) and all(map(is_safe, _expressions(query)))
+    return all(map(_is_followed, lifted)) and all(map(is_safe, selected_expressions(query)))
 
 
 def _is_followed(one: ExtractedAggregate) -> bool:
@@ -71,20 +69,10 @@ def _is_followed(one: ExtractedAggregate) -> bool:
     return name == "count" or (name in _OF_NUMBERS and arguments[0].type in _NUMBERS)
 
 
-def _expressions(query: BoundQuery) -> Iterator[BoundExpression]:
-    """All expressions over the window's rows."""
-    for output in query.outputs:
-        yield output.expression
-    yield from query.group_by
-    if query.having is not None:
-        yield query.having
-    for order in query.order_by:
-        yield order.column
-
-
 def schema_needed(schema: pa.Schema, query: BoundQuery) -> pa.Schema:
     """The attributes of ``schema`` that ``query`` reads after its window."""
-    names = {c.name for e in _expressions(query) for c in columns_of(e) if c.step == 0}
+    expressions = selected_expressions(query)
+    names = {c.name for e in expressions for c in columns_of(e) if c.step == 0}
     return pa.schema([field for field in schema if field.name in names])
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
 from mesh.language.syntax import EventKind, RateKind
-from mesh.operators.base import BEFORE_ALL, WHOLE, State, namespaced, subset
+from mesh.operators.base import BEFORE_ALL, WHOLE, State, Stateful, namespaced, subset
 from mesh.operators.output_rate.limits import make_rate
 from mesh.operators.output_rate.snapshot import Snapshots
 from mesh.operators.output_rate.timer_order import make_tie_breaker
+from mesh.operators.query.handlers import Failures
 from mesh.operators.select.aggregates import Expiry
 from mesh.operators.select.output_schema import output_schema
 from mesh.operators.select.selector import Selector
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from mesh.operators.base import Bools, EventBatch, Longs, Timeline
     from mesh.operators.frame import Frame
     from mesh.operators.output_rate.limits import Rate
@@ -165,3 +169,59 @@ class Results:
             self._rate.restore(subset(state, "rate"))
         if self._ties is not None:
             self._ties.restore(subset(state, "ties"))
+
+
+class SelectedInput(Stateful, Protocol):
+    """The operator before the select clause of a query: a window, a join or a pattern."""
+
+    def next_time(self) -> int | None:
+        """Due time of its earliest timer; None without one."""
+        ...
+
+    def forget(self, instances: Longs) -> None:
+        """Drop these partition instances."""
+        ...
+
+
+class RunningQuery(ABC):
+    """A query with its state: the operator over its input, if any, and the results after it.
+
+    ``name``: that of the operator's state; ``failures``: the failed events, until fetched.
+    """
+
+    def __init__(self, name: str, source: SelectedInput | None, results: Results) -> None:
+        self._name = name
+        self._source = source
+        self._results = results
+        self.failures = Failures()
+
+    @abstractmethod
+    def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> EventBatch:
+        """Process events, by the name of their stream; return current and expired output."""
+
+    def next_time(self) -> int | None:
+        """Due time of the next timer of the operator or of the rate; None without one."""
+        own = None if self._source is None else self._source.next_time()
+        times = (own, self._results.next_time())
+        return min((time for time in times if time is not None), default=None)
+
+    def begin(self, instances: Longs, clocks_ms: Longs) -> None:
+        """Count the time of these partition instances from these times."""
+        self._results.begin(instances, clocks_ms)
+
+    def forget(self, instances: Longs) -> None:
+        """Drop these partition instances."""
+        if self._source is not None:
+            self._source.forget(instances)
+        self._results.forget(instances)
+
+    def snapshot(self) -> State:
+        """The state of the operator, and the aggregates."""
+        own = State() if self._source is None else self._source.snapshot()
+        return namespaced({self._name: own, "select": self._results.snapshot()})
+
+    def restore(self, state: State) -> None:
+        """Restore what ``snapshot`` returned."""
+        if self._source is not None:
+            self._source.restore(subset(state, self._name))
+        self._results.restore(subset(state, "select"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.language.syntax import EventKind, RateKind
-from mesh.operators.base import State, merge, namespaced, subset
+from mesh.operators.base import merge
 from mesh.operators.frame import Frame
-from mesh.operators.query.handlers import Failures, Handlers
+from mesh.operators.query.handlers import Handlers
 from mesh.operators.query.late_selection import LateSelection, can_select_late
-from mesh.operators.query.results import Results
+from mesh.operators.query.results import Results, RunningQuery
 from mesh.operators.select.aggregates import Expiry
 from mesh.operators.windows import RowRefWindow, kind_of
 from mesh.plan.bound import Column, SourceKind
@@ -17,7 +17,7 @@ from mesh.plan.bound import Column, SourceKind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mesh.operators.base import EventBatch, Longs, Timeline
+    from mesh.operators.base import EventBatch, State, Timeline
     from mesh.plan.bound import BoundQuery, BoundStream
 
 
@@ -33,7 +33,7 @@ def _asks_for_expired(query: BoundQuery) -> bool:
     return snapshots or query.events is not EventKind.CURRENT
 
 
-class StreamQuery:
+class StreamQuery(RunningQuery):
     """``from S[..]#window.x(..)[..] select ..``."""
 
     def __init__(
@@ -67,7 +67,7 @@ class StreamQuery:
         )
         if is_silent:
             leaving = Expiry.NEVER
-        self._results = Results(
+        results = Results(
             query,
             leaving,
             is_batch,
@@ -75,11 +75,11 @@ class StreamQuery:
             is_partitioned=is_partitioned,
             begins_anew=not is_silent,
         )
+        super().__init__("window", self._window, results)
         self._following: LateSelection | None = None
         if follows:
             assert isinstance(self._window, RowRefWindow), "those windows alone are followed"
             self._following = LateSelection(self._window, self._results.selector)
-        self.failures = Failures()
 
     @staticmethod
     def _leaving(source: BoundStream, query: BoundQuery) -> Expiry:
@@ -113,32 +113,8 @@ class StreamQuery:
         self.failures.take(frame, events)
         return made
 
-    def next_time(self) -> int | None:
-        """Due time of the next timer of window or rate."""
-        times = [self._results.next_time()]
-        if self._window is not None:
-            times.append(self._window.next_time())
-        return min((time for time in times if time is not None), default=None)
-
-    def begin(self, instances: Longs, clocks_ms: Longs) -> None:
-        """Count the time of these partition instances from these times."""
-        self._results.begin(instances, clocks_ms)
-
-    def forget(self, instances: Longs) -> None:
-        """Drop these instances from window and aggregates."""
-        if self._window is not None:
-            self._window.forget(instances)
-        self._results.forget(instances)
-
-    def snapshot(self) -> State:
-        """Window and aggregates."""
-        window = State() if self._window is None else self._window.snapshot()
-        return namespaced({"window": window, "select": self._results.snapshot()})
-
     def restore(self, state: State) -> None:
         """Restore window and aggregates."""
-        if self._window is not None:
-            self._window.restore(subset(state, "window"))
-        self._results.restore(subset(state, "select"))
+        super().restore(state)
         if self._following is not None:
             self._following.restored()

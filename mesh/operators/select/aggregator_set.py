@@ -143,8 +143,17 @@ class Aggregators:
     def _touch(self, groups: Longs) -> None:
         """Record changes in ``groups``, by as many rows."""
         self._rows += len(groups)
+        self._mark(groups)
+
+    def _mark(self, groups: Longs) -> None:
         for pages in (self._pages, *self._list_pages.values()):
             pages.touch(groups, self._version)
+
+    def _drop(self, groups: Longs) -> None:
+        for listing in self._listing.values():
+            listing.forget(groups)
+        for site in self._sites:
+            site.aggregate.columns.forget(groups)
 
     def idle(self) -> Bools:
         """bool[n], the groups that equal unused ones, or that will be reset."""
@@ -166,14 +175,10 @@ class Aggregators:
         self._rows += 1
         place = f"{self._released}/{self._rows}".encode()
         self._released = hashlib.blake2b(place, digest_size=4).hexdigest()
-        for listing in self._listing.values():
-            listing.forget(groups)
-        for site in self._sites:
-            site.aggregate.columns.forget(groups)
+        self._drop(groups)
         for resets in self._resets:
             resets.seen.forget(groups)
-        for pages in (self._pages, *self._list_pages.values()):
-            pages.touch(groups, self._version)
+        self._mark(groups)
 
     def _grow(self, groups: int) -> None:
         for resets in self._resets:
@@ -186,14 +191,10 @@ class Aggregators:
         groups = groups[groups < len(self._resets[0].seen["seen"])]
         # A call without rows changes the state as well.
         self._rows += 1
-        for listing in self._listing.values():
-            listing.forget(groups)
-        for site in self._sites:
-            site.aggregate.columns.forget(groups)
+        self._drop(groups)
         for resets in self._resets:
             resets.forget(instances, groups, self._version)
-        for pages in (self._pages, *self._list_pages.values()):
-            pages.touch(groups, self._version)
+        self._mark(groups)
 
     def snapshot(self) -> State:
         """Pieces for each page of groups, and for the instances that have been reset."""

@@ -35,8 +35,7 @@ def in_order(events: EventBatch, keys: Sequence[tuple[Vector, Direction]]) -> Lo
         return np.arange(len(events.order))
     given = [(vector.spread(len(events.order)), direction) for vector, direction in keys]
     columns = [np.cumsum(breaks), *sort_columns(given)]
-    order: Longs = np.lexsort(columns[::-1])
-    return order
+    return np.lexsort(columns[::-1])
 
 
 def places(events: EventBatch) -> Longs:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     import pyarrow as pa
 
     from mesh.operators.base import Longs, State
@@ -25,8 +27,7 @@ def _pages_of(rows: Longs) -> list[int]:
         return [0] if last == 0 else []
     touched = np.zeros(last + 2, dtype=np.bool_)
     touched[rows >> _PAGE_BITS] = True
-    found: list[int] = np.flatnonzero(touched[:-1]).tolist()
-    return found
+    return np.flatnonzero(touched[:-1]).tolist()
 
 
 class PagedPieces:
@@ -39,7 +40,21 @@ class PagedPieces:
 
     def touch(self, rows: Longs, version: Version) -> None:
         """Mark the pages of ``rows`` as changed at ``version``."""
-        for page in _pages_of(rows):
+        self._mark(_pages_of(rows), version)
+
+    def touch_added(self, first: int, count: int, version: Version) -> None:
+        """Mark the pages of rows added from ``first`` on; there are ``count`` rows now."""
+        self._mark(range(first >> _PAGE_BITS, -(-count // _PAGE)), version)
+
+    def touch_from(self, row: int, count: int, version: Version) -> None:
+        """Mark the pages of all rows from ``row`` on as changed; there are ``count`` rows now."""
+        for page in range(row >> _PAGE_BITS, len(self._versions)):
+            del self._versions[page]
+            self._pieces.pop(page, None)
+        self.touch_added(row, count, version)
+
+    def _mark(self, pages: Iterable[int], version: Version) -> None:
+        for page in pages:
             self._versions[page] = version
             self._pieces.pop(page, None)
 
@@ -52,6 +67,21 @@ class PagedPieces:
 
     def _piece(self, page: int) -> str:
         return f"{self._name}-{page}-{self._versions[page]}"
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the pieces in order, of rows of which each has been marked."""
+        return [self._piece(page) for page in range(len(self._versions))]
+
+    def restore_named(
+        self, names: Sequence[str], pieces: Mapping[str, pa.RecordBatch]
+    ) -> list[pa.RecordBatch]:
+        """Restore the pieces with these ``names``; returns them in order."""
+        self._versions = {
+            page: name.removeprefix(f"{self._name}-{page}-") for page, name in enumerate(names)
+        }
+        self._pieces = {page: pieces[name] for page, name in enumerate(names)}
+        return list(self._pieces.values())
 
     def versions(self) -> dict[str, Version]:
         """The versions of the pages, from which ``restore`` knows the names of the pieces."""

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import Longs, concat, no_rows
-from mesh.operators.native import njit, types
+from mesh.operators.native import LONG1, LONG2, READ1, njit, types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -102,10 +102,6 @@ class RowStore:
                 self._lasts.pop()
         self._chunks.append(chunk)
         self._lasts.append(chunk.last)
-
-    def skip(self, count: int) -> None:
-        """Give numbers to rows that are never requested."""
-        self.came += count
 
     def take(self, numbers: Longs, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The rows with these numbers, in their order, or some of their columns; each is kept."""
@@ -239,14 +235,7 @@ def _thin(chunk: _Chunk, numbers: Longs, rows: pa.RecordBatch) -> _Chunk:
     return _Chunk(chunk.first, chunk.last, rows, numbers)
 
 
-_long1 = types.Array(types.int64, 1, "C")
-_read1 = types.Array(types.int64, 1, "C", readonly=True)
-_jit: Any = njit
-
-
-@_jit(
-    types.void(_read1, _read1, _read1, _long1, types.Array(types.int64, 2, "C")),
-)
+@njit(types.void(READ1, READ1, READ1, LONG1, LONG2))
 def _locate(numbers, firsts, lasts, where, spans):  # type: ignore[no-untyped-def]
     """Find the chunk of each number; leaving and arriving numbers are two rising rows, mixed."""
     near, other = 0, 0

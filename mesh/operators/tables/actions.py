@@ -17,7 +17,7 @@ from mesh.functions import kernels
 from mesh.operators.base import RESET
 from mesh.operators.expressions import compile_expression
 from mesh.operators.frame import Frame
-from mesh.operators.tables.conditions import RowFrame
+from mesh.operators.tables.conditions import TableFrame
 from mesh.operators.tables.written import WrittenTable
 from mesh.operators.total_order import instance_chunk_begins
 from mesh.plan.bound import Column, Delete, Insert, Update
@@ -150,7 +150,7 @@ class TableAction:
 
         Returns why the table refuses the change; ``outcome`` receives failed computations.
         """
-        beside = RowFrame(self._table, slots, frame, row)
+        beside = TableFrame(self._table, slots, frame, np.array([row]))
         if self._assignments:
             values = {
                 name: kernels.cast(evaluate(beside), self._types[name])

@@ -96,10 +96,10 @@ class Column:
 
 def _plain(vector: Vector) -> tuple[Any, Bools]:
     """Values as this module keeps them, and a mask of the missing ones."""
+    values = vector.values
     if vector.type is AttributeType.STRING:
-        values = vector.values.to_numpy(zero_copy_only=False)
-        return values, vector.null_mask
-    return vector.values, vector.null_mask
+        values = values.to_numpy(zero_copy_only=False)
+    return values, vector.null_mask
 
 
 def python_value(vector: Vector, at: int = 0) -> Any:

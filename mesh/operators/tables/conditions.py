@@ -21,6 +21,7 @@ from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.frame import Frame
+from mesh.operators.tables.columns import python_value
 from mesh.plan.bound import BinaryExpression, Column, conjuncts, walk
 from mesh.plan.bound.expressions import TABLE_STEP
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 #: From this number on rows are looked up together rather than each alone.
 _MANY = 8
 _NONE = np.empty(0, dtype=np.int64)
+_WHOLE = (AttributeType.INT, AttributeType.LONG)
 _ORDERS = (
     BinaryOperator.LESS,
     BinaryOperator.LESS_OR_EQUAL,
@@ -94,7 +96,7 @@ class Condition:
             return table.arrange(found)
         if self._rest is None:
             return table.arrange(table.slots())
-        rows = RowFrame(table, found, frame, row)
+        rows = TableFrame(table, found, frame, np.array([row]))
         if not rows.length:
             return _NONE
         met = self._rest(rows)
@@ -114,7 +116,7 @@ class Condition:
     def _value(self, equal: _Equal, frame: Frame, row: int) -> Any:
         """The value that an attribute has to equal for one row; computed for a whole frame."""
         if frame.length == 1:
-            return equal.value_at(frame, row)
+            return python_value(equal.value(frame), row)
         if self._asked is not frame:
             self._asked, self._values = frame, {}
         values = self._values.get(equal.name)
@@ -137,7 +139,7 @@ class Condition:
         else:
             rows, slots = self._alike(self._equal, frame)
         if self._rest is not None and len(rows):
-            beside = PairFrame(self._table, slots, frame, rows)
+            beside = TableFrame(self._table, slots, frame, rows)
             met = self._rest(beside)
             for pair in sorted(beside.failures):
                 frame.failures.setdefault(int(rows[pair]), beside.failures[pair])
@@ -189,19 +191,8 @@ class _Equal:
     type: AttributeType
     value: Evaluator
 
-    def value_at(self, frame: Frame, row: int) -> Any:
-        """The value that the attribute has to equal, as a Python value."""
-        vector = self.value(frame)
-        at = row if len(vector) != 1 else 0
-        if bool(vector.null_mask[at]):
-            return None
-        value = vector.values[at]
-        if hasattr(value, "as_py"):
-            return value.as_py()
-        return value.item() if isinstance(value, np.generic) else value
-
     def values(self, frame: Frame) -> list[Any]:
-        """As ``value_at``, of all rows."""
+        """By row, the value that the attribute has to equal, as a Python value."""
         return _listed(self.value(frame), frame.length)
 
 
@@ -226,12 +217,9 @@ def _equalities(parts: Sequence[BoundExpression]) -> dict[str, _Equal]:
 
 def _same_kind(own: BoundExpression, other: BoundExpression) -> bool:
     """Whether Python's equality of their values is the engine's; floats meet others in ways."""
-    if own.type is None or other.type is None:
-        return False
     if own.type is other.type:
-        return True
-    whole = ("int", "long")
-    return own.type.value in whole and other.type.value in whole
+        return own.type is not None
+    return own.type in _WHOLE and other.type in _WHOLE
 
 
 def _listed_by(parts: Sequence[BoundExpression], table: Table) -> str | None:
@@ -256,11 +244,20 @@ def _names_table(part: BoundExpression) -> bool:
     return any(_is_own(inner) for inner in walk(part))
 
 
-class PairFrame(Frame):
-    """Rows of a table, each beside a row of another frame."""
+def _sortable(vector: Vector) -> Any:
+    values = vector.values
+    return values.to_numpy(zero_copy_only=False) if not isinstance(values, np.ndarray) else values
 
-    def __init__(self, table: Table, slots: Longs, outer: Frame, rows: Longs) -> None:
-        super().__init__(len(rows), {})
+
+class TableFrame(Frame):
+    """Rows of a table, each beside a row of another frame, or all of them beside the same one.
+
+    ``slots``: None for all slots; ``rows``: as many, or one, which broadcasts.
+    """
+
+    def __init__(self, table: Table, slots: Longs | None, outer: Frame, rows: Longs) -> None:
+        length = len(table.alive()) if slots is None else len(slots)
+        super().__init__(length, {})
         self._table, self._slots = table, slots
         self._outer, self._rows = outer, rows
 
@@ -270,32 +267,6 @@ class PairFrame(Frame):
             return self._table.vector(column.name, self._slots)
         vector = self._outer.column(column)
         return vector if len(vector) == 1 else vector.take(self._rows)
-
-    def has(self, key: Key) -> bool:
-        """Whether there is a column ``key``."""
-        return key[0] == TABLE_STEP or self._outer.has(key)
-
-
-def _sortable(vector: Vector) -> Any:
-    values = vector.values
-    return values.to_numpy(zero_copy_only=False) if not isinstance(values, np.ndarray) else values
-
-
-class RowFrame(Frame):
-    """Rows of a table beside one row of another frame, which is the same for all of them."""
-
-    def __init__(self, table: Table, slots: Longs | None, outer: Frame, row: int) -> None:
-        length = len(table.alive()) if slots is None else len(slots)
-        super().__init__(length, {})
-        self._table, self._slots = table, slots
-        self._outer, self._row = outer, np.array([row])
-
-    def column(self, column: Column) -> Vector:
-        """A column of the table, or of the one row, which broadcasts."""
-        if column.step == TABLE_STEP:
-            return self._table.vector(column.name, self._slots)
-        vector = self._outer.column(column)
-        return vector if len(vector) == 1 else vector.take(self._row)
 
     def has(self, key: Key) -> bool:
         """Whether there is a column ``key``."""

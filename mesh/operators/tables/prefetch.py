@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
+from mesh.operators.expressions import conjunction
 from mesh.operators.frame import Frame
 from mesh.operators.joins.aggregation_lookup import AggregationLookup
 from mesh.operators.joins.lookup_input import of_table
@@ -123,20 +124,12 @@ class Prefetch:
     def _by_key(self, name: str, values: Sequence[BoundExpression]) -> BoundExpression:
         """The condition that a row has the primary key of ``values``, all of a row."""
         table = self._tables[name]
-        parts: list[BoundExpression] = [
-            BinaryExpression(
-                BinaryOperator.EQUAL,
-                Column(attribute.name, attribute.type, TABLE_STEP),
-                value,
-                AttributeType.BOOL,
-            )
-            for attribute, value in zip(table.schema.attributes, values, strict=True)
-            if attribute.name in table.primary_key
-        ]
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = BinaryExpression(BinaryOperator.AND, whole, part, AttributeType.BOOL)
-        return whole
+        own = (Column(a.name, a.type, TABLE_STEP) for a in table.schema.attributes)
+        return conjunction(
+            BinaryExpression(BinaryOperator.EQUAL, column, value, AttributeType.BOOL)
+            for column, value in zip(own, values, strict=True)
+            if column.name in table.primary_key
+        )
 
 
 def _aggregations(

@@ -9,12 +9,10 @@ tables have the rows of each read run and ask no database.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
 from mesh.model.lookup import ReadRun
+from mesh.operators.dataflow.merge import ranked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -88,14 +86,14 @@ class Replay:
                 yield ready, known_ms
                 return
             self.taken = run.until
-            yield _ranked(ready, 0, rest), run.known_ms
+            yield ranked(ready, 0, rest), run.known_ms
             self.number = run.number
             self._runs.popleft()
             self._has_begun = False
             if not self._runs:
                 for table in self._tables:
                     table.ask_again()
-            ready = _ranked(ready, rest, count)
+            ready = ranked(ready, rest, count)
         self.taken += sum(len(one.index) for one in ready)
         yield ready, known_ms
 
@@ -108,25 +106,3 @@ class Replay:
         named = zip(self._tables, asked, strict=True)
         rows = {table.read_name: one for table, one in named if one is not None}
         return ReadRun(self.number, self.taken, known_ms, continues or self._has_repeated, rows)
-
-
-def _ranked(ready: Sequence[MergedRun], start: int, stop: int) -> list[MergedRun]:
-    """The events of ranks from ``start`` to below ``stop``, ranked from 0."""
-    found = []
-    for run in ready:
-        first, last = np.searchsorted(run.index, [start, stop]).tolist()
-        if first == last:
-            continue
-        part = slice(first, last)
-        own = run.index[part] - start
-        found.append(
-            replace(
-                run,
-                index=own,
-                first=own if run.first is run.index else run.first[part] - start,
-                time_ms=run.time_ms[part],
-                clock_ms=run.clock_ms[part],
-                rows=run.rows.slice(first, last - first),
-            )
-        )
-    return found

@@ -384,15 +384,11 @@ class Table:
         if count:
             places: Any = pa.array(where, mask=where < 0)
             for name, column in self._columns.items():
-                array = _nothing(column, count) if rows is None else rows.column(name).take(places)
+                empty: Any = pa.array([None] * count, column.type.arrow)
+                array = empty if rows is None else rows.column(name).take(places)
                 column.append(from_arrow(array, column.type), count)
         self._keys = {}
         self._find_anew()
-
-
-def _nothing(column: Column, count: int) -> pa.Array[Any]:
-    none: pa.Array[Any] = pa.array([None] * count, column.type.arrow)
-    return none
 
 
 def _shown(key: Key) -> str:

@@ -95,7 +95,13 @@ class WindowContents(Protocol):
 
 
 class BoundedContents(ABC):
-    """A content with a state of one part, because its arguments limit its size."""
+    """A content with a state of one part, because its arguments limit its size; without timers."""
+
+    def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:  # noqa: B027
+        """Do nothing: there are no timers."""
+
+    def finish(self, to: Emitter) -> None:  # noqa: B027
+        """Nothing follows the events of a chunk."""
 
     @abstractmethod
     def dump(self) -> Any:

@@ -45,12 +45,6 @@ class _Counts(BoundedContents):
         """The keys in the order of the engine's map."""
         return sorted(self._keys, key=lambda key: spread(key) & (self._table - 1))
 
-    def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
-        """Do nothing: there are no timers."""
-
-    def finish(self, to: Emitter) -> None:
-        """Nothing follows the events of a chunk."""
-
     def rows(self) -> Iterable[int]:
         """The rows in it."""
         return [entry[2] for entry in self._keys.values()]

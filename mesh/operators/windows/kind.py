@@ -5,38 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from mesh.operators.base import Stateful
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
     from mesh.functions.catalogue import Signature
-    from mesh.operators.base import EventBatch, Longs, State, Timeline
+    from mesh.operators.base import EventBatch, Longs, Timeline
     from mesh.plan.bound import Window
 
     Maker = Callable[[Window, "WindowContext"], "WindowOperator"]
 
 
-class WindowOperator(Protocol):
-    """A window of a query: an ``Operator`` with a readable content."""
+class WindowOperator(Stateful, Protocol):
+    """A window of a query, with a readable content.
+
+    Calls are in the order of time; an empty run of events lets time pass.
+    """
 
     #: True if the reference engine marks its output chunks as batches.
     is_batch: bool
 
     def process(self, events: EventBatch, timeline: Timeline) -> EventBatch:
-        """Process events, in order, and timers; the output that they cause, in order."""
+        """Process events, in order, and timers; the output that they cause, in order.
+
+        Timers due by ``timeline.now_ms`` fire, each at its own time.
+        """
         ...
 
     def next_time(self) -> int | None:
         """Time of the earliest timer; None without one."""
-        ...
-
-    def snapshot(self) -> State:
-        """The whole state."""
-        ...
-
-    def restore(self, state: State) -> None:
-        """Restore the state of a snapshot."""
         ...
 
     def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:

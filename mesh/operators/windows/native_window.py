@@ -25,6 +25,8 @@ from mesh.operators.windows import window_loop as m
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from mesh.operators.windows.kind import WindowContext
+
 TIME, INSTANCE = "#time", "#instance"
 #: Unused rows that the store may have before it is swept.
 _SWEEP_ROWS = 65_536
@@ -69,19 +71,16 @@ class WindowSpec:
 class NativeWindow:
     """A window with a row of registers for each partition instance."""
 
-    def __init__(
-        self, spec: WindowSpec, schema: pa.Schema, timer_path: int, *, expired: bool, is_batch: bool
-    ) -> None:
-        self.is_batch = is_batch
+    def __init__(self, spec: WindowSpec, context: WindowContext) -> None:
+        self.is_batch = context.is_batch
         self._spec = spec
-        self._schema = schema
-        self._store = RowStore(
-            schema.append(pa.field(TIME, pa.int64())).append(pa.field(INSTANCE, pa.int32()))
-        )
+        self._schema = context.schema
+        beside = [pa.field(TIME, pa.int64()), pa.field(INSTANCE, pa.int32())]
+        self._store = RowStore(pa.schema([*context.schema, *beside]))
         self._out = np.empty((m.OUT_ROWS, 0), dtype=np.int64)
         self._par = np.zeros(m.PARAMETERS, dtype=np.int64)
-        self._par[m.P_PATH] = timer_path
-        self._par[m.P_EXPIRED] = expired
+        self._par[m.P_PATH] = context.timer_path
+        self._par[m.P_EXPIRED] = context.expired
         self._par[m.P_BEFORE] = BEFORE_ALL
         self._par[m.P_OWN : m.P_OWN + len(spec.arguments)] = spec.arguments
         #: No row with a smaller number is in a list.
@@ -156,13 +155,18 @@ class NativeWindow:
         if instances <= had:
             return
         size = max(instances, had + had // 2)
-        reg = np.zeros((size, self._spec.registers), dtype=np.int64)
+        reg = self._fresh(size)
+        reg[:had] = self._reg
+        self._reg = reg
+
+    def _fresh(self, instances: int) -> Longs:
+        """The registers of instances without events."""
+        reg = np.zeros((instances, self._spec.registers), dtype=np.int64)
         reg[:, [m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = NIL
         reg[:, m.ALARM] = NEVER
         for register, value in self._spec.start.items():
             reg[:, register] = value
-        reg[:had] = self._reg
-        self._reg = reg
+        return reg
 
     def _grow(self, more: int) -> None:
         """Make room for ``more`` elements, and as many timers."""
@@ -294,13 +298,8 @@ class NativeWindow:
                 continue
             for head in (m.A_HEAD, m.B_HEAD):
                 m.clear(self._node, self._reg, self._meta, i, head)
-            fresh = np.zeros(self._spec.registers, dtype=np.int64)
-            fresh[[m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = NIL
-            fresh[m.ALARM] = NEVER
-            fresh[[m.A_ROW, m.B_ROW]] = self._store.came
-            for register, value in self._spec.start.items():
-                fresh[register] = value
-            self._reg[i] = fresh
+            self._reg[i] = self._fresh(1)
+            self._reg[i, [m.A_ROW, m.B_ROW]] = self._store.came
         self._meta[m.M_STEPS] += 1
         m.rebuild_heap(self._reg, self._heap, self._meta)
 

@@ -32,6 +32,8 @@ from mesh.operators.windows.timers import TimerQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mesh.operators.windows.kind import WindowContext
+
 # The rules of the native loops; plain numbers are faster through Python than through Numba.
 _fires_before = fires_before.py_func
 _fired_order = fired_order.py_func
@@ -54,14 +56,13 @@ class PythonWindow:
         self,
         make: Callable[[], WindowContents],
         columns: Callable[[pa.RecordBatch], Sequence[list[Any]]],
-        schema: pa.Schema,
-        timer_path: int,
+        context: WindowContext,
     ) -> None:
         self._make = make
         self._columns = columns
-        self._schema = schema
-        self._timer_path = timer_path
-        self._store = RowStore(schema)
+        self._schema = context.schema
+        self._timer_path = context.timer_path
+        self._store = RowStore(context.schema)
         self._contents: dict[int, WindowContents] = {}
         self._alarms: dict[int, TimerQueue] = {}
         #: Pending timers, one for each instance that has any: (due, number, instance).

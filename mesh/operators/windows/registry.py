@@ -62,13 +62,7 @@ def _column(window: Window, index: int) -> str:
 def _native(make_spec: Callable[[Window], WindowSpec]) -> Maker:
     def make(window: Window, context: WindowContext) -> WindowOperator:
         operator = RowRefWindow if context.late else NativeWindow
-        return operator(
-            make_spec(window),
-            context.schema,
-            context.timer_path,
-            expired=context.expired,
-            is_batch=context.is_batch,
-        )
+        return operator(make_spec(window), context)
 
     return make
 
@@ -163,20 +157,18 @@ def _sort(window: Window, context: WindowContext) -> WindowOperator:
             by[-1] = (by[-1][0], str(argument.value).lower() == "desc")
         else:
             by.append((argument.name, False))
-    return PythonWindow(lambda: SortWindow(size), sort_keys(by), context.schema, context.timer_path)
+    return PythonWindow(lambda: SortWindow(size), sort_keys(by), context)
 
 
 def _frequent(window: Window, context: WindowContext) -> WindowOperator:
     size, keys = _integer(window, 0), _keys(window, 1, context)
-    return PythonWindow(lambda: Frequent(size), keys, context.schema, context.timer_path)
+    return PythonWindow(lambda: Frequent(size), keys, context)
 
 
 def _lossy_frequent(window: Window, context: WindowContext) -> WindowOperator:
     support, error = _float(window, 0), _float(window, 1)
     keys = _keys(window, 2, context)
-    return PythonWindow(
-        lambda: LossyFrequent(support, error), keys, context.schema, context.timer_path
-    )
+    return PythonWindow(lambda: LossyFrequent(support, error), keys, context)
 
 
 def _keys(
@@ -190,14 +182,12 @@ def _keys(
 def _session(window: Window, context: WindowContext) -> WindowOperator:
     gap, latency = _integer(window, 0), _integer(window, 2)
     keys = session_keys(_column(window, 1) if len(window.arguments) > 1 else None)
-    return PythonWindow(lambda: Sessions(gap, latency), keys, context.schema, context.timer_path)
+    return PythonWindow(lambda: Sessions(gap, latency), keys, context)
 
 
 def _cron(window: Window, context: WindowContext) -> WindowOperator:
     schedule = Cron(str(_constant(window, 0).value))
-    return PythonWindow(
-        lambda: CronBatch(schedule), lambda rows: [], context.schema, context.timer_path
-    )
+    return PythonWindow(lambda: CronBatch(schedule), lambda rows: [], context)
 
 
 # Late selection

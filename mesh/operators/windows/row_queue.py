@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh.operators.base import BEFORE_ALL, CURRENT, EXPIRED
-from mesh.operators.native import native, types
+from mesh.operators.native import BYTE1, LONG1, LONG2, native, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,11 +28,8 @@ Q_BASE, Q_NOW, Q_SIZE, Q_FIRST, Q_HEAD, Q_LATEST = range(6)
 #: Rows of ``ev``: time, clock or attribute, and the value kept as the row's time.
 QE_TIME, QE_CLOCK, QE_KEPT = range(3)
 
-_long1 = types.Array(types.int64, 1, "C")
-_long2 = types.Array(types.int64, 2, "C")
-_byte1 = types.Array(types.int8, 1, "C")
 #: Arguments of the loops: ev, par, due, and row and kind of the output; they return its length.
-_QUEUE = types.int64(_long2, _long1, _long1, _long1, _byte1)
+_QUEUE = types.int64(LONG2, LONG1, LONG1, LONG1, BYTE1)
 
 
 @native(_QUEUE)

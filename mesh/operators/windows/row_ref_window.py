@@ -23,17 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mesh.operators.base import Longs, State, Timeline
+    from mesh.operators.windows.kind import WindowContext
 
 
 class RowRefWindow(NativeWindow):
     """``follow`` is called instead of ``process``, then ``sweep``."""
 
-    def __init__(
-        self, spec: WindowSpec, schema: pa.Schema, timer_path: int, *, expired: bool, is_batch: bool
-    ) -> None:
-        super().__init__(spec, schema, timer_path, expired=expired, is_batch=is_batch)
+    def __init__(self, spec: WindowSpec, context: WindowContext) -> None:
+        super().__init__(spec, context)
         #: The attributes that are looked up for rows that are emitted.
-        self.shown: list[str] = list(schema.names)
+        self.shown: list[str] = list(context.schema.names)
         self._queue = self._new_queue()
 
     def _new_queue(self) -> SlidingRowQueue | CountBatches | None:

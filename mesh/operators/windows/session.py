@@ -8,6 +8,7 @@ Source: observed on Siddhi 5.1.7.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +31,7 @@ _CURRENT, _PREVIOUS = range(2)
 _NOT_INDEXED: Final = -1
 
 
+@dataclass(slots=True)
 class _Session:
     """Events, (row, time), with start, end and the time up to which late ones may come.
 
@@ -38,13 +40,12 @@ class _Session:
     end under which the heap of ends has the session, never later than its own; None without events.
     """
 
-    __slots__ = ("cursor", "end", "events", "indexed_end_ms", "late_until_ms", "start")
-
-    def __init__(self) -> None:
-        self.events: list[tuple[int, int]] = []
-        self.cursor: int | None = None
-        self.start = self.end = self.late_until_ms = 0
-        self.indexed_end_ms: int | None = None
+    events: list[tuple[int, int]] = field(default_factory=list)
+    cursor: int | None = None
+    start: int = 0
+    end: int = 0
+    late_until_ms: int = 0
+    indexed_end_ms: int | None = None
 
     def set_times(self, start: int, end: int, late_until_ms: int) -> None:
         self.start, self.end, self.late_until_ms = start, end, late_until_ms
@@ -64,21 +65,14 @@ class _Session:
     def dump(self) -> list[Any]:
         return [self.cursor, self.start, self.end, self.late_until_ms]
 
-    @classmethod
-    def of(cls, state: Any, events: Sequence[tuple[int, int]]) -> _Session:
-        session = cls()
-        session.cursor, session.start, session.end, session.late_until_ms = state
-        session.events = list(events)
-        return session
 
-
+@dataclass(slots=True)
 class _Key:
     """A key's sessions, the running and the previous one; keys are numbered in order of arrival."""
 
-    __slots__ = ("name", "number", "sessions")
-
-    def __init__(self, name: str, number: int, sessions: tuple[_Session, _Session]) -> None:
-        self.name, self.number, self.sessions = name, number, sessions
+    name: str
+    number: int
+    sessions: tuple[_Session, _Session]
 
 
 class Sessions:
@@ -285,7 +279,7 @@ class Sessions:
         for part, (name, *states) in sorted(parts.items())[1:]:
             number = part - 1
             current, previous = (
-                _Session.of(state, lists.get(2 * number + which, ()))
+                _Session(list(lists.get(2 * number + which, ())), *state)
                 for which, state in enumerate(states)
             )
             self._add(_Key(name, number, (current, previous)))
@@ -295,8 +289,7 @@ class Sessions:
         self._table, keys = state
         for name, *states in keys:
             current, previous = (
-                _Session.of(times, [(row, time) for row, time in events])
-                for events, *times in states
+                _Session([(row, time) for row, time in events], *times) for events, *times in states
             )
             if current.events or previous.events:
                 self._add(_Key(name, self._came, (current, previous)))

@@ -51,12 +51,6 @@ class SortWindow(BoundedContents):
         _, leaving, _ = self._held.pop()
         to.emit(leaving, EXPIRED, now_ms)
 
-    def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
-        """Do nothing: there are no timers."""
-
-    def finish(self, to: Emitter) -> None:
-        """Nothing follows the events of a chunk."""
-
     def rows(self) -> Iterable[int]:
         """The rows in it."""
         return [row for _, row, _ in self._held]

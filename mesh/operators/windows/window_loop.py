@@ -13,7 +13,7 @@ for each event that is emitted.
 from __future__ import annotations
 
 from mesh.operators.base import NEVER, NIL, OWN_TIMER
-from mesh.operators.native import helper, native, types
+from mesh.operators.native import LONG1, LONG2, READ1, helper, native, types
 from mesh.operators.native_heap import remove_first, sift_up
 from mesh.operators.total_order import (
     fired_order,
@@ -57,11 +57,8 @@ COUNTERS = 16
 (P_FIRST, P_NOW, P_BEFORE, P_BASE, P_PATH, P_PLAYBACK, P_EXPIRED, P_OWN) = range(8)
 PARAMETERS = 16
 
-_long1 = types.Array(types.int64, 1, "C")
-_long2 = types.Array(types.int64, 2, "C")
-_read1 = types.Array(types.int64, 1, "C", readonly=True)
 #: The signature of a window's loop: ev, clocks, par, node, reg, heap, meta, out.
-LOOP = types.void(_long2, _read1, _long1, _long2, _long2, _long2, _long1, _long2)
+LOOP = types.void(LONG2, READ1, LONG1, LONG2, LONG2, LONG2, LONG1, LONG2)
 
 
 @helper
@@ -296,7 +293,7 @@ def ends_chunk(ev, e):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@native(types.void(_long2, types.int64, _long1, _long1))
+@native(types.void(LONG2, types.int64, LONG1, LONG1))
 def number_chunks(out, count, state, chunk):  # type: ignore[no-untyped-def]
     """Number the pieces under one (order, clock, path) from 0 on.
 
@@ -314,7 +311,7 @@ def number_chunks(out, count, state, chunk):  # type: ignore[no-untyped-def]
         chunk[k] = state[4]
 
 
-@native(types.void(_long1, _read1, _read1, _long2, _long2, _long1))
+@native(types.void(LONG1, READ1, READ1, LONG2, LONG2, LONG1))
 def rebuild_lists(rows, instances, times, node, reg, meta):  # type: ignore[no-untyped-def]
     """Put rows, in order of arrival, into the two lists of their instances.
 
@@ -328,7 +325,7 @@ def rebuild_lists(rows, instances, times, node, reg, meta):  # type: ignore[no-u
             add(node, reg, i, B_HEAD, new_node(node, meta, rows[k], times[k]))
 
 
-@native(types.void(_long2, _long2, _long1))
+@native(types.void(LONG2, LONG2, LONG1))
 def rebuild_heap(reg, heap, meta):  # type: ignore[no-untyped-def]
     """Put the pending timers of all instances into an empty heap."""
     meta[M_HEAP] = 0
@@ -337,13 +334,13 @@ def rebuild_heap(reg, heap, meta):  # type: ignore[no-untyped-def]
             push(heap, meta, reg[i, ALARM], reg[i, ALARM_NUMBER], i)
 
 
-@native(types.void(_long2, _long2, _long1, types.int64, types.int64))
+@native(types.void(LONG2, LONG2, LONG1, types.int64, types.int64))
 def arm_one(reg, heap, meta, i, due):  # type: ignore[no-untyped-def]
     """Set one instance's timer."""
     arm(reg, heap, meta, i, due)
 
 
-@native(types.void(types.int64, _read1, _read1, _read1, _long2, _long2, _long1))
+@native(types.void(types.int64, READ1, READ1, READ1, LONG2, LONG2, LONG1))
 def rebuild_list(head, rows, instances, times, node, reg, meta):  # type: ignore[no-untyped-def]
     """Put rows into the lists that begin at register ``head``, in their order."""
     for k in range(rows.shape[0]):
