@@ -14,6 +14,7 @@ from mesh import scratch
 from mesh.settings import NatsSettings, Settings
 from mesh.worker.child import SessionProcess
 from mesh.worker.protocol import Ready, SessionConfig
+from tests.support.scratch import inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,28 +51,24 @@ async def test_nothing_is_left_after_a_calm_end_and_after_a_kill(
 
     session = SessionProcess(config)
     await _start(session)
-    seen.update(_inside(system))
-    assert _inside(state)
+    seen.update(inside(system))
+    assert inside(state)
     # Others can't read it, whatever the umask of the worker is.
-    modes = {stat.S_IMODE(one.stat().st_mode) for own in _inside(state) for one in _inside(own)}
+    modes = {stat.S_IMODE(one.stat().st_mode) for own in inside(state) for one in inside(own)}
     assert not any(mode & 0o077 for mode in modes)
     assert not _counters(session)
     await session.stop()
-    assert _inside(system) == []
-    assert _inside(state) == []
+    assert inside(system) == []
+    assert inside(state) == []
     await _start(session)
     assert session.pid is not None
     psutil.Process(session.pid).kill()
     # The next one removes what it has left.
     await _start(session)
     await session.stop()
-    assert _inside(system) == []
-    assert _inside(state) == []
+    assert inside(system) == []
+    assert inside(state) == []
     assert {path.name[:7] for path in seen} == {"mesh-s-"}
-
-
-def _inside(directory: Path) -> list[Path]:
-    return list(directory.iterdir()) if directory.exists() else []
 
 
 async def _start(session: SessionProcess) -> None:

@@ -16,6 +16,7 @@ from mesh.operators import loop_cache
 from mesh.settings import Settings
 from mesh.worker.child import SessionProcess
 from mesh.worker.protocol import Ready, SessionConfig
+from tests.support.scratch import inside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -147,11 +148,6 @@ async def test_nothing_is_left_of_a_session(system: Path, end: str) -> None:
         await session.kill()
     assert inside(system) == [system / "state"]
     assert inside(system / "state") == []
-
-
-def inside(directory: Path) -> list[Path]:
-    """The content but for the agent's own file of settings, which goes with the agent."""
-    return [one for one in directory.iterdir() if not one.name.startswith("mesh-stores-")]
 
 
 async def first(session: SessionProcess) -> AsyncIterator[Reply]:
