@@ -25,7 +25,7 @@ import pyarrow.compute
 from mesh.errors import MeshError
 from mesh.model import names
 from mesh.model.app import Format
-from mesh.operators.executor import InputRun, OutputRun
+from mesh.operators.executor import Executor, InputRun, OutputRun
 from mesh.operators.failures import FAILED
 from mesh.spark import change_messages, sink_rows
 from mesh.spark.idle_time import IdleTime
@@ -186,7 +186,7 @@ class PartitionRun:
             return live[1]
 
         partition = Partition(
-            executor_of(self._io, self._number, shard()),
+            self._executor(),
             {i.channel.stream.name: StreamClock() for i in self._inputs.values()},
             idle=IdleTime.of(bound_group(self._io.group)),
         )
@@ -212,6 +212,10 @@ class PartitionRun:
             partition.stores.recall(partition.executor)
         self._partition = partition
         return partition
+
+    def _executor(self) -> Executor:
+        """The operators of the partition, without state."""
+        return executor_of(self._io, self._number, shard())
 
     def _process(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         # The source reads stream by stream, so runs of one stream are long.

@@ -68,9 +68,8 @@ def test_every_connector_that_promises_something_has_a_test() -> None:
 def test_it_uses_the_kit(test: str) -> None:
     file, _, name = test.partition("::")
     tree = ast.parse((Path(__file__).parent / file).read_text("utf-8"))
-    (found,) = (
-        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name
-    )
+    kinds = ast.FunctionDef, ast.AsyncFunctionDef
+    (found,) = (node for node in tree.body if isinstance(node, kinds) and node.name == name)
     called = {node.id for node in ast.walk(found) if isinstance(node, ast.Name)}
     assert "conform" in called
 
