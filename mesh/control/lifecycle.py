@@ -95,7 +95,7 @@ class InstanceView:
     doors: tuple[DoorStatus, ...] = ()
 
 
-#: What a view has as the worker has reported it, under the same names.
+#: Names of the fields of a view that are as the worker has reported them.
 _REPORTED: Final = {one.name for one in fields(InstanceView)} & {
     one.name for one in fields(InstanceStatus)
 } - {"instance", "worker", "epoch", "state"}

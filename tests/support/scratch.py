@@ -1,4 +1,4 @@
-"""What a worker's processes leave in a directory."""
+"""Leftovers of a worker's processes in a directory."""
 
 from __future__ import annotations
 
