@@ -3,6 +3,10 @@
 W1 reads JSON events, filters, projects, and publishes one event a message.  W2 averages by key in
 each second.  All programs find the whole input in the stream, on the same server, one after the
 other.
+
+Two instances of W2 read what another group divides among them, and its events have the time at
+which it stores them.  So their last window ends a second after the last event.  A query beside the
+window shows when each partition has read its last event, and that is the end of the work.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ EVENTS: Final = 200_000
 _QUIET_S: Final = 1.5
 #: Messages at the end of the output of W2, one of which has the key ``end``.
 _TAIL: Final = 200
+#: Last events for two instances of W2, with enough keys for all partitions.
+_LAST: Final = 64
 
 _HEAD: Final = """
 @App:name('{name}')
@@ -41,7 +47,8 @@ APPS: Final = {
     ("filter", 2): _HEAD + "from Input[v >= 0] select n, v * 2 as w, k insert into Output;",
     ("average", 1): _HEAD + f"from Input#window.timeBatch(1 sec) {_MEANS}",
     ("average", 2): f"{_HEAD}partition with (k of Input) begin"
-    f" from Input#window.timeBatch(1 sec) {_MEANS} end;",
+    f" from Input#window.timeBatch(1 sec) {_MEANS}"
+    " from Input[v < 0] select k insert into Last; end;",
 }
 #: Label, and the target of the ratio to the plain program.
 _KINDS: Final = {"filter": ("W1", 0.6), "average": ("W2", 0.5)}
@@ -73,13 +80,18 @@ async def worked_off(
     # The instances are placed when their input is there.
     await view.service.order_node("w1", "cordoned")
     await view.service.deploy(APPS[kind, parallel].format(name=app, parallel=parallel))
-    await _fill(view, f"mesh.{app}.Input", events)
+    is_divided = (kind, parallel) == ("average", 2)
+    await _fill(view, f"mesh.{app}.Input", events, _LAST if is_divided else 0)
     before = _cpu_s(view)
     opened_s = time.perf_counter()
     await view.service.order_node("w1", "open")
     await view.until_running(app)
     started_s = time.perf_counter()
-    took_s = await _until_last(view, app, events + 1 if kind == "filter" else 0) - started_s
+    if is_divided:
+        ended_s = await _until_last(view, app, "Last", _LAST)
+    else:
+        ended_s = await _until_last(view, app, "Output", events + 1 if kind == "filter" else 0)
+    took_s = ended_s - started_s
     worker_s, nats_s = (b - a for a, b in zip(before, _cpu_s(view), strict=True))
     await view.service.undeploy(app)
     note = (
@@ -89,27 +101,34 @@ async def worked_off(
     return events / took_s, note
 
 
-async def _fill(view: View, subject: str, events: int) -> None:
-    """Store the events, and one with the key ``end`` that is alone in its second."""
+async def _fill(view: View, subject: str, events: int, last: int = 0) -> None:
+    """Store the events, and one with the key ``end`` that is alone in its second.
+
+    If ``last`` is not 0, so many with keys of their own and a negative value follow instead.
+    """
     await asyncio.to_thread(plain.fill, _port(view), subject, events)
     await asyncio.sleep(2.0)
-    await view.js.publish(subject, b'{"n": -1, "v": 0.0, "k": "end"}')
+    for number in range(last):
+        await view.js.publish(subject, b'{"n": -1, "v": -1.0, "k": "last-%d"}' % number)
+    if not last:
+        await view.js.publish(subject, b'{"n": -1, "v": 0.0, "k": "end"}')
 
 
 def _port(view: View) -> int:
     return int(view.cluster.servers.url.rsplit(":", 1)[1])
 
 
-async def _until_last(view: View, app: str, events: int) -> float:
+async def _until_last(view: View, app: str, output: str, events: int) -> float:
     """The time of the last output, on the clock of ``perf_counter``, seconds.
 
     Args:
         view: of the mesh.
         app: its name; of two instances either may be the last.
+        output: the stream of the output.
         events: number of output events; 0 if it is unknown, and output ends when there is no more
             for some time after the one with the key ``end``.
     """
-    stream, subject = f"mesh-{app}-Output", f"mesh.{app}.Output"
+    stream, subject = f"mesh-{app}-{output}", f"mesh.{app}.{output}"
     last, at_s = 0, 0.0
     while True:
         await asyncio.sleep(0.02)

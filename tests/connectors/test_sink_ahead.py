@@ -22,7 +22,14 @@ from pyspark_nats.arrow import arrow
 from pyspark_nats.errors import StaleWriterError
 from pyspark_nats.protocol import acks, frames, publish_frames
 from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.sink import at_least_once, exactly_once, messages_out, publish, sink_options
+from pyspark_nats.sink import (
+    at_least_once,
+    batch_bound,
+    exactly_once,
+    messages_out,
+    publish,
+    sink_options,
+)
 from pyspark_nats.source import fetch
 from pyspark_nats.source.ranges import Blocks, StreamRange
 
@@ -33,11 +40,11 @@ ROWS = 60_000
 STEP = 10_000
 
 
-def rows(first: int, count: int) -> pa.RecordBatch:
+def rows(first: int, count: int, stream: str = "S") -> pa.RecordBatch:
     data = pa.array([b"%d" % n for n in range(first, first + count)], pa.binary())
     return messages_out.with_schema_columns(
         arrow.record_batch({"data": data}),
-        stream="S", subject="ev.S", producer="p", first_position=first,
+        stream=stream, subject=f"ev.{stream}", producer="p", first_position=first,
     )  # fmt: skip
 
 
@@ -109,10 +116,33 @@ def test_rows_are_sent_ahead_and_leave_nothing_but_markers(
     assert numbers(broker) == list(range(ROWS))
     assert sorted(sent) == ["marker"] * BATCHES + ["rows"] * BATCHES
     ahead = max(sent[:at].count("rows") - sent[:at].count("marker") for at in range(len(sent)))
-    assert ahead == exactly_once._AHEAD_MAX - 1
+    assert ahead == batch_bound.USUAL.in_stream - 1
     state = broker.call("STREAM.INFO.S", subjects_filter="mesh._marker.>")["state"]
     assert state["subjects"] == {"mesh._marker.S.p": BATCHES}
     assert broker.marker("S", "p").position == ROWS - 1
+
+
+@pytest.mark.nats
+@pytest.mark.timeout(60)
+def test_a_stream_does_not_wait_for_the_acks_of_others(
+    nats_server: server.NatsServer, broker: Any, publisher: Any
+) -> None:
+    streams = [f"S{number}" for number in range(batch_bound.USUAL.in_stream + 3)]
+    made = publisher(broker.url)
+    for stream in streams:
+        broker.create(stream)
+        made.add(rows(0, 1, stream))
+    made.finish()
+    os.kill(nats_server.process.pid, signal.SIGSTOP)
+    try:
+        for stream in streams:
+            # A full batch is sent at once.
+            made.add(rows(1, exactly_once._ROWS_MAX, stream))
+    finally:
+        os.kill(nats_server.process.pid, signal.SIGCONT)
+    made.finish()
+    for stream in streams:
+        assert broker.marker(stream, "p").position == exactly_once._ROWS_MAX
 
 
 @pytest.mark.nats

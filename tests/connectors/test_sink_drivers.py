@@ -151,7 +151,7 @@ def test_a_batch_says_with_its_last_rows_that_it_is_whole(
     one.step(size)
     # As many as may be, and the last chunk waits for the word that it is the last.
     assert one.publisher is not None
-    one.publisher._atomic._settle(0)
+    one.publisher._atomic._settle()
     assert len(out(broker)) == (size - 1) // CHUNK * CHUNK
     one.step(0)
     assert out(broker) == list(range(size))
@@ -166,7 +166,7 @@ def test_what_broke_off_just_where_another_cut_ends_is_made_whole_there(
     one.cuts, other.cuts = [2 * CHUNK + 1], [2 * CHUNK, 1]
     one.step(2 * CHUNK + 1)
     assert one.publisher is not None
-    one.publisher._atomic._settle(0)
+    one.publisher._atomic._settle()
     assert not broker.marker(*PAIR).recent[-1].is_whole
     other.run(until=1)
     assert broker.marker(*PAIR).recent[-1].is_whole
@@ -183,7 +183,7 @@ def test_nobody_goes_on_behind_a_batch_that_is_out_in_part(
     one.cuts, other.cuts = [TOTAL], [0, TOTAL]
     one.step(TOTAL)
     assert one.publisher is not None
-    one.publisher._atomic._settle(0)
+    one.publisher._atomic._settle()
     before = out(broker)
     # As if it had had no task for this producer in its first batch.
     other.batch_id = 1

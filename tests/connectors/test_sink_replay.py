@@ -67,7 +67,7 @@ def run(broker: Any) -> Iterator[Callable[..., None]]:
         if is_whole:
             publisher.finish()
         else:
-            publisher._atomic._settle(0)
+            publisher._atomic._settle()
 
     yield write
     for connection in opened:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mesh.model.cluster import InstanceState
-from mesh.spark.shared_query import serving
+from mesh.spark.shared_query import background, serving
 from mesh.spark.shared_query.background import BackgroundPublisher
 from mesh.spark.shared_query.work import FAILED
 from tests.support.shared_query import Hand, Instances
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
+    from mesh.spark.shared_query.work import WorkItem
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
@@ -76,6 +78,41 @@ def test_a_backlog_is_published_once_and_in_order(hand: Hand, published: list[in
     assert published
     assert hand.rows("B", "Large") == [[n * 10] for n in range(1, COUNT + 1)]
     assert hand.rows("B", "Sums") == [[1], *([2 * n - 1] for n in range(2, COUNT + 1))]
+
+
+def test_small_runs_of_others_do_not_wait_for_it(
+    hand: Hand, published: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+    publish, planned = background._publish, hand.serving._planner.next
+    waiting: list[WorkItem] = []
+
+    def published_later(*given: Any) -> None:
+        assert goes_on.wait(30)
+        publish(*given)
+
+    def of_the_second(*given: Any) -> list[WorkItem]:
+        items = [*waiting, *planned(*given)]
+        waiting[:] = [one for one in items if one.member.io.group.name == "first" and published]
+        return [one for one in items if one not in waiting]
+
+    monkeypatch.setattr(background, "_publish", published_later)
+    app = Instances(hand, "B", app=TWO)
+    hand.make(app.spec)
+    hand.publish("B", *range(1, COUNT + 1))
+    app.by_group["first"].start()
+    while not published:
+        hand.step()
+    monkeypatch.setattr(hand.serving._planner, "next", of_the_second)
+    app.by_group["second"].start()
+    hand.until_rows("B", "Sums", 1)
+    assert hand.serving._background.owner is not None
+    goes_on.set()
+    monkeypatch.setattr(hand.serving._planner, "next", lambda *given: [*waiting, *planned(*given)])
+    hand.step()
+    monkeypatch.setattr(hand.serving._planner, "next", planned)
+    hand.until_rows("B", "Large", COUNT)
+    assert hand.rows("B", "Large") == [[n * 10] for n in range(1, COUNT + 1)]
 
 
 def test_a_report_waits_for_the_output(hand: Hand, published: list[int]) -> None:

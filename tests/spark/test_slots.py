@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -48,15 +49,26 @@ def test_parts_of_an_instance_are_served_by_all_slots(
     one = mesh.start("keyed")
     mesh.runs("keyed")
     assert shared._slots is not None
-    loads = [link.load for link in shared._slots.links]
+    loads = [sum(link.load.values()) for link in shared._slots.links]
     assert min(loads) > 0
-    assert max(loads) - min(loads) <= 1
+    assert loads[0] == loads[1]
     one.stop(settle=True)
     one.join()
     stopped = [s for s in mesh.told["keyed"] if s.state is InstanceState.STOPPED]
     assert len(stopped) == 1
     assert stopped[0].settled
-    assert [link.load for link in shared._slots.links] == [0, 0]
+    assert [link.load for link in shared._slots.links] == [{}, {}]
+
+
+def test_groups_of_an_app_have_slots_of_their_own(mesh: Mesh, shared: QueryWithoutSpark) -> None:
+    mesh.start("sums")
+    mesh.runs("sums")
+    mesh.start("keyed")
+    mesh.runs("keyed")
+    assert shared._slots is not None
+    loads = sorted(sum(link.load.values()) for link in shared._slots.links)
+    # One reads all of a stream, and the other one its part of another.
+    assert loads == [Fraction(1, 2), 1]
 
 
 def test_what_is_reported_adds_up_and_is_stored(mesh: Mesh, shared: QueryWithoutSpark) -> None:

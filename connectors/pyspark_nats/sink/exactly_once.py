@@ -23,7 +23,7 @@ from pyspark_nats.arrow import concat_batches
 from pyspark_nats.errors import ConnectorError, RefusedError, SchemaError
 from pyspark_nats.protocol import frames, jetstream, publish_frames
 from pyspark_nats.protocol.connection import DisconnectedError, Reply
-from pyspark_nats.sink import kept, marker_purge, markers, messages_out, producer_state
+from pyspark_nats.sink import batch_bound, kept, marker_purge, markers, messages_out, producer_state
 from pyspark_nats.sink.marker_cache import cache_for
 from pyspark_nats.sink.producer_state import Pair, PendingBatch, ProducerState
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.sink.batch_bound import BatchBound
     from pyspark_nats.sink.origin import Origin
     from pyspark_nats.sink.sink_options import SinkOptions
 
@@ -42,8 +43,6 @@ _BYTES_MAX = 8 << 20
 #: Frames up to this size are sent in one piece.
 _TOGETHER_BYTES = 64 << 10
 _ACK_TIMEOUT_S = 5.0
-#: Most batches with sent rows and no ack.  The server accepts fifty in a stream, of all writers.
-_AHEAD_MAX = 3
 #: The server drops a batch that receives nothing for ten seconds.
 _STAGED_S = 5.0
 _BATCH_INCOMPLETE = 10176
@@ -65,7 +64,7 @@ class ExactlyOncePublisher:
         #: Batches without an ack, oldest first.
         self._pending: deque[PendingBatch] = deque()
         self._rows_max = _ROWS_MAX
-        self._ahead = _AHEAD_MAX
+        self._bound = batch_bound.USUAL
 
     @property
     def _is_counted(self) -> bool:
@@ -93,7 +92,7 @@ class ExactlyOncePublisher:
         """Send the rest, and wait until all of it is acknowledged."""
         for state in self._states.values():
             self._cut(state, is_last=True)
-        self._settle(0)
+        self._settle()
         if self._origin.batch_id is not None:
             for state in self._states.values():
                 producer_state.check_whole(state, self._origin.batch_id)
@@ -104,7 +103,7 @@ class ExactlyOncePublisher:
         """The position up to which ``pair`` is published, according to the stream's leader."""
         state = self._state_of(pair)
         if not state.is_verified:
-            self._settle(0)
+            self._settle()
             state.marker = None
             self._retry("reading markers", lambda: self._read_markers([state]))
         assert state.marker is not None
@@ -160,15 +159,18 @@ class ExactlyOncePublisher:
         if self._is_counted and rows.num_rows:
             state.digest = before.updated(rows)
         self._pending.append(PendingBatch(state, rows, before, state.digest, is_last=is_last))
-        self._settle(self._ahead)
+        self._settle(self._bound)
 
     # --- sending
 
-    def _settle(self, pending_max: int) -> None:
-        """Continue until at most ``pending_max`` batches are pending, and their rows are sent."""
-        while len(self._pending) > pending_max or any(not c.batch_id for c in self._pending):
+    def _settle(self, bound: BatchBound = batch_bound.NONE) -> None:
+        """Continue until all rows are sent, and no more batches pending than ``bound``."""
+        while not self._is_settled(bound):
             stream = self._pending[0].state.pair[0]
-            self._retry(f'publishing to stream "{stream}"', lambda: self._step(pending_max))
+            self._retry(f'publishing to stream "{stream}"', lambda: self._step(bound))
+
+    def _is_settled(self, bound: BatchBound) -> bool:
+        return all(batch.batch_id for batch in self._pending) and bound.holds(self._pending)
 
     def _retry(self, what: str, step: Any) -> None:
         def doubting() -> None:
@@ -183,11 +185,10 @@ class ExactlyOncePublisher:
         under_way = any(batch.batch_id for batch in self._pending)
         self._connection.retry_while_unavailable(what, doubting, is_under_way=under_way)
 
-    def _step(self, pending_max: int) -> None:
+    def _step(self, bound: BatchBound) -> None:
         self._take_answers(wait=False)
         self._send_ready()
-        is_sent = all(batch.batch_id for batch in self._pending)
-        if self._pending and (len(self._pending) > pending_max or not is_sent):
+        if not self._is_settled(bound):
             self._take_answers(wait=any(batch.reply for batch in self._pending))
 
     def _send_ready(self) -> None:
@@ -205,12 +206,12 @@ class ExactlyOncePublisher:
 
     def _ready(self) -> Iterator[bytes]:
         """The frames of ``_send_ready`` that may be sent together, each as it is returned."""
-        ahead = sum(bool(batch.batch_id) for batch in self._pending)
         waiting: set[Pair] = set()
         for batch in list(self._pending):
             was_sent = bool(batch.batch_id)
             if not was_sent:
-                if ahead >= self._ahead or not self._has_marker(batch):
+                stream = batch.state.pair[0]
+                if not self._bound.admits(stream, self._pending) or not self._has_marker(batch):
                     return
                 if not producer_state.skip_published(batch, self._origin):
                     self._pending.remove(batch)
@@ -218,7 +219,6 @@ class ExactlyOncePublisher:
                 if batch.state.marker is None:
                     return
                 yield self._rows_frames(batch)
-                ahead += 1
             if batch.state.pair not in waiting and not batch.reply:
                 if was_sent:
                     # The server waits for it, and it takes time to encode further rows.
@@ -323,13 +323,13 @@ class ExactlyOncePublisher:
         if error.err_code == _BATCH_TOO_LARGE and self._halve(batch):
             return
         if error.err_code in _PASSING:
-            self._ahead = 1
+            self._bound = batch_bound.ONE
             raise DisconnectedError(error.message) from error
         if error.err_code == _BATCH_INCOMPLETE:
             producer_state.check_subjects(self._cache.streams[stream], batch.rows, error)
             # A part of it was lost, as at a change of leader, or the server had too many open
             # batches when it began.
-            self._ahead = 1
+            self._bound = batch_bound.ONE
             raise DisconnectedError(error.message) from error
         raise error
 
@@ -392,7 +392,7 @@ class ExactlyOncePublisher:
         """Check once that the stream accepts atomic batches and holds its markers."""
         stream = pair[0]
         if stream not in self._cache.streams:
-            self._settle(0)
+            self._settle()
             infos = self._connection.retry_while_unavailable(
                 "looking at the stream", lambda: jetstream.stream_infos(self._connection, [stream])
             )

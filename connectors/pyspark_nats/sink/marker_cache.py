@@ -1,5 +1,8 @@
 """Per-thread cache of stream info and markers, shared by consecutive Spark tasks of a process.
 
+A thread may have publishers that run in other threads: each entry is of one producer, which has one
+publisher at a time.
+
 Entries may be stale: callers must read a marker again before an irreversible decision
 (``producer_state.skip_published``).
 """

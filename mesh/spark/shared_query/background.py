@@ -1,7 +1,9 @@
 """Publication of a large run's output while its slot computes the next run of the same part.
 
-The server stores a batch while this process decodes and computes another, so that neither waits for
-the other.  All of it belongs to one part: a run of another part, and each report, waits first.
+The server stores a batch while this process decodes and computes another, so that neither waits
+for the other.  All of it belongs to one part.  Small runs of other parts are published meanwhile,
+over a connection of their own.  A large run of another part waits first; so do a small run of the
+same part and its report.
 """
 
 from __future__ import annotations

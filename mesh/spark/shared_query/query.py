@@ -243,7 +243,7 @@ class SharedQuery:
             return None
         if outcome.kind not in _FINAL:
             return admitted.listener, outcome
-        link.load -= admitted.links.pop(link)
+        link.add_load(admitted.member, -admitted.links.pop(link))
         if outcome.kind == FAILED and admitted.failed is None:
             self._remove(admitted, outcome)
         if admitted.links:
@@ -388,9 +388,9 @@ def _faults_logged(instance: str, then: Callable[[], None] = lambda: None) -> It
 
 
 def _assign(admitted: _Admitted, links: Sequence[SlotLink]) -> None:
-    for link, keys in distribute(admitted.member, links):
+    for link, keys in distribute(admitted.member, links).items():
         admitted.links[link] = len(keys)
-        link.load += len(keys)
+        link.add_load(admitted.member, len(keys))
         link.send(Admit(admitted.member, keys))
 
 

@@ -184,7 +184,8 @@ class Serving:
         # In a backlog, the server stores the output of a run while this thread computes the next.
         came = item.messages
         is_large = came is not None and item.behind > 0 and len(came) >= LARGE_RUN
-        if not is_large or self._background.owner != (member.file_name, part.key):
+        is_own = self._background.owner == (member.file_name, part.key)
+        if is_large != is_own:
             self._settle()
             if not self._planner.has(member.file_name):
                 return
@@ -236,7 +237,7 @@ class Serving:
         now_s = time.monotonic()
         told: list[Outcome] = []
         due = [one for one in self._unreported() if one.due_s <= now_s]
-        if due:
+        if any((one.member.file_name, one.part.key) == self._background.owner for one in due):
             self._settle()
         for one in due:
             if one.ends is not None and self._planner.has(one.member.file_name):
@@ -262,7 +263,8 @@ class Serving:
 
     def _leave(self, member: Member) -> None:
         """Store and report all parts of a member, which then does no more work here."""
-        self._settle()
+        if self._background.owner is not None and self._background.owner[0] == member.file_name:
+            self._settle()
         if member.file_name not in self._served:
             return
         now_s = time.monotonic()

@@ -10,6 +10,7 @@ import socket
 import threading
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,14 +35,21 @@ class SlotLink:
 
     hello: Hello
     connection: Link
-    #: Number of parts that it serves.
-    load: int = 0
+    #: By app, how many streams' worth of messages it reads: see ``distribute``.
+    load: dict[str, Fraction] = field(default_factory=dict)
     _queue: queue.SimpleQueue[Command | None] = field(default_factory=queue.SimpleQueue)
 
     def __post_init__(self) -> None:
         path = self.hello.at_work
         self._at_work = AtWork(Path(path)) if path else NotedWork()
         threading.Thread(target=self._write, name="slot-writer", daemon=True).start()
+
+    def add_load(self, member: Member, parts: int) -> None:
+        """Record that it serves so many more parts of a member, or fewer if negative."""
+        app = member.io.assignment.app
+        self.load[app] = self.load.get(app, Fraction(0)) + parts * _share(member)
+        if not self.load[app]:
+            del self.load[app]
 
     def send(self, command: Command) -> None:
         """Queue a command."""
@@ -172,12 +180,27 @@ class Slots:
                     self._lost.append(link.work())
 
 
-def distribute(member: Member, links: Sequence[SlotLink]) -> list[tuple[SlotLink, tuple[str, ...]]]:
-    """Which slots serve which parts of a member: all slots about equally many.
+def distribute(member: Member, links: Sequence[SlotLink]) -> dict[SlotLink, tuple[str, ...]]:
+    """Which slots serve which parts of a member.
 
-    The parts of a member that halts at a position stay together, as they halt together.
+    Groups of one app work at the same time, as one reads what the other publishes.  So its parts
+    are divided evenly by their share of a stream, and only then those of all apps.  The parts of a
+    member that halts at a position stay together, as they halt together.
     """
-    keys = tuple(part.key for part in member.parts)
-    by_load = sorted(links, key=lambda link: link.load)
-    count = 1 if member.until is not None else min(len(by_load), len(keys))
-    return [(link, keys[number::count]) for number, link in enumerate(by_load[:count])]
+    app, share = member.io.assignment.app, _share(member)
+    load = {link: (link.load.get(app, 0), sum(link.load.values())) for link in links}
+    found: dict[SlotLink, list[str]] = {}
+    for part in member.parts:
+        if member.until is None or not found:
+            link = min(load, key=load.__getitem__)
+        of_app, of_all = load[link]
+        load[link] = of_app + share, of_all + share
+        found.setdefault(link, []).append(part.key)
+    return {link: tuple(keys) for link, keys in found.items()}
+
+
+def _share(member: Member) -> Fraction:
+    """The share of its stream's messages that a part of a member reads."""
+    if member.io.group.stateful:
+        return Fraction(1, member.io.partition_count)
+    return Fraction(1, max(part.options.block_count for part in member.parts))

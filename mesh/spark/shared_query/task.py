@@ -158,7 +158,9 @@ def _run(
     made = _with_state(item, rows, done) if member.io.group.stateful else _without(item, rows, done)
     # A name that no other run of the member has, in any process.
     name = f"{member.io.assignment.epoch}.{member.generation}-{os.getpid()}.{next(_runs)}"
-    connection = shared(member.sink.connection, "publishing")
+    # Small runs of other parts are published while a large one is.
+    purpose = "publishing" if background is None else "publishing in the background"
+    connection = shared(member.sink.connection, purpose)
     origin = Origin(name, part.number, began_ms=item.began_ms, since_ms=done.since_ms)
     publisher = Publisher(connection, member.sink, origin)
     errors = member.io.errors[0]
