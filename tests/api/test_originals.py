@@ -53,7 +53,8 @@ def test_each_route_has_the_keys_of_the_original() -> None:
         wrong = []
         for case in CASES:
             service = Leading(texts={} if "text" in case else {"Shop": "old"})
-            async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as http:
+            plain = httpx.AsyncClient(verify=False)
+            async with served(service, OPEN) as api, plain as http:
                 more: dict[str, Any] = {}
                 if "text" in case:
                     more = {"content": case["text"], "headers": TEXT_PLAIN}
@@ -61,7 +62,7 @@ def test_each_route_has_the_keys_of_the_original() -> None:
                     more = {"json": case["body"]}
                 elif "file" in case:
                     more = {"files": {"file": (case["file"], b"pen,2")}}
-                got = await http.request(case["method"], case["path"], **more)
+                got = await http.request(case["method"], f"{api.url}{case['path']}", **more)
                 if got.status_code != case.get("status", 200):
                     wrong.append(f"{case['method']} {case['path']}: {got.status_code} {got.text}")
                 elif not fits(case["answer"], got.json()) or not within(case, got):

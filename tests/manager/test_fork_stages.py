@@ -80,6 +80,7 @@ def leaves(cause: Cause) -> list[int]:
     return [n for one in cause.inputs for n in leaves(one)]
 
 
+@pytest.mark.thorough
 async def test_stages_that_die_in_the_middle_are_forked_compared_and_explained(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ SNAPSHOT, RESTART = {"snapshot": "s"}, {"restart": "s"}
 CASE = one(sent(1), SNAPSHOT, RESTART, sent(2))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("changes", "is_the_restarts"),
     [
