@@ -267,7 +267,9 @@ def listen(settings: ManagerSettings) -> Listener:
     """
     check_settings(settings)
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    made = socket.socket(family)
+    # With the protocol said, asyncio sends an answer's body without waiting for an ack of its head:
+    # 40 ms less on a connection that is kept.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((settings.host, settings.port))

@@ -270,3 +270,12 @@ async def test_an_api_that_accepts_no_more_ends(monkeypatch: pytest.MonkeyPatch)
     async with asyncio.timeout(60):
         # The manager supervises it, and ends with it.
         await ApiServer(FakeService().as_manager, OPEN, listener).run()
+
+
+def test_answers_of_kept_connections_do_not_wait_for_acks() -> None:
+    listener = listen(OPEN)
+    try:
+        # Of such sockets asyncio takes Nagle's algorithm away.
+        assert listener.sockets.proto == socket.IPPROTO_TCP
+    finally:
+        listener.close()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchBound:
-    """How many batches may be open in a stream, and in all; streams store theirs side by side."""
+    """Most open batches in a stream, and in all; streams store theirs side by side."""
 
     in_stream: int
     total: int
