@@ -67,3 +67,27 @@ import pandas, pyarrow
 assert pyarrow.array(pandas.Series([1.0, None])).null_count == 1
 """
     assert "pandas" in _imported(code)
+
+
+#: What a process of the daemon compiles is loaded by the code whose pages are gone.
+COMPILED = """
+import numba
+from pathlib import Path
+
+def mapped():
+    parts = Path("/proc/self/smaps").read_text().split("VmFlags")
+    code = [one for one in parts if "libllvmlite.so" in one and "r-xp" in one]
+    return [int(one.partition("Rss:")[2].split()[0]) for one in code]
+
+before = mapped()
+assert numba.njit(lambda n: n + 1)(1) == 2
+print(json.dumps([before, mapped()]))
+"""
+
+
+def test_the_compilers_code_is_in_memory_only_when_it_is_used() -> None:
+    code = f"import json\n{TASK}{COMPILED}"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    before, after = json.loads(done.stdout)
+    assert before
+    assert sum(before) < 1024 < sum(after)

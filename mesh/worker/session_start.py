@@ -13,8 +13,7 @@ from mesh.logs import fields
 from mesh.operators import loop_cache
 from mesh.spark import cluster, warmup
 from mesh.spark import session as spark_session
-from mesh.spark.shared_query.query import SharedQuery
-from mesh.spark.shared_query.source import ScriptQuerySource, SharedQuerySource
+from mesh.spark.shared_query.query import SCRIPTS, SHARED, SharedQuery
 from mesh.worker import warmup_channels
 
 if TYPE_CHECKING:
@@ -40,13 +39,13 @@ def start_shared_query(
     place = directory / "shared-query"
     if cluster.is_local(settings.master):
         count = spark_session.slot_count(settings.master)
-        return _start(spark, options, place, lambda: count, SharedQuerySource)
+        return _start(spark, options, place, lambda: count, SHARED)
 
     def now() -> int:
         return cluster.slot_count(settings, cluster.wait_for_cores(spark, settings))
 
     elsewhere = cluster.slots_address(settings, settings.slots_port)
-    return _start(spark, options, place, now, SharedQuerySource, elsewhere)
+    return _start(spark, options, place, now, SHARED, elsewhere)
 
 
 def start_script_query(
@@ -62,7 +61,7 @@ def start_script_query(
     # The port of the settings is the other query's.
     elsewhere = None if is_local else cluster.slots_address(settings, 0)
     place = directory / "script-query"
-    return _start(spark, options, place, lambda: 1, ScriptQuerySource, elsewhere)
+    return _start(spark, options, place, lambda: 1, SCRIPTS, elsewhere)
 
 
 def _start(
@@ -70,7 +69,7 @@ def _start(
     options: InstanceOptions,
     directory: Path,
     slot_count: Callable[[], int],
-    source: type[SharedQuerySource],
+    name: str,
     elsewhere: Address | None = None,
 ) -> SharedQuery:
     shared_query = SharedQuery(
@@ -80,7 +79,7 @@ def _start(
         nats=options.nats,
         slot_count=slot_count,
         retry_s=options.retry_s,
-        source=source,
+        name=name,
         elsewhere=elsewhere,
         report_s=options.snapshot_interval_s,
     )

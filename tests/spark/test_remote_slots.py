@@ -142,16 +142,16 @@ def test_the_pieces_of_a_state_that_is_gone_are_discarded(
     one.join()
 
 
-def both(door: TlsDoor, secret: Secret) -> tuple[Link, Link]:
+def both(door: TlsDoor, secret: Secret | None) -> tuple[Link, Link]:
     with ThreadPoolExecutor(1) as pool:
         accepted = pool.submit(door.accept)
-        there = connect(door.options["address"], secret)
+        there = connect(door.address, secret)
         return accepted.result(10), there
 
 
 def test_a_link_carries_objects_of_any_size_in_both_directions() -> None:
     door = TlsDoor(HERE)
-    here, there = both(door, Secret(door.options["secret_certificate"], door.options["secret_key"]))
+    here, there = both(door, door.secret)
     large = {"a": bytes(3_000_000)}
     with ThreadPoolExecutor(2) as pool:
         answers = pool.submit(here.recv), pool.submit(there.recv)
@@ -174,7 +174,7 @@ def test_a_link_carries_objects_of_any_size_in_both_directions() -> None:
 
 def test_who_has_another_certificate_or_none_gets_nothing() -> None:
     door, other = TlsDoor(HERE), TlsDoor(HERE)
-    secret = Secret(other.options["secret_certificate"], other.options["secret_key"])
+    secret = other.secret
     here, there = both(door, secret)
     with ThreadPoolExecutor(1) as pool:
         heard = pool.submit(here.recv)
@@ -184,7 +184,7 @@ def test_who_has_another_certificate_or_none_gets_nothing() -> None:
         with pytest.raises(ssl.SSLError):
             heard.result(30)
     here.close()
-    host, _, port = door.options["address"].partition(":")
+    host, _, port = door.address.partition(":")
     with ThreadPoolExecutor(1) as pool:
         accepted = pool.submit(door.accept)
         with socket.create_connection((host, int(port))) as plain:

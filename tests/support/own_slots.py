@@ -14,13 +14,13 @@ from mesh.spark.instance_io import InstanceIO
 from mesh.spark.shared_query.instance import SharedInstance
 from mesh.spark.shared_query.query import SharedQuery
 from mesh.spark.shared_query.slot import Slot, SlotOptions
-from mesh.spark.shared_query.slot_network import Secret
 from tests.support.shared_query import Snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from mesh.spark.shared_query.slot_network import Door
     from mesh.spark.task_states import TaskStore
     from tests.support.shared_query import Hand
 
@@ -72,13 +72,7 @@ class QueryWithoutSpark(SharedQuery):
         self.hand = hand
         self.runs: list[Running] = []
 
-    def _register(self) -> None:
-        pass
-
-    def _start(self, run: Path, count: int, found: dict[str, str]) -> Any:
-        secret = None
-        if "secret_key" in found:
-            secret = Secret(found["secret_certificate"], found["secret_key"])
+    def _start(self, run: Path, count: int, door: Door) -> Any:
         for number in range(2):
             (run / str(number)).mkdir()
         self.runs.append(
@@ -86,7 +80,7 @@ class QueryWithoutSpark(SharedQuery):
                 [
                     Slot(
                         SlotOptions(
-                            found["address"], str(run / str(number)), self.hand.known, secret
+                            door.address, str(run / str(number)), self.hand.known, door.secret
                         )
                     )
                     for number in range(count)

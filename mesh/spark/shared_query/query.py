@@ -19,12 +19,10 @@ import secrets
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
-
-import orjson
 
 from mesh.logs import fields
 from mesh.spark.session import UNLOGGED, socket_directory
@@ -32,9 +30,10 @@ from mesh.spark.shared_query import members
 from mesh.spark.shared_query.slot_network import Address, LocalDoor, TlsDoor
 from mesh.spark.shared_query.slot_protocol import Admit, Remove
 from mesh.spark.shared_query.slots import SlotLink, Slots, distribute
-from mesh.spark.shared_query.source import ENDING, SharedQuerySource
+from mesh.spark.shared_query.stays import Stays, stays
 from mesh.spark.shared_query.work import FAILED, REMOVED, Outcome
 from pyspark_nats.errors import UnavailableError
+from pyspark_nats.protocol.connection_options import connection_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.spark.shared_query.members import Member
+    from mesh.spark.shared_query.slot_network import Door
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +59,9 @@ _LEAVE_S: Final = 5.0
 _HANGS_S: Final = 45.0
 #: Time for all slots to start, seconds: Spark starts processes for them.
 _STARTS_S: Final = 90.0
-#: Gives the slots a pool of Python processes of their own, as Spark has a pool per environment.
-_SLOT_VARIABLE: Final = "MESH_SPARK_SLOT"
+#: Name of the query of instances without functions of users, and of those with some.
+SHARED: Final = "mesh-shared-query"
+SCRIPTS: Final = "mesh-script-query"
 #: Number of threads that restore and store snapshots of running instances; as many serve all other
 #: waits.
 _THREADS: Final = 8
@@ -123,7 +124,7 @@ class SharedQuery:
         nats: dict[str, str],
         slot_count: Callable[[], int],
         retry_s: float,
-        source: type[SharedQuerySource] = SharedQuerySource,
+        name: str = SHARED,
         elsewhere: Address | None = None,
         report_s: float = 1.0,
     ) -> None:
@@ -137,7 +138,7 @@ class SharedQuery:
             slot_count: the number of slots for the next start; Spark runs a task for each all the
                 time.
             retry_s: pause before the query is started again.
-            source: its data source; no other query of the session has the same.
+            name: of the query; no other one of the session has the same.
             elsewhere: where slots on other machines reach the session; None if they are here.
             report_s: interval of such slots' reports on a busy part, seconds.
         """
@@ -151,7 +152,7 @@ class SharedQuery:
         self._clock = clock
         self._nats = nats
         self._slot_count = slot_count
-        self._source = source
+        self._name = name
         self._retry_s = retry_s
         self._elsewhere, self._report_s = elsewhere, report_s
         #: Guards the following fields; never held while a listener is called.
@@ -167,7 +168,6 @@ class SharedQuery:
 
     def start(self) -> None:
         """Start; returns at once."""
-        self._register()
         self._thread.start()
 
     def stop(self) -> None:
@@ -260,15 +260,6 @@ class SharedQuery:
 
     # --- the query
 
-    def _register(self) -> None:
-        """Register the source, whose tasks run in Python processes that run no others."""
-        environment = self.session.sparkContext.environment
-        environment[_SLOT_VARIABLE] = self._source.name()
-        try:
-            self.session.dataSource.register(self._source)
-        finally:
-            del environment[_SLOT_VARIABLE]
-
     def _supervise(self) -> None:
         for number in itertools.count():
             run = self._directory / f"run-{number}"
@@ -287,11 +278,11 @@ class SharedQuery:
                 with self._lock:
                     self._slots = accepting
                 try:
-                    running = self._start(run, count, door.options)
+                    running = self._start(run, count, door)
                 except BaseException:
                     accepting.close()
                     raise
-                self._watch(running, accepting, run)
+                self._watch(running, accepting)
             except _HangsError as failure:
                 error, suspects = str(failure), frozenset([failure.instance])
             # A failure of the query is reported to its members, and the query is started again.
@@ -307,26 +298,24 @@ class SharedQuery:
             shutil.rmtree(run, ignore_errors=True)
             self._ending.wait(self._retry_s)
 
-    def _start(self, run: Path, count: int, found: dict[str, str]) -> StreamingQuery:
+    def _start(self, run: Path, count: int, door: Door) -> StreamingQuery:
         self.session.sparkContext.setLocalProperty("spark.scheduler.pool", "shared-query")
-        source = (
-            self.session.readStream.format(self._source.name())
-            .option("directory", str(run))
-            .options(**found)
-            .option("slots", str(count))
-            .option("report", str(self._report_s))
-            .option("nats", orjson.dumps(self._nats).decode())
-            .load()
-        )
+        # Here the driver reads files of credentials; executors have none.
+        nats = connection_options(self._nats)
+        stay = Stays(count, door.address, str(run), nats)
+        if door.secret is not None:
+            # Slots elsewhere have no directory of the session's.
+            stay = replace(stay, directory="", secret=door.secret, report_s=self._report_s)
         return (
-            source.writeStream.format("noop")
+            stays(self.session, stay, self._name)
+            .writeStream.format("noop")
             .options(**UNLOGGED)
             .option("checkpointLocation", str(run / "checkpoint"))
-            .queryName(f"{self._source.name()}-{run.name}")
+            .queryName(f"{self._name}-{run.name}")
             .start()
         )
 
-    def _watch(self, running: StreamingQuery, accepting: Slots, run: Path) -> None:
+    def _watch(self, running: StreamingQuery, accepting: Slots) -> None:
         started_s = self._clock.monotonic_s()
         try:
             # Raises the error that ended the query, if any.
@@ -345,8 +334,6 @@ class SharedQuery:
                     with _faults_logged(repr(listener)):
                         listener.tick(now_s)
         finally:
-            with suppress(OSError):
-                (run / ENDING).touch()
             accepting.close()
             running.stop()
 

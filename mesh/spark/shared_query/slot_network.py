@@ -1,7 +1,7 @@
 """Connections between the session and its slots: a socket of this machine, or TLS over TCP.
 
 On a Spark cluster the slots run on other machines.  The session makes a certificate for each run of
-the query and gives it with its key to the slots, in options that only encrypted RPC of Spark
+the query and gives it with its key to the slots, in a function that only encrypted RPC of Spark
 carries.  Both sides accept this certificate and no other: messages are pickled.
 """
 
@@ -67,8 +67,9 @@ class Secret:
 class Door(Protocol):
     """Listener on which the session accepts slots."""
 
-    #: Options of the query's source by which slots find it.
-    options: dict[str, str]
+    #: By which slots find it; a slot on this machine needs no secret.
+    address: str
+    secret: Secret | None
 
     def accept(self) -> Link:
         """Wait for a connection."""
@@ -88,7 +89,8 @@ class LocalDoor:
 
     def __init__(self, path: Path) -> None:
         self._listener = Listener(str(path), family="AF_UNIX")
-        self.options = {"address": str(path)}
+        self.address = str(path)
+        self.secret: Secret | None = None
 
     def accept(self) -> Link:
         """See ``Door``."""
@@ -97,7 +99,7 @@ class LocalDoor:
     def wake(self) -> None:
         """See ``Door``."""
         with suppress(OSError):
-            Client(self.options["address"], family="AF_UNIX").close()
+            Client(self.address, family="AF_UNIX").close()
 
     def close(self) -> None:
         """See ``Door``."""
@@ -125,19 +127,16 @@ class TlsDoor:
         with tempfile.TemporaryDirectory(prefix="mesh-slots-") as directory:
             paths = self_signed(Path(directory), SystemClock().wall_ms(), (address.host,))
             certificate, key = (path.read_text() for path in paths)
-        self._context = _context(Secret(certificate, key), is_server=True)
+        made = Secret(certificate, key)
+        self.secret: Secret | None = made
+        self._context = _context(made, is_server=True)
         family = socket.AF_INET6 if ":" in (address.bind or address.host) else socket.AF_INET
         self._socket = socket.create_server(
             (address.bind or address.host, address.port), family=family
         )
         self._port = self._socket.getsockname()[1]
         self._bound = address.bind or address.host
-        self.options = {
-            "address": f"{address.host}:{self._port}",
-            # Names that ``spark.redaction`` hides.
-            "secret_certificate": certificate,
-            "secret_key": key,
-        }
+        self.address = f"{address.host}:{self._port}"
 
     def accept(self) -> Link:
         """See ``Door``; the handshake is the reader's."""

@@ -1,0 +1,113 @@
+"""Stays of slots in the batches of a shared query.
+
+The rows of Spark's own ``rate-micro-batch`` source are the stays: one for each slot and batch.  So
+Spark needs no Python process that plans the query.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+from mesh.spark.shared_query.slot_network import Secret
+from mesh.spark.shared_query.slot_protocol import DONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from pyspark_nats.protocol.connection_options import ConnectionOptions
+
+#: Duration of a batch, seconds.
+STAY_S: Final = 30.0
+#: The same for slots on other machines.
+_ENDLESS_S: Final = 1e8
+#: Pause of a batch whose session has ended; Spark begins another at once.
+_ENDED_S: Final = 0.02
+#: Spark has a pool of Python processes for each environment.
+_SLOT_VARIABLE: Final = "MESH_SPARK_SLOT"
+_making: Final = threading.Lock()
+#: Columns of a row for each part that worked.
+SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in DONE.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Stays:
+    """The function that ``mapInArrow`` applies to the rows of ``stays``; it pickles."""
+
+    #: How many slots there are.
+    count: int
+    #: Of ``SlotOptions``; for slots on other machines without directory, and with a secret.
+    address: str
+    directory: str
+    connection: ConnectionOptions
+    secret: Secret | None = None
+    #: Interval of such slots' reports on a busy part, seconds; None for the usual.
+    report_s: float | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Stay, while the slot of this process serves its parts; one row for each that worked."""
+        # The session needs no operators.
+        from mesh.spark.shared_query.serving import REPORT_S
+        from mesh.spark.shared_query.slot import SlotOptions, of_this_process
+        from pyspark_nats.gc_freeze import freeze_imported
+
+        freeze_imported()
+        options = SlotOptions(
+            self.address,
+            self.directory,
+            self.connection,
+            self.secret,
+            self.report_s or REPORT_S,
+        )
+        # The next task could run in another process, so one elsewhere stays until the query ends.
+        stay_s = STAY_S if self.secret is None else _ENDLESS_S
+        for rows in batches:
+            values: list[Any] = rows.column("value").to_pylist()
+            for value in values:
+                try:
+                    slot = of_this_process(options)
+                except OSError:
+                    if value < self.count:
+                        raise
+                    # The session has closed its door, and stops the query.
+                    time.sleep(_ENDED_S)
+                    continue
+                yield slot.stay(stay_s)
+
+
+def stays(session: SparkSession, stay: Stays, name: str) -> DataFrame:
+    """A streaming query's rows: what was done, by instance and part.
+
+    Its Python processes run no functions but those of the same ``name``.
+    """
+    count = str(stay.count)
+    source = session.readStream.format("rate-micro-batch")
+    rows = source.option("rowsPerBatch", count).option("numPartitions", count).load()
+    # What ``mapInArrow`` does, without its import of pandas: 22 MB.
+    function = UserDefinedFunction(stay, SCHEMA, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    with _own_processes(session, name):
+        column = function(*(rows[one] for one in rows.columns))
+    return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), session)
+
+
+@contextmanager
+def _own_processes(session: SparkSession, name: str) -> Iterator[None]:
+    context = session.sparkContext
+    with _making:
+        before = context.environment
+        # Another thread may read it.
+        context.environment = {**before, _SLOT_VARIABLE: name}
+        try:
+            yield
+        finally:
+            context.environment = before
