@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mesh.spark.shared_query import planner
 from pyspark_nats.source import tail
+from pyspark_nats.source.offsets import Watch
 from tests.support.shared_query import Hand, Instances, admitted
 
 if TYPE_CHECKING:
@@ -21,6 +23,12 @@ pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 APP = """@App:name('{name}')
 define stream Numbers (n int);
 from Numbers select n insert into Copies;
+"""
+#: A part that reads two streams is planned from looks at them.
+TWO = """@App:name('{name}')
+define stream Numbers (n int);
+define stream Others (n int);
+from every a=Numbers -> b=Others select a.n as a, b.n as b insert into Both;
 """
 WAIT_S = 0.5
 
@@ -36,16 +44,16 @@ def test_signs_of_life_do_not_end_a_wait(
         admitted(hand, Instances(hand, "T", app=APP))
         hand.publish("T", 1)
         hand.until_rows("T", "Copies", 1)
-        planner = hand.serving._planner
-        (reader,) = planner._tails._by_key.values()
+        rounds = hand.serving._planner
+        (reader,) = rounds._tails._by_key.values()
         before_s, began_s = reader.heard_s, time.monotonic()
         # The output wakes nobody: nothing of this slot reads it.
-        assert planner.next(WAIT_S, reads) == []
+        assert rounds.next(WAIT_S, reads) == []
         assert time.monotonic() - began_s >= WAIT_S
         assert reader.heard_s > before_s
         os.write(writes, b"x")
         began_s = time.monotonic()
-        assert planner.next(60.0, reads) == []
+        assert rounds.next(60.0, reads) == []
         assert time.monotonic() - began_s < 30
         hand.publish("T", 2)
         hand.until_rows("T", "Copies", 2)
@@ -53,3 +61,28 @@ def test_signs_of_life_do_not_end_a_wait(
         hand.end()
         os.close(reads)
         os.close(writes)
+
+
+def test_a_message_is_found_that_the_server_stored_late(
+    tmp_path: Path, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planner, "_LATE_S", 0.05)
+    hand = Hand(tmp_path, nats_server)
+    try:
+        admitted(hand, Instances(hand, "T", app=TWO))
+        hand.publish("T", 1)
+        hand.step()
+        honest, looks = Watch.latest_now, 0
+
+        def late(self: Watch, at: Any, limits: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            # The first look, one after each pause, and one when it listens again.
+            return at if looks <= len(planner._DOUBT_S) + 2 else honest(self, at, limits)
+
+        monkeypatch.setattr(Watch, "latest_now", late)
+        hand.ask(("mesh.T.Others", b'{"n": 2}'))
+        hand.until_rows("T", "Both", 1)
+        assert hand.rows("T", "Both") == [[1, 2]]
+    finally:
+        hand.end()

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: A subscriber may receive a message before the stream has stored it: the pauses before further
-#: looks, seconds.  The last ones are for messages that the member does not read.
+#: looks, seconds, and before the last one, as a server may stand still for a second.
 _DOUBT_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+_LATE_S: Final = 2.0
 #: How long one stream may take to answer before the server is checked, seconds; then as long again.
 _PATIENCE_S: Final = 5.0
 #: Interval of looks at streams whose messages cause no notification, seconds.
@@ -75,7 +76,6 @@ class RoundPlanner:
     #: Streams to look at again without a notification: their parts have just worked.
     _again: set[str] = field(default_factory=set)
     _checked_s: float = 0.0
-    #: Number of items of this round.
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -273,8 +273,6 @@ class RoundPlanner:
             # This account may not, or the stream has as many consumers as it may have.
             self._observe(place)
 
-    # --- streams
-
     def _look(self, heard: set[str], armed: set[str], came: set[int]) -> Iterator[WorkItem]:
         """The work that is ready now.
 
@@ -314,6 +312,9 @@ class RoundPlanner:
         count = doubt.count if doubt is not None else 0
         if count < len(_DOUBT_S):
             self._doubts[stream] = _Uncertain(now_s + _DOUBT_S[count], count + 1)
+            return
+        for place in self._readers[stream]:
+            place.due_s = min(place.due_s or now_s + _LATE_S, now_s + _LATE_S)
 
     def _all(self) -> Iterator[PartPosition]:
         for places in self._places.values():
@@ -382,10 +383,9 @@ class RoundPlanner:
 
     def _next_s(self, ends_s: float) -> float:
         """Time of the next look without a notification."""
-        times = [doubt.at_s for doubt in self._doubts.values()]
         looks = (self._look_s(place) for place in self._all())
-        times += [at_s for at_s in looks if at_s is not None]
-        return min(times, default=ends_s)
+        times = [doubt.at_s for doubt in self._doubts.values()]
+        return min([*times, *(at_s for at_s in looks if at_s is not None)], default=ends_s)
 
     def _look_s(self, place: PartPosition) -> float | None:
         """Time of the next look at a part, after the messages that are coming by themselves."""
