@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ define stream Others (n int);
 from every a=Numbers -> b=Others select a.n as a, b.n as b insert into Both;
 """
 WAIT_S = 0.5
+LATE_S = 0.2
 
 
 def test_signs_of_life_do_not_end_a_wait(
@@ -66,20 +68,27 @@ def test_signs_of_life_do_not_end_a_wait(
 def test_a_message_is_found_that_the_server_stored_late(
     tmp_path: Path, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planner, "_LATE_S", 0.05)
+    monkeypatch.setattr(planner, "_LATE_S", LATE_S)
     hand = Hand(tmp_path, nats_server)
     try:
         admitted(hand, Instances(hand, "T", app=TWO))
         hand.publish("T", 1)
         hand.step()
-        honest, looks = Watch.latest_now, 0
+        honest, doubt = Watch.latest_now, planner.RoundPlanner._doubt
+        given_up_s = math.inf
+
+        def doubted(self: planner.RoundPlanner, stream: str, now_s: float) -> None:
+            nonlocal given_up_s
+            doubt(self, stream, now_s)
+            if stream not in self._doubts:
+                given_up_s = min(given_up_s, now_s)
 
         def late(self: Watch, at: Any, limits: Any) -> Any:
-            nonlocal looks
-            looks += 1
-            # The first look, one after each pause, and one when it listens again.
-            return at if looks <= len(planner._DOUBT_S) + 2 else honest(self, at, limits)
+            # When it listens again, it looks at once.
+            is_stored = time.monotonic() > given_up_s + LATE_S / 2
+            return honest(self, at, limits) if is_stored else at
 
+        monkeypatch.setattr(planner.RoundPlanner, "_doubt", doubted)
         monkeypatch.setattr(Watch, "latest_now", late)
         hand.ask(("mesh.T.Others", b'{"n": 2}'))
         hand.until_rows("T", "Both", 1)
