@@ -69,7 +69,7 @@ assert pyarrow.array(pandas.Series([1.0, None])).null_count == 1
     assert "pandas" in _imported(code)
 
 
-#: What a process of the daemon compiles is loaded by the code whose pages are gone.
+#: A compilation in a process of the daemon, by the code whose pages are gone.
 COMPILED = """
 import numba
 from pathlib import Path

@@ -44,7 +44,7 @@ SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in DONE.items())
 class Stays:
     """The function that ``mapInArrow`` applies to the rows of ``stays``; it pickles."""
 
-    #: How many slots there are.
+    #: Number of slots.
     count: int
     #: Of ``SlotOptions``; for slots on other machines without directory, and with a secret.
     address: str
