@@ -16,6 +16,8 @@ LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(B
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The commands below start hundreds of processes that import the same modules: images of Python often forbid byte code.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 # `docker compose`, or Debian's docker-compose 1.29.
@@ -191,6 +193,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@# As constraints too: before 23.3, pip takes the newest version of a package that another one requires with an extra.
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock -c requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/python -m compileall -q -j0 mesh connectors
 	@echo "Compiling native loops, and writing Spark's classes to an archive, so that sessions start faster ..."
 	@$(BIN)/python -m mesh.worker.prepare
 	@touch $(STAMP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 from collections import Counter
@@ -16,7 +17,7 @@ from mesh.jetstream import server
 from tests.support.groups import GroupScheduling, rank_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
     from xdist.remote import Producer
@@ -31,6 +32,17 @@ if TYPE_CHECKING:
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("same")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected lives to the end; the garbage collector never looks at it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,8 +47,9 @@ class Recorded:
         return f"{self.category}/{self.case['name']}"
 
 
-def load(directory: Path) -> list[Recorded]:
-    """All cases below ``directory``, file by file.
+@cache
+def load(directory: Path) -> tuple[Recorded, ...]:
+    """All cases below ``directory``, file by file, read once.
 
     Raises:
         ValueError: two cases of a file have one name.
@@ -61,7 +63,7 @@ def load(directory: Path) -> list[Recorded]:
         for case in cases:
             expect = case.pop("expect")
             found.append(Recorded(path.stem, case, expect))
-    return found
+    return tuple(found)
 
 
 def differences(directory: Path) -> dict[str, str]:

@@ -10,8 +10,6 @@ import anyio
 import httpx
 import httpx2
 import pytest
-from scim2_client.engines.httpx2 import SyncSCIMClient
-from scim2_tester import Status, check_server
 
 from mesh.api.auth import Access
 from mesh.api.routes import make_app
@@ -48,6 +46,10 @@ def provisioner(nats_server: NatsServer, directory: Path) -> Iterator[tuple[str,
 
 @pytest.mark.extended
 def test_the_tester_of_scim_passes(nats_server: NatsServer, tmp_path: Path) -> None:
+    # Their models take seconds to build, which every collection of the tests would wait for.
+    from scim2_client.engines.httpx2 import SyncSCIMClient
+    from scim2_tester import Status, check_server
+
     with (
         provisioner(nats_server, tmp_path) as (url, headers),
         httpx2.Client(base_url=f"{url}/scim/v2", headers=headers) as client,
