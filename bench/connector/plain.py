@@ -95,21 +95,27 @@ class Publish:
     count: int
     #: 0 for one event a message as JSON, else events a message as Arrow.
     rows_per_message: int = 0
+    #: Lines of each message's header.
+    header: Sequence[str] = ()
 
     def prepare(self) -> Callable[[], int]:
         """Build the frames; the returned function sends them, and returns their number."""
         wire = Wire(self.port)
         target = f"{self.subject} {wire.inbox}.a"
+        header = self.header
         if self.rows_per_message:
-            block = f"NATS/1.0\r\nContent-Type: {events.ARROW_CONTENT_TYPE}\r\n\r\n".encode()
+            header = (*header, f"Content-Type: {events.ARROW_CONTENT_TYPE}")
             payloads = events.as_arrow(self.size, self.first, self.count, self.rows_per_message)
+        else:
+            payloads = events.as_json(self.size, self.first, self.count)
+        if header:
+            block = "\r\n".join(("NATS/1.0", *header, "\r\n")).encode()
             frames = [
                 b"HPUB %b %d %d\r\n%b%b\r\n"
                 % (target.encode(), len(block), len(block) + len(data), block, data)
                 for data in payloads
             ]
         else:
-            payloads = events.as_json(self.size, self.first, self.count)
             frames = [b"PUB %b %d\r\n%b\r\n" % (target.encode(), len(p), p) for p in payloads]
         # Arrow messages are big; a chunk of them is bounded by its bytes.
         step = _PUBLISH_CHUNK if not self.rows_per_message else 10

@@ -1,5 +1,8 @@
 """Rates of the server alone, for single messages and atomic batches: bounds of exactly once.
 
+Single messages that expect the last sequence of a marker are refused from a writer that another one
+has replaced, as batches are; a writer that dies leaves some of them, where a batch leaves none.
+
 A program on a socket sends prebuilt messages to one stream and only counts the acks.  Nothing reads
 the stream, and nothing else runs.  A server on its own stages a batch for a stream on disk in files
 of the batch's own, and for a stream with replicas, or in memory, in memory.
@@ -28,6 +31,11 @@ SMALL: Final = 3_000
 _BYTES: Final = 70
 #: Batches under way; the server takes fifty in a stream.
 _WINDOW: Final = 3
+#: The marker is the stream's first message.
+_EXPECTS_MARKER: Final = (
+    "Nats-Expected-Last-Subject-Sequence: 1",
+    "Nats-Expected-Last-Subject-Sequence-Subject: marker",
+)
 
 
 async def measure() -> list[Figure]:
@@ -43,6 +51,17 @@ def _measure() -> list[Figure]:
                 running, "file", lambda: Publish(running.port, "out", _BYTES, 0, MESSAGES).prepare()
             )
             found = [Figure("messages of their own", single / 1000, "k/s")]
+            fenced, _ = _rate(
+                running,
+                "file",
+                lambda: Publish(
+                    running.port, "out", _BYTES, 0, MESSAGES, header=_EXPECTS_MARKER
+                ).prepare(),
+            )
+            found.append(
+                Figure("the same, each expecting a marker's sequence", fenced / 1000, "k/s",
+                       limit=single / 1000)
+            )  # fmt: skip
             for rows, count, storage in (
                 (1000, MESSAGES, "file"),
                 (1000, MESSAGES, "memory"),
@@ -64,11 +83,17 @@ def _measure() -> list[Figure]:
 def _rate(
     running: server.NatsServer, storage: str, prepare: Callable[[], Callable[[], int]]
 ) -> tuple[float, float]:
-    """Messages per second, and processor time of the server in seconds."""
+    """Messages per second, and processor time of the server in seconds.
+
+    Raises:
+        RuntimeError: the server did not store each message.
+    """
     with Wire(running.port) as wire:
+        subjects = ["out", "marker"]
         wire.call(
-            "STREAM.CREATE.out", name="out", subjects=["out"], storage=storage, allow_atomic=True
+            "STREAM.CREATE.out", name="out", subjects=subjects, storage=storage, allow_atomic=True
         )
+        Publish(running.port, "marker", _BYTES, 0, 1).prepare()()
         work = prepare()
         process = psutil.Process(running.process.pid)
         before = sum(process.cpu_times()[:2])
@@ -76,5 +101,8 @@ def _rate(
         count = work()
         took_s = time.perf_counter() - started_s
         used_s = sum(process.cpu_times()[:2]) - before
+        stored = wire.call("STREAM.INFO.out")["state"]["messages"]
+        if stored != count + 1:
+            raise RuntimeError(f"{stored - 1} of {count} messages were stored")
         wire.call("STREAM.DELETE.out")
     return count / took_s, used_s
