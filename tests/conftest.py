@@ -36,7 +36,7 @@ settings.load_profile("same")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected lives to the end; the garbage collector never looks at it."""
+    """Collection without the garbage collector, which then ignores what lives to the end."""
     gc.disable()
     try:
         return (yield)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -47,19 +48,13 @@ def _measure() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="bench-batches-") as directory:
         running = server.start(Path(directory))
         try:
-            single, _ = _rate(
-                running, "file", lambda: Publish(running.port, "out", _BYTES, 0, MESSAGES).prepare()
-            )
+            plain = Publish(running.port, "out", _BYTES, 0, MESSAGES)
+            single, _ = _rate(running, "file", plain.prepare)
             found = [Figure("messages of their own", single / 1000, "k/s")]
-            fenced, _ = _rate(
-                running,
-                "file",
-                lambda: Publish(
-                    running.port, "out", _BYTES, 0, MESSAGES, header=_EXPECTS_MARKER
-                ).prepare(),
-            )
+            expecting = replace(plain, header=_EXPECTS_MARKER)
+            rate, _ = _rate(running, "file", expecting.prepare)
             found.append(
-                Figure("the same, each expecting a marker's sequence", fenced / 1000, "k/s",
+                Figure("the same, each expecting a marker's sequence", rate / 1000, "k/s",
                        limit=single / 1000)
             )  # fmt: skip
             for rows, count, storage in (
