@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 _NAME_IN_USE = 10058
 #: The server has removed the directory of all streams with the last one, while it created this one.
 _NO_STORE = 10049
+#: The first version of the server with ingest batches.
+_INGEST_SINCE: Final = (2, 14)
 #: No suitable peers for placement: a server is away, or there are too few.
 _NO_PEERS = 10005
 #: Time for servers to become able to place buckets, seconds.
@@ -113,9 +115,17 @@ async def ensure_stream(
         **stream_config(name, settings, max_bytes),
         "allow_atomic": True,
     }
+    if takes_ingest(client):
+        config["allow_batched"] = True
     if first_seq > 1:
         config["first_seq"] = first_seq
     await _create(client, config)
+
+
+def takes_ingest(client: Client) -> bool:
+    """Whether the server knows ingest batches (ADR-50, "fast-ingest")."""
+    version = client.connected_server_version
+    return (version.major, version.minor) >= _INGEST_SINCE
 
 
 async def forbid_rollups(client: Client, specs: Iterable[AppSpec]) -> None:

@@ -9,6 +9,7 @@ import orjson
 from nats.js.errors import NotFoundError
 
 from mesh.control.restoring import StreamState
+from mesh.jetstream import log_reader
 from mesh.jetstream.log_reader import direct_get
 from mesh.model import names
 from mesh.model.backup import StreamCut
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from nats.aio.client import Client
+    from nats.aio.msg import Msg
 
 #: No writer of the mesh has an epoch as high.
 _NO_EPOCH: Final = 2**53
+#: Time of the server to answer, seconds.
+_ANSWER_S: Final = 5.0
 #: Payload for a producer that has published nothing; a trigger's has a start.
 _NO_MARKER: Final = '{"position":-1,"start_ms":0}'
 
@@ -67,6 +71,8 @@ async def cut(client: Client, js_stream: str, incarnation: str) -> StreamCut | N
 async def markers(client: Client, js_stream: str) -> tuple[int, dict[str, str]] | None:
     """Producer to the payload of its newest marker, as of a sequence; None where there is none.
 
+    The position is that of the last row, also of one that is stored after the marker.
+
     Raises:
         NotFoundError: there is no such stream; others of NATS.
 
@@ -80,20 +86,54 @@ async def markers(client: Client, js_stream: str) -> tuple[int, dict[str, str]] 
         is_empty = ended["Status"] == "404"
         sequence = 0 if is_empty else int(ended["Nats-UpTo-Sequence"])
         subjects = ((one, (one.headers or {})["Nats-Subject"]) for one in told)
-        found = {at.removeprefix(prefix): one.data.decode() for one, at in subjects}
+        found = {at.removeprefix(prefix): one for one, at in subjects}
         # A marker that was replaced between being looked up and being read is left out, and
         # another server than the leader may not have it yet.
         expected = await _count(client, js_stream, f"{prefix}>")
         if is_empty and not expected:
             return None
         if not (is_empty or int(ended.get("Nats-Num-Pending", 0))) and len(found) == expected:
-            return sequence, found
+            return sequence, {
+                name: await _advanced(client, js_stream, one, sequence)
+                for name, one in found.items()
+            }
         await asyncio.sleep(0.05)
+
+
+async def _advanced(client: Client, js_stream: str, stored: Msg, last: int) -> str:
+    """Payload of a marker with the position of the last row that is stored up to ``last``."""
+    # Only here: it brings Arrow along.
+    from pyspark_nats.sink import row_tags
+
+    payload = stored.data.decode()
+    values = orjson.loads(payload)
+    if not (batch := values.get("ingest")):
+        return payload
+    _, key, rows, since = batch
+    since = since or int((stored.headers or {})["Nats-Sequence"])
+    headers = [
+        one.headers.get(row_tags.HEADER)
+        async for one in log_reader.read(client, js_stream, since + 1, last)
+    ]
+    found = row_tags.last_row(bytes.fromhex(key), rows, headers)
+    if found is not None:
+        values["position"] = found[1]
+    return orjson.dumps(values).decode()
 
 
 async def _count(client: Client, js_stream: str, subject: str) -> int:
     info = await client.jetstream().stream_info(js_stream, subjects_filter=subject)
     return len(info.state.subjects or {})
+
+
+async def producers(client: Client, js_stream: str) -> dict[str, str]:
+    """Names of the producers of a stream, by their hash in the headers of rows."""
+    from pyspark_nats.sink import row_tags
+
+    prefix = f"{names.marker_subject(js_stream)}."
+    info = await client.jetstream().stream_info(js_stream, subjects_filter=f"{prefix}>")
+    found = [subject.removeprefix(prefix) for subject in info.state.subjects or {}]
+    return {row_tags.producer_hash(name): name for name in found}
 
 
 async def end_producers(
@@ -112,6 +152,27 @@ async def end_producers(
     ended = {name: found[name] for name in found if name.startswith(f"{incarnation}-")}
     for producer, payload in {**dict.fromkeys(producers, _NO_MARKER), **ended}.items():
         await _put(client, js_stream, producer, payload, _NO_EPOCH)
+        if batch := orjson.loads(payload).get("ingest"):
+            await _end_batch(client, js_stream, producer, batch[0])
+
+
+async def _end_batch(client: Client, js_stream: str, producer: str, batch_id: str) -> None:
+    """End a batch to which rows may be added without a look at the marker.
+
+    Raises:
+        NatsTimeoutError: the server does not answer.
+    """
+    inbox = client.new_inbox()
+    subscription = await client.subscribe(f"{inbox}.>")
+    try:
+        await client.publish(
+            f"{names.marker_subject(js_stream)}.{producer}",
+            # The number is beyond all of the batch: it is ended, and nothing is stored.
+            reply=f"{inbox}.{batch_id}.1.fail.{1 << 40}.3.$FI",
+        )
+        await subscription.next_msg(_ANSWER_S)
+    finally:
+        await subscription.unsubscribe()
 
 
 async def begin_producers(client: Client, cut_: StreamCut, incarnation: str) -> None:
@@ -122,6 +183,7 @@ async def begin_producers(client: Client, cut_: StreamCut, incarnation: str) -> 
 
 async def _put(client: Client, js_stream: str, producer: str, payload: str, epoch: int) -> None:
     values = {**orjson.loads(payload), "epoch": epoch}
+    values.pop("ingest", None)
     await client.jetstream().publish(
         f"{names.marker_subject(js_stream)}.{producer}",
         orjson.dumps(values),

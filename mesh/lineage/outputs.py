@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.errors import MeshError
-from mesh.jetstream import log_reader
+from mesh.jetstream import log_reader, stream_positions
 from mesh.lineage.comparing import Compared, Item, by_key, compare
 from mesh.lineage.replay import events_of
 from mesh.lineage.why import EDIT, Lineage
 from mesh.model import names
+from pyspark_nats.sink import row_tags
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -101,6 +102,11 @@ def _attributes(spec: AppSpec, stream: str) -> list[str]:
     return [a.name for a in channel.stream.attributes] if channel is not None else []
 
 
+def _line(record: AppRecord, partition: int, producer: str) -> str:
+    own = producer.removeprefix(f"{record.incarnation}-")
+    return f"{partition} {EDIT.sub('-', own, count=1)}"
+
+
 async def _lines(
     client: Client, record: AppRecord, stream: str, order: Sequence[str]
 ) -> dict[Hashable, list[Item]]:
@@ -112,17 +118,24 @@ async def _lines(
     for partition in range(channel.partitions):
         js_stream = channel.js_stream(partition)
         prefix = f"{names.marker_subject(js_stream)}."
+        known = await stream_positions.producers(client, js_stream)
+        # Rows tell their producer; the others of an atomic batch belong to the next marker's.
         batch: list[LogMessage] = []
+        owner = ""
         last = (await client.jetstream().stream_info(js_stream)).state.last_seq
         async for one in log_reader.read(client, js_stream, 1, last):
-            if not one.subject.startswith(prefix):
+            is_marker = one.subject.startswith(prefix)
+            row = row_tags.parse(one.headers.get(row_tags.HEADER))
+            told = known.get(row.producer, "") if row is not None and not is_marker else ""
+            if is_marker or told != owner:
+                writer = owner or (one.subject.removeprefix(prefix) if is_marker else "")
+                count += _add(
+                    lines, _line(record, partition, writer), js_stream, channel, batch, order
+                )
+                batch, owner = [], told
+            if not is_marker:
                 batch.append(one)
-                continue
-            producer = one.subject.removeprefix(prefix).removeprefix(f"{record.incarnation}-")
-            line = f"{partition} {EDIT.sub('-', producer, count=1)}"
-            count += _add(lines, line, js_stream, channel, batch, order)
-            batch = []
-        count += _add(lines, f"{partition} ", js_stream, channel, batch, order)
+        count += _add(lines, _line(record, partition, owner), js_stream, channel, batch, order)
         if count > ROWS_MAX:
             raise MeshError(
                 "MESH-C153",

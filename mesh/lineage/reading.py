@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mesh.errors import MeshError
-from mesh.jetstream import log_reader
+from mesh.jetstream import log_reader, stream_positions
 from mesh.model import names
 from mesh.spark.sink_rows import ARROW_TYPE, POSITION_COLUMN
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.log_reader import LogMessage
     from mesh.model.app import Channel
     from mesh.model.lineage import Budget
+    from pyspark_nats.sink.row_tags import RowHeader
 
 #: Messages of one input that a group with state is run over.
 REPLAYED_MAX = 20_000
@@ -100,6 +101,10 @@ class Reader:
                 own = next((one for one in earlier if one.subject == marker.subject), None)
                 return await self.read(js_stream, start + 1, sequence - 1, subject), [], own
         return [], await self.read(js_stream, sequence, marker.sequence - 1, subject), None
+
+    async def producer(self, js_stream: str, row: RowHeader) -> str | None:
+        """The producer of a row that tells it; None for one that the stream does not know."""
+        return (await stream_positions.producers(self._client, js_stream)).get(row.producer)
 
     async def first(self, js_stream: str) -> int:
         """The lowest sequence that retention has left."""

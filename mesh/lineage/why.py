@@ -1,10 +1,10 @@
 """Lineage of one event of an app, recomputed from the log.
 
-    event ──marker──▶ producer and position ──▶ group and part ──replay──▶ row, its inputs ──▶ ..
+    event ──header──▶ producer and position ──▶ group and part ──replay──▶ row, its inputs ──▶ ..
 
-The marker after a message names its producer and the position of the batch's last row.  A group
-without state computes a row from one input, which the position names.  A group with state is run
-again over its input, and each of its inputs is left out once (``contributors``).
+A row of an ingest batch has its producer and position; of an atomic batch the marker after it has
+the producer, and the last row's position.  A group without state computes a row from one input, by
+its position.  One with state is run again, and each of its inputs is left out once.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from mesh.model.lineage import RUN_COST, Budget, Cause
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE, InstanceIO, js_stream_of
 from mesh.spark.routes import positioned_routes
 from mesh.spark.stateless_task import StatelessTask
+from pyspark_nats.sink import row_tags
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -157,21 +158,23 @@ class Lineage:
         Of one that the group emitted before an edit, the group.
         """
         writers = [g for g in self._spec.groups if any(c.id == channel.id for c in g.outputs)]
-        marker = None
-        if writers:
-            marker = await self._reader.marker_after(js_stream, message.sequence)
-        if marker is None:
+        if not writers:
             return None
-        producer = marker.subject.removeprefix(f"{names.marker_subject(js_stream)}.")
-        values = orjson.loads(marker.data)
+        marker = producer = None
+        if (row := row_tags.parse(message.headers.get(row_tags.HEADER))) is not None:
+            producer, last = await self._reader.producer(js_stream, row), row.position
+        elif (marker := await self._reader.marker_after(js_stream, message.sequence)) is not None:
+            producer = marker.subject.removeprefix(f"{names.marker_subject(js_stream)}.")
+            last = int(orjson.loads(marker.data)["position"])
+        if producer is None:
+            return None
         for group in writers:
             prefix = names.producer(self._record.incarnation, group.name, group.edit, "")
             part = producer.removeprefix(prefix)
             is_ours = group.kind in (GroupKind.QUERIES, GroupKind.PARTITIONER)
             if part != producer and is_ours and "-large-" not in part:
-                last = int(values["position"])
-                position = position_of(message, index)
-                if position >= 0:
+                position = last if marker is None else position_of(message, index)
+                if marker is None or position >= 0:
                     return _Origin(group, part, last, position)
                 since, place = await self._place(js_stream, channel, message, index, marker)
                 return _Origin(group, part, last, position, since, place)

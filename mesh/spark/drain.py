@@ -15,7 +15,7 @@ from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
 from mesh.spark.local_state import Position
 from mesh.spark.part_states import state_of
 from mesh.spark.routes import positioned_routes
-from pyspark_nats.sink import markers
+from pyspark_nats.sink import fencing
 from pyspark_nats.source import halting
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def has_no_output_beyond(
         ConnectorError: a newer instance has written a marker, or NATS did not answer.
     """
     last = last_positions(io, directory, places, states)
-    out = markers.fenced(nats, list(last), io.assignment.epoch, prefix=names.MARKERS)
+    out = fencing.fenced(nats, list(last), io.assignment.epoch, prefix=names.MARKERS)
     return all(out[pair].position <= position for pair, position in last.items())
 
 

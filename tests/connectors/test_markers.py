@@ -10,7 +10,7 @@ import pytest
 from mesh.jetstream import server
 from pyspark_nats.errors import RefusedError, StaleWriterError
 from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.sink import marker_cache, marker_purge, markers, messages_out, publish
+from pyspark_nats.sink import fencing, marker_cache, marker_purge, messages_out, publish
 from pyspark_nats.sink.sink_options import sink_options
 from pyspark_nats.source import fetch, messages
 from pyspark_nats.source.ranges import Blocks, StreamRange
@@ -92,7 +92,7 @@ def test_an_older_epoch_is_refused_after_a_purge(broker: Any, publisher: Any, fe
     with pytest.raises(StaleWriterError):
         old.write(row(99))
     assert broker.payloads("S", "ev.S") == [b"%d" % n for n in range(2 * few)]
-    markers.fenced(broker.given, [("S", "p")], 3)
+    fencing.fenced(broker.given, [("S", "p")], 3)
     with pytest.raises(StaleWriterError):
         new.write(row(99))
 

@@ -23,7 +23,7 @@ from pyspark_nats.errors import (
 )
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.sink import marker_cache, markers, messages_out, publish, sink_options
+from pyspark_nats.sink import fencing, marker_cache, messages_out, publish, sink_options
 from pyspark_nats.sink.marker import Marker
 from pyspark_nats.sink.origin import Origin
 
@@ -72,7 +72,7 @@ def test_producers_are_told_apart(broker: Any, publisher: Make) -> None:
     for _ in range(2):
         publisher(broker.url).write(both.combine_chunks().to_batches()[0])
     assert sorted(broker.payloads("S", "ev.S")) == sorted(expected(3) * 2)
-    found = markers.positions(broker.given, [("S", "p"), ("S", "q"), ("S", "r")])
+    found = fencing.positions(broker.given, [("S", "p"), ("S", "q"), ("S", "r")])
     assert [found["S", name].position for name in "pqr"] == [2, 2, -1]
 
 

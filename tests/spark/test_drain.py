@@ -12,7 +12,7 @@ from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
 from mesh.spark.shared_query.work import REMOVED, WORK
 from pyspark_nats.errors import StaleWriterError
 from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.sink import markers, publish, sink_options
+from pyspark_nats.sink import fencing, markers, publish, sink_options
 from tests.support.shared_query import Instances, begun
 
 if TYPE_CHECKING:
@@ -126,9 +126,9 @@ def test_an_older_writer_that_wakes_is_refused_once_another_has_settled(
     # There was no output: no marker shows a newer one.
     hand.publish("A", 1)
     hand.until(WORK, "large")
-    assert markers.positions(hand.nats, [pair])[pair].epoch == -1
+    assert fencing.positions(hand.nats, [pair])[pair].epoch == -1
     settle(hand, app, "large")
-    assert markers.positions(hand.nats, [pair])[pair].epoch == 1
+    assert fencing.positions(hand.nats, [pair])[pair].epoch == 1
     older = sink_options.sink_options({**hand.nats, "epoch": "0"})
     with Connection(hand.known) as connection, pytest.raises(StaleWriterError):
         publish.Publisher(connection, older).out(pair)
@@ -136,7 +136,7 @@ def test_an_older_writer_that_wakes_is_refused_once_another_has_settled(
     with Connection(hand.known) as connection:
         assert publish.Publisher(connection, newer).out(pair) == -1
     with pytest.raises(StaleWriterError):
-        markers.fenced(hand.nats, [pair], 0)
+        fencing.fenced(hand.nats, [pair], 0)
 
 
 def test_a_fence_keeps_what_a_marker_says(hand: Hand) -> None:
@@ -144,14 +144,14 @@ def test_a_fence_keeps_what_a_marker_says(hand: Hand) -> None:
     hand.publish("A", 2)
     hand.until(WORK, "large")
     pair = ("mesh-A-Large", app.by_group["large"].io.producer("1of1-1"))
-    before = markers.positions(hand.nats, [pair])[pair]
+    before = fencing.positions(hand.nats, [pair])[pair]
     assert before.position == POSITIONS_PER_MESSAGE
-    after = markers.fenced(hand.nats, [pair], 7)[pair]
+    after = fencing.fenced(hand.nats, [pair], 7)[pair]
     assert (after.position, after.epoch, after.recent) == (before.position, 7, before.recent)
     assert after.sequence > before.sequence
     # A loss of input is told from output by its time.
     assert after.time_ms == before.time_ms > 0
-    assert markers.fenced(hand.nats, [pair], 7)[pair] == after
+    assert fencing.fenced(hand.nats, [pair], 7)[pair] == after
     assert json.loads(markers.payload(after))["epoch"] == 7
 
 

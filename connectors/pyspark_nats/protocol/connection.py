@@ -294,11 +294,11 @@ class Connection:
         self.send("".join(f"SUB {inbox} {sid}\r\n" for sid, inbox in made).encode())
         return made
 
-    def new_inbox_tree(self) -> tuple[int, str]:
-        """Subscribe to all subjects one token below a new inbox; returns (sid, inbox)."""
+    def new_inbox_tree(self, below: str = "*") -> tuple[int, str]:
+        """Subscribe to a token below a new inbox, or to ``>``; returns (sid, inbox)."""
         self._sids += 1
         inbox = f"{self._link.inbox}.{self._sids}"
-        self.send(f"SUB {inbox}.* {self._sids}\r\n".encode())
+        self.send(f"SUB {inbox}.{below} {self._sids}\r\n".encode())
         return self._sids, inbox
 
     def subscribe(self, subject: str, *, most: int) -> int:

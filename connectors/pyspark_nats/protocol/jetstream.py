@@ -26,6 +26,10 @@ WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 #: Prefixes of the status of a pull request that was served as far as possible.
 SERVED: Final = ("Batch Completed", "Message Size Exceeds MaxBytes")
 
+#: Limits of a stream that always holds what was stored in the last seconds.
+_RECENT_BYTES: Final = 1 << 30
+_RECENT_NS: Final = 60_000_000_000
+
 #: In the year 2255: the server counts nanoseconds, and later times wrap around into the past.
 _TIME_MAX_MS: Final = 9_000_000_000_000
 
@@ -55,6 +59,10 @@ class StreamInfo:
     bytes: int
     #: Broker time of message ``last``, ns since 1970; 0 if there never was one.
     last_ns: int = 0
+    #: Whether it takes ingest batches (ADR-50), and one server stores it.
+    allow_ingest: bool = False
+    #: Whether it keeps the messages of some seconds, whatever is stored meanwhile.
+    keeps_recent: bool = False
 
     @property
     def message_bytes(self) -> float:
@@ -139,6 +147,18 @@ def _info(name: str, answer: dict[str, Any]) -> StreamInfo:
         messages=messages,
         bytes=int(state["bytes"]),
         last_ns=time_ns(state["last_ts"]) if last else 0,
+        allow_ingest=bool(config.get("allow_batched")) and config.get("num_replicas", 1) == 1,
+        keeps_recent=_keeps_recent(config),
+    )
+
+
+def _keeps_recent(config: dict[str, Any]) -> bool:
+    is_bounded = any(config.get(name, -1) > 0 for name in ("max_msgs", "max_msgs_per_subject"))
+    return (
+        config.get("retention") == "limits"
+        and not is_bounded
+        and not 0 < config.get("max_bytes", -1) < _RECENT_BYTES
+        and not 0 < config.get("max_age", 0) < _RECENT_NS
     )
 
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from pyspark_nats.arrow import FEW, kernels
+from pyspark_nats.arrow import FEW, kernels, sizes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
     from pyspark_nats.arrow import Array
+
+    Ints = npt.NDArray[np.int64]
 
 _BATCH: Final = "Nats-Batch-Id:"
 _NUMBER: Final = "Nats-Batch-Sequence:"
+_ROW: Final = "Mesh-Row:"
+_COLUMNS: Final = ("subject", "content_type", "event_time_ms", "header_lines", "data")
 
 
 def header_lines(rows: pa.RecordBatch, event_time_header: str) -> Array | None:
@@ -56,19 +64,23 @@ def atomic_frames(rows: pa.RecordBatch, batch_id: str, event_time_header: str) -
 
 def _few_atomic_frames(rows: pa.RecordBatch, batch_id: str, event_time_header: str) -> bytes:
     found: list[bytes] = []
-    names = ("subject", "content_type", "event_time_ms", "header_lines", "data")
-    columns = [rows.column(name).to_pylist() for name in names]
+    columns = [rows.column(name).to_pylist() for name in _COLUMNS]
     for number, row in enumerate(zip(*columns, strict=True), 1):
-        subject, content_type, event_time_ms, lines, data = row
-        header = f"NATS/1.0\r\n{_BATCH}{batch_id}\r\n{_NUMBER}{number}\r\n"
-        if content_type is not None:
-            header += f"Content-Type: {content_type}\r\n"
-        if event_time_ms is not None:
-            header += f"{event_time_header}: {event_time_ms}\r\n"
-        block = header.encode() + (lines or b"") + b"\r\n"
-        head = f"HPUB {subject}  {len(block)} {len(block) + len(data)}\r\n".encode()
-        found += head, block, data, b"\r\n"
+        subject, *_, data = row
+        head = f"{_BATCH}{batch_id}\r\n{_NUMBER}{number}\r\n".encode()
+        block = _block(head, row[:4], event_time_header)
+        sizes = f"{len(block)} {len(block) + len(data)}"
+        found += f"HPUB {subject}  {sizes}\r\n".encode(), block, data, b"\r\n"
     return b"".join(found)
+
+
+def _block(head: bytes, row: tuple[Any, ...], event_time_header: str) -> bytes:
+    """Header block of a row: ``head`` and its own lines."""
+    _, content_type, event_time_ms, lines = row
+    own = f"Content-Type: {content_type}\r\n" if content_type is not None else ""
+    if event_time_ms is not None:
+        own += f"{event_time_header}: {event_time_ms}\r\n"
+    return b"NATS/1.0\r\n" + head + own.encode() + (lines or b"") + b"\r\n"
 
 
 @lru_cache(maxsize=8)
@@ -91,6 +103,74 @@ def acked_frames(rows: pa.RecordBatch, inbox: str, event_time_header: str) -> by
             )
         )  # fmt: skip
     return _with_header(rows, _joined(b"NATS/1.0\r\n", lines, b"\r\n"), f" {inbox}")
+
+
+def ingest_frames(
+    rows: pa.RecordBatch,
+    batch: str,
+    producer: str,
+    first: int,
+    tags: bytes,
+    event_time_header: str,
+    fence: bytes = b"",
+) -> tuple[bytes, Ints]:
+    """``rows`` as messages of an ingest batch, ready to send, and the end of each message.
+
+    Args:
+        rows: n rows, columns as ``messages_out.SCHEMA``; one, if it is the first of the batch.
+        batch: the reply subject up to the number of a message.
+        producer: its hash, as ``row_tags.producer_hash``.
+        first: number of the first row in the batch.
+        tags: of the rows, as ``row_tags.tags``.
+        event_time_header: header for ``event_time_ms``.
+        fence: further header lines.
+
+    Source:
+        github.com/nats-io/nats-architecture-and-design, ADR-50, "fast-ingest".
+    """
+    count = rows.num_rows
+    begin = f"{_ROW}{producer} "
+    if count <= FEW:
+        few = list(_few_ingest_frames(rows, batch, begin, first, tags, event_time_header, fence))
+        return b"".join(few), np.cumsum([len(one) for one in few])
+    numbers, positions = _text(pa.array(np.arange(first, first + count))), rows.column("position")
+    bounds = pa.py_buffer(np.arange(0, 8 * count + 1, 8, dtype=np.int32).data)
+    own_tags = pa.Array.from_buffers(pa.binary(), count, [None, bounds, pa.py_buffer(tags)])
+    data, position = rows.column("data"), _text(positions)
+    lines = header_lines(rows, event_time_header)
+    own = () if lines is None else (lines,)
+    fixed = len(f"NATS/1.0\r\n{begin}  \r\n\r\n") + 8
+    size = kernels.add(kernels.binary_length(numbers), pa.scalar(fixed, pa.int32()))
+    for part in (position, *own):
+        size = kernels.add(size, kernels.binary_length(part))
+    whole = _joined(
+        b"HPUB ", rows.column("subject").cast(pa.binary()), f" {batch}.".encode(), numbers,
+        b".1.$FI ", _text(size), b" ", _text(kernels.add(size, kernels.binary_length(data))),
+        f"\r\nNATS/1.0\r\n{begin}".encode(), position, b" ", numbers, b" ", own_tags, b"\r\n",
+        *own, b"\r\n", data, b"\r\n",
+    )  # fmt: skip
+    return _octets(whole), np.cumsum(sizes_of(whole))
+
+
+def _few_ingest_frames(
+    rows: pa.RecordBatch,
+    batch: str,
+    begin: str,
+    first: int,
+    tags: bytes,
+    event_time_header: str,
+    fence: bytes,
+) -> Iterator[bytes]:
+    columns = [rows.column(name).to_pylist() for name in (*_COLUMNS, "position")]
+    for at, row in enumerate(zip(*columns, strict=True)):
+        *_, data, position = row
+        number, tag = first + at, tags[8 * at : 8 * at + 8].decode()
+        head = f"{begin}{position} {number} {tag}\r\n".encode() + fence
+        block = _block(head, row[:4], event_time_header)
+        operation = 0 if number == 1 else 1
+        sizes = f"{len(block)} {len(block) + len(data)}"
+        target = f"HPUB {row[0]} {batch}.{number}.{operation}.$FI {sizes}\r\n"
+        yield b"".join((target.encode(), block, data, b"\r\n"))
 
 
 def _with_header(rows: pa.RecordBatch, header: Array, reply: str) -> bytes:

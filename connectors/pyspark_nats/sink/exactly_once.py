@@ -13,22 +13,24 @@ guessed.
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import time
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark_nats.arrow import concat_batches
-from pyspark_nats.errors import ConnectorError, RefusedError, SchemaError
+from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol import frames, jetstream, publish_frames
 from pyspark_nats.protocol.connection import DisconnectedError, Reply
-from pyspark_nats.sink import batch_bound, kept, marker_purge, markers, messages_out, producer_state
+from pyspark_nats.sink import batch_bound, marker_purge, markers, messages_out, producer_state
+from pyspark_nats.sink.ingest import IngestPath
 from pyspark_nats.sink.marker_cache import cache_for
+from pyspark_nats.sink.producer_markers import ProducerMarkers
 from pyspark_nats.sink.producer_state import Pair, PendingBatch, ProducerState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from pyspark_nats.sink.batch_bound import BatchBound
     from pyspark_nats.sink.origin import Origin
     from pyspark_nats.sink.sink_options import SinkOptions
+
+log = logging.getLogger(__name__)
 
 #: The server accepts a thousand messages in an atomic batch; one of them is the marker.
 _ROWS_MAX = 999
@@ -52,15 +56,28 @@ _PASSING = frozenset({10167, 10210, 10211})
 
 
 class ExactlyOncePublisher:
-    """Publishes the rows of one task in atomic batches."""
+    """Publishes the rows of one task in atomic batches, and in ingest batches where it can."""
 
-    def __init__(self, connection: Connection, options: SinkOptions, origin: Origin) -> None:
+    def __init__(
+        self, connection: Connection, options: SinkOptions, origin: Origin, *, stays: bool
+    ) -> None:
+        """Publish over a connection.
+
+        Args:
+            connection: to a server.
+            options: of the sink.
+            origin: the task.
+            stays: whether later tasks of its producers run in this thread, as a rule.
+        """
         self._connection = connection
         self._options = options
         self._origin = origin
         #: Markers known to this process; those left by an earlier task may be stale.
         self._cache = cache_for(options)
+        self._markers = ProducerMarkers(connection, options, origin, self._cache)
         self._states: dict[Pair, ProducerState] = {}
+        is_ingested = stays and origin.batch_id is None
+        self._ingest = IngestPath(connection, options, origin, self._cache) if is_ingested else None
         #: Batches without an ack, oldest first.
         self._pending: deque[PendingBatch] = deque()
         self._rows_max = _ROWS_MAX
@@ -92,7 +109,7 @@ class ExactlyOncePublisher:
         """Send the rest, and wait until all of it is acknowledged."""
         for state in self._states.values():
             self._cut(state, is_last=True)
-        self._settle()
+        self._drain()
         if self._origin.batch_id is not None:
             for state in self._states.values():
                 producer_state.check_whole(state, self._origin.batch_id)
@@ -103,9 +120,9 @@ class ExactlyOncePublisher:
         """The position up to which ``pair`` is published, according to the stream's leader."""
         state = self._state_of(pair)
         if not state.is_verified:
-            self._settle()
+            self._drain()
             state.marker = None
-            self._retry("reading markers", lambda: self._read_markers([state]))
+            self._retry("reading markers", lambda: self._markers.read([state]))
         assert state.marker is not None
         return state.marker.position
 
@@ -116,19 +133,9 @@ class ExactlyOncePublisher:
 
     def _state_of(self, pair: Pair) -> ProducerState:
         if pair not in self._states:
-            if not pair[1] or set(pair[1]) & set(" *>\t\r\n"):
-                raise SchemaError(
-                    f'producer "{pair[1]}" can\'t stand in the subject of its marker',
-                    hint="It has no white space and no wildcards.",
-                )
-            self._check_stream(pair)
-            marker = self._cache.markers.get(pair)
-            # Where another task found none, the stream may be another one by now.
-            marker = marker if marker is not None and marker.sequence else None
-            self._states[pair] = ProducerState(
-                pair, marker, sequence=marker.sequence if marker else 0
-            )
-            self._check_marker(self._states[pair])
+            if pair[0] not in self._cache.streams:
+                self._drain()
+            self._states[pair] = self._markers.state_of(pair)
         return self._states[pair]
 
     # --- cutting
@@ -142,7 +149,9 @@ class ExactlyOncePublisher:
             if is_last and self._is_counted:
                 self._append(state, messages_out.NO_ROWS, is_last=True)
             return
-        whole = state.waiting[0] if len(state.waiting) == 1 else concat_batches(state.waiting)
+        if self._ingest is not None and self._is_ingested(self._ingest, state):
+            return
+        whole = state.whole()
         at = 0
         while at < whole.num_rows:
             count = messages_out.fitting(whole, at, self._rows_max, _BYTES_MAX)
@@ -153,6 +162,18 @@ class ExactlyOncePublisher:
             at += count
         state.waiting = [whole.slice(at)] if at < whole.num_rows else []
 
+    def _is_ingested(self, ingest: IngestPath, state: ProducerState) -> bool:
+        """Send the waiting rows in an ingest batch if possible; whether none waits any more."""
+        whole = state.whole()
+        if ingest.takes(state, whole):
+            messages_out.check_sizes(whole, messages_out.room(self._connection))
+            state.waiting = []
+            self._settle()
+            self._ingested(lambda ingest: ingest.send(state, whole))
+        else:
+            self._confirm()
+        return not state.waiting
+
     def _append(self, state: ProducerState, rows: pa.RecordBatch, *, is_last: bool) -> None:
         messages_out.check_sizes(rows, messages_out.room(self._connection))
         before = state.digest
@@ -162,6 +183,29 @@ class ExactlyOncePublisher:
         self._settle(self._bound)
 
     # --- sending
+
+    def _drain(self) -> None:
+        """Return when everything that was sent is acknowledged."""
+        self._confirm()
+        self._settle()
+
+    def _confirm(self) -> None:
+        """Return when rows in ingest batches are acknowledged, or wait for an atomic one."""
+        if self._ingest is not None and self._ingest.is_under_way:
+            self._ingested(IngestPath.finish)
+
+    def _ingested(self, step: Callable[[IngestPath], None]) -> None:
+        """Do a step with ingest batches; after a failure their rows go into atomic ones."""
+        assert self._ingest is not None
+        try:
+            step(self._ingest)
+        except (DisconnectedError, OSError, RefusedError) as error:
+            log.info("ingest batches given up: %s", error)
+            # What is stored of them is found with the marker.
+            for state, rows in self._ingest.abandon():
+                self._markers.forget(state)
+                state.waiting.insert(0, rows)
+                self._cut(state, is_last=True)
 
     def _settle(self, bound: BatchBound = batch_bound.NONE) -> None:
         """Continue until all rows are sent, and no more batches pending than ``bound``."""
@@ -233,7 +277,7 @@ class ExactlyOncePublisher:
             if any(c.reply for c in self._pending):
                 return False
             unknown = {c.state.pair: c.state for c in self._pending if c.state.marker is None}
-            self._read_markers(list(unknown.values()))
+            self._markers.read(list(unknown.values()))
         return True
 
     def _rows_frames(self, batch: PendingBatch) -> bytes:
@@ -270,7 +314,7 @@ class ExactlyOncePublisher:
         """Schedule a batch to be sent again, after the position of its marker."""
         if batch.batch_id:
             batch.batch_id = batch.reply = ""
-            self._forget(batch.state)
+            self._markers.forget(batch.state)
 
     # --- answers
 
@@ -311,6 +355,7 @@ class ExactlyOncePublisher:
         state.sequence, state.is_verified = sequence, True
         self._cache.markers[state.pair] = self._cache.acknowledged[state.pair] = stored
         self._cache.written[state.pair] += 1
+        self._cache.published_s[state.pair] = time.monotonic()
 
     def _refused(self, batch: PendingBatch, error: RefusedError) -> None:
         """Handle a refused batch: it will be sent again, or the error is raised."""
@@ -349,52 +394,3 @@ class ExactlyOncePublisher:
         self._pending.insert(at, replace(batch, rows=rest, before=middle))
         self._pending.insert(at, replace(batch, rows=first, digest=middle, is_last=False))
         return True
-
-    def _forget(self, state: ProducerState) -> None:
-        state.marker, state.is_verified = None, False
-        self._cache.markers.pop(state.pair, None)
-
-    # --- markers and streams
-
-    def _read_markers(self, wanted: list[ProducerState]) -> None:
-        """Read the markers of ``wanted``; errors as for ``check_marker``."""
-        prefix = self._options.marker_prefix
-        asked = [(state.pair[0], markers.subject(prefix, *state.pair)) for state in wanted]
-        stored = jetstream.last_messages(self._connection, asked)
-        for state, message in zip(wanted, stored, strict=True):
-            state.marker = self._cache.markers[state.pair] = markers.parse(message)
-            state.sequence, state.is_verified = state.marker.sequence, True
-            self._check_read(state)
-
-    def _check_read(self, state: ProducerState) -> None:
-        """Check a marker that was read; errors also as ``kept``."""
-        try:
-            prefix, sequence = self._options.marker_prefix, state.sequence
-            kept.check_acknowledged(self._connection, self._cache, prefix, state.pair, sequence)
-            if not state.sequence:
-                kept.check_first(self._connection, state.pair, self._origin.began_ms)
-        except ConnectorError:
-            self._forget(state)
-            raise
-        self._check_marker(state)
-
-    def _check_marker(self, state: ProducerState) -> None:
-        """Check the writer of the marker, if the marker is known; errors as ``check_marker``."""
-        if state.marker is None:
-            return
-        try:
-            producer_state.check_marker(state.pair, state.marker, self._options.epoch, self._origin)
-        except ConnectorError:
-            self._forget(state)
-            raise
-
-    def _check_stream(self, pair: Pair) -> None:
-        """Check once that the stream accepts atomic batches and holds its markers."""
-        stream = pair[0]
-        if stream not in self._cache.streams:
-            self._settle()
-            infos = self._connection.retry_while_unavailable(
-                "looking at the stream", lambda: jetstream.stream_infos(self._connection, [stream])
-            )
-            producer_state.check_stream(infos[stream], self._options.marker_prefix)
-            self._cache.streams[stream] = infos[stream]

@@ -14,12 +14,13 @@ from pyspark_nats.sink.producer_state import CLOCKS_MS
 
 if TYPE_CHECKING:
     from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.sink.marker import Marker
     from pyspark_nats.sink.marker_cache import MarkerCache
     from pyspark_nats.sink.producer_state import Pair
 
 
 def check_acknowledged(
-    connection: Connection, cache: MarkerCache, prefix: str, pair: Pair, sequence: int
+    connection: Connection, cache: MarkerCache, prefix: str, pair: Pair, found: Marker
 ) -> None:
     """Check that a stream still holds what it acknowledged to this process.
 
@@ -28,14 +29,15 @@ def check_acknowledged(
         cache: of this thread; a loss is reported once.
         prefix: of the subjects of markers.
         pair: stream and producer.
-        sequence: of the producer's last marker as it was read; 0 for none.
+        found: the producer's last marker as it was read, with the position of its last row.
 
     Raises:
         DataLossError: it does not, as after a power failure of its server.  The next task continues
             after what is stored.
     """
     known = cache.acknowledged.get(pair)
-    if known is None or sequence >= known.sequence:
+    is_newer = known is not None and found.sequence >= known.sequence
+    if known is None or (is_newer and found.position >= known.position):
         return
     stream, producer = pair
     info = jetstream.stream_infos(connection, [stream])[stream]
@@ -43,10 +45,17 @@ def check_acknowledged(
     if cache.streams[stream].created_ms != info.created_ms:
         # The stream was made again; a new task may write to it.
         return
+    if is_newer:
+        raise DataLossError(
+            f'stream "{stream}" does not hold the last rows of producer "{producer}" any more',
+            detail=f"It had acknowledged rows up to position {known.position}, and has rows up to "
+            f"{found.position}. This happens when a server loses power.",
+            hint="What is stored continues from there; what was published since may be lost.",
+        )
     first = str(info.last + 1)
     if info.last >= known.sequence:
-        found = jetstream.message(connection, stream, known.sequence)
-        if found is None or found.subject == markers.subject(prefix, *pair):
+        stored = jetstream.message(connection, stream, known.sequence)
+        if stored is None or stored.subject == markers.subject(prefix, *pair):
             # A marker that expired, or was deleted, is no loss.
             return
         first = "some"

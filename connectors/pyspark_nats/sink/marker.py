@@ -23,6 +23,19 @@ class BatchRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class IngestBatch:
+    """Batch whose rows are stored as they come, after the marker that names it."""
+
+    batch_id: str
+    #: Key of the tags of its rows.
+    key: bytes
+    #: Number of its rows up to the marker's position.
+    rows: int = 0
+    #: Sequence after which its further rows are stored; 0 for the marker's own.
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Marker:
     """Published position of a producer in a stream."""
 
@@ -40,6 +53,8 @@ class Marker:
     recent: tuple[BatchRecord, ...] = field(default=(), compare=False)
     #: The server's time of the marker, ms since 1970; 0 if unknown.
     time_ms: int = field(default=0, compare=False)
+    #: The batch whose rows may follow; None if the marker comes after all rows.
+    ingest: IngestBatch | None = field(default=None, compare=False)
 
 
 NONE = Marker(-1, -1, 0)

@@ -13,11 +13,16 @@ import os
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.protocol.connection_options import ConnectionOptions
     from pyspark_nats.protocol.jetstream import StreamInfo
     from pyspark_nats.sink.marker import Marker
+    from pyspark_nats.sink.open_batch import OpenBatch
     from pyspark_nats.sink.producer_state import Pair
     from pyspark_nats.sink.sink_options import SinkOptions
 
@@ -37,15 +42,45 @@ class MarkerCache:
     written: Counter[Pair] = field(default_factory=Counter)
     #: Whether purging was never refused.
     may_purge: bool = True
+    #: Ingest batches between two runs; when each producer last published, and until when it begins
+    #: no batch after a failure; monotonic, seconds.
+    ingests: dict[Pair, OpenBatch] = field(default_factory=dict)
+    published_s: dict[Pair, float] = field(default_factory=dict)
+    paused_s: dict[Pair, float] = field(default_factory=dict)
+    #: Inboxes for acks of such batches: of a connection, the number of times it was opened, and a
+    #: purpose.
+    inboxes: dict[tuple[Connection, int, str], str] = field(default_factory=dict)
+    #: Held when a batch is taken from ``ingests``, with its marker.
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def inbox(self, connection: Connection, purpose: str) -> str:
+        """An inbox for acks of ingest batches, which lasts as long as the connection is open."""
+        key = (connection, connection.made, purpose)
+        if key not in self.inboxes:
+            for other in list(self.inboxes):
+                if other[0] is connection and other[1] != connection.made:
+                    del self.inboxes[other]
+            self.inboxes[key] = connection.new_inbox_tree(">")[1]
+        return self.inboxes[key]
 
 
 def cache_for(options: SinkOptions) -> MarkerCache:
     """The cache of this thread; a forked process begins with an empty one."""
+    key = (options.connection, options.marker_prefix, options.epoch)
+    return _caches().setdefault(key, MarkerCache())
+
+
+def caches() -> Iterator[tuple[ConnectionOptions, str, MarkerCache]]:
+    """The caches of this thread, with connection and marker prefix of each."""
+    for (connection, prefix, _), cache in _caches().items():
+        yield connection, prefix, cache
+
+
+def _caches() -> dict[tuple[ConnectionOptions, str, int], MarkerCache]:
     if getattr(_local, "pid", None) != os.getpid():
         _local.pid, _local.caches = os.getpid(), {}
-    key = (options.connection, options.marker_prefix, options.epoch)
-    caches: dict[Any, MarkerCache] = _local.caches
-    return caches.setdefault(key, MarkerCache())
+    found: dict[tuple[ConnectionOptions, str, int], MarkerCache] = _local.caches
+    return found
 
 
 def clear() -> None:

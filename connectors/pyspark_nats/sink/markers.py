@@ -12,18 +12,21 @@ any publisher to delete all of its messages.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark_nats.errors import RefusedError
-from pyspark_nats.protocol import connection_options, frames, jetstream
-from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.sink.marker import NONE, PREFIX, BatchRecord, Marker, replaced
+from pyspark_nats.protocol import frames, jetstream
+from pyspark_nats.sink.marker import (
+    NONE,
+    BatchRecord,
+    IngestBatch,
+    Marker,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from pyspark_nats.protocol.connection import Connection, Reply
     from pyspark_nats.protocol.jetstream import Stored
 
 
@@ -41,6 +44,9 @@ def payload(marker: Marker) -> bytes:
         values |= {"run": marker.run, "task": marker.task}
     if marker.recent:
         values["recent"] = [_entry(written) for written in marker.recent]
+    if marker.ingest is not None:
+        one = marker.ingest
+        values["ingest"] = [one.batch_id, one.key.hex(), one.rows, one.since]
     return json.dumps(values, separators=(",", ":")).encode()
 
 
@@ -67,6 +73,10 @@ def _entry(written: BatchRecord) -> list[int]:
     return values if written.is_whole is None else [*values, int(written.is_whole)]
 
 
+def _ingest(batch_id: str, key: str, rows: int, since: int) -> IngestBatch:
+    return IngestBatch(str(batch_id), bytes.fromhex(key), int(rows), int(since))
+
+
 def _record(batch_id: int, rows: int, checksum: int, is_whole: int | None = None) -> BatchRecord:
     return BatchRecord(batch_id, rows, checksum, None if is_whole is None else bool(is_whole))
 
@@ -90,6 +100,7 @@ def parse(stored: Stored | None) -> Marker:
             run=str(values.get("run", "")),
             task=int(values.get("task", -1)),
             recent=tuple(_record(*map(int, entry)) for entry in values.get("recent", ())),
+            ingest=_ingest(*values["ingest"]) if "ingest" in values else None,
         )
     except (ValueError, KeyError, TypeError) as error:
         raise RefusedError(
@@ -123,86 +134,31 @@ def purge(connection: Connection, prefix: str, wanted: Sequence[tuple[str, str]]
         jetstream.purge(connection, stream, subject(prefix, stream, producer), keep=1)
 
 
-def positions(
-    given: Mapping[str, str],
-    wanted: Sequence[tuple[str, str]],
-    *,
-    prefix: str = PREFIX,
-) -> dict[tuple[str, str], Marker]:
-    """The markers of producers, read over a connection of its own.
-
-    Args:
-        given: the connection's options, as for the source: ``servers``, ``user`` and so on.
-        wanted: pairs of (JetStream stream, producer).
-        prefix: the sink's ``markerPrefix``.
+def put(connection: Connection, calls: Sequence[tuple[str, bytes, int]]) -> list[int | None]:
+    """Store markers: subject, payload, and the sequence of the marker that each one replaces.
 
     Returns:
-        The marker of each pair; ``NONE`` (position -1) for a producer that has published nothing.
-
-    Raises:
-        UnavailableError: no answer within ``timeoutS``; RefusedError: a stream does not exist.
+        The sequence of each; None where another marker had come.
     """
-    with Connection(connection_options.connection_options(given)) as connection:
-        return read(connection, prefix, wanted)
-
-
-def fenced(
-    given: Mapping[str, str],
-    wanted: Sequence[tuple[str, str]],
-    epoch: int,
-    *,
-    prefix: str = PREFIX,
-) -> dict[tuple[str, str], Marker]:
-    """The markers of producers, fenced against writers of an epoch below ``epoch``.
-
-    Each marker of an older epoch is stored again with this epoch.  An older writer then expects the
-    wrong sequence: whatever it has not stored yet is refused.
-
-    Args:
-        given: the connection's options, as for the source: ``servers``, ``user`` and so on.
-        wanted: pairs of (JetStream stream, producer).
-        epoch: of the calling writer.
-        prefix: the sink's ``markerPrefix``.
-
-    Raises:
-        StaleWriterError: a writer with a newer epoch has written a marker.
-        UnavailableError: no answer within ``timeoutS``; RefusedError: a stream does not exist.
-    """
-    pairs = list(dict.fromkeys(wanted))
-    with Connection(connection_options.connection_options(given)) as connection:
-        while True:
-            found = read(connection, prefix, pairs)
-            older = {pair: marker for pair, marker in found.items() if marker.epoch < epoch}
-            for pair, marker in found.items():
-                if marker.epoch > epoch:
-                    raise replaced(pair, marker, epoch)
-            if not older:
-                return found
-            # Reading again detects a writer in between, and a lost answer.
-            calls = [
-                (subject(prefix, *pair), payload(replace(marker, epoch=epoch)), marker.sequence)
-                for pair, marker in older.items()
-            ]
-            connection.retry_while_unavailable("fencing", partial(_put, connection, calls))
-
-
-def _put(connection: Connection, calls: Sequence[tuple[str, bytes, int]]) -> None:
-    """Store markers, each in place of the one with the given sequence."""
     replies = connection.reply_subjects(len(calls))
     connection.send(
         b"".join(
-            frames.publish(
-                where,
-                data,
-                reply=reply,
-                header=frames.header_block({"Nats-Expected-Last-Subject-Sequence": str(sequence)}),
-            )
+            frames.publish(where, data, reply=reply, header=replacing(sequence))
             for (where, data, sequence), reply in zip(calls, replies, strict=True)
         )
     )
-    for answer in connection.replies(replies):
-        try:
-            answer.json()
-        except RefusedError as error:
-            if error.err_code not in jetstream.WRONG_LAST_SEQUENCE:
-                raise
+    return [_stored(answer) for answer in connection.replies(replies)]
+
+
+def replacing(sequence: int) -> bytes:
+    """The header block of a marker that replaces the one with a sequence; 0 for none."""
+    return frames.header_block({"Nats-Expected-Last-Subject-Sequence": str(sequence)})
+
+
+def _stored(answer: Reply) -> int | None:
+    try:
+        return int(answer.json()["seq"])
+    except RefusedError as error:
+        if error.err_code not in jetstream.WRONG_LAST_SEQUENCE:
+            raise
+        return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pyspark_nats.arrow import kernels
+from pyspark_nats.arrow import concat_batches, kernels
 from pyspark_nats.errors import (
     DataLossError,
     DivergedError,
@@ -49,6 +49,10 @@ class ProducerState:
     waiting: list[pa.RecordBatch] = field(default_factory=list)
     #: Of all rows cut into pending batches, if positions are counted.
     digest: BatchDigest = field(default_factory=BatchDigest)
+
+    def whole(self) -> pa.RecordBatch:
+        """The rows that wait, of which there is at least one, as one batch."""
+        return self.waiting[0] if len(self.waiting) == 1 else concat_batches(self.waiting)
 
 
 @dataclass

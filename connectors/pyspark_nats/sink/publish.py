@@ -28,9 +28,23 @@ class Publisher:
     """Publishes the rows of one task; a producer's rows must be in the order of positions."""
 
     def __init__(
-        self, connection: Connection, options: SinkOptions, origin: Origin | None = None
+        self,
+        connection: Connection,
+        options: SinkOptions,
+        origin: Origin | None = None,
+        *,
+        stays: bool = False,
     ) -> None:
-        self._atomic = ExactlyOncePublisher(connection, options, origin or Origin())
+        """Publish over a connection.
+
+        Args:
+            connection: to a server.
+            options: of the sink.
+            origin: the task.
+            stays: whether later tasks of its producers run in this thread, as a rule: then rows are
+                published in ingest batches, where the stream takes them.
+        """
+        self._atomic = ExactlyOncePublisher(connection, options, origin or Origin(), stays=stays)
         self._path: _Path = (
             self._atomic if options.is_exact else AtLeastOncePublisher(connection, options)
         )

@@ -19,6 +19,7 @@ from mesh.spark.shared_query.element_counter import ElementCounter
 from mesh.spark.shared_query.planner import RoundPlanner
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, Outcome
 from pyspark_nats.errors import UnavailableError
+from pyspark_nats.sink import resting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -158,6 +159,8 @@ class Serving:
         """
         now_s = time.monotonic()
         due_s = [one.due_s for one in self._unreported()]
+        if (rest_s := resting.next_s()) is not None:
+            due_s.append(rest_s)
         wait_s = max(0.0, min([wait_s, *(at_s - now_s for at_s in due_s)]))
         for item in self._planner.next(wait_s, wakes):
             # The member may have failed in this round.
@@ -170,6 +173,8 @@ class Serving:
             else:
                 self._fail(item.member, str(item.failure))
         self._report()
+        if rest_s is not None and rest_s <= time.monotonic():
+            resting.end_idle()
 
     def close(self) -> None:
         """Close the connections; the parts are not stored."""

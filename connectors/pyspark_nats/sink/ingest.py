@@ -1,0 +1,280 @@
+"""Ingest batches: rows that a stream stores as they come, in order, until one is refused.
+
+A writer that stays publishes with them most of the time.  They cost the server half of what atomic
+batches cost, which it stages first.  The marker is stored before the rows, and names the batch:
+
+    marker: position 41, batch b     row 42   row 43   row 44 ..     marker: position 90, batch b
+        ^                               |
+        '-- the first row expects it ---'  the server begins no batch of an earlier marker
+
+The server takes a message only if it is the next of its batch, so what it has is always the first
+rows.  A *ping* on the marker's subject confirms a run: its answer means that the batch has taken
+all messages before it.  A further marker is written about once a second, and when the writer rests.
+A successor that finds a marker with a batch ends the batch first (``fencing``).
+
+Source:
+    github.com/nats-io/nats-architecture-and-design, ADR-50, "fast-ingest", with gap mode "fail".
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark_nats.protocol import frames, publish_frames
+from pyspark_nats.protocol.connection import DisconnectedError, Reply
+from pyspark_nats.sink import markers, row_tags
+from pyspark_nats.sink.marker import IngestBatch
+from pyspark_nats.sink.open_batch import FLOW, MARKER_S, PINGS, OpenBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.sink.marker_cache import MarkerCache
+    from pyspark_nats.sink.messages_out import Ints
+    from pyspark_nats.sink.origin import Origin
+    from pyspark_nats.sink.producer_state import Pair, ProducerState
+    from pyspark_nats.sink.sink_options import SinkOptions
+
+#: Messages that are encoded at once.
+_FRAMES: Final = 4_000
+#: Acks that may be outstanding.
+_ACKS: Final = 2
+_ANSWER_S: Final = 5.0
+#: The server ends a batch without messages for ten seconds.
+_BATCH_S: Final = 5.0
+#: A producer begins a batch if it has published within so many seconds, or has so many rows.
+_BUSY_S: Final = 1.0
+_MANY_ROWS: Final = 500
+#: Pause after a failure, in which a producer publishes atomic batches, seconds.
+_PAUSE_S: Final = 10.0
+#: Inboxes of acks.
+_ROWS: Final = "rows"
+_INBOXES: Final = (_ROWS, PINGS)
+
+
+@dataclass
+class _Sent:
+    """Rows of one producer that are sent and not confirmed."""
+
+    state: ProducerState
+    ingest: OpenBatch
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+
+
+class IngestPath:
+    """Publishes the rows of one task in ingest batches."""
+
+    def __init__(
+        self, connection: Connection, options: SinkOptions, origin: Origin, cache: MarkerCache
+    ) -> None:
+        self._connection = connection
+        self._options = options
+        self._origin = origin
+        self._cache = cache
+        self._sent: dict[Pair, _Sent] = {}
+        #: Reply subjects of markers, and beginnings of those of rows and pings.
+        self._marked: dict[str, OpenBatch] = {}
+        self._by_inbox: dict[str, OpenBatch] = {}
+
+    def takes(self, state: ProducerState, rows: pa.RecordBatch) -> bool:
+        """Whether rows of a producer can be published here; its batch is over if not."""
+        pair, marker, now_s = state.pair, state.marker, time.monotonic()
+        info = self._cache.streams[pair[0]]
+        ingest = self._cache.ingests.pop(pair, None)
+        if marker is None or not marker.sequence or not (info.allow_ingest and info.keeps_recent):
+            return False
+        first = rows.column("first_position")
+        if first[0].as_py() <= self._last(state) or not first.equals(rows.column("position")):
+            return False
+        if pair in self._sent:
+            return True
+        if ingest is not None and now_s - ingest.used_s < _BATCH_S:
+            self._cache.ingests[pair] = ingest
+            return True
+        is_busy = now_s - self._cache.published_s.get(pair, -_BUSY_S) < _BUSY_S
+        is_paused = now_s < self._cache.paused_s.get(pair, 0.0)
+        return (is_busy or rows.num_rows >= _MANY_ROWS) and not is_paused
+
+    def _last(self, state: ProducerState) -> int:
+        """The last position of a producer that is sent."""
+        sent = self._sent.get(state.pair)
+        assert state.marker is not None
+        if sent is None:
+            return state.marker.position
+        position: int = sent.rows[-1].column("position")[-1].as_py()
+        return position
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether rows are sent and not confirmed."""
+        return bool(self._sent)
+
+    def send(self, state: ProducerState, rows: pa.RecordBatch) -> None:
+        """Send rows; the last of them may be on their way when this returns.
+
+        Raises:
+            DisconnectedError, OSError, RefusedError: what was sent is in doubt; see ``abandon``.
+        """
+        sent = self._sent.get(state.pair)
+        if sent is None:
+            with self._cache.lock:
+                ingest = self._cache.ingests.pop(state.pair, None) or OpenBatch()
+                # Another publisher may use the marker only when all is confirmed.
+                self._cache.markers.pop(state.pair, None)
+            sent = self._sent[state.pair] = _Sent(state, ingest, [rows])
+            self._begin(sent)
+        else:
+            sent.rows.append(rows)
+        ingest, at = sent.ingest, 0
+        while at < rows.num_rows:
+            # The server takes no other row if it refuses the first.
+            some = rows.slice(at, _FRAMES if ingest.sent else 1)
+            self._send(ingest, *self._frames(sent, some))
+            at += some.num_rows
+        ingest.used_s = time.monotonic()
+
+    def _send(self, ingest: OpenBatch, octets: bytes, ends: Ints) -> None:
+        """Send messages, as many at a time as the server allows."""
+        at, begin = 0, 0
+        while at < len(ends):
+            count = min(len(ends) - at, ingest.flow)
+            while ingest.sent - ingest.acked + count > _ACKS * ingest.flow:
+                self._receive()
+            end = int(ends[at + count - 1])
+            self._connection.send(octets[begin:end])
+            ingest.sent += count
+            at, begin = at + count, end
+
+    def finish(self) -> None:
+        """Return when all rows are confirmed; errors as for ``send``."""
+        if not self._sent:
+            return
+        self._connection.send(b"".join(self._ping(sent) for sent in self._sent.values()))
+        while self._marked or any(s.ingest.confirmed < s.ingest.sent for s in self._sent.values()):
+            self._receive()
+        now_s = time.monotonic()
+        for pair, sent in self._sent.items():
+            state, ingest = sent.state, sent.ingest
+            assert state.marker is not None
+            position = sent.rows[-1].column("position")[-1].as_py()
+            marker = replace(
+                state.marker,
+                position=position,
+                epoch=self._options.epoch,
+                sequence=ingest.sequence,
+                run=self._origin.run,
+                task=self._origin.task,
+                time_ms=0,
+            )
+            state.marker, state.sequence, state.is_verified = marker, ingest.sequence, True
+            self._cache.markers[pair] = self._cache.acknowledged[pair] = marker
+            self._cache.published_s[pair] = now_s
+            self._cache.ingests[pair] = ingest
+        self._clear()
+
+    def abandon(self) -> list[tuple[ProducerState, pa.RecordBatch]]:
+        """Give up what is not confirmed, and return it: it has to be published in another way."""
+        rows = [(sent.state, one) for sent in self._sent.values() for one in sent.rows]
+        for pair in self._sent:
+            self._cache.paused_s[pair] = time.monotonic() + _PAUSE_S
+        self._clear()
+        self._marked.clear()
+        return rows
+
+    def _clear(self) -> None:
+        self._sent.clear()
+        self._by_inbox.clear()
+
+    # --- sending
+
+    def _begin(self, sent: _Sent) -> None:
+        """Write the marker before the rows of this run, if there is none that is new enough."""
+        ingest = sent.ingest
+        if not self._connection.is_open:
+            self._connection.retry_while_unavailable("publishing", lambda: None)
+        self._by_inbox |= {self._batch(ingest, name)[: -len(".fail")]: ingest for name in _INBOXES}
+        if time.monotonic() - ingest.marked_s > MARKER_S:
+            marker = sent.state.marker
+            assert marker is not None
+            ours = replace(
+                marker,
+                epoch=self._options.epoch,
+                run=self._origin.run,
+                task=self._origin.task,
+                time_ms=0,
+                ingest=IngestBatch(ingest.batch_id, ingest.key, ingest.sent),
+            )
+            reply = self._connection.reply_subjects(1)[0]
+            self._marked[reply] = ingest
+            self._connection.send(
+                frames.publish(
+                    self._subject(sent), markers.payload(ours), reply=reply,
+                    header=markers.replacing(marker.sequence),
+                )
+            )  # fmt: skip
+            ingest.marked_s = time.monotonic()
+            self._cache.written[sent.state.pair] += 1
+        # The first row expects the sequence of its marker.
+        while not ingest.sent and self._marked:
+            self._receive()
+
+    def _frames(self, sent: _Sent, rows: pa.RecordBatch) -> tuple[bytes, Ints]:
+        ingest, first = sent.ingest, sent.ingest.sent + 1
+        fence = (
+            f"Nats-Expected-Last-Subject-Sequence: {ingest.sequence}\r\n"
+            f"Nats-Expected-Last-Subject-Sequence-Subject: {self._subject(sent)}\r\n"
+        )
+        return publish_frames.ingest_frames(
+            rows,
+            self._batch(ingest, _ROWS),
+            row_tags.producer_hash(sent.state.pair[1]),
+            first,
+            row_tags.tags(ingest.key, first, rows.num_rows),
+            self._options.event_time_header,
+            fence.encode() if first == 1 else b"",
+        )
+
+    def _ping(self, sent: _Sent) -> bytes:
+        """A request for an answer after all rows; its inbox is unknown to readers of the rows."""
+        reply = f"{self._batch(sent.ingest, PINGS)}.{sent.ingest.sent}.4.$FI"
+        return frames.publish(self._subject(sent), b"", reply=reply)
+
+    def _subject(self, sent: _Sent) -> str:
+        return markers.subject(self._options.marker_prefix, *sent.state.pair)
+
+    # --- answers
+
+    def _receive(self) -> None:
+        """Process what has arrived; wait for something first."""
+        deadline_s = time.monotonic() + _ANSWER_S
+        while (frame := self._connection.next_frame()) is None:
+            self._connection.receive(deadline_s)
+        _, subject, header, data = frame
+        if not data:
+            raise DisconnectedError(f"no responders: {header[:40]!r}")
+        marked = self._marked.pop(subject, None)
+        if marked is not None:
+            marked.sequence = int(Reply(header, data).json()["seq"])
+            return
+        inbox, _, rest = subject.rpartition(".fail.")
+        ingest = self._by_inbox.get(inbox)
+        if ingest is None:
+            # A late answer, which is not needed any more.
+            return
+        told = Reply(header, data).json()
+        if told.get("type") != "ack":
+            raise DisconnectedError(f"the server ended the batch: {told}")
+        number, operation, _ = rest.split(".")
+        if operation == "4" and inbox.startswith(self._cache.inbox(self._connection, PINGS)):
+            ingest.confirmed = max(ingest.confirmed, int(number))
+            ingest.acked = max(ingest.acked, ingest.confirmed)
+        else:
+            ingest.acked = max(ingest.acked, min(int(told["seq"]), ingest.sent))
+            ingest.flow = max(1, min(int(told["msgs"]), FLOW))
+
+    def _batch(self, ingest: OpenBatch, inbox: str) -> str:
+        """The reply subject of messages, up to their number."""
+        return ingest.reply(self._cache.inbox(self._connection, inbox))

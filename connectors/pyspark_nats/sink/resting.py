@@ -1,0 +1,80 @@
+"""End of ingest batches that have had no rows for a while."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark_nats.errors import ConnectorError
+from pyspark_nats.protocol import frames
+from pyspark_nats.protocol.connection import DisconnectedError, shared
+from pyspark_nats.sink import markers
+from pyspark_nats.sink.marker_cache import caches
+from pyspark_nats.sink.open_batch import PINGS
+
+if TYPE_CHECKING:
+    from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.sink.marker import Marker
+    from pyspark_nats.sink.marker_cache import MarkerCache
+    from pyspark_nats.sink.open_batch import OpenBatch
+    from pyspark_nats.sink.producer_state import Pair
+
+log = logging.getLogger(__name__)
+
+#: Time without rows after which a marker ends a batch, seconds.
+_REST_S: Final = 1.0
+
+
+def next_s() -> float | None:
+    """When ``end_idle`` has to be called, monotonic, seconds; None while there is no batch."""
+    used_s = (one.used_s for _, _, cache in caches() for one in list(cache.ingests.values()))
+    return min((at_s + _REST_S for at_s in used_s), default=None)
+
+
+def end_idle() -> None:
+    """End the batches of this thread's publishers that had no rows for a while, by a marker.
+
+    Otherwise a successor would read all that others have stored since.  So a failure costs nothing
+    but a longer search.
+    """
+    for options, prefix, cache in caches():
+        now_s = time.monotonic()
+        due = [pair for pair, one in list(cache.ingests.items()) if now_s - one.used_s >= _REST_S]
+        if not due:
+            continue
+        connection = shared(options, "publishing")
+        try:
+            connection.retry_while_unavailable("ending batches", lambda: None)
+            _end(connection, cache, prefix, due)
+        except (ConnectorError, DisconnectedError, OSError) as error:
+            log.info("ingest batches not ended: %s", error)
+            connection.close()
+
+
+def _end(connection: Connection, cache: MarkerCache, prefix: str, pairs: list[Pair]) -> None:
+    found: list[tuple[Pair, OpenBatch, Marker]] = []
+    with cache.lock:
+        for pair in pairs:
+            ingest, marker = cache.ingests.pop(pair, None), cache.markers.get(pair)
+            if ingest is not None and marker is not None:
+                found.append((pair, ingest, marker))
+    inbox = cache.inbox(connection, PINGS)
+    for pair, ingest, _ in found:
+        # Nothing waits for this answer; the marker counts.
+        reply = f"{ingest.reply(inbox)}.{ingest.sent + 1}.3.$FI"
+        connection.send(frames.publish(markers.subject(prefix, *pair), b"", reply=reply))
+    calls = [
+        (markers.subject(prefix, *pair), markers.payload(marker), marker.sequence)
+        for pair, _, marker in found
+    ]
+    for (pair, _, marker), sequence in zip(found, markers.put(connection, calls), strict=True):
+        cache.written[pair] += 1
+        with cache.lock:
+            # A run may have begun meanwhile.
+            if cache.markers.get(pair) is marker:
+                if sequence is None:
+                    del cache.markers[pair]
+                else:
+                    cache.markers[pair] = replace(marker, sequence=sequence)

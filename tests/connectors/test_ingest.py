@@ -1,0 +1,366 @@
+"""Rows in ingest batches: each is stored once and in order, whatever happens to their writers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_nats.arrow import arrow
+from pyspark_nats.errors import DataLossError, StaleWriterError
+from pyspark_nats.protocol import frames
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.sink import (
+    fencing,
+    ingest,
+    marker_cache,
+    messages_out,
+    publish,
+    resting,
+    row_tags,
+)
+from pyspark_nats.sink.sink_options import sink_options
+from tests.connectors.test_sink_ahead import Cutter, numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mesh.jetstream import server
+
+pytestmark = pytest.mark.nats
+
+
+def rows(first: int, count: int, producer: str = "p", stream: str = "S") -> pa.RecordBatch:
+    data = pa.array([b"%d" % n for n in range(first, first + count)], pa.binary())
+    return messages_out.with_schema_columns(
+        arrow.record_batch({"data": data}),
+        stream=stream, subject=f"ev.{stream}", producer=producer, first_position=first,
+    )  # fmt: skip
+
+
+class Writer:
+    """A process that stays: publishes runs, one after the other."""
+
+    def __init__(self, url: str, epoch: int) -> None:
+        self.options = sink_options({"servers": url, "epoch": str(epoch), "timeoutS": "20"})
+        self.connection = Connection(self.options.connection)
+        self._cache = marker_cache.MarkerCache()
+
+    def publisher(self) -> publish.Publisher:
+        marker_cache.clear()
+        key = (self.options.connection, self.options.marker_prefix, self.options.epoch)
+        marker_cache._caches()[key] = self._cache
+        return publish.Publisher(self.connection, self.options, stays=True)
+
+    def write(self, *runs: pa.RecordBatch) -> None:
+        for run in runs:
+            self.publisher().write(run)
+
+    def begin(self, first: int = 0) -> int:
+        """Have a batch open; the next position."""
+        self.write(rows(first, 3), rows(first + 3, 1000))
+        assert self._cache.ingests
+        return first + 1003
+
+    def leave_unconfirmed(self, run: pa.RecordBatch) -> None:
+        """Store a run, and end before it is confirmed, as if killed."""
+        made = self.publisher()
+        made.add(run)
+        path = made._atomic
+        path._cut(path._states["S", "p"], is_last=True)
+        assert path._ingest is not None
+        assert path._ingest.is_under_way
+
+
+@pytest.fixture
+def writer(broker: Any) -> Iterator[Callable[..., Writer]]:
+    broker.create("S", "ev.>", allow_batched=True)
+    made: list[Writer] = []
+
+    def make(epoch: int = 1, url: str = "") -> Writer:
+        made.append(Writer(url or broker.url, epoch))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.connection.close()
+
+
+def expected(count: int) -> list[int]:
+    return list(range(count))
+
+
+def test_runs_of_any_size_are_stored_once_and_in_order(broker: Any, writer: Any) -> None:
+    one, at = writer(), 0
+    for count in (10, 1, 1, 40, 3000, 700, 12_000, 2, 33, 5):
+        one.write(rows(at, count))
+        at += count
+    assert numbers(broker, "ev.S") == expected(at)
+    assert broker.marker("S", "p").ingest is not None
+    # One batch for all runs but the first: few markers.
+    state = broker.call("STREAM.INFO.S", subjects_filter="mesh._marker.>")["state"]
+    assert state["subjects"]["mesh._marker.S.p"] < 10
+    assert fencing.positions(broker.given, [("S", "p")])["S", "p"].position == at - 1
+
+
+def test_a_core_subscriber_sees_each_row_once_and_no_ping(broker: Any, writer: Any) -> None:
+    with Connection(sink_options(broker.given).connection) as other:
+        sid = other.retry_while_unavailable(
+            "subscribing", lambda: other.subscribe("ev.S", most=100_000)
+        )
+        other.retry_while_unavailable("asking", lambda: other.requests([("$JS.API.INFO", b"")]))
+        one = writer()
+        one.write(*(rows(at, 7) for at in range(0, 700, 7)))
+        seen: list[int] = []
+        while len(seen) < 700:
+            assert other.wait_for_message({sid}, 10) is not None
+            seen.append(len(seen))
+        assert not other.wait_for_message({sid}, 0.2)
+
+
+def test_rows_of_a_killed_writer_are_not_repeated(broker: Any, writer: Any) -> None:
+    old = writer()
+    at = old.begin()
+    old.leave_unconfirmed(rows(at, 150))
+    assert broker.marker("S", "p").position < at
+    new = writer()
+    new.write(rows(at - 20, 400))
+    assert numbers(broker, "ev.S") == expected(at + 380)
+
+
+def test_a_writer_that_wakes_up_adds_nothing(broker: Any, writer: Any) -> None:
+    old, new = writer(), writer()
+    at = old.begin()
+    new.write(rows(at - 5, 105))
+    # It believes that its batch is open.
+    old.write(rows(at, 300))
+    assert numbers(broker, "ev.S") == expected(at + 300)
+
+
+def test_a_writer_that_wakes_up_between_marker_and_rows_adds_nothing(
+    broker: Any, writer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server would begin its batch anew: the first row must be refused."""
+    old, new = writer(), writer()
+    old.write(rows(0, 3))
+    send = ingest.IngestPath._send
+    overtaken: list[int] = []
+
+    def late(self: Any, *given: Any) -> None:
+        if not overtaken:
+            overtaken.append(1)
+            new.write(rows(0, 50))
+        send(self, *given)
+
+    monkeypatch.setattr(ingest.IngestPath, "_send", late)
+    old.write(rows(3, 600))
+    assert overtaken
+    assert numbers(broker, "ev.S") == expected(603)
+
+
+def test_a_writer_of_an_older_epoch_is_refused(broker: Any, writer: Any) -> None:
+    old, new = writer(1), writer(2)
+    at = old.begin()
+    old.leave_unconfirmed(rows(at, 100))
+    new.write(rows(at, 150))
+    with pytest.raises(StaleWriterError):
+        old.write(rows(at + 100, 100))
+    assert numbers(broker, "ev.S") == expected(at + 150)
+
+
+def test_fencing_finds_the_last_row_and_ends_the_batch(broker: Any, writer: Any) -> None:
+    old = writer(1)
+    at = old.begin()
+    old.leave_unconfirmed(rows(at, 100))
+    found = fencing.fenced(broker.given, [("S", "p")], 4)["S", "p"]
+    assert (found.position, found.epoch, found.ingest) == (at + 99, 4, None)
+    assert broker.marker("S", "p") == found
+    with pytest.raises(StaleWriterError):
+        old.write(rows(at + 100, 100))
+    assert numbers(broker, "ev.S") == expected(at + 100)
+
+
+def test_two_writers_at_once_write_each_row_once(broker: Any, writer: Any) -> None:
+    failed: list[BaseException] = []
+    start = threading.Barrier(2)
+
+    def run() -> None:
+        try:
+            # Each thread has a cache of its own.
+            one = writer()
+            start.wait(10)
+            one.write(*(rows(at, 1500) for at in range(0, 30_000, 1500)))
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failed
+    assert numbers(broker, "ev.S") == expected(30_000)
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2, 5, 12, 40])
+def test_lost_answers_neither_lose_nor_double(
+    broker: Any, writer: Any, nats_server: server.NatsServer, answers: int
+) -> None:
+    cutter = Cutter(nats_server.port, acks=answers, token=b'"type":"ack"')
+    try:
+        one = writer(url=cutter.url)
+        one.write(*(rows(at, 900) for at in range(0, 27_000, 900)))
+    finally:
+        cutter.close()
+    assert cutter.cuts == 1
+    assert numbers(broker, "ev.S") == expected(27_000)
+
+
+def test_a_server_that_ends_the_batch_only_costs_time(broker: Any, writer: Any) -> None:
+    """As when a writer paused for longer than the server keeps a batch."""
+    one = writer()
+    at = one.begin()
+    batch = broker.marker("S", "p").ingest
+    fencing.end(broker.connection, "S", "mesh._marker.S.p", batch)
+    one.write(rows(at, 500), rows(at + 500, 500))
+    assert numbers(broker, "ev.S") == expected(at + 1000)
+    # Known to be gone: the next runs are atomic for a while.
+    assert broker.marker("S", "p").ingest is None
+
+
+def test_a_marker_ends_the_batch_of_a_writer_that_rests(
+    broker: Any, writer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = writer()
+    at = one.begin()
+    due_s = resting.next_s()
+    assert due_s is not None
+    resting.end_idle()
+    assert broker.marker("S", "p").ingest is not None, "it has rows a moment ago"
+    monkeypatch.setattr(resting, "_REST_S", 0.0)
+    resting.end_idle()
+    marker = broker.marker("S", "p")
+    assert (marker.position, marker.ingest) == (at - 1, None)
+    assert resting.next_s() is None
+    one.write(rows(at, 10), rows(at + 10, 10))
+    assert numbers(broker, "ev.S") == expected(at + 20)
+
+
+def test_forged_rows_hide_nothing(broker: Any, writer: Any) -> None:
+    """A client that may publish on the subject copies headers, and guesses others."""
+    old = writer()
+    at = old.begin()
+    headers = []
+    for sequence in range(1, broker.info("S").last + 1):
+        stored = broker.call("STREAM.MSG.GET.S", seq=sequence)["message"]
+        text = __import__("base64").b64decode(stored.get("hdrs", "")).decode()
+        headers += [line for line in text.split("\r\n") if line.startswith("Mesh-Row:")]
+    last = row_tags.parse(headers[-1].removeprefix("Mesh-Row:"))
+    assert last is not None
+    forged = (
+        f"{last.producer} {at + 90} {last.number} {last.tag}",
+        f"{last.producer} {at + 90} {last.number + 1} {last.tag}",
+        f"{last.producer} {at + 90} {last.number + 1} 00000000",
+        f"{last.producer} {'9' * 30} {last.number + 1} {last.tag}", "x", "1 2 3", "a b c d", " ",
+    )  # fmt: skip
+    for one in forged:
+        broker.publish("ev.S", "-1", Mesh_Row=one)
+    old.leave_unconfirmed(rows(at, 50))
+    for one in forged:
+        broker.publish("ev.S", "-1", Mesh_Row=one)
+    writer().write(rows(at, 100))
+    assert [n for n in numbers(broker, "ev.S") if n >= 0] == expected(at + 100)
+
+
+def test_forged_messages_of_a_batch_end_it_and_lose_nothing(broker: Any, writer: Any) -> None:
+    one = writer()
+    at = one.begin()
+    batch = broker.marker("S", "p").ingest
+
+    def disturb() -> None:
+        sid, inbox = broker.connection.new_inbox_tree(">")
+        reply = f"{inbox}.{batch.batch_id}.500.fail.{1001}.1.$FI"
+        broker.connection.send(frames.publish("ev.S", b"-1", reply=reply))
+        broker.connection.unsubscribe(sid)
+        broker.call("INFO")
+
+    broker.connection.retry_while_unavailable("disturbing", disturb)
+    one.write(rows(at, 700), rows(at + 700, 10))
+    assert [n for n in numbers(broker, "ev.S") if n >= 0] == expected(at + 710)
+
+
+def test_rows_that_a_server_lost_are_reported(broker: Any, writer: Any) -> None:
+    """As after a power failure: the stream ends before rows that it had acknowledged."""
+    one = writer()
+    at = one.begin()
+    last = broker.info("S").last
+    for sequence in range(last - 9, last + 1):
+        broker.call("STREAM.MSG.DELETE.S", seq=sequence, no_erase=True)
+    batch = broker.marker("S", "p").ingest
+    fencing.end(broker.connection, "S", "mesh._marker.S.p", batch)
+    with pytest.raises(DataLossError, match="does not hold the last rows"):
+        one.write(rows(at, 10))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"allow_batched": False}, {"max_msgs": 100_000}, {"max_bytes": 1 << 20},
+        {"retention": "workqueue"}, {"max_age": 1_000_000_000, "duplicate_window": 1_000_000_000},
+    ],
+)  # fmt: skip
+def test_other_streams_get_atomic_batches(broker: Any, config: dict[str, Any]) -> None:
+    broker.create("S", **{"allow_batched": True, **config})
+    one = Writer(broker.url, 1)
+    try:
+        one.write(rows(0, 3), rows(3, 1000), rows(1003, 5))
+    finally:
+        one.connection.close()
+    assert broker.marker("S", "p").ingest is None
+    assert broker.marker("S", "p").position == 1007
+
+
+def test_several_streams_and_producers_of_a_run(broker: Any, writer: Any) -> None:
+    broker.create("T", "to.T", allow_batched=True)
+    broker.create("A", "at.A")
+    one = writer()
+
+    def both(at: int) -> publish.Publisher:
+        made: publish.Publisher = one.publisher()
+        for producer in ("p", "q"):
+            made.add(rows(at, 600, producer))
+        for stream, subject in (("T", "to.T"), ("A", "at.A")):
+            batch = rows(at, 600, "p", stream)
+            column = pa.array([subject] * 600)
+            made.add(batch.set_column(1, batch.schema.field(1), column))
+        return made
+
+    for at in range(0, 3000, 600):
+        both(at).finish()
+    assert sorted(numbers(broker, "ev.S")) == sorted(expected(3000) * 2)
+    assert [int(n) for n in broker.payloads("T", "to.T")] == expected(3000)
+    assert [int(n) for n in broker.payloads("A", "at.A")] == expected(3000)
+
+
+def test_a_marker_keeps_its_batch() -> None:
+    from pyspark_nats.protocol.jetstream import Stored
+    from pyspark_nats.sink import markers
+    from pyspark_nats.sink.marker import IngestBatch, Marker
+
+    marker = Marker(7, 2, 9, ingest=IngestBatch("b", bytes(range(16)), 41, 5))
+    read = markers.parse(Stored("s", 9, 0, markers.payload(marker)))
+    assert read.ingest == marker.ingest
+    assert "ingest" not in json.loads(markers.payload(Marker(7, 2, 9)))
+
+
+def test_tags_of_rows_do_not_depend_on_how_they_are_asked_for() -> None:
+    key = bytes(range(16))
+    whole = row_tags.tags(key, 1, 3000)
+    parts = b"".join(row_tags.tags(key, n, 1) for n in range(1, 3001))
+    assert whole == parts
+    assert row_tags.tags(bytes(16), 1, 3000) != whole
+    size = row_tags.SIZE
+    assert len({whole[at : at + size] for at in range(0, len(whole), size)}) == 3000
