@@ -128,11 +128,12 @@ def takes_ingest(client: Client) -> bool:
     return (version.major, version.minor) >= _INGEST_SINCE
 
 
-async def forbid_rollups(client: Client, specs: Iterable[AppSpec]) -> None:
-    """Update the streams that an earlier version made with ``allow_rollup_hdrs``.
+async def update_streams(client: Client, specs: Iterable[AppSpec]) -> None:
+    """Update the streams that an earlier version made.
 
-    With that any publisher of a stream could delete its events.  Streams that an app did not make
-    are left as they are.  Servers that do not answer are asked again by the next manager.
+    They allow no rollups, with which any publisher of a stream could delete its events, and take
+    ingest batches if the server does.  Streams that an app did not make are left as they are.
+    Servers that do not answer are asked again by the next manager.
     """
     ours = {
         name
@@ -143,16 +144,17 @@ async def forbid_rollups(client: Client, specs: Iterable[AppSpec]) -> None:
     try:
         async for info in all_streams(client, _CREATE_S):
             config = info["config"]
-            if config["name"] in ours and config.get("allow_rollup_hdrs"):
-                config["allow_rollup_hdrs"] = False
+            if config["name"] not in ours:
+                continue
+            wanted = {"allow_rollup_hdrs": False}
+            if takes_ingest(client) and not config.get("mirror"):
+                wanted["allow_batched"] = True
+            if any(bool(config.get(name)) != value for name, value in wanted.items()):
                 call = f"STREAM.UPDATE.{config['name']}"
-                error = (await api_call(client, call, config, _CREATE_S)).get("error")
-                log.info(
-                    "stream allows no rollups any more",
-                    extra=fields(stream=config["name"], error=error),
-                )
+                error = (await api_call(client, call, config | wanted, _CREATE_S)).get("error")
+                log.info("stream updated", extra=fields(stream=config["name"], error=error))
     except (NatsError, TimeoutError) as error:
-        log.warning("streams not checked for rollups", extra=fields(error=error))
+        log.warning("streams of an earlier version not updated", extra=fields(error=error))
 
 
 async def all_streams(client: Client, timeout_s: float) -> AsyncIterator[dict[str, Any]]:

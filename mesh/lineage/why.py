@@ -173,9 +173,9 @@ class Lineage:
             part = producer.removeprefix(prefix)
             is_ours = group.kind in (GroupKind.QUERIES, GroupKind.PARTITIONER)
             if part != producer and is_ours and "-large-" not in part:
-                position = last if marker is None else position_of(message, index)
+                position = position_of(message, index)
                 if marker is None or position >= 0:
-                    return _Origin(group, part, last, position)
+                    return _Origin(group, part, last, position if position >= 0 else last)
                 since, place = await self._place(js_stream, channel, message, index, marker)
                 return _Origin(group, part, last, position, since, place)
         # The number of an edit is left out: the group had another text then.

@@ -275,7 +275,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
         ends.push_async_callback(view.stop)
         await view.start()
-        await channels.forbid_rollups(client, (app.value.spec for app in view.snapshot().apps))
+        await channels.update_streams(client, (app.value.spec for app in view.snapshot().apps))
         journal = Journal(client, f"manager {name}", clock)
         journal.start()
         view.on_loss = lambda bucket: journal.note(of_lost_writes(bucket))

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from nats.js.errors import APIError
 
-from mesh.jetstream.channels import ensure_channels, forbid_rollups, js_streams
+from mesh.jetstream.channels import ensure_channels, js_streams, update_streams
 from mesh.model import names
 from mesh.plan.build import plan
 from mesh.settings import ChannelSettings
@@ -27,6 +27,7 @@ class _Lossy:
     def __init__(self, client: Any) -> None:
         self._client = client
         self.calls = 0
+        self.connected_server_version = client.connected_server_version
 
     def jetstream(self) -> Any:
         return self._client.jetstream()
@@ -76,7 +77,7 @@ async def test_a_stream_whose_answer_was_lost_is_asked_for_again(nats_server: Na
         await ensure_channels(silent, spec, ChannelSettings())  # type: ignore[arg-type]
     assert silent.calls > 1
     # A manager starts all the same.
-    await forbid_rollups(silent, [spec])  # type: ignore[arg-type]
+    await update_streams(silent, [spec])  # type: ignore[arg-type]
     await client.close()
 
 
@@ -92,7 +93,7 @@ async def test_a_store_that_was_removed_meanwhile_is_asked_for_again(
 
 
 @pytest.mark.nats
-async def test_streams_of_an_earlier_version_forbid_rollups_from_then_on(
+async def test_streams_of_an_earlier_version_update_streams_from_then_on(
     nats_server: NatsServer,
 ) -> None:
     client = await nats.connect(nats_server.url)
@@ -104,14 +105,17 @@ async def test_streams_of_an_earlier_version_forbid_rollups_from_then_on(
         if name != "OTHER":
             info = await client.request(f"$JS.API.STREAM.INFO.{name}", b"", timeout=10)
             config = {**orjson.loads(info.data)["config"], "allow_rollup_hdrs": True}
+            assert config.pop("allow_batched") is True
             assert await rollups(client, name) is False
         verb = "CREATE" if name == "OTHER" else "UPDATE"
         await client.request(f"$JS.API.STREAM.{verb}.{name}", orjson.dumps(config), timeout=10)
         assert await rollups(client, name) is True
     await js.publish("mesh.A.S", b"1")
-    await forbid_rollups(client, [spec])
+    await update_streams(client, [spec])
     assert not any([await rollups(client, name) for name, _ in js_streams(spec)])
     assert await rollups(client, "OTHER") is True
+    assert await allows(client, "OTHER", "allow_batched") is False
+    assert all([await allows(client, name, "allow_batched") for name, _ in js_streams(spec)])
     with pytest.raises(APIError, match="rollup not permitted"):
         await js.publish("mesh.A.S", b"2", headers={"Nats-Rollup": "all"})
     assert (await js.stream_info("mesh-A-S")).state.messages == 1
@@ -119,8 +123,12 @@ async def test_streams_of_an_earlier_version_forbid_rollups_from_then_on(
 
 
 async def rollups(client: Any, name: str) -> bool:
+    return await allows(client, name, "allow_rollup_hdrs")
+
+
+async def allows(client: Any, name: str, setting: str) -> bool:
     info = await client.request(f"$JS.API.STREAM.INFO.{name}", b"", timeout=10)
-    return bool(orjson.loads(info.data)["config"].get("allow_rollup_hdrs"))
+    return bool(orjson.loads(info.data)["config"].get(setting))
 
 
 @pytest.mark.nats

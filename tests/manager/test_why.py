@@ -10,11 +10,12 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.jetstream import log_reader
-from mesh.lineage import reading
+from mesh.lineage import outputs, reading
 from mesh.lineage.bases import Bases
 from mesh.lineage.why import Lineage
 from mesh.model import codec
 from mesh.model.lineage import Budget
+from pyspark_nats.sink import row_tags
 from tests.support.played import played, playing
 
 if TYPE_CHECKING:
@@ -131,6 +132,39 @@ async def test_an_event_whose_first_inputs_are_gone_is_traced_from_a_backup(
         found = await Lineage(have.client, one.record, bases=bases).why("Sums", last.seq or 0)
         assert f"before backup {backup.revision}" in found.note
         assert [cause.event["n"] for cause in found.inputs] == [10, 12, 14]
+        await one.stop()
+
+
+TWO = """@App:name('Pair')
+define stream Numbers (n long);
+@dist(execGroup='even') from Numbers[n % 2 == 0] select n insert into Evens;
+@dist(execGroup='sums') from Evens#window.length(3) select sum(n) as total insert into Sums;
+"""
+
+
+async def test_rows_of_ingest_batches_are_traced(
+    hand: Hand, nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """They tell their producer and position, and no marker ends them."""
+    async with playing(nats_server, tmp_path) as (have, runner):
+        await have.service.deploy(TWO)
+        one = await played(have, "Pair", hand, runner)
+        for n in range(1, 200, 10):
+            hand.publish("Pair", *range(n, n + 10))
+            await one.until("Sums", (n + 9) // 2)
+        traced = []
+        for stream in ("Evens", "Sums"):
+            last = await have.client.jetstream().get_last_msg(
+                f"mesh-Pair-{stream}", f"mesh.Pair.{stream}"
+            )
+            assert row_tags.HEADER in (last.headers or {})
+            lineage = Lineage(have.client, one.record)
+            traced.append(leaves(await lineage.why(stream, last.seq or 0)))
+        # The first of its message of several events.
+        assert traced[0] in ({n} for n in range(192, 201, 2))
+        assert traced[1] == {196, 198, 200}
+        (line,) = (await outputs._lines(have.client, one.record, "Evens", ["n"])).values()
+        assert [item.event["n"] for item in line] == list(range(2, 201, 2))
         await one.stop()
 
 

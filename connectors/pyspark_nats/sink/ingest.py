@@ -22,9 +22,11 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from pyspark_nats.protocol import frames, publish_frames
 from pyspark_nats.protocol.connection import DisconnectedError, Reply
-from pyspark_nats.sink import markers, row_tags
+from pyspark_nats.sink import markers, messages_out, row_tags
 from pyspark_nats.sink.marker import IngestBatch
 from pyspark_nats.sink.open_batch import FLOW, MARKER_S, PINGS, OpenBatch
 
@@ -86,8 +88,10 @@ class IngestPath:
         ingest = self._cache.ingests.pop(pair, None)
         if marker is None or not marker.sequence or not (info.allow_ingest and info.keeps_recent):
             return False
-        first = rows.column("first_position")
-        if first[0].as_py() <= self._last(state) or not first.equals(rows.column("position")):
+        if rows.column("first_position")[0].as_py() <= self._last(state):
+            return False
+        if rows.num_rows > 1 and (np.diff(messages_out.positions(rows)) <= 0).any():
+            # A block with several subjects is stored as a whole.
             return False
         if pair in self._sent:
             return True
