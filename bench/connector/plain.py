@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from bench.connector import events
 from bench.connector.wire import SILENCE_S, Wire
@@ -205,6 +205,64 @@ class PublishAtomically:
 
 
 @dataclass(frozen=True)
+class PublishIngested:
+    """Publish prebuilt messages in one ingest batch, as fast as the server's acks allow."""
+
+    port: int
+    subject: str
+    #: Bytes of an event as JSON: 70 or 120.
+    size: int
+    first: int
+    count: int
+    #: Lines of each message's header.
+    header: Sequence[str] = ()
+    #: Most messages between two acks.
+    flow: int = 500
+
+    def prepare(self) -> Callable[[], int]:
+        """Build the frames; the returned function sends them, and returns their number."""
+        wire = Wire(self.port)
+        block = "\r\n".join(("NATS/1.0", *self.header, "\r\n")).encode()
+        reply = f"{wire.inbox}.{os.urandom(4).hex()}.{self.flow}.fail"
+        payloads = events.as_json(self.size, self.first, self.count)
+        frames: list[bytes] = []
+        for number, data in enumerate(payloads, 1):
+            operation = 0 if number == 1 else 2 if number == self.count else 1
+            target = f"{self.subject} {reply}.{number}.{operation}.$FI"
+            sizes = len(block), len(block) + len(data)
+            frames.append(b"HPUB %b %d %d\r\n%b%b\r\n" % (target.encode(), *sizes, block, data))
+        starts = range(1, len(frames), self.flow)
+        pieces = [frames[0], *(b"".join(frames[at : at + self.flow]) for at in starts)]
+
+        def work() -> int:
+            acked, rest, told = 0, b"", list[dict[str, Any]]()
+            for number, piece in enumerate(pieces):
+                # Two acks may be missing; the first message has one of its own.
+                while number - 2 > acked:
+                    told, rest = _answers(wire, rest)
+                    acked = max([acked, *(int(one["seq"]) // self.flow for one in told)])
+                wire.send(piece)
+            while not any("batch" in one for one in told):
+                told, rest = _answers(wire, rest)
+            wire.socket.close()
+            return len(frames)
+
+        return work
+
+
+def _answers(wire: Wire, rest: bytes) -> tuple[list[dict[str, Any]], bytes]:
+    """Receive answers in JSON; a possible first part of another is an argument and a result."""
+    got = wire.socket.recv(1 << 20)
+    if not got:
+        raise RuntimeError("the server closed the connection")
+    *lines, rest = (rest + got).split(b"\r\n")
+    told = [json.loads(line) for line in lines if line.startswith(b"{")]
+    if refused := [one for one in told if "error" in one or one.get("type") == "gap"]:
+        raise RuntimeError(f"the server refused a message: {refused[0]}")
+    return told, rest
+
+
+@dataclass(frozen=True)
 class NatsPyLoop:
     """The usual program of a nats-py user: fetch, decode each message with orjson, fetch again."""
 
@@ -240,10 +298,11 @@ class NatsPyLoop:
         return rows
 
 
-Job: TypeAlias = CountBytes | Publish | PublishAtomically | NatsPyLoop
+Job: TypeAlias = CountBytes | Publish | PublishAtomically | PublishIngested | NatsPyLoop
 
 _JOBS: Final[dict[str, type[Job]]] = {
-    kind.__name__: kind for kind in (CountBytes, Publish, PublishAtomically, NatsPyLoop)
+    kind.__name__: kind
+    for kind in (CountBytes, Publish, PublishAtomically, PublishIngested, NatsPyLoop)
 }
 
 

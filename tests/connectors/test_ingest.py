@@ -292,6 +292,33 @@ def test_forged_messages_of_a_batch_end_it_and_lose_nothing(broker: Any, writer:
     assert [n for n in numbers(broker, "ev.S") if n >= 0] == expected(at + 710)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [b"x", b"[]", b"{}", b"1", b'{"type":"ack"}', b'{"type":"ack","seq":"x","msgs":1}',
+     b'{"type":"ack","seq":99999999,"msgs":-5}', b'{"error":{"code":400,"err_code":10071}}'],
+)  # fmt: skip
+def test_forged_answers_confirm_nothing(
+    broker: Any, writer: Any, monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    """Readers of the rows learn the inbox of their acks, but not the one that confirms."""
+    one = writer()
+    at = one.begin()
+    send = ingest.IngestPath._send
+
+    def answered(self: Any, batch: Any, *given: Any) -> None:
+        inbox = self._batch(batch, ingest._ROWS)
+        forged = [f"{inbox}.{batch.sent + 600}.{code}.$FI" for code in (1, 4)]
+        broker.connection.retry_while_unavailable("connecting", lambda: None)
+        for subject in (*forged, f"{inbox}.x"):
+            broker.connection.send(frames.publish(subject, answer))
+        broker.call("INFO")
+        send(self, batch, *given)
+
+    monkeypatch.setattr(ingest.IngestPath, "_send", answered)
+    one.write(rows(at, 600), rows(at + 600, 600))
+    assert numbers(broker, "ev.S") == expected(at + 1200)
+
+
 def test_rows_that_a_server_lost_are_reported(broker: Any, writer: Any) -> None:
     """As after a power failure: the stream ends before rows that it had acknowledged."""
     one = writer()

@@ -268,16 +268,21 @@ class IngestPath:
         if ingest is None:
             # A late answer, which is not needed any more.
             return
-        told = Reply(header, data).json()
-        if told.get("type") != "ack":
-            raise DisconnectedError(f"the server ended the batch: {told}")
-        number, operation, _ = rest.split(".")
+        try:
+            told = Reply(header, data).json()
+            number, operation, _ = rest.split(".")
+            is_ack, seq, flow = told["type"] == "ack", int(told["seq"]), int(told["msgs"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            # The end of the batch; or no answer of the server: readers of the rows see the inbox.
+            raise DisconnectedError(f"not an ack: {data[:80]!r}") from error
+        if not is_ack:
+            raise DisconnectedError(f"not an ack: {told}")
         if operation == "4" and inbox.startswith(self._cache.inbox(self._connection, PINGS)):
             ingest.confirmed = max(ingest.confirmed, int(number))
             ingest.acked = max(ingest.acked, ingest.confirmed)
         else:
-            ingest.acked = max(ingest.acked, min(int(told["seq"]), ingest.sent))
-            ingest.flow = max(1, min(int(told["msgs"]), FLOW))
+            ingest.acked = max(ingest.acked, min(seq, ingest.sent))
+            ingest.flow = max(1, min(flow, FLOW))
 
     def _batch(self, ingest: OpenBatch, inbox: str) -> str:
         """The reply subject of messages, up to their number."""

@@ -29,7 +29,8 @@ _REST_S: Final = 1.0
 
 def next_s() -> float | None:
     """When ``end_idle`` has to be called, monotonic, seconds; None while there is no batch."""
-    used_s = (one.used_s for _, _, cache in caches() for one in list(cache.ingests.values()))
+    open_ones = (list(cache.ingests.values()) for _, _, cache in caches() if cache.ingests)
+    used_s = (one.used_s for some in open_ones for one in some)
     return min((at_s + _REST_S for at_s in used_s), default=None)
 
 
