@@ -131,6 +131,17 @@ def test_rows_of_a_killed_writer_are_not_repeated(broker: Any, writer: Any) -> N
     assert numbers(broker, "ev.S") == expected(at + 380)
 
 
+def test_a_run_that_was_given_up_is_not_repeated_by_the_same_process(
+    broker: Any, writer: Any
+) -> None:
+    """Its marker is not known any more, and has to be read."""
+    one = writer()
+    at = one.begin()
+    one.leave_unconfirmed(rows(at, 150))
+    one.write(rows(at, 150), rows(at + 150, 20))
+    assert numbers(broker, "ev.S") == expected(at + 170)
+
+
 def test_a_writer_that_wakes_up_adds_nothing(broker: Any, writer: Any) -> None:
     old, new = writer(), writer()
     at = old.begin()
@@ -269,7 +280,8 @@ def test_forged_rows_hide_nothing(broker: Any, writer: Any) -> None:
     for one in forged:
         broker.publish("ev.S", "-1", Mesh_Row=one)
     old.leave_unconfirmed(rows(at, 50))
-    for one in forged:
+    following = f"{last.producer} {at + 90} {last.number + 51} {last.tag}"
+    for one in (*forged, following):
         broker.publish("ev.S", "-1", Mesh_Row=one)
     writer().write(rows(at, 100))
     assert [n for n in numbers(broker, "ev.S") if n >= 0] == expected(at + 100)
