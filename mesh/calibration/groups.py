@@ -27,7 +27,7 @@ import pyarrow.ipc
 
 from mesh.calibration.sample import Sampler, hints_of
 from mesh.errors import MeshError
-from mesh.jetstream.channels import js_streams
+from mesh.jetstream.channels import ingest_settings, js_streams
 from mesh.model import names
 from mesh.model.app import Format, GroupKind
 from mesh.model.cluster import Assignment
@@ -168,6 +168,8 @@ class GroupCalibration:
         return self.task.rates.get(channel.stream.name, 0.0)
 
     def _make(self, spec: AppSpec) -> None:
+        self._ask("$JS.API.INFO", {})
+        major, minor, *_ = str(self._connection.info["version"]).split(".")
         for name, subject in js_streams(spec):
             config = {
                 "name": name,
@@ -175,6 +177,7 @@ class GroupCalibration:
                 "storage": "file",
                 "allow_direct": True,
                 "allow_atomic": True,
+                **ingest_settings(int(major), int(minor)),
             }
             self._ask(f"$JS.API.STREAM.CREATE.{name}", config)
 

@@ -115,17 +115,20 @@ async def ensure_stream(
         **stream_config(name, settings, max_bytes),
         "allow_atomic": True,
     }
-    if takes_ingest(client):
-        config["allow_batched"] = True
+    config |= _ingest_settings(client)
     if first_seq > 1:
         config["first_seq"] = first_seq
     await _create(client, config)
 
 
-def takes_ingest(client: Client) -> bool:
-    """Whether the server knows ingest batches (ADR-50, "fast-ingest")."""
+def ingest_settings(major: int, minor: int) -> dict[str, bool]:
+    """Settings of a stream for ingest batches (ADR-50, "fast-ingest"), by the server's version."""
+    return {"allow_batched": True} if (major, minor) >= _INGEST_SINCE else {}
+
+
+def _ingest_settings(client: Client) -> dict[str, bool]:
     version = client.connected_server_version
-    return (version.major, version.minor) >= _INGEST_SINCE
+    return ingest_settings(version.major, version.minor)
 
 
 async def update_streams(client: Client, specs: Iterable[AppSpec]) -> None:
@@ -147,8 +150,8 @@ async def update_streams(client: Client, specs: Iterable[AppSpec]) -> None:
             if config["name"] not in ours:
                 continue
             wanted = {"allow_rollup_hdrs": False}
-            if takes_ingest(client) and not config.get("mirror"):
-                wanted["allow_batched"] = True
+            if not config.get("mirror"):
+                wanted |= _ingest_settings(client)
             if any(bool(config.get(name)) != value for name, value in wanted.items()):
                 call = f"STREAM.UPDATE.{config['name']}"
                 error = (await api_call(client, call, config | wanted, _CREATE_S)).get("error")

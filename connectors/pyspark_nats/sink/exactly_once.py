@@ -7,7 +7,7 @@ published, even if an answer was lost.  In any doubt it is read again.
 The rows of a batch are sent before the ack of the previous batch arrives, and its marker after that
 ack.  The server receives the rows while the ack is in flight, and the marker, which commits them,
 expects the sequence from the ack.  So the server never waits for the client, and no sequence is
-guessed.
+guessed.  A publisher whose process stays uses ingest batches instead, where it can (``ingest``).
 """
 
 from __future__ import annotations
