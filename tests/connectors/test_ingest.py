@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from mesh.jetstream import server
 from pyspark_nats.arrow import arrow
-from pyspark_nats.errors import DataLossError, StaleWriterError
+from pyspark_nats.errors import (
+    DataLossError,
+    StaleWriterError,
+    UnavailableError,
+)
 from pyspark_nats.protocol import frames
-from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection import Connection, DisconnectedError
 from pyspark_nats.sink import (
     fencing,
     ingest,
@@ -24,11 +29,11 @@ from pyspark_nats.sink import (
 )
 from pyspark_nats.sink.sink_options import sink_options
 from tests.connectors.test_sink_ahead import Cutter, numbers
+from tests.support.broker import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from mesh.jetstream import server
+    from pathlib import Path
 
 pytestmark = pytest.mark.nats
 
@@ -44,8 +49,9 @@ def rows(first: int, count: int, producer: str = "p", stream: str = "S") -> pa.R
 class Writer:
     """A process that stays: publishes runs, one after the other."""
 
-    def __init__(self, url: str, epoch: int) -> None:
-        self.options = sink_options({"servers": url, "epoch": str(epoch), "timeoutS": "20"})
+    def __init__(self, url: str, epoch: int, timeout_s: int) -> None:
+        given = {"servers": url, "epoch": str(epoch), "timeoutS": str(timeout_s)}
+        self.options = sink_options(given)
         self.connection = Connection(self.options.connection)
         self._cache = marker_cache.MarkerCache()
 
@@ -71,8 +77,13 @@ class Writer:
         made.add(run)
         path = made._atomic
         path._cut(path._states["S", "p"], is_last=True)
-        assert path._ingest is not None
-        assert path._ingest.is_under_way
+        rest = path._ingest
+        assert rest is not None
+        assert rest.is_under_way
+        sent = rest._sent.values()
+        self.connection.send(b"".join(rest._ping(one) for one in sent))
+        while any(one.ingest.taken < one.ingest.sent for one in sent):
+            rest._receive()
 
 
 @pytest.fixture
@@ -80,8 +91,8 @@ def writer(broker: Any) -> Iterator[Callable[..., Writer]]:
     broker.create("S", "ev.>", allow_batched=True)
     made: list[Writer] = []
 
-    def make(epoch: int = 1, url: str = "") -> Writer:
-        made.append(Writer(url or broker.url, epoch))
+    def make(epoch: int = 1, url: str = "", timeout_s: int = 20) -> Writer:
+        made.append(Writer(url or broker.url, epoch, timeout_s))
         return made[-1]
 
     yield make
@@ -100,13 +111,13 @@ def test_runs_of_any_size_are_stored_once_and_in_order(broker: Any, writer: Any)
         at += count
     assert numbers(broker, "ev.S") == expected(at)
     assert broker.marker("S", "p").ingest is not None
-    # One batch for all runs but the first: few markers.
+    # One of the first run, one that begins the batch, and one at the end of each other.
     state = broker.call("STREAM.INFO.S", subjects_filter="mesh._marker.>")["state"]
-    assert state["subjects"]["mesh._marker.S.p"] < 10
+    assert state["subjects"]["mesh._marker.S.p"] == 11
     assert fencing.positions(broker.given, [("S", "p")])["S", "p"].position == at - 1
 
 
-def test_a_core_subscriber_sees_each_row_once_and_no_ping(broker: Any, writer: Any) -> None:
+def test_a_core_subscriber_sees_each_row_once(broker: Any, writer: Any) -> None:
     with Connection(sink_options(broker.given).connection) as other:
         sid = other.retry_while_unavailable(
             "subscribing", lambda: other.subscribe("ev.S", most=100_000)
@@ -216,11 +227,14 @@ def test_two_writers_at_once_write_each_row_once(broker: Any, writer: Any) -> No
     assert numbers(broker, "ev.S") == expected(30_000)
 
 
-@pytest.mark.parametrize("answers", [0, 1, 2, 5, 12, 40])
+@pytest.mark.parametrize(
+    ("token", "answers"),
+    [(b'"type":"ack"', n) for n in (0, 1, 5, 40)] + [(b'"stream":"S"', n) for n in (0, 1, 12, 25)],
+)
 def test_lost_answers_neither_lose_nor_double(
-    broker: Any, writer: Any, nats_server: server.NatsServer, answers: int
+    broker: Any, writer: Any, nats_server: server.NatsServer, token: bytes, answers: int
 ) -> None:
-    cutter = Cutter(nats_server.port, acks=answers, token=b'"type":"ack"')
+    cutter = Cutter(nats_server.port, acks=answers, token=token)
     try:
         one = writer(url=cutter.url)
         one.write(*(rows(at, 900) for at in range(0, 27_000, 900)))
@@ -312,13 +326,13 @@ def test_forged_messages_of_a_batch_end_it_and_lose_nothing(broker: Any, writer:
 def test_forged_answers_confirm_nothing(
     broker: Any, writer: Any, monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
-    """Readers of the rows learn the inbox of their acks, but not the one that confirms."""
+    """Readers of the rows learn the inbox of their acks, but not that of the marker's."""
     one = writer()
     at = one.begin()
     send = ingest.IngestPath._send
 
     def answered(self: Any, batch: Any, *given: Any) -> None:
-        inbox = self._batch(batch, ingest._ROWS)
+        inbox = batch.reply(self._inbox(ingest._ROWS))
         forged = [f"{inbox}.{batch.sent + 600}.{code}.$FI" for code in (1, 4)]
         broker.connection.retry_while_unavailable("connecting", lambda: None)
         for subject in (*forged, f"{inbox}.x"):
@@ -329,6 +343,72 @@ def test_forged_answers_confirm_nothing(
     monkeypatch.setattr(ingest.IngestPath, "_send", answered)
     one.write(rows(at, 600), rows(at + 600, 600))
     assert numbers(broker, "ev.S") == expected(at + 1200)
+
+
+def test_a_row_that_is_too_large_ends_the_batch(broker: Any, writer: Any) -> None:
+    config = broker.call("STREAM.INFO.S")["config"]
+    broker.call("STREAM.UPDATE.S", **{**config, "max_msg_size": 200})
+    one = writer(timeout_s=1)
+    at = one.begin()
+    run = rows(at, 300)
+    data = run.column("data")
+    large = pa.array([b"%0300d" % (at + 100)], pa.binary())
+    column = pa.concat_arrays([data.slice(0, 100), large, data.slice(101)])
+    run = run.set_column(2, run.schema.field(2), column)
+    for again in (one, writer(timeout_s=1)):
+        with pytest.raises(UnavailableError):
+            again.write(run)
+        assert numbers(broker, "ev.S") == expected(at + 100)
+    broker.call("STREAM.UPDATE.S", **{**config, "max_msg_size": -1})
+    writer().write(run, rows(at + 300, 10), rows(at + 310, 10))
+    assert numbers(broker, "ev.S") == expected(at + 320)
+
+
+def test_rows_after_those_that_a_full_server_refuses_are_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is space again when the server has the later ones."""
+    config = tmp_path / "small.conf"
+    config.write_text("jetstream: {max_file_store: 4MB}")
+    running = server.start(tmp_path / "nats", arguments=("-c", str(config)))
+    broker = connect(running, timeout_s=1)
+    broker.create("S", "ev.>", allow_batched=True)
+    broker.create("JUNK", "junk")
+    one, two = Writer(broker.url, 1, 20), Writer(broker.url, 1, 20)
+    at = one.begin()
+    pieces: list[bytes] = []
+    send = one.connection.send
+
+    def piece(data: bytes) -> None:
+        if data.startswith(b"HPUB ev.S "):
+            pieces.append(data)
+            if len(pieces) == 1:
+                sizes = [900_000] * 4 + [1_000] * 600
+                broker.connection.send(
+                    b"".join(frames.publish("junk", bytes(size)) for size in sizes)
+                )
+                with pytest.raises(UnavailableError):
+                    broker.publish("junk", bytes(1_000))
+            else:
+                # The first piece is refused, and the next is not.
+                broker.call("INFO")
+                broker.call("STREAM.PURGE.JUNK")
+        send(data)
+
+    monkeypatch.setattr(one.connection, "send", piece)
+    made = one.publisher()
+    path = made._atomic
+    monkeypatch.setattr(path, "_ingested", lambda step: step(path._ingest))
+    with pytest.raises(DisconnectedError, match="insufficient"):
+        made.write(rows(at, 900))
+    assert len(pieces) == 2
+    stored = numbers(broker, "ev.S")
+    assert stored == expected(len(stored))
+    two.write(rows(at - 10, 400), rows(at + 390, 520), rows(at + 910, 5), rows(at + 915, 5))
+    assert numbers(broker, "ev.S") == expected(at + 920)
+    for connection in (one.connection, two.connection, broker.connection):
+        connection.close()
+    running.stop()
 
 
 def test_rows_that_a_server_lost_are_reported(broker: Any, writer: Any) -> None:
@@ -348,12 +428,13 @@ def test_rows_that_a_server_lost_are_reported(broker: Any, writer: Any) -> None:
     "config",
     [
         {"allow_batched": False}, {"max_msgs": 100_000}, {"max_bytes": 1 << 20},
-        {"retention": "workqueue"}, {"max_age": 1_000_000_000, "duplicate_window": 1_000_000_000},
+        {"retention": "workqueue"}, {"discard": "new"},
+        {"max_age": 1_000_000_000, "duplicate_window": 1_000_000_000},
     ],
 )  # fmt: skip
 def test_other_streams_get_atomic_batches(broker: Any, config: dict[str, Any]) -> None:
     broker.create("S", **{"allow_batched": True, **config})
-    one = Writer(broker.url, 1)
+    one = Writer(broker.url, 1, 20)
     try:
         one.write(rows(0, 3), rows(3, 1000), rows(1003, 5))
     finally:

@@ -145,7 +145,7 @@ class Broker:
             at = stored.sequence + 1
 
 
-def connect(running: server.NatsServer) -> Broker:
+def connect(running: server.NatsServer, timeout_s: int = 20) -> Broker:
     """A broker on a running server."""
-    given = {"servers": running.url, "timeoutS": "20"}
+    given = {"servers": running.url, "timeoutS": str(timeout_s)}
     return Broker(running.url, Connection(connection_options.connection_options(given)))

@@ -156,6 +156,7 @@ def _keeps_recent(config: dict[str, Any]) -> bool:
     is_bounded = any(config.get(name, -1) > 0 for name in ("max_msgs", "max_msgs_per_subject"))
     return (
         config.get("retention") == "limits"
+        and config.get("discard") == "old"
         and not is_bounded
         and not 0 < config.get("max_bytes", -1) < _RECENT_BYTES
         and not 0 < config.get("max_age", 0) < _RECENT_NS

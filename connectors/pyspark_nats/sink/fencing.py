@@ -60,8 +60,7 @@ def positions(
         def advanced(pair: Pair, marker: Marker) -> Marker:
             assert marker.ingest is not None
             batch = replace(marker.ingest, since=marker.ingest.since or marker.sequence)
-            last = reached(connection, pair[0], batch)
-            return marker if last is None else replace(marker, position=last[0], time_ms=last[1])
+            return _advanced(connection, pair[0], marker, batch)
 
         return {pair: advanced(pair, m) if m.ingest else m for pair, m in found.items()}
 
@@ -145,25 +144,24 @@ def settled(connection: Connection, prefix: str, pair: Pair, marker: Marker, epo
             marker = markers.parse(jetstream.last_messages(connection, [(stream, subject)])[0])
             continue
         end(connection, stream, subject, batch)
-        found = reached(connection, stream, batch)
-        if found is not None:
-            fence = replace(fence, position=found[0], time_ms=found[1])
-        return replace(fence, sequence=sequence, ingest=None)
+        found = _advanced(connection, stream, fence, batch)
+        return replace(found, sequence=sequence, ingest=None)
     return marker
 
 
-def reached(connection: Connection, stream: str, batch: IngestBatch) -> tuple[int, int] | None:
-    """Position and time, ms since 1970, of the last stored row of a batch; None for none."""
+def _advanced(connection: Connection, stream: str, marker: Marker, batch: IngestBatch) -> Marker:
+    """A marker with the rows of its batch that are stored after it."""
     info = jetstream.stream_infos(connection, [stream])[stream]
-    rows, found = batch.rows, None
     wanted = StreamRange(stream, batch.since, info.last, 0, 0)
+    rows = batch.rows
     for part in read_range(connection, wanted, Blocks(), is_loss_error=False):
         headers = header_values(part.header, row_tags.HEADER).to_pylist()
         last = row_tags.last_row(batch.key, rows, headers)
         if last is not None:
             rows, position, at = last
-            found = position, int(part.time_ns[at]) // 1_000_000
-    return found
+            time_ms = int(part.time_ns[at]) // 1_000_000
+            marker = replace(marker, position=position, time_ms=time_ms)
+    return marker
 
 
 def end(connection: Connection, stream: str, subject: str, batch: IngestBatch) -> None:

@@ -1,15 +1,22 @@
-"""Ingest batches: rows that a stream stores as they come, in order, until one is refused.
+"""Ingest batches: rows that a stream stores as they come, in their order.
 
-A writer that stays publishes with them most of the time.  They cost the server half of what atomic
-batches cost, which it stages first.  The marker is stored before the rows, and names the batch:
+A writer that stays publishes with them most of the time.  They cost the server less than atomic
+batches, which it stages first.  A marker before the rows names the batch, and each run ends with
+a further one:
 
-    marker: position 41, batch b     row 42   row 43   row 44 ..     marker: position 90, batch b
+    marker: position 41, batch b     row 42   row 43     marker: position 43, batch b     row 44 ..
         ^                               |
         '-- the first row expects it ---'  the server begins no batch of an earlier marker
 
-The server takes a message only if it is the next of its batch, so what it has is always the first
-rows.  A *ping* on the marker's subject confirms a run: its answer means that the batch has taken
-all messages before it.  A further marker is written about once a second, and when the writer rests.
+The server takes a message only if it is the next of its batch.  If it refuses one, for want of
+space or by its size, it ends the batch; so what it has stored is always the first rows.  A run ends
+with a *ping* on the marker's subject, whose answer comes after all refusals, and only then with a
+marker.
+
+The ack of a row or a ping does not mean that the row is on the disk: nats-server 2.14.0 also sends
+it after an error of the file system.  After such an error the stream stores nothing more, so the
+ack of the marker means that all rows are stored.
+
 A successor that finds a marker with a batch ends the batch first (``fencing``).
 
 Source:
@@ -28,12 +35,13 @@ from pyspark_nats.protocol import frames, publish_frames
 from pyspark_nats.protocol.connection import DisconnectedError, Reply
 from pyspark_nats.sink import markers, messages_out, row_tags
 from pyspark_nats.sink.marker import IngestBatch
-from pyspark_nats.sink.open_batch import FLOW, MARKER_S, PINGS, OpenBatch
+from pyspark_nats.sink.open_batch import FLOW, PINGS, OpenBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.sink.marker import Marker
     from pyspark_nats.sink.marker_cache import MarkerCache
     from pyspark_nats.sink.messages_out import Ints
     from pyspark_nats.sink.origin import Origin
@@ -52,9 +60,8 @@ _BUSY_S: Final = 1.0
 _MANY_ROWS: Final = 500
 #: Pause after a failure, in which a producer publishes atomic batches, seconds.
 _PAUSE_S: Final = 10.0
-#: Inboxes of acks.
+#: Purpose of the inbox for acks of rows.
 _ROWS: Final = "rows"
-_INBOXES: Final = (_ROWS, PINGS)
 
 
 @dataclass
@@ -77,7 +84,7 @@ class IngestPath:
         self._origin = origin
         self._cache = cache
         self._sent: dict[Pair, _Sent] = {}
-        #: Reply subjects of markers, and beginnings of those of rows and pings.
+        #: Reply subjects of markers, and beginnings of those of rows.
         self._marked: dict[str, OpenBatch] = {}
         self._by_inbox: dict[str, OpenBatch] = {}
 
@@ -153,28 +160,24 @@ class IngestPath:
             at, begin = at + count, end
 
     def finish(self) -> None:
-        """Return when all rows are confirmed; errors as for ``send``."""
+        """Return when all rows are stored; errors as for ``send``."""
         if not self._sent:
             return
         self._connection.send(b"".join(self._ping(sent) for sent in self._sent.values()))
-        while self._marked or any(s.ingest.confirmed < s.ingest.sent for s in self._sent.values()):
+        while any(sent.ingest.taken < sent.ingest.sent for sent in self._sent.values()):
+            self._receive()
+        for sent in self._sent.values():
+            self._mark(sent, self._last(sent.state))
+        while self._marked:
             self._receive()
         now_s = time.monotonic()
         for pair, sent in self._sent.items():
             state, ingest = sent.state, sent.ingest
             assert state.marker is not None
-            position = sent.rows[-1].column("position")[-1].as_py()
-            marker = replace(
-                state.marker,
-                position=position,
-                epoch=self._options.epoch,
-                sequence=ingest.sequence,
-                run=self._origin.run,
-                task=self._origin.task,
-                time_ms=0,
-            )
-            state.marker, state.sequence, state.is_verified = marker, ingest.sequence, True
-            self._cache.markers[pair] = self._cache.acknowledged[pair] = marker
+            ours = self._marker(state.marker, self._last(state))
+            state.marker = replace(ours, sequence=ingest.sequence)
+            state.sequence, state.is_verified = ingest.sequence, True
+            self._cache.markers[pair] = self._cache.acknowledged[pair] = state.marker
             self._cache.published_s[pair] = now_s
             self._cache.ingests[pair] = ingest
         self._clear()
@@ -195,35 +198,43 @@ class IngestPath:
     # --- sending
 
     def _begin(self, sent: _Sent) -> None:
-        """Write the marker before the rows of this run, if there is none that is new enough."""
-        ingest = sent.ingest
+        """Write the marker that names a new batch, and wait for its sequence."""
+        ingest, marker = sent.ingest, sent.state.marker
+        assert marker is not None
         if not self._connection.is_open:
             self._connection.retry_while_unavailable("publishing", lambda: None)
-        self._by_inbox |= {self._batch(ingest, name)[: -len(".fail")]: ingest for name in _INBOXES}
-        if time.monotonic() - ingest.marked_s > MARKER_S:
-            marker = sent.state.marker
-            assert marker is not None
-            ours = replace(
-                marker,
-                epoch=self._options.epoch,
-                run=self._origin.run,
-                task=self._origin.task,
-                time_ms=0,
-                ingest=IngestBatch(ingest.batch_id, ingest.key, ingest.sent),
-            )
-            reply = self._connection.reply_subjects(1)[0]
-            self._marked[reply] = ingest
-            self._connection.send(
-                frames.publish(
-                    self._subject(sent), markers.payload(ours), reply=reply,
-                    header=markers.replacing(marker.sequence),
-                )
-            )  # fmt: skip
-            ingest.marked_s = time.monotonic()
-            self._cache.written[sent.state.pair] += 1
-        # The first row expects the sequence of its marker.
-        while not ingest.sent and self._marked:
-            self._receive()
+        for purpose in (_ROWS, PINGS):
+            self._by_inbox[ingest.reply(self._inbox(purpose))] = ingest
+        if not ingest.sequence:
+            ingest.sequence = marker.sequence
+            self._mark(sent, marker.position)
+            while self._marked:
+                self._receive()
+
+    def _mark(self, sent: _Sent, position: int) -> None:
+        """Send a marker, which replaces the one before."""
+        ingest, marker = sent.ingest, sent.state.marker
+        assert marker is not None
+        batch = IngestBatch(ingest.batch_id, ingest.key, ingest.sent)
+        ours = replace(self._marker(marker, position), ingest=batch)
+        reply = self._connection.reply_subjects(1)[0]
+        self._marked[reply] = ingest
+        header = markers.replacing(ingest.sequence)
+        self._connection.send(
+            frames.publish(self._subject(sent), markers.payload(ours), reply=reply, header=header)
+        )
+        self._cache.written[sent.state.pair] += 1
+
+    def _marker(self, before: Marker, position: int) -> Marker:
+        return replace(
+            before,
+            position=position,
+            epoch=self._options.epoch,
+            sequence=0,
+            run=self._origin.run,
+            task=self._origin.task,
+            time_ms=0,
+        )
 
     def _frames(self, sent: _Sent, rows: pa.RecordBatch) -> tuple[bytes, Ints]:
         ingest, first = sent.ingest, sent.ingest.sent + 1
@@ -233,7 +244,7 @@ class IngestPath:
         )
         return publish_frames.ingest_frames(
             rows,
-            self._batch(ingest, _ROWS),
+            ingest.reply(self._inbox(_ROWS)),
             row_tags.producer_hash(sent.state.pair[1]),
             first,
             row_tags.tags(ingest.key, first, rows.num_rows),
@@ -242,8 +253,8 @@ class IngestPath:
         )
 
     def _ping(self, sent: _Sent) -> bytes:
-        """A request for an answer after all rows; its inbox is unknown to readers of the rows."""
-        reply = f"{self._batch(sent.ingest, PINGS)}.{sent.ingest.sent}.4.$FI"
+        """A request for an answer after all rows; readers of the rows do not learn its inbox."""
+        reply = f"{sent.ingest.reply(self._inbox(PINGS))}.{sent.ingest.sent}.4.$FI"
         return frames.publish(self._subject(sent), b"", reply=reply)
 
     def _subject(self, sent: _Sent) -> str:
@@ -263,27 +274,25 @@ class IngestPath:
         if marked is not None:
             marked.sequence = int(Reply(header, data).json()["seq"])
             return
-        inbox, _, rest = subject.rpartition(".fail.")
+        inbox, *rest = subject.rsplit(".", 3)
         ingest = self._by_inbox.get(inbox)
         if ingest is None:
             # A late answer, which is not needed any more.
             return
         try:
             told = Reply(header, data).json()
-            number, operation, _ = rest.split(".")
             is_ack, seq, flow = told["type"] == "ack", int(told["seq"]), int(told["msgs"])
+            number, operation, _ = rest
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             # The end of the batch; or no answer of the server: readers of the rows see the inbox.
             raise DisconnectedError(f"not an ack: {data[:80]!r}") from error
         if not is_ack:
             raise DisconnectedError(f"not an ack: {told}")
-        if operation == "4" and inbox.startswith(self._cache.inbox(self._connection, PINGS)):
-            ingest.confirmed = max(ingest.confirmed, int(number))
-            ingest.acked = max(ingest.acked, ingest.confirmed)
+        if operation == "4" and inbox == ingest.reply(self._inbox(PINGS)):
+            ingest.acked = ingest.taken = int(number)
         else:
             ingest.acked = max(ingest.acked, min(seq, ingest.sent))
             ingest.flow = max(1, min(flow, FLOW))
 
-    def _batch(self, ingest: OpenBatch, inbox: str) -> str:
-        """The reply subject of messages, up to their number."""
-        return ingest.reply(self._cache.inbox(self._connection, inbox))
+    def _inbox(self, purpose: str) -> str:
+        return self._cache.inbox(self._connection, purpose)

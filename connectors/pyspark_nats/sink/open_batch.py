@@ -8,8 +8,6 @@ from typing import Final
 
 #: Most messages between two acks of the server; it may send more acks.
 FLOW: Final = 500
-#: Age of a marker after which another is written, seconds.
-MARKER_S: Final = 1.0
 #: Purpose of the inbox that readers of the rows do not learn.
 PINGS: Final = "pings"
 
@@ -22,14 +20,13 @@ class OpenBatch:
     key: bytes = field(default_factory=lambda: os.urandom(16))
     #: Sequence of its newest marker; 0 for none.
     sequence: int = 0
-    #: Number of its last row that was sent; that an ack covers; and that a ping confirmed.
+    #: Number of its last row that was sent; that an ack covers; and that a ping covers.
     sent: int = 0
     acked: int = 0
-    confirmed: int = 0
+    taken: int = 0
     #: Messages between two acks; the first tells how many they may be.
     flow: int = 1
-    #: When its newest marker, and its last row, were sent; monotonic, seconds.
-    marked_s: float = -MARKER_S
+    #: When its last row was sent, monotonic, seconds.
     used_s: float = 0.0
 
     def reply(self, inbox: str) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 HEADER: Final = "Mesh-Row"
 _WORDS: Final = 4
+#: No writer is as many rows ahead of its marker.
+_AHEAD: Final = 1 << 24
 #: Most digits of a number.
 _DIGITS: Final = 18
 #: Characters of a tag.
@@ -66,21 +68,23 @@ def _tags(key: bytes, piece: int) -> bytes:
 
 
 def last_row(key: bytes, rows: int, headers: Iterable[str | None]) -> tuple[int, int, int] | None:
-    """The last row of a batch among the messages of its stream.
+    """The last row of a batch among the messages of its stream, which holds them in their order.
 
     Args:
         key: of the batch.
-        rows: number of earlier rows.
+        rows: number of earlier rows, which are left out.
         headers: of messages in the order of the stream; null for none.
 
     Returns:
-        Its number in the batch, its position, and its index in ``headers``; None if there is none.
+        Number in the batch, position, and index in ``headers``; None if there is none.
     """
     found = None
     for at, text in enumerate(headers):
         row = parse(text)
-        if row is None or row.number != rows + 1 or row.tag.encode() != tags(key, row.number, 1):
+        if row is None or not rows < row.number <= rows + _AHEAD:
             continue
-        rows += 1
-        found = rows, row.position, at
+        # A later message with a number is a copy.
+        if row.tag.encode() == tags(key, row.number, 1):
+            rows = row.number
+            found = rows, row.position, at
     return found
