@@ -1,4 +1,7 @@
-"""Rows in ingest batches: each is stored once and in order, whatever happens to their writers."""
+"""Rows in ingest batches: each is stored once and in order, whatever happens to their writers.
+
+The file is longer than 400 lines because every failure is played against the same writer.
+"""
 
 from __future__ import annotations
 

@@ -356,6 +356,7 @@ class ExactlyOncePublisher:
         self._cache.markers[state.pair] = self._cache.acknowledged[state.pair] = stored
         self._cache.written[state.pair] += 1
         self._cache.published_s[state.pair] = time.monotonic()
+        self._cache.ingests.pop(state.pair, None)
 
     def _refused(self, batch: PendingBatch, error: RefusedError) -> None:
         """Handle a refused batch: it will be sent again, or the error is raised."""

@@ -8,8 +8,8 @@ a further one:
         ^                               |
         '-- the first row expects it ---'  the server begins no batch of an earlier marker
 
-The server takes a message only if it is the next of its batch.  If it refuses one, for want of
-space or by its size, it ends the batch; so what it has stored is always the first rows.  A run ends
+The server takes a message only if it is the next of its batch.  If it refuses one, because it is
+too large or there is no space, it ends the batch; so what it has stored is always the first rows.  A run ends
 with a *ping* on the marker's subject, whose answer comes after all refusals, and only then with a
 marker.
 
@@ -56,7 +56,7 @@ _ANSWER_S: Final = 5.0
 #: The server ends a batch without messages for ten seconds.
 _BATCH_S: Final = 5.0
 #: A producer begins a batch if it has published within so many seconds, or has so many rows.
-_BUSY_S: Final = 1.0
+_BUSY_S: Final = 4.0
 _MANY_ROWS: Final = 500
 #: Pause after a failure, in which a producer publishes atomic batches, seconds.
 _PAUSE_S: Final = 10.0

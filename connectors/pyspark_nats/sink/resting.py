@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Time without rows after which a marker ends a batch, seconds.
-_REST_S: Final = 1.0
+_REST_S: Final = 4.0
 
 
 def next_s() -> float | None:
