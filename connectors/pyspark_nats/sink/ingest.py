@@ -9,9 +9,9 @@ a further one:
         '-- the first row expects it ---'  the server begins no batch of an earlier marker
 
 The server takes a message only if it is the next of its batch.  If it refuses one, because it is
-too large or there is no space, it ends the batch; so what it has stored is always the first rows.  A run ends
-with a *ping* on the marker's subject, whose answer comes after all refusals, and only then with a
-marker.
+too large or there is no space, it ends the batch.  So what it has stored is always the first rows.
+A run ends with a *ping* on the marker's subject, whose answer comes after all refusals, and only
+then with a marker.
 
 The ack of a row or a ping does not mean that the row is on the disk: nats-server 2.14.0 also sends
 it after an error of the file system.  After such an error the stream stores nothing more, so the
