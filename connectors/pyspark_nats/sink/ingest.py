@@ -268,14 +268,14 @@ class IngestPath:
         while (frame := self._connection.next_frame()) is None:
             self._connection.receive(deadline_s)
         _, subject, header, data = frame
-        if not data:
+        inbox, *rest = subject.rsplit(".", 3)
+        ingest = self._by_inbox.get(inbox)
+        if not data and (ingest is not None or subject in self._marked):
             raise DisconnectedError(f"no responders: {header[:40]!r}")
         marked = self._marked.pop(subject, None)
         if marked is not None:
             marked.sequence = int(Reply(header, data).json()["seq"])
             return
-        inbox, *rest = subject.rsplit(".", 3)
-        ingest = self._by_inbox.get(inbox)
         if ingest is None:
             # A late answer, which is not needed any more.
             return
