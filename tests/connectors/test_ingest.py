@@ -263,6 +263,7 @@ def test_a_marker_ends_the_batch_of_a_writer_that_rests(
     broker: Any, writer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = writer()
+    monkeypatch.setattr(resting, "shared", lambda *_: one.connection)
     at = one.begin()
     due_s = resting.next_s()
     assert due_s is not None
@@ -365,6 +366,23 @@ def test_a_row_that_is_too_large_ends_the_batch(broker: Any, writer: Any) -> Non
     broker.call("STREAM.UPDATE.S", **{**config, "max_msg_size": -1})
     writer().write(run, rows(at + 300, 10), rows(at + 310, 10))
     assert numbers(broker, "ev.S") == expected(at + 320)
+
+
+def test_a_server_that_is_away_delays_no_rest(
+    broker: Any, writer: Any, monkeypatch: pytest.MonkeyPatch, nats_server: server.NatsServer
+) -> None:
+    waits: list[str] = []
+    one = writer()
+    monkeypatch.setattr(resting, "shared", lambda *_: one.connection)
+    one.begin()
+    nats_server.stop()
+    monkeypatch.setattr(resting, "_REST_S", 0.0)
+    monkeypatch.setattr(
+        Connection, "retry_while_unavailable", lambda self, what, *rest, **_: waits.append(what)
+    )
+    resting.end_idle()
+    assert resting.next_s() is None
+    assert not waits
 
 
 def test_rows_after_those_that_a_full_server_refuses_are_not_stored(

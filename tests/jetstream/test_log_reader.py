@@ -84,9 +84,10 @@ async def test_markers_that_a_copy_does_not_have_yet_are_waited_for(
         lengths = await _behind(client)
         assert await stream_positions.markers(client, STREAM) is None
         for name in ("a", "b"):
-            await client.jetstream().publish(f"{MARKERS}.{name}", name.encode())
+            await client.jetstream().publish(f"{MARKERS}.{name}", b'{"n":"%s"}' % name.encode())
         lengths.clear()
-        assert await stream_positions.markers(client, STREAM) == (2, {"a": "a", "b": "b"})
+        told = {"a": '{"n":"a"}', "b": '{"n":"b"}'}
+        assert await stream_positions.markers(client, STREAM) == (2, told)
         assert lengths == [0, 1, 2]
 
 

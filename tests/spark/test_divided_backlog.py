@@ -50,9 +50,9 @@ def test_an_instance_works_off_its_blocks_without_a_lost_ack(
         readers.append(connection)
         return read_range(connection, *given, **named)
 
-    def publishing(connection: Any, *given: Any) -> Any:
+    def publishing(connection: Any, *given: Any, **named: Any) -> Any:
         writers.append(connection)
-        return publisher_of(connection, *given)
+        return publisher_of(connection, *given, **named)
 
     monkeypatch.setattr(fetch, "read_range", reading)
     monkeypatch.setattr(task, "Publisher", publishing)

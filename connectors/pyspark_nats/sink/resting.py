@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark_nats.errors import ConnectorError
 from pyspark_nats.protocol import frames
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pyspark_nats.sink.producer_state import Pair
 
 log = logging.getLogger(__name__)
+
+#: Producer, its batch, and its marker.
+_Idle: TypeAlias = "tuple[Pair, OpenBatch, Marker]"
 
 #: Time without rows after which a marker ends a batch, seconds.
 _REST_S: Final = 4.0
@@ -41,26 +44,32 @@ def end_idle() -> None:
     but a longer search.
     """
     for options, prefix, cache in caches():
-        now_s = time.monotonic()
-        due = [pair for pair, one in list(cache.ingests.items()) if now_s - one.used_s >= _REST_S]
-        if not due:
-            continue
+        found = _taken(cache)
         connection = shared(options, "publishing")
-        try:
-            connection.retry_while_unavailable("ending batches", lambda: None)
-            _end(connection, cache, prefix, due)
-        except (ConnectorError, DisconnectedError, OSError) as error:
-            log.info("ingest batches not ended: %s", error)
-            connection.close()
+        # A server that is away is no reason to wait.
+        if found and connection.is_open:
+            try:
+                _end(connection, cache, prefix, found)
+            except (ConnectorError, DisconnectedError, OSError) as error:
+                log.info("ingest batches not ended: %s", error)
+                connection.close()
 
 
-def _end(connection: Connection, cache: MarkerCache, prefix: str, pairs: list[Pair]) -> None:
-    found: list[tuple[Pair, OpenBatch, Marker]] = []
+def _taken(cache: MarkerCache) -> list[_Idle]:
+    """The batches that are due, which no run uses from now on."""
+    found: list[_Idle] = []
+    now_s = time.monotonic()
     with cache.lock:
-        for pair in pairs:
-            ingest, marker = cache.ingests.pop(pair, None), cache.markers.get(pair)
-            if ingest is not None and marker is not None:
-                found.append((pair, ingest, marker))
+        for pair, ingest in list(cache.ingests.items()):
+            if now_s - ingest.used_s >= _REST_S:
+                del cache.ingests[pair]
+                marker = cache.markers.get(pair)
+                if marker is not None:
+                    found.append((pair, ingest, marker))
+    return found
+
+
+def _end(connection: Connection, cache: MarkerCache, prefix: str, found: list[_Idle]) -> None:
     inbox = cache.inbox(connection, PINGS)
     for pair, ingest, _ in found:
         # Nothing waits for this answer; the marker counts.
