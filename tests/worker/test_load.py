@@ -65,8 +65,9 @@ def test_processor_time_of_a_session_counts_its_children() -> None:
         while not (children := psutil.Process(started.pid).children()):
             pass
         load = machine.Load()
-        before_s = sum(children[0].cpu_times()[:2])
         load.measure(0.0, started.pid)
+        # After the measurement, however long that took.
+        before_s = sum(children[0].cpu_times()[:2])
         while sum(children[0].cpu_times()[:2]) < before_s + 0.2:
             pass
         try:
