@@ -88,9 +88,8 @@ def _rate(
         RuntimeError: the server did not store each message.
     """
     with Wire(running.port) as wire:
-        subjects = ["out"]
         wire.call(
-            "STREAM.CREATE.out", name="out", subjects=subjects, storage=storage,
+            "STREAM.CREATE.out", name="out", subjects=["out"], storage=storage,
             allow_atomic=True, allow_batched=True,
         )  # fmt: skip
         work = prepare()

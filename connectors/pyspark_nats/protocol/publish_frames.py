@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _BATCH: Final = "Nats-Batch-Id:"
 _NUMBER: Final = "Nats-Batch-Sequence:"
-_ROW: Final = "Mesh-Row:"
 _COLUMNS: Final = ("subject", "content_type", "event_time_ms", "header_lines", "data")
 
 
@@ -108,7 +107,7 @@ def acked_frames(rows: pa.RecordBatch, inbox: str, event_time_header: str) -> by
 def ingest_frames(
     rows: pa.RecordBatch,
     batch: str,
-    producer: str,
+    begin: str,
     first: int,
     tags: bytes,
     event_time_header: str,
@@ -119,9 +118,9 @@ def ingest_frames(
     Args:
         rows: n rows, columns as ``messages_out.SCHEMA``; one, if it is the first of the batch.
         batch: the reply subject up to the number of a message.
-        producer: its hash, as ``row_tags.producer_hash``.
+        begin: of each row's own header line, up to the position: ``row_tags.line_begin``.
         first: number of the first row in the batch.
-        tags: of the rows, as ``row_tags.tags``.
+        tags: of the rows, which end these lines: ``row_tags.tags``.
         event_time_header: header for ``event_time_ms``.
         fence: further header lines.
 
@@ -129,17 +128,17 @@ def ingest_frames(
         github.com/nats-io/nats-architecture-and-design, ADR-50, "fast-ingest".
     """
     count = rows.num_rows
-    begin = f"{_ROW}{producer} "
     if count <= FEW:
         few = list(_few_ingest_frames(rows, batch, begin, first, tags, event_time_header, fence))
         return b"".join(few), np.cumsum([len(one) for one in few])
     numbers, positions = _text(pa.array(np.arange(first, first + count))), rows.column("position")
-    bounds = pa.py_buffer(np.arange(0, 8 * count + 1, 8, dtype=np.int32).data)
+    width = len(tags) // count
+    bounds = pa.py_buffer(np.arange(0, len(tags) + 1, width, dtype=np.int32).data)
     own_tags = pa.Array.from_buffers(pa.binary(), count, [None, bounds, pa.py_buffer(tags)])
     data, position = rows.column("data"), _text(positions)
     lines = header_lines(rows, event_time_header)
     own = () if lines is None else (lines,)
-    fixed = len(f"NATS/1.0\r\n{begin}  \r\n\r\n") + 8
+    fixed = len(f"NATS/1.0\r\n{begin}  \r\n\r\n") + width
     size = kernels.add(kernels.binary_length(numbers), pa.scalar(fixed, pa.int32()))
     for part in (position, *own):
         size = kernels.add(size, kernels.binary_length(part))
@@ -161,10 +160,11 @@ def _few_ingest_frames(
     event_time_header: str,
     fence: bytes,
 ) -> Iterator[bytes]:
+    width = len(tags) // rows.num_rows
     columns = [rows.column(name).to_pylist() for name in (*_COLUMNS, "position")]
     for at, row in enumerate(zip(*columns, strict=True)):
         *_, data, position = row
-        number, tag = first + at, tags[8 * at : 8 * at + 8].decode()
+        number, tag = first + at, tags[width * at : width * (at + 1)].decode()
         head = f"{begin}{position} {number} {tag}\r\n".encode() + fence
         block = _block(head, row[:4], event_time_header)
         operation = 0 if number == 1 else 1

@@ -201,7 +201,7 @@ class ExactlyOncePublisher:
             step(self._ingest)
         except (DisconnectedError, OSError, RefusedError) as error:
             log.info("ingest batches given up: %s", error)
-            # What is stored of them is found with the marker.
+            # The marker shows which of their rows are stored.
             for state, rows in self._ingest.abandon():
                 self._markers.forget(state)
                 state.waiting.insert(0, rows)

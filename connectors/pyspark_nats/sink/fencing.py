@@ -56,13 +56,7 @@ def positions(
     """
     with Connection(connection_options.connection_options(given)) as connection:
         found = markers.read(connection, prefix, wanted)
-
-        def advanced(pair: Pair, marker: Marker) -> Marker:
-            assert marker.ingest is not None
-            batch = replace(marker.ingest, since=marker.ingest.since or marker.sequence)
-            return _advanced(connection, pair[0], marker, batch)
-
-        return {pair: advanced(pair, m) if m.ingest else m for pair, m in found.items()}
+        return {pair: _advanced(connection, pair[0], marker) for pair, marker in found.items()}
 
 
 def fenced(
@@ -144,15 +138,17 @@ def settled(connection: Connection, prefix: str, pair: Pair, marker: Marker, epo
             marker = markers.parse(jetstream.last_messages(connection, [(stream, subject)])[0])
             continue
         end(connection, stream, subject, batch)
-        found = _advanced(connection, stream, fence, batch)
-        return replace(found, sequence=sequence, ingest=None)
+        return replace(_advanced(connection, stream, fence), sequence=sequence, ingest=None)
     return marker
 
 
-def _advanced(connection: Connection, stream: str, marker: Marker, batch: IngestBatch) -> Marker:
-    """A marker with the rows of its batch that are stored after it."""
+def _advanced(connection: Connection, stream: str, marker: Marker) -> Marker:
+    """A marker with the position of the last row of its batch, if it has one."""
+    batch = marker.ingest
+    if batch is None:
+        return marker
     info = jetstream.stream_infos(connection, [stream])[stream]
-    wanted = StreamRange(stream, batch.since, info.last, 0, 0)
+    wanted = StreamRange(stream, batch.since or marker.sequence, info.last, 0, 0)
     rows = batch.rows
     for part in read_range(connection, wanted, Blocks(), is_loss_error=False):
         headers = header_values(part.header, row_tags.HEADER).to_pylist()

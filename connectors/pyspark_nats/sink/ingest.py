@@ -245,7 +245,7 @@ class IngestPath:
         return publish_frames.ingest_frames(
             rows,
             ingest.reply(self._inbox(_ROWS)),
-            row_tags.producer_hash(sent.state.pair[1]),
+            row_tags.line_begin(sent.state.pair[1]),
             first,
             row_tags.tags(ingest.key, first, rows.num_rows),
             self._options.event_time_header,

@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol import frames, jetstream
-from pyspark_nats.sink.marker import (
-    NONE,
-    BatchRecord,
-    IngestBatch,
-    Marker,
-)
+from pyspark_nats.sink.marker import NONE, BatchRecord, IngestBatch, Marker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

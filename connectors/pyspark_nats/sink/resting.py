@@ -44,15 +44,17 @@ def end_idle() -> None:
     but a longer search.
     """
     for options, prefix, cache in caches():
-        found = _taken(cache)
+        if not (found := _taken(cache)):
+            continue
         connection = shared(options, "publishing")
-        # A server that is away is no reason to wait.
-        if found and connection.is_open:
-            try:
-                _end(connection, cache, prefix, found)
-            except (ConnectorError, DisconnectedError, OSError) as error:
-                log.info("ingest batches not ended: %s", error)
-                connection.close()
+        if not connection.is_open:
+            # A server that is away is no reason to wait.
+            continue
+        try:
+            _end(connection, cache, prefix, found)
+        except (ConnectorError, DisconnectedError, OSError) as error:
+            log.info("ingest batches not ended: %s", error)
+            connection.close()
 
 
 def _taken(cache: MarkerCache) -> list[_Idle]:

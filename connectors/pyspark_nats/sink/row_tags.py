@@ -30,6 +30,11 @@ SIZE: Final = 8
 _PIECE: Final = 1024
 
 
+def line_begin(producer: str) -> str:
+    """The header line of a producer's rows, up to the position."""
+    return f"{HEADER}:{producer_hash(producer)} "
+
+
 @lru_cache(maxsize=4096)
 def producer_hash(producer: str) -> str:
     """The producer in the header of a row."""
