@@ -82,7 +82,7 @@ async def _both(
     live, late = f"{name}Live", f"{name}Late"
     await view.service.order_node("w1", "cordoned")
     await service.deploy(_APP.format(name=live))
-    await asyncio.to_thread(plain.fill, _port(view), f"mesh.{live}.Input", events)
+    await asyncio.to_thread(plain.fill, view.port, f"mesh.{live}.Input", events)
     started_s = time.perf_counter()
     await view.service.order_node("w1", "open")
     await _until(view, live, events)
@@ -96,7 +96,7 @@ async def _both(
     assert done.rows == rows
     outputs = []
     for app, before in ((live, events), (late, 0)):
-        await asyncio.to_thread(plain.fill, _port(view), f"mesh.{app}.Input", _LIVE)
+        await asyncio.to_thread(plain.fill, view.port, f"mesh.{app}.Input", _LIVE)
         await _until(view, app, before + _LIVE)
         outputs.append(await _last(view, app))
         await service.undeploy(app)
@@ -133,7 +133,3 @@ def _write(path: Path, count: int) -> None:
     at = pa.array(1_700_000_000_000 + n // 20)
     columns = [pa.array(n), pa.array(n % 100 + 0.5), keys, at]
     pq.write_table(pa.Table.from_arrays(columns, names=["n", "v", "k", "at"]), path)
-
-
-def _port(view: View) -> int:
-    return int(view.cluster.servers.url.rsplit(":", 1)[1])

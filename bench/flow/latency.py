@@ -97,7 +97,7 @@ async def measure() -> list[Figure]:
 async def metered(view: View, apps: str | Sequence[str], rate: float, seconds: float) -> Measured:
     """Run a meter of one or more apps, which get ``rate`` together, in a process of its own."""
     names = (apps,) if isinstance(apps, str) else tuple(apps)
-    job = Job(view.cluster.servers.url, names, ("Output",), rate, round(rate * seconds))
+    job = Job(view.port, names, "Output", rate, round(rate * seconds))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.flow.meter", job.to_json(),
         stdout=subprocess.PIPE, preexec_fn=die_with_parent(),
@@ -105,4 +105,4 @@ async def metered(view: View, apps: str | Sequence[str], rate: float, seconds: f
     out, _ = await process.communicate()
     if process.returncode:
         raise RuntimeError("the meter failed; what it said is above")
-    return Measured(**json.loads(out)["Output"])
+    return Measured(**json.loads(out))

@@ -106,16 +106,12 @@ async def _fill(view: View, subject: str, events: int, last: int = 0) -> None:
 
     If ``last`` is not 0, so many with keys of their own and a negative value follow instead.
     """
-    await asyncio.to_thread(plain.fill, _port(view), subject, events)
+    await asyncio.to_thread(plain.fill, view.port, subject, events)
     await asyncio.sleep(2.0)
     for number in range(last):
         await view.js.publish(subject, b'{"n": -1, "v": -1.0, "k": "last-%d"}' % number)
     if not last:
         await view.js.publish(subject, b'{"n": -1, "v": 0.0, "k": "end"}')
-
-
-def _port(view: View) -> int:
-    return int(view.cluster.servers.url.rsplit(":", 1)[1])
 
 
 async def _until_last(view: View, app: str, output: str, events: int) -> float:
@@ -158,7 +154,7 @@ async def _plain(view: View, kind: str, events: int) -> tuple[float, float | Non
     await view.js.add_stream(name="plain-out", subjects=["plain.out"])
     try:
         await _fill(view, "plain.in", events)
-        job = plain.Job(_port(view), "plain-in", events + 1, "plain.out", kind)
+        job = plain.Job(view.port, "plain-in", events + 1, "plain.out", kind)
         python_s = await asyncio.to_thread(plain.run, job)
         c_s = await asyncio.to_thread(c_peer.run, job)
         return events / python_s, None if c_s is None else events / c_s

@@ -92,6 +92,11 @@ class View(Outside):
         super().__init__(cluster, client, view, cluster.channels)
         self.cluster = cluster
 
+    @property
+    def port(self) -> int:
+        """The NATS server's port, of several servers that of one."""
+        return int(self.cluster.servers.url.rsplit(":", 1)[1])
+
 
 @asynccontextmanager
 async def mesh(
