@@ -142,7 +142,7 @@ def run(job: Job) -> Measured:
             next_s = max(now_s + _TICK_S, started_s + published / job.rate)
         end_s = time.perf_counter() + _REST_S
         while time.perf_counter() < end_s:
-            # To look at what came takes time, so first all is received that is there.
+            # Parsing takes time, so first everything is received that is there.
             if select.select([target.socket], [], [], _QUIET_S)[0]:
                 arrivals.take()
             elif arrivals.complete():
