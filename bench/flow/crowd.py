@@ -36,7 +36,9 @@ async def measure() -> list[Figure]:
         idle = await _share(view)
         busy = names[:BUSY]
         await metered(view, busy, BUSY * _RATE, 2.0)
+        worker_s, nats_s = _processor_s(view)
         found = await metered(view, busy, BUSY * _RATE, _MEASURED_S)
+        ends = _processor_s(view)
         await harness.deploy(view, ["Loop"], _LOOP)
         await view.client.publish("mesh.Loop.Input", b'{"n": 1, "v": 1.0}')
         beside = await metered(view, names[0], 200, _MEASURED_S)
@@ -46,11 +48,23 @@ async def measure() -> list[Figure]:
                at_least=False, note=f"the worker alone {bare:.1f} %"),
         Figure(f"{BUSY} instances with {_RATE} events/s each, p99", found.p99_ms, "ms", 60.0,
                at_least=False, note=f"median {found.p50_ms:.1f} ms, highest {found.max_ms:.0f} ms"),
+        Figure("processor time of that by the worker and by NATS",
+               sum(ends) - worker_s - nats_s, "s", None,
+               note=f"worker {ends[0] - worker_s:.1f} s, NATS {ends[1] - nats_s:.1f} s"),
         Figure("another instance's function never returns, p99", beside.p99_ms, "ms", 100.0,
                at_least=False, note=f"200 events/s; highest {beside.max_ms:.0f} ms"),
         Figure("events of them that a subscriber saw twice, or not at all", wrong, "", 0.0,
                at_least=False),
     ]  # fmt: skip
+
+
+def _processor_s(view: harness.View) -> tuple[float, float]:
+    """Processor time so far of the worker and of NATS, seconds."""
+    servers = view.cluster.servers
+    return (
+        harness.cpu_s(harness.tree(view.processes.pid("w1"))),
+        harness.cpu_s(psutil.Process(servers.pid(name)) for name in servers.names),
+    )
 
 
 async def _share(view: harness.View) -> float:
