@@ -55,3 +55,7 @@ def test_a_wait_counts_less_than_work() -> None:
     assert pacing.charged_ms(30.0, 5.0) == 15.0
     # A function that only waits is bounded all the same.
     assert pacing.charged_ms(400.0, 0.0) == 200.0
+
+
+def test_many_busy_instances_report_less_often() -> None:
+    assert [pacing.report_s(busy) for busy in (0, 1, 20, 100)] == [1.0, 1.0, 1.0, 5.0]

@@ -170,6 +170,24 @@ def test_one_at_rest_reports_its_rest_and_then_once_a_minute(hand: Hand) -> None
         assert [one - first for one in later] == [15.0, 75.0, 135.0]
 
 
+def test_one_among_many_busy_ones_reports_less_often(hand: Hand) -> None:
+    clock = HandClock()
+    app = begun(hand, "A", clock)
+    sums = app.by_group["sums"]
+    reports: list[float] = []
+    for _ in range(2):
+        hand.publish("A", 1)
+        hand.until(WORK, "sums")
+        before, began_s = app.statuses["sums"], clock.now_s
+        while app.statuses["sums"] is before:
+            clock.now_s += 0.25
+            assert sums.tick(clock.now_s, 5.0)
+            hand.errands.submit(int).result()
+        reports.append(clock.now_s - began_s)
+    # Each has its own share of the interval, so that the reports of all do not come at once.
+    assert 1 + 4 * 0.75 <= reports[1] <= 1 + 4 * 1.25 + 0.25
+
+
 def test_a_suspect_is_set_apart_for_long(hand: Hand, own_queries: list[OwnQuery]) -> None:
     clock = HandClock()
     app = begun(hand, "A", clock)

@@ -12,6 +12,7 @@ that position.
 from __future__ import annotations
 
 import logging
+import random
 import shutil
 import threading
 from dataclasses import replace
@@ -21,10 +22,10 @@ from mesh.control import instance_events as events
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState
-from mesh.spark.dedicated_query.instance import REPORT_S, DedicatedInstance
+from mesh.spark.dedicated_query.instance import DedicatedInstance
 from mesh.spark.instance_failures import first_line, is_nats_timeout, is_replaced, message_of
 from mesh.spark.instance_metrics import InstanceMetrics
-from mesh.spark.shared_query import members, work
+from mesh.spark.shared_query import members, pacing, work
 from mesh.spark.shared_query.instance_snapshots import InstanceSnapshots
 from mesh.spark.shared_query.work import UNANSWERED
 from pyspark_nats.errors import UnavailableError
@@ -77,6 +78,8 @@ class SharedInstance:
         self._reported_at_s = self._shared_at_s = 0.0
         #: No tick has anything to do before this time, unless something happens.
         self._quiet_until_s = 0.0
+        #: Of the interval of reports, so that those of many instances do not come at once.
+        self._share = random.uniform(0.75, 1.25)
         self._is_sharing = False
         #: Held while a report is sent, so that the last one says what is.
         self._reporting = threading.Lock()
@@ -143,18 +146,19 @@ class SharedInstance:
             else:
                 self._take(events.QueryLost())
 
-    def tick(self, now_s: float) -> None:
+    def tick(self, now_s: float, report_s: float = pacing.REPORT_S) -> bool:
         """See ``QueryListener.tick``."""
         # Four times a second for each instance: one at rest must cost nothing.
         if now_s < self._quiet_until_s:
-            return
+            return False
         with self._lock:
             self._take(events.Ticked())
             if self._life.phase is not Phase.RUNNING:
-                return
+                return False
             since_s = now_s - self._reported_at_s
             rest_s = _REPORT_IDLE_S if self._was_changed else _REPORT_AGAIN_S
-            if since_s >= rest_s or (self._is_changed and since_s >= REPORT_S):
+            busy_s = pacing.REPORT_S + (report_s - pacing.REPORT_S) * self._share
+            if since_s >= rest_s or (self._is_changed and since_s >= busy_s):
                 self._reported_at_s = now_s
                 self._shared_query.errands.submit(self._report)
             is_due = now_s - self._shared_at_s >= self._given.options.snapshot_interval_s
@@ -163,6 +167,7 @@ class SharedInstance:
                 self._schedule(self._share_now, self._shared_query.pool)
             if not (self._is_changed or self._life.is_stopping or self._snapshots.is_dirty):
                 self._quiet_until_s = self._reported_at_s + rest_s
+            return True
 
     # --- events and instructions
 

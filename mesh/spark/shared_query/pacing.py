@@ -1,7 +1,7 @@
-"""Limits on the messages of one part that a slot takes at a time, as other parts wait for it.
+"""Limits on what one part or instance takes, as others wait for it.
 
-A part begins with a low limit, which doubles with each run up to a bound.  After a slow run the
-limit falls to what fits a fair duration.
+Of messages a slot takes so many at a time: a part begins with a low limit, which doubles with each
+run up to a bound.  After a slow run the limit falls to what fits a fair duration.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ ROWS_MIN: Final = 20
 #: Fair duration of a run, milliseconds: while other parts wait, and alone in a slot.
 FAIR_MS: Final = 20.0
 ALONE_MS: Final = 200.0
+#: Interval of the status reports of an instance, seconds, and the most of all instances a second:
+#: each costs the session, the agent, NATS and the managers about a millisecond together.
+REPORT_S: Final = 1.0
+_REPORTS_PER_S: Final = 20
 #: Part of the time of a run that counts although its thread waited.
 _WAIT_SHARE: Final = 0.5
 
@@ -53,3 +57,12 @@ def next_limit(rows_max: int, messages: int, took_ms: float, fair_ms: float) -> 
 def limited(limits: Limits, rows_max: int) -> Limits:
     """``limits`` with at most ``rows_max`` messages."""
     return replace(limits, offsets_max=min(limits.offsets_max or rows_max, rows_max))
+
+
+def report_s(busy: int) -> float:
+    """Interval of the status reports of an instance, seconds.
+
+    Args:
+        busy: number of instances with something to report.
+    """
+    return max(REPORT_S, busy / _REPORTS_PER_S)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from mesh.logs import fields
 from mesh.spark.session import UNLOGGED, socket_directory
-from mesh.spark.shared_query import members
+from mesh.spark.shared_query import members, pacing
 from mesh.spark.shared_query.slot_network import Address, LocalDoor, TlsDoor
 from mesh.spark.shared_query.slot_protocol import Admit, Remove
 from mesh.spark.shared_query.slots import SlotLink, Slots, distribute
@@ -81,8 +81,11 @@ class QueryListener(Protocol):
         """
         ...
 
-    def tick(self, now_s: float) -> None:
-        """Do the timed work that is due (monotonic, seconds)."""
+    def tick(self, now_s: float, report_s: float = pacing.REPORT_S) -> bool:
+        """Do the timed work that is due (monotonic, seconds); whether it has any.
+
+        Its status reports have the interval ``report_s``.
+        """
         ...
 
 
@@ -317,6 +320,7 @@ class SharedQuery:
 
     def _watch(self, running: StreamingQuery, accepting: Slots) -> None:
         started_s = self._clock.monotonic_s()
+        busy = 0
         try:
             # Raises the error that ended the query, if any.
             while not running.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
@@ -330,9 +334,10 @@ class SharedQuery:
                     raise RuntimeError("a slot of the shared query ended")
                 with self._lock:
                     listeners = list(self._listeners)
+                report_s, busy = pacing.report_s(busy), 0
                 for listener in listeners:
                     with _faults_logged(repr(listener)):
-                        listener.tick(now_s)
+                        busy += listener.tick(now_s, report_s)
         finally:
             accepting.close()
             running.stop()
