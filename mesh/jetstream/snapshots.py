@@ -92,6 +92,8 @@ class JetStreamSnapshots:
     near: Path | None = None
     _clock: SystemClock = field(default_factory=SystemClock)
     _parts: dict[str, _Part] = field(default_factory=dict)
+    #: The bucket; to open it takes a request.
+    _manifests: KeyValue | None = None
 
     def __post_init__(self) -> None:
         self._prefix = f"{self.incarnation}/{self.group}"
@@ -206,7 +208,9 @@ class JetStreamSnapshots:
     async def _save(
         self, part: str, manifest: bytes, stored: Mapping[str, str], contents: Mapping[str, bytes]
     ) -> None:
-        manifests = await self._js.key_value(names.SNAPSHOTS_BUCKET)
+        if self._manifests is None:
+            self._manifests = await self._js.key_value(names.SNAPSHOTS_BUCKET)
+        manifests = self._manifests
         known = self._parts[part]
         wanted = dict(stored)
         added = {

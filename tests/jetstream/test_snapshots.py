@@ -219,6 +219,17 @@ async def test_a_standby_tells_what_it_holds_and_drops_it(
         assert not mirror.directory.exists()
 
 
+async def test_the_bucket_is_opened_once(
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with store_of(nats_server, JETSTREAM) as store:
+        snapshots = store.snapshots(1)
+        assert await restore(snapshots, tmp_path / "1") is None
+        await save(snapshots, tmp_path, 1, {})
+        monkeypatch.setattr(store.js, "key_value", None)
+        await save(snapshots, tmp_path, 2, {})
+
+
 async def test_nothing_is_left_of_deleted_pieces(nats_server: NatsServer, tmp_path: Path) -> None:
     async with store_of(nats_server, JETSTREAM) as have:
         snapshots = have.snapshots(1)
