@@ -33,7 +33,7 @@ def int64s(texts: Array) -> npt.NDArray[np.int64]:
 def sizes_of(values: Array) -> npt.NDArray[np.int64]:
     """int64[n], octets of each value of a column of type string or binary; 0 for a null."""
     bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1]
-    return np.diff(bounds).astype(np.int64)
+    return (bounds[1:] - bounds[:-1]).astype(np.int64)
 
 
 def ipc_stream(rows: pa.RecordBatch | pa.Table, compression: Any = None) -> bytes:

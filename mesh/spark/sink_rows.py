@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -15,7 +16,7 @@ from mesh.model.app import Format
 from mesh.model.types import AttributeType
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
 from pyspark_nats import encode
-from pyspark_nats.arrow import sizes_of
+from pyspark_nats.arrow import FEW, sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -137,17 +138,27 @@ def _sink_rows(
     n = len(data)
     return pa.RecordBatch.from_arrays(
         [
-            pa.repeat(pa.scalar(channel.js_stream(partition)), n),
-            pa.repeat(pa.scalar(channel.subject(partition)), n),
+            _repeated(channel.js_stream(partition), n),
+            _repeated(channel.subject(partition), n),
             data,
-            pa.repeat(pa.scalar(content_type), n),
+            _repeated(content_type, n),
             event_time_ms,
-            pa.repeat(pa.scalar(producer), n),
+            _repeated(producer, n),
             position,
             first_position,
         ],
         schema=SINK_FIELDS,
     )
+
+
+def _repeated(text: str, count: int) -> Any:
+    return _few(text).slice(0, count) if count <= FEW else pa.repeat(pa.scalar(text), count)
+
+
+@lru_cache(maxsize=1024)
+def _few(text: str) -> Any:
+    """The text as often as in the longest run of few rows: each of an instance needs the same."""
+    return pa.repeat(pa.scalar(text), FEW)
 
 
 def error_rows(
@@ -291,12 +302,12 @@ def _entries(io: InstanceIO, producer: str, data: list[bytes], position: Any) ->
     n = len(data)
     return pa.RecordBatch.from_arrays(
         [
-            pa.repeat(pa.scalar(js_stream), n),
-            pa.repeat(pa.scalar(subject), n),
+            _repeated(js_stream, n),
+            _repeated(subject, n),
             pa.array(data, pa.binary()),
-            pa.repeat(pa.scalar(JSON_TYPE), n),
+            _repeated(JSON_TYPE, n),
             pa.nulls(n, pa.int64()),
-            pa.repeat(pa.scalar(producer), n),
+            _repeated(producer, n),
             position,
             position,
         ],

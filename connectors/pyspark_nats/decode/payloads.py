@@ -65,7 +65,8 @@ def decode_messages(
     if len(data) != len(content_type):
         raise ValueError(f"{len(data)} payloads and {len(content_type)} content types")
     schema = pa.schema([pa.field(field.name, field.type) for field in schema])
-    data = data.cast(pa.binary())
+    if not pa.types.is_binary(data.type):
+        data = data.cast(pa.binary())
     if data.null_count:
         data = kernels.fill_null(data, b"")
     errors: list[Unreadable] = []

@@ -102,6 +102,9 @@ def decode_each(
 def _together(data: Array) -> Iterator[tuple[int, int]]:
     """Slices (first, last + 1) of bounded length and size, of at least one payload."""
     count = len(data)
+    if count <= _TOGETHER and data.nbytes <= _TOGETHER_BYTES:
+        yield from [(0, count)] if count else ()
+        return
     ends = np.cumsum(kernels.binary_length(data).to_numpy(zero_copy_only=False).astype(np.int64))
     first = 0
     while first < count:

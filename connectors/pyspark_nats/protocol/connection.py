@@ -8,7 +8,6 @@ succeeds or ``timeoutS`` is over.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
@@ -16,6 +15,8 @@ import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
 
 from pyspark_nats.errors import RefusedError, UnavailableError
 from pyspark_nats.gc_freeze import freeze_imported
@@ -52,7 +53,7 @@ class Reply:
         Raises:
             RefusedError: the answer is an error; DisconnectedError: a temporary one.
         """
-        answer: dict[str, Any] = json.loads(self.data)
+        answer: dict[str, Any] = orjson.loads(self.data)
         error = answer.get("error")
         if error:
             raise refusal(error)
@@ -386,9 +387,10 @@ def shared(options: ConnectionOptions, purpose: str = "") -> Connection:
     # Every task calls this function, and Spark collects garbage after every task.
     freeze_imported()
     connections: dict[tuple[ConnectionOptions, str], Connection] = _local.connections
-    if (options, purpose) not in connections:
-        connections[options, purpose] = Connection(options)
-    return connections[options, purpose]
+    found = connections.get((options, purpose))
+    if found is None:
+        found = connections[options, purpose] = Connection(options)
+    return found
 
 
 def close_shared() -> None:

@@ -54,6 +54,10 @@ class ConnectionOptions:
     timeout_s: float = 30.0
     client_name: str = "pyspark_nats"
 
+    def __hash__(self) -> int:
+        # A process has few of them, and looks each up for every run.
+        return hash((self.client_name, self.inbox_prefix, self.js_api_prefix))
+
 
 def connection_options(given: Mapping[str, str]) -> ConnectionOptions:
     """The options of a connection alone.

@@ -209,7 +209,7 @@ class ExactlyOncePublisher:
 
     def _settle(self, bound: BatchBound = batch_bound.NONE) -> None:
         """Continue until all rows are sent, and no more batches pending than ``bound``."""
-        while not self._is_settled(bound):
+        while self._pending and not self._is_settled(bound):
             stream = self._pending[0].state.pair[0]
             self._retry(f'publishing to stream "{stream}"', lambda: self._step(bound))
 

@@ -71,6 +71,8 @@ class _Sent:
     state: ProducerState
     ingest: OpenBatch
     rows: list[pa.RecordBatch] = field(default_factory=list)
+    #: Position of the last row.
+    last: int = -1
 
 
 class IngestPath:
@@ -113,10 +115,7 @@ class IngestPath:
         """The last position of a producer that is sent."""
         sent = self._sent.get(state.pair)
         assert state.marker is not None
-        if sent is None:
-            return state.marker.position
-        position: int = sent.rows[-1].column("position")[-1].as_py()
-        return position
+        return state.marker.position if sent is None else sent.last
 
     @property
     def is_under_way(self) -> bool:
@@ -139,6 +138,7 @@ class IngestPath:
             self._begin(sent)
         else:
             sent.rows.append(rows)
+        sent.last = rows.column("position")[-1].as_py()
         ingest, at = sent.ingest, 0
         while at < rows.num_rows:
             # The server takes no other row if it refuses the first.
@@ -167,14 +167,14 @@ class IngestPath:
         while any(sent.ingest.taken < sent.ingest.sent for sent in self._sent.values()):
             self._receive()
         for sent in self._sent.values():
-            self._mark(sent, self._last(sent.state))
+            self._mark(sent, sent.last)
         while self._marked:
             self._receive()
         now_s = time.monotonic()
         for pair, sent in self._sent.items():
             state, ingest = sent.state, sent.ingest
             assert state.marker is not None
-            ours = self._marker(state.marker, self._last(state))
+            ours = self._marker(state.marker, sent.last)
             state.marker = replace(ours, sequence=ingest.sequence)
             state.sequence, state.is_verified = ingest.sequence, True
             self._cache.markers[pair] = self._cache.acknowledged[pair] = state.marker

@@ -191,7 +191,10 @@ def check_growing(pair: tuple[str, str], last: tuple[int, int], rows: pa.RecordB
     Raises:
         OrderError: a position does not grow.
     """
-    at, first = positions(rows), positions(rows, "first_position")
+    at = positions(rows)
+    if at[0] > last[1] and (at[1:] > at[:-1]).all():
+        return
+    first = positions(rows, "first_position")
     before = np.concatenate(([last[1]], at[:-1]))
     first_before = np.concatenate(([last[0]], first[:-1]))
     same_block = (at == before) & (first == first_before) & (first < at)

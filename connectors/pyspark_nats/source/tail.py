@@ -283,6 +283,9 @@ class Tails(Generic[K]):
             yield next(iter(self._by_sid)), found
             return
         sids = found.sid
+        if (sids == sids[0]).all():
+            yield int(sids[0]), found
+            return
         for sid in np.unique(sids).tolist():
             yield sid, found.where(sids == sid)
 

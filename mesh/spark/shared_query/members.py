@@ -9,6 +9,7 @@ the virtual partitions of a group with state, the inputs of one without.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -172,6 +173,7 @@ def _source(
     return options, batches.row_layout(options, schema)
 
 
+@lru_cache(maxsize=1024)
 def file_name(instance: str, generation: int) -> str:
     """A name for a member that no other one of the session has."""
     return f"{quote(instance, safe='')}.{generation}"
