@@ -14,7 +14,7 @@ from mesh.spark import partition_task
 from pyspark_nats.encode import payloads
 from pyspark_nats.protocol import frames, publish_frames
 from pyspark_nats.protocol.header_columns import header_values
-from pyspark_nats.sink import messages_out
+from pyspark_nats.sink import messages_out, row_tags
 from pyspark_nats.source import messages, subjects
 
 if TYPE_CHECKING:
@@ -47,8 +47,22 @@ def test_json_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(few)) == 5
 
 
+def _atomic(rows: pa.RecordBatch) -> bytes:
+    return publish_frames.atomic_frames(rows, "id", "T")
+
+
+def _ingested(rows: pa.RecordBatch) -> bytes:
+    tags = row_tags.tags(b"key", 9, rows.num_rows)
+    octets, ends = publish_frames.ingest_frames(rows, "_INBOX.b", "Row:p ", 9, tags, "T")
+    assert [octets[end - 2 : end] for end in ends] == [b"\r\n"] * rows.num_rows
+    return octets
+
+
 @pytest.mark.parametrize("with_headers", [False, True])
-def test_frames_of_an_atomic_batch(monkeypatch: pytest.MonkeyPatch, with_headers: bool) -> None:
+@pytest.mark.parametrize("made", [_atomic, _ingested])
+def test_frames_of_a_batch(
+    monkeypatch: pytest.MonkeyPatch, made: Callable[[pa.RecordBatch], bytes], with_headers: bool
+) -> None:
     given: dict[str, Any] = {"data": [b"", b"x\r\ny", b"\xff"]}
     if with_headers:
         given |= {
@@ -62,9 +76,7 @@ def test_frames_of_an_atomic_batch(monkeypatch: pytest.MonkeyPatch, with_headers
     rows = messages_out.with_schema_columns(
         pa.RecordBatch.from_pydict(given), stream="S", subject="s.x", producer="p", first_position=3
     )
-    few, many = both(
-        monkeypatch, publish_frames, lambda: publish_frames.atomic_frames(rows, "id", "T")
-    )
+    few, many = both(monkeypatch, publish_frames, lambda: made(rows))
     assert few == many
     assert few.count(b"HPUB ") == 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 from pyspark_nats.arrow import FEW, kernels, sizes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
@@ -44,7 +45,8 @@ def header_lines(rows: pa.RecordBatch, event_time_header: str) -> Array | None:
 def atomic_frames(rows: pa.RecordBatch, batch_id: str, event_time_header: str) -> bytes:
     """``rows`` as the first messages of an atomic batch, ready to send."""
     if rows.num_rows <= FEW:
-        return _few_atomic_frames(rows, batch_id, event_time_header)
+        heads = (f"{_BATCH}{batch_id}\r\n{_NUMBER}{number}\r\n" for number in count(1))
+        return b"".join(_few_frames(rows, repeat(""), heads, event_time_header))
     numbers, sizes = _numbers(rows.num_rows, len(batch_id))
     data = rows.column("data")
     lines = header_lines(rows, event_time_header)
@@ -61,25 +63,25 @@ def atomic_frames(rows: pa.RecordBatch, batch_id: str, event_time_header: str) -
     )  # fmt: skip
 
 
-def _few_atomic_frames(rows: pa.RecordBatch, batch_id: str, event_time_header: str) -> bytes:
-    found: list[bytes] = []
+def _few_frames(
+    rows: pa.RecordBatch, replies: Iterable[str], heads: Iterable[str], event_time_header: str
+) -> Iterator[bytes]:
+    """The frame of each row, with its reply subject, or "", and its first header lines."""
     columns = [rows.column(name).to_pylist() for name in _COLUMNS]
-    for number, row in enumerate(zip(*columns, strict=True), 1):
+    for reply, head, row in zip(replies, heads, zip(*columns, strict=True), strict=False):
         subject, *_, data = row
-        head = f"{_BATCH}{batch_id}\r\n{_NUMBER}{number}\r\n".encode()
         block = _block(head, row[:4], event_time_header)
         sizes = f"{len(block)} {len(block) + len(data)}"
-        found += f"HPUB {subject}  {sizes}\r\n".encode(), block, data, b"\r\n"
-    return b"".join(found)
+        yield b"".join((f"HPUB {subject} {reply} {sizes}\r\n".encode(), block, data, b"\r\n"))
 
 
-def _block(head: bytes, row: tuple[Any, ...], event_time_header: str) -> bytes:
+def _block(head: str, row: tuple[Any, ...], event_time_header: str) -> bytes:
     """Header block of a row: ``head`` and its own lines."""
     _, content_type, event_time_ms, lines = row
     own = f"Content-Type: {content_type}\r\n" if content_type is not None else ""
     if event_time_ms is not None:
         own += f"{event_time_header}: {event_time_ms}\r\n"
-    return b"NATS/1.0\r\n" + head + own.encode() + (lines or b"") + b"\r\n"
+    return f"NATS/1.0\r\n{head}{own}".encode() + (lines or b"") + b"\r\n"
 
 
 @lru_cache(maxsize=8)
@@ -111,7 +113,7 @@ def ingest_frames(
     first: int,
     tags: bytes,
     event_time_header: str,
-    fence: bytes = b"",
+    fence: str = "",
 ) -> tuple[bytes, Ints]:
     """``rows`` as messages of an ingest batch, ready to send, and the end of each message.
 
@@ -127,14 +129,21 @@ def ingest_frames(
     Source:
         github.com/nats-io/nats-architecture-and-design, ADR-50, "fast-ingest".
     """
-    count = rows.num_rows
-    if count <= FEW:
-        few = list(_few_ingest_frames(rows, batch, begin, first, tags, event_time_header, fence))
+    total, positions = rows.num_rows, rows.column("position")
+    width = len(tags) // total
+    if total <= FEW:
+        each = range(first, first + total)
+        replies = (f"{batch}.{number}.{int(number > 1)}.$FI" for number in each)
+        own_lines = zip(positions.to_pylist(), each, count(width, width), strict=False)
+        heads = (
+            f"{begin}{position} {number} {tags[end - width : end].decode()}\r\n{fence}"
+            for position, number, end in own_lines
+        )
+        few = list(_few_frames(rows, replies, heads, event_time_header))
         return b"".join(few), np.cumsum([len(one) for one in few])
-    numbers, positions = _text(pa.array(np.arange(first, first + count))), rows.column("position")
-    width = len(tags) // count
+    numbers = _text(pa.array(np.arange(first, first + total)))
     bounds = pa.py_buffer(np.arange(0, len(tags) + 1, width, dtype=np.int32).data)
-    own_tags = pa.Array.from_buffers(pa.binary(), count, [None, bounds, pa.py_buffer(tags)])
+    own_tags = pa.Array.from_buffers(pa.binary(), total, [None, bounds, pa.py_buffer(tags)])
     data, position = rows.column("data"), _text(positions)
     lines = header_lines(rows, event_time_header)
     own = () if lines is None else (lines,)
@@ -149,28 +158,6 @@ def ingest_frames(
         *own, b"\r\n", data, b"\r\n",
     )  # fmt: skip
     return _octets(whole), np.cumsum(sizes_of(whole))
-
-
-def _few_ingest_frames(
-    rows: pa.RecordBatch,
-    batch: str,
-    begin: str,
-    first: int,
-    tags: bytes,
-    event_time_header: str,
-    fence: bytes,
-) -> Iterator[bytes]:
-    width = len(tags) // rows.num_rows
-    columns = [rows.column(name).to_pylist() for name in (*_COLUMNS, "position")]
-    for at, row in enumerate(zip(*columns, strict=True)):
-        *_, data, position = row
-        number, tag = first + at, tags[width * at : width * (at + 1)].decode()
-        head = f"{begin}{position} {number} {tag}\r\n".encode() + fence
-        block = _block(head, row[:4], event_time_header)
-        operation = 0 if number == 1 else 1
-        sizes = f"{len(block)} {len(block) + len(data)}"
-        target = f"HPUB {row[0]} {batch}.{number}.{operation}.$FI {sizes}\r\n"
-        yield b"".join((target.encode(), block, data, b"\r\n"))
 
 
 def _with_header(rows: pa.RecordBatch, header: Array, reply: str) -> bytes:

@@ -249,7 +249,7 @@ class IngestPath:
             first,
             row_tags.tags(ingest.key, first, rows.num_rows),
             self._options.event_time_header,
-            fence.encode() if first == 1 else b"",
+            fence if first == 1 else "",
         )
 
     def _ping(self, sent: _Sent) -> bytes:
