@@ -120,6 +120,21 @@ def test_runs_of_any_size_are_stored_once_and_in_order(broker: Any, writer: Any)
     assert fencing.positions(broker.given, [("S", "p")])["S", "p"].position == at - 1
 
 
+def test_a_large_run_goes_on_when_the_server_wants_to_send_more_acks(
+    broker: Any, writer: Any
+) -> None:
+    """With each further batch of a stream, the server acknowledges fewer messages at once."""
+    one = writer()
+    at = one.begin()
+    for n in range(7):
+        one.write(rows(0, 3, f"q{n}"), rows(3, 3, f"q{n}"))
+    one.write(rows(at, 3000))
+    assert not one._cache.paused_s
+    assert len(one._cache.ingests) == 8
+    found = fencing.positions(broker.given, [("S", "p")])["S", "p"]
+    assert found.position == at + 2999
+
+
 def test_a_core_subscriber_sees_each_row_once(broker: Any, writer: Any) -> None:
     with Connection(sink_options(broker.given).connection) as other:
         sid = other.retry_while_unavailable(

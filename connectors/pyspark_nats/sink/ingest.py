@@ -151,9 +151,13 @@ class IngestPath:
         """Send messages, as many at a time as the server allows."""
         at, begin = 0, 0
         while at < len(ends):
-            count = min(len(ends) - at, ingest.flow)
-            while ingest.sent - ingest.acked + count > _ACKS * ingest.flow:
+            # An ack may lower the flow.  While this waits, more rows than one flow are on their way
+            # since the last ack, so another ack is due.
+            while (
+                ingest.sent - ingest.acked + min(len(ends) - at, ingest.flow) > _ACKS * ingest.flow
+            ):
                 self._receive()
+            count = min(len(ends) - at, ingest.flow)
             end = int(ends[at + count - 1])
             self._connection.send(octets[begin:end])
             ingest.sent += count
