@@ -5,6 +5,7 @@ The third-party stubs have a dozen overloads for each function, and reject most 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -43,6 +44,17 @@ def ipc_stream(rows: pa.RecordBatch | pa.Table, compression: Any = None) -> byte
     with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
         writer.write(rows)
     return sink.getvalue().to_pybytes()
+
+
+def constant(text: str, count: int) -> Any:
+    """``count`` times ``text``, string."""
+    return _few(text).slice(0, count) if count <= FEW else pa.repeat(pa.scalar(text), count)
+
+
+@lru_cache(maxsize=1024)
+def _few(text: str) -> Any:
+    """The text as often as in the longest run of few rows: each run needs the same again."""
+    return pa.repeat(pa.scalar(text), FEW)
 
 
 def rows_at(places: npt.NDArray[np.int64]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -16,7 +15,7 @@ from mesh.model.app import Format
 from mesh.model.types import AttributeType
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
 from pyspark_nats import encode
-from pyspark_nats.arrow import FEW, sizes_of
+from pyspark_nats.arrow import constant, sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -138,27 +137,17 @@ def _sink_rows(
     n = len(data)
     return pa.RecordBatch.from_arrays(
         [
-            _repeated(channel.js_stream(partition), n),
-            _repeated(channel.subject(partition), n),
+            constant(channel.js_stream(partition), n),
+            constant(channel.subject(partition), n),
             data,
-            _repeated(content_type, n),
+            constant(content_type, n),
             event_time_ms,
-            _repeated(producer, n),
+            constant(producer, n),
             position,
             first_position,
         ],
         schema=SINK_FIELDS,
     )
-
-
-def _repeated(text: str, count: int) -> Any:
-    return _few(text).slice(0, count) if count <= FEW else pa.repeat(pa.scalar(text), count)
-
-
-@lru_cache(maxsize=1024)
-def _few(text: str) -> Any:
-    """The text as often as in the longest run of few rows: each of an instance needs the same."""
-    return pa.repeat(pa.scalar(text), FEW)
 
 
 def error_rows(
@@ -302,12 +291,12 @@ def _entries(io: InstanceIO, producer: str, data: list[bytes], position: Any) ->
     n = len(data)
     return pa.RecordBatch.from_arrays(
         [
-            _repeated(js_stream, n),
-            _repeated(subject, n),
+            constant(js_stream, n),
+            constant(subject, n),
             pa.array(data, pa.binary()),
-            _repeated(JSON_TYPE, n),
+            constant(JSON_TYPE, n),
             pa.nulls(n, pa.int64()),
-            _repeated(producer, n),
+            constant(producer, n),
             position,
             position,
         ],

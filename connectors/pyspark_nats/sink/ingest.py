@@ -153,11 +153,10 @@ class IngestPath:
         while at < len(ends):
             # An ack may lower the flow.  While this waits, more rows than one flow are on their way
             # since the last ack, so another ack is due.
-            while (
-                ingest.sent - ingest.acked + min(len(ends) - at, ingest.flow) > _ACKS * ingest.flow
+            while (count := min(len(ends) - at, ingest.flow)) > (
+                _ACKS * ingest.flow - (ingest.sent - ingest.acked)
             ):
                 self._receive()
-            count = min(len(ends) - at, ingest.flow)
             end = int(ends[at + count - 1])
             self._connection.send(octets[begin:end])
             ingest.sent += count

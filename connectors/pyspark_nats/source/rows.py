@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from pyspark_nats.arrow import arrow, kernels, rows_at
+from pyspark_nats.arrow import arrow, constant, kernels, rows_at
 from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.header_columns import header_values
 
@@ -182,11 +182,6 @@ def _plain(messages: Messages) -> list[Array]:
 def timestamps(messages: Messages) -> Array:
     """The broker's times, with microseconds."""
     return pa.array(messages.time_ns // 1000).cast(pa.timestamp("us", "UTC"))
-
-
-def constant(value: str, count: int) -> Array:
-    """``count`` times ``value``."""
-    return pa.repeat(pa.scalar(value, pa.string()), count)
 
 
 def header_maps(headers: Array) -> Array:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pyspark_nats import decode
-from pyspark_nats.arrow import kernels, rows_at
+from pyspark_nats.arrow import constant, kernels, rows_at
 from pyspark_nats.decode import values
 from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.errors import CorruptError, SchemaError
@@ -96,7 +96,7 @@ class Typed:
 
     def _decoded(self, messages: Messages) -> DecodeResult:
         if self.content_type:
-            content_type: Array = rows.constant(self.content_type, len(messages))
+            content_type: Array = constant(self.content_type, len(messages))
         else:
             content_type = header_values(messages.header, "Content-Type")
         decoded = decode.decode_messages(
@@ -189,7 +189,7 @@ class Typed:
     def _metadata(self, name: str, messages: Messages) -> Array:
         """A metadata column with one value for each message."""
         if name == "_stream":
-            return rows.constant(messages.stream, len(messages))
+            return constant(messages.stream, len(messages))
         if name == "_sequence":
             return pa.array(messages.sequence)
         if name == "_subject":

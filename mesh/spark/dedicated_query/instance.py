@@ -28,6 +28,7 @@ from mesh.spark.instance_failures import is_nats_timeout, is_replaced, reason_of
 from mesh.spark.instance_metrics import InstanceMetrics
 from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
 from mesh.spark.part_states import begin_part, mirror, state_of, write_wakeups
+from mesh.spark.shared_query import pacing
 from mesh.spark.start_offsets import start_offsets, with_newest
 from mesh.spark.task_states import RemoteState, TaskStates
 
@@ -50,8 +51,6 @@ LOOK_S = 0.25
 LOOK_STARTING_S = 0.03
 #: Polling interval of a query that is to halt.
 LOOK_HALTING_S = 0.02
-#: Longest interval between two reports.
-REPORT_S = 1.0
 
 
 @dataclass(slots=True)
@@ -294,7 +293,7 @@ class DedicatedInstance:
         if now_s - run.shared_at_s >= self._options.snapshot_interval_s:
             run.shared = self._share(_end_offsets(progress), run.directory, run.shared)
             run.shared_at_s = now_s
-        if now_s - run.reported_at_s >= REPORT_S:
+        if now_s - run.reported_at_s >= pacing.REPORT_S:
             self._metrics.behind = self._store.behind(_consumed(progress))
             self._report()
             run.reported_at_s = now_s
