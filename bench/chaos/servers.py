@@ -12,6 +12,7 @@ import urllib.request
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.child_process import die_with_parent
 from mesh.jetstream import server
 from mesh.jetstream.accounts import MESH
 from mesh.settings import NatsSettings
@@ -107,7 +108,7 @@ class Servers:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=server.die_with_parent(),
+                preexec_fn=die_with_parent(),
             )
 
     def kill(self, name: str) -> None:

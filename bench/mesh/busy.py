@@ -13,7 +13,7 @@ import psutil
 
 from bench.connector.harness import Figure
 from bench.mesh import harness, scaling
-from mesh.jetstream import server
+from mesh.child_process import die_with_parent
 from mesh.jetstream.journal import read
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _hogs(count: int) -> Iterator[None]:
             [sys.executable, "-c", "while True: pass"],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=server.die_with_parent(),
+            preexec_fn=die_with_parent(),
         )
         for _ in range(count)
     ]

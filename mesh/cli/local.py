@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh import mesh_name
+from mesh.child_process import die_with_parent
 from mesh.cli import local_nats
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
@@ -244,7 +245,7 @@ def _start_child(
             stderr=file,
             # Only this process handles Ctrl-C on the terminal; it ends the others in order.
             start_new_session=True,
-            preexec_fn=server.die_with_parent(),
+            preexec_fn=die_with_parent(),
         )
     return Child(name, command, environment, path, process, time.monotonic(), restarts)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import functools
 import json
@@ -11,48 +10,26 @@ import os
 import random
 import re
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mesh import child_process
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 #: Batched Direct Get, atomic batch publish and the lease's fence need it.
 VERSION_MIN = (2, 12)
 
-_PR_SET_PDEATHSIG = 1
 #: Below the ports that kernels choose themselves: Linux from 32,768, others from 49,152.
 _PORTS = range(10_000, 32_000)
 #: Ports tried until one is free.
 _TRIES = 200
-
-
-def die_with_parent() -> Callable[[], None] | None:
-    """A ``preexec_fn`` that has the kernel kill the child when its parent ends, however it ends.
-
-    None where the kernel can't (macOS): there a child has to watch for itself.  The parent is the
-    *thread* that forks, so start children from threads that live as long as the process.
-    """
-    if sys.platform != "linux":
-        return None
-    libc = ctypes.CDLL(None, use_errno=True)
-    parent = os.getpid()
-
-    def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        # The parent may have gone between the fork and the request.
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return ask
 
 
 def find_binary(setting: str = "") -> Path:
@@ -155,7 +132,7 @@ def start(
         stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         # A Ctrl-C on the terminal is the parent's to handle; it ends the server last.
         start_new_session=True,
-        preexec_fn=die_with_parent(),
+        preexec_fn=child_process.die_with_parent(),
     )  # fmt: skip
     log.close()
     server = NatsServer(process, port, directory)

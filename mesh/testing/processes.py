@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from mesh.jetstream import server
+from mesh.child_process import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ class Processes:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=server.die_with_parent(),
+                preexec_fn=die_with_parent(),
             )
 
     def names(self) -> list[str]:
@@ -182,6 +182,6 @@ def _children(pid: int) -> list[psutil.Process]:
 
 def _is_session(process: psutil.Process) -> bool:
     try:
-        return "mesh.worker.session" in process.cmdline()
+        return "mesh.worker.session_process" in process.cmdline()
     except psutil.NoSuchProcess:
         return False

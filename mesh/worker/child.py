@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from mesh import scratch, traces
+from mesh.child_process import die_with_parent
 from mesh.errors import MeshError
 from mesh.functions import script_switch
-from mesh.jetstream.server import die_with_parent
 from mesh.logs import fields
 from mesh.worker import state_directory, store_secrets
 from mesh.worker.protocol import Reply, SessionConfig, config_line, from_line, to_line
@@ -49,7 +49,7 @@ class SessionProcess:
 
     def __init__(self, config: SessionConfig, command: Sequence[str] = ()) -> None:
         self._config = config
-        self._command = command or (sys.executable, "-m", "mesh.worker.session")
+        self._command = command or (sys.executable, "-m", "mesh.worker.session_process")
         self._process: asyncio.subprocess.Process | None = None
 
     @property

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from mesh.child_process import die_with_parent
 from mesh.jetstream.connection import UNREACHABLE
-from mesh.jetstream.server import die_with_parent
 from mesh.logs import fields
 from mesh.model import names
 from mesh.model.question import is_inbox

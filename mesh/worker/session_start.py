@@ -7,8 +7,9 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
+from mesh.child_process import die_with_parent
 from mesh.clock import SystemClock
-from mesh.jetstream import channels, server
+from mesh.jetstream import channels
 from mesh.logs import fields
 from mesh.operators import loop_cache
 from mesh.spark import cluster, warmup
@@ -99,7 +100,7 @@ async def compile_loops(clock: Clock) -> None:
         "-m",
         "mesh.operators.precompile",
         stdin=asyncio.subprocess.DEVNULL,
-        preexec_fn=server.die_with_parent(),
+        preexec_fn=die_with_parent(),
     )
     if await process.wait() == 0:
         took_s = round(clock.monotonic_s() - started_s)

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from mesh.child_process import die_with_parent
 from mesh.cli.commands import app
 from mesh.jetstream import server
 
@@ -37,7 +38,7 @@ def test_the_token_of_the_log_makes_the_first_user(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "mesh.cli", "manager", "--id", "m1"],
         env=environment, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-        preexec_fn=server.die_with_parent(),
+        preexec_fn=die_with_parent(),
     )  # fmt: skip
     try:
         assert process.stderr is not None

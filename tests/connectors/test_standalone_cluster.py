@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.jetstream import server
+from mesh.child_process import die_with_parent
 from tests.support.standalone import DEADLINE_S, WORKERS, Standalone, environment, kill_tree
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def program(standalone: Standalone, broker: Broker, tmp_path: Path) -> Iterator[
             stdout=output,
             stderr=output,
             start_new_session=True,
-            preexec_fn=server.die_with_parent(),
+            preexec_fn=die_with_parent(),
         )
     yield Program(process, log, scratch)
     kill_tree(process)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh import java
-from mesh.jetstream import server
+from mesh.child_process import die_with_parent
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def run(command: list[Any], **given: Any) -> str:
     """Output of ``command``; an assertion with all of it if it fails."""
     done: subprocess.CompletedProcess[str] = subprocess.run(
         [str(part) for part in command], capture_output=True, text=True, timeout=100,
-        preexec_fn=server.die_with_parent(), **given,
+        preexec_fn=die_with_parent(), **given,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from mesh import mesh_name
+from mesh.child_process import die_with_parent
 from mesh.errors import MeshError
-from mesh.jetstream import server
 from mesh.jetstream.connection import close, connect
 from mesh.settings import NatsSettings, Settings, load
 from mesh.testing.processes import Processes
@@ -91,7 +91,7 @@ class Managers(Processes):
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=server.die_with_parent(),
+                preexec_fn=die_with_parent(),
             )
 
     def api(self, mesh: str) -> str:

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mesh.child_process import die_with_parent
 from mesh.clock import SystemClock
-from mesh.jetstream import server
 from mesh.manager.service import ManagerService
 from mesh.model import names
 from mesh.settings import NatsSettings, Settings
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.control.journal import JournalEntry
+    from mesh.jetstream import server
     from mesh.jetstream.watch import ClusterView
     from mesh.model.cluster import Assignment
 
@@ -78,7 +79,7 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=server.die_with_parent(),
+                preexec_fn=die_with_parent(),
             )
 
     def manager(self, name: str) -> None:

@@ -19,6 +19,7 @@ import pymysql
 import pytest
 import sqlalchemy as sa
 
+from mesh.child_process import die_with_parent
 from mesh.jetstream import server
 from mesh.model.stored import Backend
 from mesh.plan.jdbc import database_of
@@ -50,7 +51,7 @@ class DatabaseServer:
         """Start it, and wait until it answers."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command, stdout=log, stderr=log, preexec_fn=server.die_with_parent()
+                self.command, stdout=log, stderr=log, preexec_fn=die_with_parent()
             )
         reason: Exception | None = None
         for _ in range(_STARTS):

@@ -13,7 +13,8 @@ import httpx
 import pytest
 import yaml
 
-from mesh.jetstream.server import die_with_parent, free_port
+from mesh.child_process import die_with_parent
+from mesh.jetstream.server import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

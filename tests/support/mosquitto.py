@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh.jetstream.server import die_with_parent, free_port
+from mesh.child_process import die_with_parent
+from mesh.jetstream.server import free_port
 from tests.support.processes import look_until
 
 if TYPE_CHECKING:

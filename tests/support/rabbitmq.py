@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from mesh.jetstream.server import die_with_parent, free_port
+from mesh.child_process import die_with_parent
+from mesh.jetstream.server import free_port
 from tests.support.mosquitto import listens
 from tests.support.processes import look_until
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mesh.child_process import die_with_parent
 from mesh.jetstream import server as nats
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def server(files: Path, own: Path) -> Iterator[SftpServer]:
     process = subprocess.Popen(
         [_SSHD, "-D", "-e", "-f", str(own / "config"), "-o", f"ListenAddress=127.0.0.1:{port}"],
         stderr=subprocess.DEVNULL,
-        preexec_fn=nats.die_with_parent(),
+        preexec_fn=die_with_parent(),
     )
     try:
         _wait(process, port)

@@ -12,7 +12,7 @@ import psutil
 import pyspark
 
 from mesh import java, scratch
-from mesh.jetstream import server
+from mesh.child_process import die_with_parent
 from tests.support.paths import ROOT
 from tests.support.processes import look_until
 
@@ -91,7 +91,7 @@ class Standalone:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=server.die_with_parent(),
+                preexec_fn=die_with_parent(),
             )
 
     def _log(self, name: str) -> Path:

@@ -18,7 +18,7 @@ import psutil
 import pyspark
 
 from mesh import java
-from mesh.jetstream import server
+from mesh.child_process import die_with_parent
 from mesh.spark import class_archive
 from tests.support.paths import ROOT
 
@@ -108,7 +108,7 @@ class Driver:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=server.die_with_parent(),
+                preexec_fn=die_with_parent(),
             )
 
     @property
