@@ -34,10 +34,11 @@ def setting(
     least: float = 0,
     most: float = math.inf,
     is_positive: bool = False,
+    choices: tuple[str, ...] = (),
 ) -> Any:
-    """A setting's default, its one sentence, and the bounds of a number."""
+    """A setting's default, its one sentence, the bounds of a number, and the choices of a text."""
     bounds = Bounds(least, most, is_positive)
-    return field(default=default, metadata={"help": help, "bounds": bounds})
+    return field(default=default, metadata={"help": help, "bounds": bounds, "choices": choices})
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,8 +494,12 @@ class TraceSettings:
 class LogSettings:
     """Logs of every mesh process."""
 
-    level: str = setting("INFO", "DEBUG, INFO, WARNING or ERROR.")
-    style: str = setting("text", "'text', or 'json' for one object per line.")
+    level: str = setting(
+        "INFO", "DEBUG, INFO, WARNING or ERROR.", choices=("DEBUG", "INFO", "WARNING", "ERROR")
+    )
+    style: str = setting(
+        "text", "'text', or 'json' for one object per line.", choices=("text", "json")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -639,6 +644,14 @@ def _check(name: str, value: Any, of: Field[Any]) -> Any:
     bounds: Bounds = of.metadata["bounds"]
     if isinstance(value, int | float) and not bounds.hold(value):
         raise MeshError("MESH-U103", f'setting "{name}" is {value:g}; it has to be {bounds}')
+    choices: tuple[str, ...] = of.metadata["choices"]
+    if choices:
+        # People write levels of logs in small letters, too.
+        chosen = next((one for one in choices if one.casefold() == str(value).casefold()), None)
+        if chosen is None:
+            known = " or ".join(", ".join(choices).rsplit(", ", 1))
+            raise MeshError("MESH-U103", f'setting "{name}" is "{value}"; it has to be {known}')
+        return chosen
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -59,9 +60,9 @@ def dev(
     from mesh import mesh_name, settings
     from mesh.cli.local import LocalPlan
 
-    loaded = settings.load(config)
+    loaded = settings.load(config, {**os.environ, "MESH_LOG_LEVEL": log_level})
     mesh_name.use(loaded.mesh.name)
-    plan = LocalPlan(data, workers, loaded, nats_port, api_port, log_level)
+    plan = LocalPlan(data, workers, loaded, nats_port, api_port, loaded.log.level)
     # A Ctrl-C before the manager is up also ends everything in order.
     with suppress(asyncio.CancelledError):
         asyncio.run(_run(plan, Path.cwd() if watch else None))

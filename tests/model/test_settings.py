@@ -59,6 +59,12 @@ def test_text_from_the_environment_stays_as_it_is() -> None:
         ("channels: {replicas: 6}\n", "MESH-U103", "is 6; it has to be 1 to 5"),
         ("channels: {partitions: 0}\n", "MESH-U103", "is 0; it has to be 1 or more"),
         ("manager: {port: 65536}\n", "MESH-U103", "it has to be 0 to 65535"),
+        (
+            "log: {level: chatty}\n",
+            "MESH-U103",
+            'is "chatty"; it has to be DEBUG, INFO, WARNING or ERROR',
+        ),
+        ("log: {style: xml}\n", "MESH-U103", 'is "xml"; it has to be text or json'),
         ("nats: {creds: a.creds, user: b}\n", "MESH-U104", "contradict"),
     ],
 )
@@ -100,3 +106,8 @@ def test_a_variable_of_the_wrong_type_is_refused() -> None:
         settings.load(None, {"MESH_MANAGER_PORT": "[1"})
     with pytest.raises(MeshError, match="a whole number"):
         settings.load(None, {"MESH_MANAGER_PORT": "many"})
+
+
+@pytest.mark.parametrize("level", ["WARNING", "warning"])
+def test_a_choice_may_be_written_in_small_letters(level: str) -> None:
+    assert settings.load(None, {"MESH_LOG_LEVEL": level}).log.level == "WARNING"
