@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,8 +118,9 @@ def home_option(home: Path) -> str:
     return f'"-Duser.home={home}"' if len(pwd.getpwuid(os.getuid()).pw_dir) < 3 else ""
 
 
+@cache
 def inspect(executable: Path) -> Java | None:
-    """Start ``executable`` and ask what it is; None when it does not run."""
+    """Start ``executable`` and ask what it is, once; None when it does not run."""
     said = _ask(executable, _FLAG)
     takes_flag = said is not None
     if said is None:

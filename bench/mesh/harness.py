@@ -191,7 +191,7 @@ def kind_of(process: psutil.Process) -> str:
 
 
 _WORDS = {
-    "session": ("mesh.worker.session",),
+    "session": ("mesh.worker.session_process",),
     "agent": ("mesh.cli worker",),
     "manager": ("mesh.cli manager",),
     "planner": ("source_runner", "sink_runner"),

@@ -3,8 +3,8 @@
 Spark requests each process from a daemon.  Its own daemon forks before any import, so every process
 imports for itself: 1.4 s of CPU time for the operators with their native loops.  That delays the
 first batch of a query, and again the first one after a minute without any, when Spark has ended the
-idle processes.  This daemon imports once, while the worker warms its session up, and all processes
-share the imported modules in memory.
+idle processes.  This daemon imports once, while Java starts (``mesh.spark.daemon_ahead``), and all
+processes share the imported modules in memory.
 
 No module imported here may need a thread of its own, as threads do not survive a fork.
 """
@@ -20,9 +20,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark import daemon
-
 from mesh.imports import import_arrow
+from mesh.spark import daemon_ahead
 
 #: Set by the session for tasks that run functions of ours, and for no others.
 FUNCTIONS_VARIABLE: Final = "MESH_SPARK_FUNCTIONS"
@@ -109,9 +108,24 @@ def _release(library: str) -> None:
             release(start, end - start, mmap.MADV_DONTNEED)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run the daemon."""
     # Processes write states, which only this user may read.
     os.umask(0o077)
-    if _TASKS in sys.argv[1:]:
+    link = None
+    if sys.argv[1] == daemon_ahead.AHEAD:
         prepare(modules())
+        link = daemon_ahead.take(int(sys.argv[2]))
+    elif _TASKS in sys.argv[1:]:
+        if os.environ.get(FUNCTIONS_VARIABLE):
+            daemon_ahead.hand_over()
+        prepare(modules())
+    # Planners fork before any import.
+    from pyspark import daemon
+
     daemon.manager()
+    del link
+
+
+if __name__ == "__main__":
+    main()

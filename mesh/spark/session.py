@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,11 +15,13 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from mesh import java, scratch
-from mesh.spark import class_archive, cluster
+from mesh.spark import class_archive, cluster, daemon_ahead
 from mesh.spark.daemon import FUNCTIONS_VARIABLE
 from pyspark_nats import tuning
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mesh.settings import SparkSettings
 
 #: Names of settings and options whose values are not shown: those of Spark's default and ours.
@@ -60,9 +62,11 @@ UNLOGGED: Final[dict[str, str]] = tuning.asynchronous_progress(interval_s=3600)
 _NO_FILES: Final = "-XX:-UsePerfData"
 
 #: Keeps the heap small: rows of instances do not pass through it in real-time mode, and what the
-#: garbage of a micro-batch once filled stays resident until a collection of the whole heap.
+#: garbage of a micro-batch once filled stays resident until a collection of the whole heap.  One
+#: that began at its least size would grow by such collections, 0.4 s of them, during the start.
 _SMALL_HEAP: Final = (
-    "-Xms32m -Xmn16m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=20 -XX:-ShrinkHeapInSteps"
+    "-XX:MinHeapSize=32m -XX:InitialHeapSize=80m -Xmn16m "
+    "-XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=20 -XX:-ShrinkHeapInSteps"
 )
 
 #: All settings of the session that are the same for every worker.
@@ -149,6 +153,26 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
         _launched.append(session.sparkContext._gateway)
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def daemon_ahead_of(directory: Path) -> Callable[[], None]:
+    """Have Spark find a daemon for the tasks of a local session that is there before it asks.
+
+    Args:
+        directory: of the process, for a socket.
+
+    Returns:
+        Starts it, on the main thread; ``start`` may be called before.
+    """
+    listening = daemon_ahead.listen(socket_directory(directory) / "daemon")
+    command = [sys.executable, "-m", CONF["spark.python.daemon.module"]]
+    # What Spark sets, as far as it is read during imports.
+    environment = {
+        FUNCTIONS_VARIABLE: "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
+    }
+    return partial(daemon_ahead.start, command, listening, environment)
 
 
 def _prepare_driver(settings: SparkSettings, directory: Path) -> None:

@@ -49,7 +49,7 @@ def make() -> Path | str:
             # A file, as Java outlives the session, and would hold a pipe open.
             with said.open("wb") as log:
                 ended = subprocess.run(
-                    [sys.executable, "-m", "mesh.worker.session"],
+                    [sys.executable, "-m", "mesh.worker.session_process"],
                     # No command: the session ends as soon as it is ready.
                     input=config_line(config),
                     stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""The Spark process of a worker: ``python -m mesh.worker.session``, started by the agent.
+"""The instances of a worker, in the Spark process that its agent has started.
 
 It reads commands from standard input and writes reports to standard output
 (``mesh.worker.protocol``).  It ends when its standard input does.  The main thread runs the event
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import shutil
 import sys
@@ -20,9 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh import java, logs, scratch
 from mesh.clock import SystemClock
-from mesh.imports import import_arrow, import_spark
 from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import close, connect, connector_options
 from mesh.jetstream.mirror import Mirror
@@ -51,7 +48,6 @@ from mesh.worker.protocol import (
     StartInstance,
     StopInstance,
     from_line,
-    read_config,
 )
 from mesh.worker.replies import Replies
 from mesh.worker.ticker import Ticker
@@ -60,6 +56,7 @@ from pyspark_nats.protocol.connection_options import connection_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from concurrent.futures import Future
 
     from nats.aio.client import Client
     from pyspark.sql import SparkSession
@@ -319,26 +316,30 @@ async def _report_figures(spark: SparkSession, replies: Replies) -> None:
         await asyncio.sleep(_FIGURES_S)
 
 
-async def run(config: SessionConfig, replies: Replies) -> None:
-    """Start Spark, report that it is ready, and carry out commands until standard input ends."""
+async def run(
+    config: SessionConfig,
+    replies: Replies,
+    directory: Path,
+    starting: Future[SparkSession],
+    started_s: float,
+) -> None:
+    """Warm Spark up, report that it is ready, and carry out commands until standard input ends.
+
+    Args:
+        config: the configuration.
+        replies: takes the reports.
+        directory: for state and Spark's scratch files, of this process.
+        starting: Spark, which another thread starts.
+        started_s: when the process started, by its monotonic clock.
+    """
     clock = SystemClock()
-    started_s = clock.monotonic_s()
     # A thread that waits for an instance's end must not occupy a thread that the end needs.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
-    directory = state_directory.for_session(Path(config.directory))
-    scratch.redirect(directory / "tmp")
-    os.environ["JAVA_HOME"] = str(java.java_home())
-
     settings = config.settings
-    starting = asyncio.create_task(
-        asyncio.to_thread(
-            spark_session.start, settings.spark, f"mesh {config.worker}", directory / "spark"
-        )
-    )
     compiling = asyncio.create_task(session_start.compile_loops(clock))
     client = await connect(settings.nats, name=f"mesh session {config.worker}")
     await ensure_buckets(client.jetstream(), settings.channels.replicas)
-    spark = await starting
+    spark = await asyncio.wrap_future(starting)
     await compiling
     options = instance_options(config)
     if not cluster.is_local(settings.spark.master):
@@ -372,18 +373,3 @@ async def run(config: SessionConfig, replies: Replies) -> None:
         await session.stop_all()
     await close(client)
     spark_session.stop(spark)
-
-
-def main() -> None:
-    """Entry point of the process."""
-    # Its files hold events and credentials; the JVM and the Python processes inherit this.
-    os.umask(0o077)
-    import_arrow()
-    import_spark()
-    config = read_config()
-    logs.configure(config.settings.log.level, config.settings.log.style)
-    asyncio.run(run(config, Replies()))
-
-
-if __name__ == "__main__":
-    main()

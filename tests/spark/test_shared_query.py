@@ -144,6 +144,24 @@ def test_one_that_fails_again_rests_twice_as_long_until_it_has_run_for_a_while(h
     assert rests_s() == 1.0
 
 
+def _take_first_event(hand: Hand, app: Instances) -> None:
+    """Its report comes at once."""
+    hand.publish("A", 1)
+    hand.until(WORK, "sums")
+    hand.until_idle()
+    assert app.statuses["sums"].messages_in == 1
+
+
+def test_the_first_event_is_reported_at_once(hand: Hand) -> None:
+    app = begun(hand, "A", HandClock())
+    assert app.statuses["sums"].messages_in == 0
+    _take_first_event(hand, app)
+    hand.publish("A", 2)
+    hand.until(WORK, "sums")
+    hand.until_idle()
+    assert app.statuses["sums"].messages_in == 1
+
+
 def test_one_at_rest_reports_its_rest_and_then_once_a_minute(hand: Hand) -> None:
     clock = HandClock()
     app = begun(hand, "A", clock)
@@ -161,6 +179,8 @@ def test_one_at_rest_reports_its_rest_and_then_once_a_minute(hand: Hand) -> None
                 found.append(clock.now_s - began_s)
         return found
 
+    _take_first_event(hand, app)
+    reports_s(150)
     for _ in range(2):
         hand.publish("A", 1)
         hand.until(WORK, "sums")
@@ -175,6 +195,7 @@ def test_one_among_many_busy_ones_reports_less_often(hand: Hand) -> None:
     app = begun(hand, "A", clock)
     sums = app.by_group["sums"]
     reports: list[float] = []
+    _take_first_event(hand, app)
     for _ in range(2):
         hand.publish("A", 1)
         hand.until(WORK, "sums")

@@ -325,6 +325,7 @@ class SharedInstance:
     # --- reports
 
     def _count(self, done: Outcome) -> None:
+        is_first = bool(done.messages) and not self._metrics.messages_in
         each_ms = done.took_ms / done.runs if done.runs else None
         self._metrics.count(done.messages, done.rows, done.errors, each_ms)
         self._metrics.count_runs(
@@ -335,6 +336,9 @@ class SharedInstance:
         self._behind[done.part] = done.behind
         self._metrics.behind = sum(self._behind.values())
         self._is_changed = True
+        if is_first:
+            # People wait for it, and so does the warm-up.
+            self._shared_query.errands.submit(self._report)
 
     def _report(self) -> None:
         with self._reporting:

@@ -30,7 +30,7 @@ from mesh.spark.shared_query import members, pacing
 from mesh.spark.shared_query.slot_network import Address, LocalDoor, TlsDoor
 from mesh.spark.shared_query.slot_protocol import Admit, Remove
 from mesh.spark.shared_query.slots import SlotLink, Slots, distribute
-from mesh.spark.shared_query.stays import Stays, stays
+from mesh.spark.shared_query.stays import Stays, interpreted, stays
 from mesh.spark.shared_query.work import FAILED, REMOVED, Outcome
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.protocol.connection_options import connection_options
@@ -309,14 +309,15 @@ class SharedQuery:
         if door.secret is not None:
             # Slots elsewhere have no directory of the session's.
             stay = replace(stay, directory="", secret=door.secret, report_s=self._report_s)
-        return (
+        query = (
             stays(self.session, stay, self._name)
             .writeStream.format("noop")
             .options(**UNLOGGED)
             .option("checkpointLocation", str(run / "checkpoint"))
             .queryName(f"{self._name}-{run.name}")
-            .start()
         )
+        with interpreted(self.session):
+            return query.start()
 
     def _watch(self, running: StreamingQuery, accepting: Slots) -> None:
         started_s = self._clock.monotonic_s()

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
+from mesh.spark import class_archive
 from mesh.spark.shared_query.slot_network import Secret
 from mesh.spark.shared_query.slot_protocol import DONE
 
@@ -36,8 +38,24 @@ _ENDED_S: Final = 0.02
 #: Spark has a pool of Python processes for each environment.
 _SLOT_VARIABLE: Final = "MESH_SPARK_SLOT"
 _making: Final = threading.Lock()
+#: Settings of the query: its few rows are no reason to generate code, whose compiler takes half a
+#: second to load.
+_INTERPRETED: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
+def _schema() -> StructType:
+    # Spark would read a text with the parser of its SQL, which takes a third of a second to load.
+    schema = StructType()
+    for name, kind in DONE.items():
+        schema.add(name, kind)
+    return schema
+
+
 #: Columns of a row for each part that worked.
-SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in DONE.items())
+SCHEMA: Final = _schema()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +116,27 @@ def stays(session: SparkSession, stay: Stays, name: str) -> DataFrame:
     with _own_processes(session, name):
         column = function(*(rows[one] for one in rows.columns))
     return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), session)
+
+
+@contextmanager
+def interpreted(session: SparkSession) -> Iterator[None]:
+    """Have queries that start meanwhile generate no code; each keeps the settings of its start."""
+    if class_archive.is_written():
+        # Other queries need the compiler's classes.
+        yield
+        return
+    with _making:
+        before = {key: session.conf.get(key, None) for key in _INTERPRETED}
+        for key, value in _INTERPRETED.items():
+            session.conf.set(key, value)
+        try:
+            yield
+        finally:
+            for key, old in before.items():
+                if old is None:
+                    session.conf.unset(key)
+                else:
+                    session.conf.set(key, old)
 
 
 @contextmanager
