@@ -270,8 +270,12 @@ def _failed(metadata: pa.RecordBatch, told: pa.RecordBatch | None = None) -> pa.
 def _row_numbers(made: EventBatch, events: EventBatch) -> Longs:
     """int64[n], the source row in ``events`` of each row of ``made``."""
     keys = events.order * POSITIONS_PER_MESSAGE + events.chunk
-    order = np.argsort(keys, kind="stable")
     wanted = made.order * POSITIONS_PER_MESSAGE + made.chunk
+    if np.array_equal(keys, wanted):
+        return np.arange(len(keys))
+    if (np.diff(keys) >= 0).all():
+        return np.searchsorted(keys, wanted)
+    order = np.argsort(keys, kind="stable")
     return order[np.searchsorted(keys, wanted, sorter=order)]
 
 

@@ -45,10 +45,10 @@ def hand(tmp_path: Path, nats_server: NatsServer) -> Iterator[Hand]:
     made.end()
 
 
-@pytest.fixture
-def published(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+@pytest.fixture(params=[("LARGE_RUN", 10), ("LARGE_RUN_BYTES", 100)], ids=["messages", "bytes"])
+def published(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Number of rows of each run that is published in the background; runs are soon large."""
-    monkeypatch.setattr(serving, "LARGE_RUN", 10)
+    monkeypatch.setattr(serving, *request.param)
     found: list[int] = []
     honest = BackgroundPublisher.publish
 

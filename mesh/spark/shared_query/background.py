@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     from pyspark_nats.sink.publish import Publisher
 
-#: Messages of a run from which on a thread publishes its output.  To hand over a smaller one costs
-#: more than it saves.
+#: Messages, or bytes of their payloads, of a run from which on a thread publishes its output.  To
+#: hand over a smaller one costs more than it saves.
 LARGE_RUN: Final = 2_000
+LARGE_RUN_BYTES: Final = 1 << 20
 
 #: Member and part.
 Owner = tuple[str, str]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from mesh.model.histogram import Histogram
 from mesh.spark import latency
 from mesh.spark.shared_query import pacing, task
-from mesh.spark.shared_query.background import LARGE_RUN, BackgroundPublisher
+from mesh.spark.shared_query.background import LARGE_RUN, LARGE_RUN_BYTES, BackgroundPublisher
 from mesh.spark.shared_query.element_counter import ElementCounter
 from mesh.spark.shared_query.planner import RoundPlanner
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, Outcome
@@ -187,8 +187,10 @@ class Serving:
         member, part = item.member, item.part
         assert part is not None
         # In a backlog, the server stores the output of a run while this thread computes the next.
-        came = item.messages
-        is_large = came is not None and item.behind > 0 and len(came) >= LARGE_RUN
+        came = item.messages if item.behind > 0 else None
+        is_large = came is not None and (
+            len(came) >= LARGE_RUN or came.data.nbytes >= LARGE_RUN_BYTES
+        )
         is_own = self._background.owner == (member.file_name, part.key)
         if is_large != is_own:
             self._settle()
