@@ -337,7 +337,7 @@ class SharedQuery:
                     listeners = list(self._listeners)
                 report_s, busy = pacing.report_s(busy), 0
                 for listener in listeners:
-                    with _faults_logged(repr(listener)):
+                    with _faults_logged(listener):
                         busy += listener.tick(now_s, report_s)
         finally:
             accepting.close()
@@ -371,12 +371,18 @@ class SharedQuery:
 
 
 @contextmanager
-def _faults_logged(instance: str, then: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Log an exception of a listener: the query and its threads serve other members, too."""
+def _faults_logged(instance: object, then: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Log an exception of a listener: the query and its threads serve other members, too.
+
+    Args:
+        instance: its text is made only for the log.
+        then: called after an exception.
+    """
     try:
         yield
     except Exception:
-        log.exception("instance failed at a report of its query", extra=fields(instance=instance))
+        extra = fields(instance=str(instance))
+        log.exception("instance failed at a report of its query", extra=extra)
         then()
 
 
