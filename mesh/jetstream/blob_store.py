@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from nats.js import JetStreamContext
+    from nats.js.object_store import ObjectStore
 
 #: The value of ``state.store`` that means JetStream.
 JETSTREAM: Final = "jetstream"
@@ -95,10 +96,14 @@ class JetStreamBlobStore:
     def __init__(self, js: JetStreamContext, reading: Mapping[str, str]) -> None:
         self._js = js
         self._reading = reading
+        #: The object store; to open it takes a request.
+        self._store: ObjectStore | None = None
 
     async def put(self, name: str, data: bytes) -> None:
         """See ``Pieces.put``."""
-        await (await self._js.object_store(names.STATE_BUCKET)).put(name, data)
+        if self._store is None:
+            self._store = await self._js.object_store(names.STATE_BUCKET)
+        await self._store.put(name, data)
 
     async def fetch(self, wanted: Mapping[str, Path]) -> None:
         """See ``Pieces.fetch``."""

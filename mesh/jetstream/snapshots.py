@@ -17,7 +17,7 @@ import contextlib
 import logging
 import secrets
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 from nats.js import api
@@ -37,7 +37,7 @@ from mesh.logs import fields
 from mesh.model import names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
     from pathlib import Path
 
     from nats.js import JetStreamContext
@@ -53,6 +53,8 @@ T = TypeVar("T")
 _FORGOTTEN = "\0"
 #: Timeout of one call, longer than a change of the stream's leader.
 CALL_S = 20.0
+#: Pieces stored or deleted at once.
+_CALLS: Final = 8
 #: Times of one message are at most this far apart, seconds: they are floats of microseconds.
 _SAME_S = 1e-5
 #: Timeout of storing or fetching one snapshot, whatever its size.
@@ -148,8 +150,7 @@ class JetStreamSnapshots:
             self._wait(self._delete(gone), TRANSFER_S)
 
     async def _delete(self, names: Collection[str]) -> None:
-        for name in names:
-            await self._pieces.delete(name)
+        await _together(self._pieces.delete(name) for name in names)
 
     def forget(self, part: str) -> None:
         """See ``SnapshotStore.forget``."""
@@ -217,8 +218,7 @@ class JetStreamSnapshots:
             piece: f"{self._prefix}/{part}/{self.epoch}-{known.run}/{piece}" for piece in contents
         }
         wanted |= added
-        for piece, data in contents.items():
-            await self._pieces.put(added[piece], data)
+        await _together(self._pieces.put(added[piece], data) for piece, data in contents.items())
         value = orjson.dumps(
             {"epoch": self.epoch, "objects": wanted, "manifest": orjson.loads(manifest)}
         )
@@ -263,8 +263,7 @@ class JetStreamSnapshots:
         is_newer = epoch > self.epoch or known is not self._parts[part]
         lost = "" if is_newer else await self._lost(orjson.loads(value)["manifest"])
         if is_newer or lost:
-            for name in set(added) - set(stored["objects"].values()):
-                await self._pieces.delete(name)
+            await self._delete(set(added) - set(stored["objects"].values()))
             raise (_unfounded(self._key, lost) if lost else _taken_over(self._key, epoch)) from (
                 refusal
             )
@@ -313,6 +312,23 @@ class JetStreamSnapshots:
 
     async def _ends(self, streams: Collection[str]) -> dict[str, int]:
         return {stream: (await self._js.stream_info(stream)).state.last_seq for stream in streams}
+
+
+async def _together(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Make calls at once, some at a time: each waits for several answers in turn.
+
+    Raises:
+        Exception: that of the first call that failed, after all have ended.
+    """
+    gate = asyncio.Semaphore(_CALLS)
+
+    async def make(call: Coroutine[Any, Any, None]) -> None:
+        async with gate:
+            await call
+
+    for result in await asyncio.gather(*map(make, calls), return_exceptions=True):
+        if result is not None:
+            raise result
 
 
 async def ensure_buckets(js: JetStreamContext, replicas: int) -> None:

@@ -1,4 +1,4 @@
-"""End of ingest batches that have had no rows for a while."""
+"""End of ingest batches that have had no rows for a while, or whose producers end."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from pyspark_nats.sink.marker_cache import caches
 from pyspark_nats.sink.open_batch import PINGS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.sink.marker import Marker
     from pyspark_nats.sink.marker_cache import MarkerCache
@@ -43,8 +45,22 @@ def end_idle() -> None:
     Otherwise a successor would read all that others have stored since.  So a failure costs nothing
     but a longer search.
     """
+    now_s = time.monotonic()
+    _end_where(lambda _, batch: now_s - batch.used_s >= _REST_S)
+
+
+def end_of(producers: Collection[str]) -> None:
+    """End the batches of these producers, which publish no more in this thread.
+
+    Their successors need not search for the end of them, which takes several answers of the server
+    for each.  A failure costs no more than that.
+    """
+    _end_where(lambda pair, _: pair[1] in producers)
+
+
+def _end_where(is_due: Callable[[Pair, OpenBatch], bool]) -> None:
     for options, prefix, cache in caches():
-        if not (found := _taken(cache)):
+        if not (found := _taken(cache, is_due)):
             continue
         connection = shared(options, "publishing")
         if not connection.is_open:
@@ -57,13 +73,12 @@ def end_idle() -> None:
             connection.close()
 
 
-def _taken(cache: MarkerCache) -> list[_Idle]:
+def _taken(cache: MarkerCache, is_due: Callable[[Pair, OpenBatch], bool]) -> list[_Idle]:
     """The batches that are due, which no run uses from now on."""
     found: list[_Idle] = []
-    now_s = time.monotonic()
     with cache.lock:
         for pair, ingest in list(cache.ingests.items()):
-            if now_s - ingest.used_s >= _REST_S:
+            if is_due(pair, ingest):
                 del cache.ingests[pair]
                 marker = cache.markers.get(pair)
                 if marker is not None:

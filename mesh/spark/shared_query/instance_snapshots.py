@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from mesh.spark import drain, input_kept, snapshot_migration
 from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
 
     from mesh.spark.instance_context import InstanceContext
     from mesh.spark.shared_query.members import Offsets
+
+
+#: Parts whose snapshots are stored at once: most of it is waiting for answers.
+_STORED_AT_ONCE: Final = 4
 
 
 class InstanceSnapshots:
@@ -157,16 +164,17 @@ class InstanceSnapshots:
                 self._save(0, LocalState(run), replace(place, newest=newest_of(offsets)))
                 self._note(whole)
             return
-        for key, at in moved.items():
-            local = self._state(run, key)
-            manifest = local.manifest(Position.of(at, self._keys[key]))
-            # None: later batches have dropped it, or there was none; the next tick finds a newer
-            # one.
-            if manifest is not None:
-                try:
-                    self._save(int(key), local, replace(manifest, newest=newest_of(at)))
-                except FileNotFoundError:
-                    continue
+        with ThreadPoolExecutor(_STORED_AT_ONCE) as pool:
+            for _ in pool.map(partial(self._share_part, run), moved, moved.values()):
+                pass
+
+    def _share_part(self, run: Path, key: str, at: Offsets) -> None:
+        local = self._state(run, key)
+        manifest = local.manifest(Position.of(at, self._keys[key]))
+        # None: later batches have dropped it, or there was none; the next tick finds a newer one.
+        if manifest is not None:
+            with suppress(FileNotFoundError):
+                self._save(int(key), local, replace(manifest, newest=newest_of(at)))
                 self._note({key: at})
 
     def _save(self, partition: int, local: LocalState | RemoteState, manifest: Manifest) -> None:
