@@ -293,6 +293,21 @@ def test_a_marker_ends_the_batch_of_a_writer_that_rests(
     assert numbers(broker, "ev.S") == expected(at + 20)
 
 
+def test_a_marker_ends_the_batch_of_a_producer_that_leaves(
+    broker: Any, writer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = writer()
+    monkeypatch.setattr(resting, "shared", lambda *_: old.connection)
+    at = old.begin()
+    resting.end_of({"another"})
+    assert broker.marker("S", "p").ingest is not None
+    resting.end_of({"p"})
+    assert (broker.marker("S", "p").position, broker.marker("S", "p").ingest) == (at - 1, None)
+    new = writer(epoch=2)
+    new.write(rows(at - 5, 10))
+    assert numbers(broker, "ev.S") == expected(at + 5)
+
+
 def test_forged_rows_hide_nothing(broker: Any, writer: Any) -> None:
     """A client that may publish on the subject copies headers, and guesses others."""
     old = writer()

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mesh.model import names
 from mesh.model.cluster import InstanceState
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
+from mesh.spark.shared_query import serving
 from mesh.spark.shared_query.work import REMOVED, WORK
 from pyspark_nats.errors import StaleWriterError
 from pyspark_nats.protocol.connection import Connection
@@ -16,6 +18,7 @@ from pyspark_nats.sink import fencing, markers, publish, sink_options
 from tests.support.shared_query import Instances, begun
 
 if TYPE_CHECKING:
+    from mesh.spark.shared_query.members import Member
     from tests.support.shared_query import Hand
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
@@ -47,6 +50,33 @@ def test_one_settles_where_it_is(hand: Hand, group: str) -> None:
     app.statuses.clear()
     app.by_group[group].stop(settle=True)
     assert app.statuses[group].position == {"mesh-A-Numbers": 2}
+
+
+@pytest.mark.parametrize(("group", "output"), [("sums", "Sums"), ("large", "Large")])
+def test_one_that_stops_leaves_no_open_batch(hand: Hand, group: str, output: str) -> None:
+    app = begun(hand, "A")
+    (producer,) = serving._producers(_member(hand, group), ["0"])
+    pair = f"mesh-A-{output}", producer
+
+    def batch() -> object:
+        return markers.read(hand.broker, names.MARKERS, [pair])[pair].ingest
+
+    for n in range(1, 10):
+        hand.publish("A", 100 + n)
+        hand.until(WORK, group)
+        if batch() is not None:
+            break
+    else:
+        raise AssertionError("no batch begins")
+    # Without a drain, no other step ends it.
+    app.by_group[group].stop()
+    hand.until(REMOVED, group)
+    assert batch() is None
+
+
+def _member(hand: Hand, group: str) -> Member:
+    served = (one for parts in hand.serving._served.values() for one in parts.values())
+    return next(one.member for one in served if one.member.io.group.name == group)
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -203,6 +203,7 @@ class Hand:
                 "subjects": [subject, f"{names.marker_subject(name)}.>"],
                 "allow_direct": True,
                 "allow_atomic": True,
+                "allow_batched": True,
             }
             call = (f"$JS.API.STREAM.CREATE.{name}", json.dumps(config).encode())
             self.ask(call)
