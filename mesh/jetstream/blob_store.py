@@ -28,7 +28,7 @@ from mesh.jetstream.subjects import subjects_of
 from mesh.model import names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Coroutine, Iterable, Mapping, Sequence
 
     from nats.js import JetStreamContext
     from nats.js.object_store import ObjectStore
@@ -77,6 +77,23 @@ class BlobStore(Protocol):
     async def stored_ms(self, name: str) -> int | None:
         """When a piece was stored, ms since 1970; None if there is none."""
         ...
+
+
+async def together(calls: Iterable[Coroutine[Any, Any, None]], at_once: int) -> None:
+    """Make calls, at most ``at_once`` of them at a time.
+
+    Raises:
+        Exception: that of the first call that failed, after all have ended.
+    """
+    gate = asyncio.Semaphore(at_once)
+
+    async def make(call: Coroutine[Any, Any, None]) -> None:
+        async with gate:
+            await call
+
+    for failure in await asyncio.gather(*map(make, calls), return_exceptions=True):
+        if failure is not None:
+            raise failure
 
 
 def open_blob_store(js: JetStreamContext, store: str, reading: Mapping[str, str]) -> BlobStore:
@@ -200,20 +217,15 @@ class DirectoryBlobStore:
 
     async def fetch(self, wanted: Mapping[str, Path]) -> None:
         """See ``Pieces.fetch``."""
-        gate = asyncio.Semaphore(_FETCHES)
 
         async def fetch(name: str, path: Path) -> None:
-            async with gate:
-                try:
-                    await self._call(self.fetch_now, name, path)
-                except FileNotFoundError as error:
-                    raise BlobMissingError(name) from error
+            try:
+                await self._call(self.fetch_now, name, path)
+            except FileNotFoundError as error:
+                raise BlobMissingError(name) from error
 
-        tasks = [fetch(name, path) for name, path in wanted.items()]
-        # All have ended then, so a cleanup after a failure removes all of them.
-        for failure in await asyncio.gather(*tasks, return_exceptions=True):
-            if failure is not None:
-                raise failure
+        # All have ended after a failure, so a cleanup removes all of them.
+        await together((fetch(name, path) for name, path in wanted.items()), _FETCHES)
 
     async def delete(self, name: str) -> None:
         """See ``Pieces.delete``."""

@@ -31,13 +31,13 @@ from nats.js.errors import (
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream import kv
-from mesh.jetstream.blob_store import BlobMissingError
+from mesh.jetstream.blob_store import BlobMissingError, together
 from mesh.jetstream.mirror import file_name
 from mesh.logs import fields
 from mesh.model import names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Mapping
     from pathlib import Path
 
     from nats.js import JetStreamContext
@@ -53,7 +53,7 @@ T = TypeVar("T")
 _FORGOTTEN = "\0"
 #: Timeout of one call, longer than a change of the stream's leader.
 CALL_S = 20.0
-#: Pieces stored or deleted at once.
+#: Pieces stored or deleted at once: each waits for several answers in turn.
 _CALLS: Final = 8
 #: Times of one message are at most this far apart, seconds: they are floats of microseconds.
 _SAME_S = 1e-5
@@ -150,7 +150,7 @@ class JetStreamSnapshots:
             self._wait(self._delete(gone), TRANSFER_S)
 
     async def _delete(self, names: Collection[str]) -> None:
-        await _together(self._pieces.delete(name) for name in names)
+        await together((self._pieces.delete(name) for name in names), _CALLS)
 
     def forget(self, part: str) -> None:
         """See ``SnapshotStore.forget``."""
@@ -218,7 +218,8 @@ class JetStreamSnapshots:
             piece: f"{self._prefix}/{part}/{self.epoch}-{known.run}/{piece}" for piece in contents
         }
         wanted |= added
-        await _together(self._pieces.put(added[piece], data) for piece, data in contents.items())
+        puts = (self._pieces.put(added[piece], data) for piece, data in contents.items())
+        await together(puts, _CALLS)
         value = orjson.dumps(
             {"epoch": self.epoch, "objects": wanted, "manifest": orjson.loads(manifest)}
         )
@@ -312,23 +313,6 @@ class JetStreamSnapshots:
 
     async def _ends(self, streams: Collection[str]) -> dict[str, int]:
         return {stream: (await self._js.stream_info(stream)).state.last_seq for stream in streams}
-
-
-async def _together(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Make calls at once, some at a time: each waits for several answers in turn.
-
-    Raises:
-        Exception: that of the first call that failed, after all have ended.
-    """
-    gate = asyncio.Semaphore(_CALLS)
-
-    async def make(call: Coroutine[Any, Any, None]) -> None:
-        async with gate:
-            await call
-
-    for result in await asyncio.gather(*map(make, calls), return_exceptions=True):
-        if result is not None:
-            raise result
 
 
 async def ensure_buckets(js: JetStreamContext, replicas: int) -> None:

@@ -112,10 +112,9 @@ def main() -> None:
     """Run the daemon."""
     # Processes write states, which only this user may read.
     os.umask(0o077)
-    link = None
     if sys.argv[1] == daemon_ahead.AHEAD:
         prepare(modules())
-        link = daemon_ahead.take(int(sys.argv[2]))
+        daemon_ahead.take(int(sys.argv[2]))
     elif _TASKS in sys.argv[1:]:
         if os.environ.get(FUNCTIONS_VARIABLE):
             daemon_ahead.hand_over()
@@ -124,7 +123,6 @@ def main() -> None:
     from pyspark import daemon
 
     daemon.manager()
-    del link
 
 
 if __name__ == "__main__":

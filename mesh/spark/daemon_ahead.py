@@ -91,11 +91,10 @@ def hand_over() -> None:
     os._exit(0)
 
 
-def take(descriptor: int) -> socket.socket:
+def take(descriptor: int) -> None:
     """Wait until Spark asks for a daemon, and take its streams, arguments and environment.
 
-    Returns:
-        The connection to the program that Spark has started, to be kept open.
+    The connection to the program that Spark has started stays open until this process ends.
     """
     with socket.socket(fileno=descriptor) as listening:
         link, _ = listening.accept()
@@ -109,8 +108,8 @@ def take(descriptor: int) -> socket.socket:
     sys.argv[:] = arguments
     os.environ.clear()
     os.environ.update(environment)
-    known = set(sys.path)
-    sys.path += [one for one in environment.get("PYTHONPATH", "").split(":") if one not in known]
+    added = filter(None, environment.get("PYTHONPATH", "").split(":"))
+    sys.path += [one for one in added if one not in sys.path]
     # The session's death ends Java, which ends it.
     outlive_parent()
-    return link
+    link.detach()

@@ -63,3 +63,10 @@ def _of_group(
 def _pairs(channel: Channel, producer: str) -> Iterator[tuple[str, str]]:
     for partition in range(channel.partitions):
         yield channel.js_stream(partition), producer
+
+
+def of_parts(io: InstanceIO, parts: Iterable[str]) -> set[str]:
+    """The producers of an instance that write in these parts of it."""
+    if io.group.stateful:
+        return {io.producer(part) for part in parts}
+    return {one.producer(io) for one in positioned_routes(io)}

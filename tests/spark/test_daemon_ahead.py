@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TAKES = """
 import json, os, sys
 from mesh.spark import daemon_ahead
-link = daemon_ahead.take(int(sys.argv[2]))
+daemon_ahead.take(int(sys.argv[2]))
 print(json.dumps([os.getpid(), sys.argv[1:], os.environ["COLOUR"], sys.path[-1]]), flush=True)
 sys.stdin.read()
 """

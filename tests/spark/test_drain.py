@@ -9,8 +9,8 @@ import pytest
 
 from mesh.model import names
 from mesh.model.cluster import InstanceState
+from mesh.spark import producers
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
-from mesh.spark.shared_query import serving
 from mesh.spark.shared_query.work import REMOVED, WORK
 from pyspark_nats.errors import StaleWriterError
 from pyspark_nats.protocol.connection import Connection
@@ -55,7 +55,7 @@ def test_one_settles_where_it_is(hand: Hand, group: str) -> None:
 @pytest.mark.parametrize(("group", "output"), [("sums", "Sums"), ("large", "Large")])
 def test_one_that_stops_leaves_no_open_batch(hand: Hand, group: str, output: str) -> None:
     app = begun(hand, "A")
-    (producer,) = serving._producers(_member(hand, group), ["0"])
+    (producer,) = producers.of_parts(_member(hand, group).io, ["0"])
     pair = f"mesh-A-{output}", producer
 
     def batch() -> object:

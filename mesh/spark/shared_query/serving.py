@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mesh.model.histogram import Histogram
-from mesh.spark import latency
-from mesh.spark.routes import positioned_routes
+from mesh.spark import latency, producers
 from mesh.spark.shared_query import pacing, task
 from mesh.spark.shared_query.background import LARGE_RUN, LARGE_RUN_BYTES, BackgroundPublisher
 from mesh.spark.shared_query.element_counter import ElementCounter
@@ -280,7 +279,7 @@ class Serving:
         for one in self._served[member.file_name].values():
             if one.ends is not None and not self._stored(one, now_s, told):
                 return
-        resting.end_of(_producers(member, self._served[member.file_name]))
+        resting.end_of(producers.of_parts(member.io, self._served[member.file_name]))
         self._drop(member)
         self._tell((*told, Outcome(REMOVED, member.name, member.generation)))
 
@@ -296,11 +295,3 @@ class Serving:
         self._planner.remove(member.file_name)
         for one in self._served.pop(member.file_name).values():
             task.drop_state(member, one.part)
-
-
-def _producers(member: Member, parts: Collection[str]) -> set[str]:
-    """Names of the producers of a member's parts."""
-    io = member.io
-    if io.group.stateful:
-        return {io.producer(key) for key in parts}
-    return {one.producer(io) for one in positioned_routes(io)}
