@@ -171,9 +171,14 @@ class JetStreamSnapshots:
             asyncio.wait_for(coroutine, timeout_s), self._loop
         ).result()
 
+    async def _bucket(self) -> KeyValue:
+        if self._manifests is None:
+            self._manifests = await self._js.key_value(names.SNAPSHOTS_BUCKET)
+        return self._manifests
+
     async def _claim(self, part: str) -> bytes | None:
         """Make the newest snapshot this epoch's; its manifest, if there is one."""
-        manifests = await self._js.key_value(names.SNAPSHOTS_BUCKET)
+        manifests = await self._bucket()
         while True:
             self._parts[part] = known = _Part()
             try:
@@ -209,9 +214,7 @@ class JetStreamSnapshots:
     async def _save(
         self, part: str, manifest: bytes, stored: Mapping[str, str], contents: Mapping[str, bytes]
     ) -> None:
-        if self._manifests is None:
-            self._manifests = await self._js.key_value(names.SNAPSHOTS_BUCKET)
-        manifests = self._manifests
+        manifests = await self._bucket()
         known = self._parts[part]
         wanted = dict(stored)
         added = {

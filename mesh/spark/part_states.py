@@ -5,17 +5,23 @@ Callers that are the same for both ask here; a run has ``TaskStates`` if its tas
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
 
+from mesh.spark import snapshot_migration
 from mesh.spark.local_state import LocalState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from mesh.spark.instance_context import SnapshotStore
     from mesh.spark.instance_io import InstanceIO
     from mesh.spark.local_state import Manifest
     from mesh.spark.task_states import RemoteState, TaskStates
+
+#: Parts that are restored or stored at once: most of it is waiting for answers.
+PARTS_AT_ONCE: Final = 4
 
 
 def state_of(
@@ -27,7 +33,47 @@ def state_of(
     return states.of(io.part(partition))
 
 
-def begin_part(
+def restore_parts(
+    io: InstanceIO,
+    directory: Path,
+    partitions: Iterable[int],
+    store: SnapshotStore,
+    states: TaskStates | None,
+) -> dict[int, Manifest]:
+    """Restore the last snapshots of virtual partitions into the directory of a run.
+
+    Args:
+        io: of the instance.
+        directory: of the run; each partition gets a new directory there.
+        partitions: the partitions.
+        store: has the snapshots.
+        states: of the run, if its tasks are elsewhere.
+
+    Returns:
+        The manifests by partition, migrated to the present text; none where there is no snapshot.
+    """
+
+    def restore(partition: int) -> Manifest | None:
+        local = LocalState(directory / str(partition))
+        local.directory.mkdir(parents=True)
+        manifest = None
+        data = store.restore(io.part(partition), local.piece_path)
+        if data is None:
+            local.put_new()
+        else:
+            manifest = snapshot_migration.adopt_manifest(io, partition, local, data, store)
+            local.put_restored(manifest)
+        if states is not None:
+            _begin_part(io, partition, local, manifest, states, store)
+        return manifest
+
+    numbers = tuple(partitions)
+    with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
+        found = zip(numbers, pool.map(restore, numbers), strict=True)
+        return {number: manifest for number, manifest in found if manifest is not None}
+
+
+def _begin_part(
     io: InstanceIO,
     partition: int,
     local: LocalState,
@@ -35,16 +81,7 @@ def begin_part(
     states: TaskStates,
     store: SnapshotStore,
 ) -> None:
-    """Begin a run of a partition, whose tasks are elsewhere, from what was restored here.
-
-    Args:
-        io: of the instance.
-        partition: the virtual partition.
-        local: the directory of the restored pieces.
-        manifest: the restored one; None without a snapshot.
-        states: of the run.
-        store: which the snapshot was restored from.
-    """
+    """Begin a run of a partition, whose tasks are elsewhere, from what was restored here."""
     part = io.part(partition)
     known = store.stored(part)
     names = manifest.pieces if manifest is not None else ()

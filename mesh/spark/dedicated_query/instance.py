@@ -27,7 +27,7 @@ from mesh.spark.dedicated_query import observing, query
 from mesh.spark.instance_failures import is_nats_timeout, is_replaced, reason_of
 from mesh.spark.instance_metrics import InstanceMetrics
 from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
-from mesh.spark.part_states import begin_part, mirror, state_of, write_wakeups
+from mesh.spark.part_states import mirror, restore_parts, state_of, write_wakeups
 from mesh.spark.shared_query import pacing
 from mesh.spark.start_offsets import start_offsets, with_newest
 from mesh.spark.task_states import RemoteState, TaskStates
@@ -207,27 +207,12 @@ class DedicatedInstance:
 
     def _restore(self, directory: Path) -> _Run:
         """Restore the last snapshot into a new directory."""
-        reached: dict[int, Position] = {}
-        starts: list[dict[str, dict[str, int]]] = []
         states = None
         if self._options.task_store is not None and self.io.group.stateful:
             states = TaskStates.begin(self.io, self._options.task_store)
-        for partition in self.io.partitions:
-            local = LocalState(directory / str(partition))
-            local.directory.mkdir(parents=True)
-            data = self._store.restore(self.io.part(partition), local.piece_path)
-            manifest = None
-            if data is not None:
-                manifest = snapshot_migration.adopt_manifest(
-                    self.io, partition, local, data, self._store
-                )
-                local.put_restored(manifest)
-                reached[partition] = manifest.position_of
-                starts.append(manifest.starts)
-            else:
-                local.put_new()
-            if states is not None:
-                begin_part(self.io, partition, local, manifest, states, self._store)
+        found = restore_parts(self.io, directory, self.io.partitions, self._store, states)
+        reached = {number: manifest.position_of for number, manifest in found.items()}
+        starts = [manifest.starts for manifest in found.values()]
         offsets = with_newest(start_offsets(self.io, reached), starts)
         input_kept.check(self.io, offsets, self._options.nats)
         return _Run(directory, offsets or None, frozenset(reached), states)

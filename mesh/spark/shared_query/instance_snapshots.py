@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mesh.spark import drain, input_kept, snapshot_migration
 from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
-from mesh.spark.part_states import begin_part, mirror, state_of
+from mesh.spark.part_states import PARTS_AT_ONCE, mirror, restore_parts, state_of
 from mesh.spark.shared_query import members
 from mesh.spark.start_offsets import start_offsets, with_newest
 from mesh.spark.task_states import RemoteState, TaskStates
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
     from mesh.spark.instance_context import InstanceContext
     from mesh.spark.shared_query.members import Offsets
-
-
-#: Parts whose snapshots are stored at once: most of it is waiting for answers.
-_STORED_AT_ONCE: Final = 4
 
 
 class InstanceSnapshots:
@@ -118,30 +114,15 @@ class InstanceSnapshots:
             input_kept.check(self._io, position, self._nats)
             begin = {key: {key: position[key]} for key in self._keys if key in position}
             return begin, frozenset(begin)
-        starts, restored = {}, set()
+        found = restore_parts(self._io, run, map(int, self._keys), self._store, self.states)
+        starts = {str(number): manifest.starts for number, manifest in found.items()}
+        restored = frozenset(starts)
         begun = start_offsets(self._io, {})
+        nowhere = {"sequence": 0, "time_ms": 0}
         for key, streams in self._keys.items():
-            local = LocalState(run / key)
-            local.directory.mkdir()
-            data = self._store.restore(self._io.part(int(key)), local.piece_path)
-            adopted: Manifest | None = None
-            if data is not None:
-                adopted = snapshot_migration.adopt_manifest(
-                    self._io, int(key), local, data, self._store
-                )
-                local.put_restored(adopted)
-                starts[key] = adopted.starts
-                restored.add(key)
-            else:
-                local.put_new()
-            if self.states is not None:
-                begin_part(self._io, int(key), local, adopted, self.states, self._store)
-            if adopted is not None:
-                continue
-            if any(stream in begun for stream in streams):
-                nowhere = {"sequence": 0, "time_ms": 0}
+            if key not in restored and any(stream in begun for stream in streams):
                 starts[key] = {stream: begun.get(stream, nowhere) for stream in streams}
-        return starts, frozenset(restored)
+        return starts, restored
 
     def share(self) -> bool:
         """Store the snapshots of changed parts; whether all are stored.
@@ -164,7 +145,7 @@ class InstanceSnapshots:
                 self._save(0, LocalState(run), replace(place, newest=newest_of(offsets)))
                 self._note(whole)
             return
-        with ThreadPoolExecutor(_STORED_AT_ONCE) as pool:
+        with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
             for _ in pool.map(partial(self._share_part, run), moved, moved.values()):
                 pass
 
