@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from mesh.language.parser import parse
 from mesh.model.app import Channel, GroupKind
-from mesh.plan.build import bind_group
+from mesh.plan.bind import bind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,10 +22,15 @@ if TYPE_CHECKING:
     from mesh.spark.instance_io import InstanceIO
 
 
-@lru_cache(maxsize=64)
 def bound_group(group: GroupSpec) -> BoundApp:
     """The bound queries of a group; a process that receives pickled state needs them again."""
-    return bind_group(group)
+    return _bound(group.text)
+
+
+@lru_cache(maxsize=64)
+def _bound(text: str) -> BoundApp:
+    """A bound text; it stays when its group is scaled."""
+    return bind(parse(text))
 
 
 @dataclass(frozen=True, slots=True)

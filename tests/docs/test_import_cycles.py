@@ -7,6 +7,7 @@ file.  Imports inside of functions count for the same reason.
 from __future__ import annotations
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,6 +61,7 @@ def imported(name: str, path: Path, known: Mapping[str, Path]) -> Iterator[str]:
                     yield source
 
 
+@cache
 def import_graph() -> dict[str, set[str]]:
     known = modules()
     return {name: set(imported(name, path, known)) - {name} for name, path in known.items()}

@@ -10,6 +10,7 @@ import ast
 import json
 import re
 import textwrap
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from mesh.cli.checking import check
@@ -215,9 +216,11 @@ def _codes(root: Path) -> Iterator[tuple[ast.AST, ast.Constant, str]]:
                     yield parent, node, node.value
 
 
-def _trees(root: Path) -> Iterator[ast.Module]:
-    for path in sorted((root / "mesh").rglob("*.py")):
-        yield ast.parse(path.read_text(encoding="utf-8"))
+@lru_cache(maxsize=1)
+def _trees(root: Path) -> tuple[ast.Module, ...]:
+    """The modules of the source that mention codes."""
+    texts = (path.read_text(encoding="utf-8") for path in sorted((root / "mesh").rglob("*.py")))
+    return tuple(ast.parse(text) for text in texts if "MESH-" in text)
 
 
 def _template(message: ast.expr) -> str | None:
