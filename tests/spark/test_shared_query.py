@@ -68,6 +68,22 @@ def test_one_that_leaves_goes_on_elsewhere_where_it_was(hand: Hand) -> None:
     assert hand.rows("A", "Sums") == [[1], [3], [6], [9]]
 
 
+def test_one_that_leaves_in_a_round_leaves_its_runs_to_its_successor(hand: Hand) -> None:
+    app = begun(hand, "A")
+    hand.publish("A", 1, 2)
+    hand.before_run = app.by_group["sums"].stop
+    hand.until(REMOVED, "sums")
+    app.by_group["sums"].join()
+    hand.before_run = None
+    assert hand.rows("A", "Sums") == []
+    hand.until_rows("A", "Large", 1)
+    again = Instances(hand, "A", app.stores)
+    again.by_group["sums"].start()
+    hand.until_rows("A", "Sums", 2)
+    assert hand.rows("A", "Sums") == [[1], [3]]
+    assert hand.rows("A", "Large") == [[20]]
+
+
 def test_a_timer_is_due_where_it_was_restored(hand: Hand) -> None:
     app = begun(hand, "A")
     hand.publish("A", 1)

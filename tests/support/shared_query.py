@@ -105,6 +105,8 @@ class Hand:
         self.told: list[Outcome] = []
         self.serving = Serving(self.known, self.told.extend, self.at_work, report_s=0.0)
         self.commands: list[Callable[[], None]] = []
+        #: Called before each run of a round, then the commands are performed.
+        self.before_run: Callable[[], None] | None = None
         #: Most messages of a part's first run; None for the usual.
         self.rows_first: int | None = None
         self.broker = Connection(self.known)
@@ -141,16 +143,24 @@ class Hand:
     def step(self, wait_s: float = 5.0) -> list[tuple[str, str]]:
         """Run the next round; kind and instance of each outcome."""
         self.until_idle()
-        commands, self.commands = self.commands, []
-        for command in commands:
-            command()
-        self.serving.round(0.0 if self.told else wait_s)
+        self._obey()
+        self.serving.round(0.0 if self.told else wait_s, between=self._before_run)
         told, self.told[:] = list(self.told), []
         for outcome in told:
             name = members.file_name(outcome.instance, outcome.generation)
             self.listeners[name].on_outcome(outcome)
         self.until_idle()
         return [(outcome.kind, outcome.instance.split("-")[1]) for outcome in told]
+
+    def _before_run(self) -> None:
+        if self.before_run is not None:
+            self.before_run()
+            self._obey()
+
+    def _obey(self) -> None:
+        commands, self.commands = self.commands, []
+        for command in commands:
+            command()
 
     def _admit(self, listener: Any, member: Member) -> None:
         # A query that failed has lost its slots.

@@ -147,12 +147,20 @@ class Serving:
         if served:
             self._leave(next(iter(served.values())).member)
 
-    def round(self, wait_s: float, wakes: int | None = None) -> None:
+    def round(
+        self,
+        wait_s: float,
+        wakes: int | None = None,
+        *,
+        between: Callable[[], object] = lambda: None,
+    ) -> None:
         """Wait for messages and timers, and do the work that is ready.
 
         Args:
             wait_s: longest wait, seconds.
             wakes: a file descriptor that ends the wait when it is readable; None for none.
+            between: called before each run; may admit and remove members, whose runs of this round
+                are then left to their successors.
 
         Raises:
             UnavailableError: NATS remained unavailable.
@@ -163,7 +171,8 @@ class Serving:
             due_s.append(rest_s)
         wait_s = max(0.0, min([wait_s, *(at_s - now_s for at_s in due_s)]))
         for item in self._planner.next(wait_s, wakes):
-            # The member may have failed in this round.
+            between()
+            # The member may have failed or left in this round.
             if not self._planner.has(item.member.file_name):
                 continue
             if item.kind == WORK:

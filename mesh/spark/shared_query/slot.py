@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Longest wait for messages and commands, seconds.
 _WAIT_S: Final = 0.5
+#: Interval of looks for commands between the runs of a round, seconds.
+_LOOK_S: Final = 0.005
 #: Time after which a slot without a task ends, seconds.
 _LEASE_S: Final = 30.0
 
@@ -120,16 +122,26 @@ class Slot:
         options = self.options
         serving = Serving(options.connection, self._tell, at_work, report_s=options.report_s)
         self._session.send(Hello(os.getpid(), path))
+        looked_s = 0.0
+
+        def obey() -> None:
+            nonlocal looked_s
+            if time.monotonic() - looked_s < _LOOK_S:
+                return
+            while self._session.poll():
+                command: Command = self._session.recv()
+                match command:
+                    case Admit(member, keys):
+                        serving.admit(member, keys)
+                    case Remove(name):
+                        serving.remove(name)
+            looked_s = time.monotonic()
+
         try:
             while self._is_staying or time.monotonic() < self._leased_s:
-                while self._session.poll():
-                    command: Command = self._session.recv()
-                    match command:
-                        case Admit(member, keys):
-                            serving.admit(member, keys)
-                        case Remove(name):
-                            serving.remove(name)
-                serving.round(_WAIT_S, self._session.fileno())
+                looked_s = 0.0
+                obey()
+                serving.round(_WAIT_S, self._session.fileno(), between=obey)
                 at_work.rest()
         finally:
             serving.close()
