@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mesh.language.parser import parse
 from mesh.operators.executor import Executor
 from mesh.operators.query.late_selection import can_select_late
+from mesh.operators.select import groups, selector
 from mesh.plan.bind import bind
 from tests.support.recorder import DEFINE, END_MS, Recorder, at_once, log_of
 
@@ -171,8 +172,12 @@ def test_a_name_stands_for_one_content_however_the_input_is_cut(
 
 @pytest.mark.parametrize("way", ["insert into O", "insert all events into O"])
 @pytest.mark.parametrize("key", ["k", "s", "s, k"])
-def test_groups_that_have_left_the_window_are_dropped(way: str, key: str) -> None:
-    count, step = 300_000, 50_000
+def test_groups_that_have_left_the_window_are_dropped(
+    way: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "_SPARE", 4096)
+    monkeypatch.setattr(selector, "_SPARE_GROUPS", 4096)
+    count, step = 24_000, 4_000
     query = f"from S#window.length(10) select k, sum(k) as t, max(k) as m group by {key} {way};"
     recorder = Outputs(query)
     for start in range(0, count, step):
