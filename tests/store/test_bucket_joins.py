@@ -228,29 +228,29 @@ def test_a_state_of_the_middle_of_a_repeated_run_has_what_left(
     assert life.found == plain.found
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("seed", range(2))
 def test_rows_that_an_earlier_life_has_written_are_told_from_those_that_left_with_them(
-    tmp_path: Path, lives: list[Life]
+    tmp_path: Path, lives: list[Life], seed: int
 ) -> None:
     """Lives end anywhere, also while they repeat runs, so that runs are written in pieces."""
     events = events_of(80, 5)
     plain = Life("", events)
-    lives.append(plain)
+    life = Life(new_database(None, tmp_path, f"pieces{next(_numbers)}").store(), events)
+    lives += [plain, life]
     plain.run(len(events))
-    for seed in range(2):
-        chance = np.random.default_rng(seed)
-        life = Life(new_database(None, tmp_path, f"pieces{next(_numbers)}").store(), events)
-        lives.append(life)
-        ends = 0
-        while life.at < len(events):
-            steps, writes, keeps = chance.integers(0, [7, 3, 2]).tolist()
-            is_kept = bool(writes and keeps)
-            stop = min(life.at + 1 + steps, len(events))
-            life.run(stop, writes=bool(writes), keeps=is_kept)
-            if not is_kept:
-                life.end()
-                ends += 1
-        assert life.found == plain.found, seed
-        assert ends > 15, seed
+    chance = np.random.default_rng(seed)
+    ends = 0
+    while life.at < len(events):
+        steps, writes, keeps = chance.integers(0, [7, 3, 2]).tolist()
+        is_kept = bool(writes and keeps)
+        stop = min(life.at + 1 + steps, len(events))
+        life.run(stop, writes=bool(writes), keeps=is_kept)
+        if not is_kept:
+            life.end()
+            ends += 1
+    assert life.found == plain.found
+    assert ends > 15
 
 
 def _add_elsewhere(store: TestDatabase) -> None:

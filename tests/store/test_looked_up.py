@@ -382,19 +382,22 @@ def test_what_was_read_is_read_again_after_a_failure(tmp_path: Path, others_writ
             life.output.close()
 
 
-def test_what_was_read_is_read_again_where_lives_end_while_they_repeat(tmp_path: Path) -> None:
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_read_is_read_again_where_lives_end_while_they_repeat(
+    tmp_path: Path, seed: int
+) -> None:
     """States of the middle of a repeated run are restored, while another program writes."""
-    for seed in range(4):
-        chance = np.random.default_rng(seed)
-        life = Failing(new_database(None, tmp_path, f"again{next(_numbers)}"), events_of(40, seed))
-        life.run(0)
-        while life.at < len(life.events):
-            count, writes, keeps = chance.integers(0, [5, 3, 2]).tolist()
-            stop = min(life.at + 1 + count, len(life.events))
-            life.run(stop, writes=bool(writes), keeps=bool(keeps))
-            if not (writes and keeps):
-                life.end()
-                life.change(stop)
-        life.output.close()
-        assert all(len(found) == 1 for found in life.rows.values()), (seed, life.rows)
-        assert life.epoch > 10
+    chance = np.random.default_rng(seed)
+    life = Failing(new_database(None, tmp_path, f"again{next(_numbers)}"), events_of(40, seed))
+    life.run(0)
+    while life.at < len(life.events):
+        count, writes, keeps = chance.integers(0, [5, 3, 2]).tolist()
+        stop = min(life.at + 1 + count, len(life.events))
+        life.run(stop, writes=bool(writes), keeps=bool(keeps))
+        if not (writes and keeps):
+            life.end()
+            life.change(stop)
+    life.output.close()
+    assert all(len(found) == 1 for found in life.rows.values()), life.rows
+    assert life.epoch > 10
