@@ -21,7 +21,7 @@ from rich.table import Table
 
 from bench import measuring
 from bench.connector import report
-from bench.operators import memory
+from bench.operators import memory, sessions
 from bench.operators.apps import MEASURED
 from bench.operators.ours import BATCH
 from mesh import scratch
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Name of the measurement of ``bench.operators.memory`` for ``--only``.
 _MEMORY: Final = "memory"
+#: Name of the measurements of ``bench.operators.sessions`` for ``--only``.
+_SESSIONS: Final = "sessions"
 #: Name of the measurements of ``bench.operators.spark`` for ``--only``.
 _THROUGH_SPARK: Final = "through spark"
 _ONE_CORE: Final = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
@@ -60,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         figures = spark.measure()
     held = memory.measure() if given.only in _MEMORY else []
+    held += sessions.measure() if given.only in _SESSIONS else []
     rows = []
     for measured in chosen:
         for keys in map(int, given.keys.split(",")):
@@ -137,7 +140,7 @@ def _table(
     if figures:
         console.print(report.shown(figures, "through Spark"))
     if held:
-        console.print(report.shown(held, "memory"))
+        console.print(report.shown(held, "large states"))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -29,6 +31,8 @@ _ALARMS: Final = "alarms"
 #: Bits of a number that follow those of its instance.
 _BITS: Final = 36
 _WITHIN: Final = (1 << _BITS) - 1
+#: A part of contents as text.
+encoded: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class Emitter:
@@ -75,8 +79,8 @@ class WindowContents(Protocol):
         """The rows that a join finds: row numbers and times, in order."""
         ...
 
-    def parts(self) -> Iterable[tuple[int, Any]]:
-        """Its state as JSON in numbered parts; the meaning of a number never changes."""
+    def parts(self) -> Iterable[tuple[int, str]]:
+        """Its state as JSON texts in numbered parts; the meaning of a number never changes."""
         ...
 
     def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
@@ -86,7 +90,7 @@ class WindowContents(Protocol):
     def load(
         self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
     ) -> None:
-        """Restore what ``parts`` and ``lists`` returned; of lists those that are not empty."""
+        """Restore the values of ``parts``, and the ``lists`` that are not empty."""
         ...
 
     def load_whole(self, state: Any) -> None:
@@ -111,9 +115,9 @@ class BoundedContents(ABC):
     def load_whole(self, state: Any) -> None:
         """Restore what ``dump`` returned."""
 
-    def parts(self) -> Iterable[tuple[int, Any]]:
+    def parts(self) -> Iterable[tuple[int, str]]:
         """One part."""
-        return [(0, self.dump())]
+        return [(0, encoded(self.dump()))]
 
     def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
         """No lists."""
@@ -122,7 +126,7 @@ class BoundedContents(ABC):
     def load(
         self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
     ) -> None:
-        """Restore what ``parts`` returned."""
+        """Restore the value of ``parts``."""
         self.load_whole(parts[0])
 
 
@@ -161,34 +165,32 @@ def unpack(
 def _parts_of(contents: Mapping[int, WindowContents]) -> pa.RecordBatch:
     numbers: list[int] = []
     texts: list[str] = []
-    encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
     for instance in sorted(contents):
-        for number, part in sorted(contents[instance].parts(), key=lambda one: one[0]):
+        for number, text in sorted(contents[instance].parts(), key=itemgetter(0)):
             numbers.append(instance << _BITS | number)
-            texts.append(encode(part))
+            texts.append(text)
     return table(numbers, {"json": pa.array(texts, pa.string())})
 
 
 def _lists_of(contents: Mapping[int, WindowContents]) -> pa.RecordBatch:
-    rows: list[int] = []
-    times: list[int] = []
     of: list[int] = []
-    lengths: list[int] = []
+    held: list[Sequence[tuple[int, int]]] = []
     for instance, content in contents.items():
         for number, events in content.lists():
-            rows += [row for row, _ in events]
-            times += [time for _, time in events]
             of.append(instance << _BITS | number)
-            lengths.append(len(events))
-    sizes = np.array(lengths, dtype=np.int64)
-    places = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    order = np.argsort(np.array(rows, dtype=np.int64), kind="stable")
+            held.append(events)
+    sizes = np.fromiter(map(len, held), np.int64, len(held))
+    count = int(sizes.sum())
+    flat = chain.from_iterable(chain.from_iterable(held))
+    rows, times = np.fromiter(flat, np.int64, 2 * count).reshape(-1, 2).T
+    places = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    order = np.argsort(rows, kind="stable")
     return table(
-        np.array(rows, dtype=np.int64)[order],
+        rows[order],
         {
             "list": pa.array(np.repeat(np.array(of, dtype=np.int64), sizes)[order]),
             "place": pa.array(places[order]),
-            "time": pa.array(np.array(times, dtype=np.int64)[order]),
+            "time": pa.array(times[order]),
         },
     )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mesh.operators.base import CURRENT, EXPIRED
+from mesh.operators.windows.contents import encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -67,9 +68,9 @@ class CronBatch:
             (self._batch - 1, self._expires),
         ]
 
-    def parts(self) -> Iterable[tuple[int, Any]]:
+    def parts(self) -> Iterable[tuple[int, str]]:
         """The number of the batch that is gathered."""
-        return [(0, self._batch)]
+        return [(0, encoded(self._batch))]
 
     def load(
         self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]

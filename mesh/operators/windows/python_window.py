@@ -63,6 +63,8 @@ class PythonWindow:
         self._schema = context.schema
         self._timer_path = context.timer_path
         self._store = RowStore(context.schema)
+        #: The store is swept when it has more rows.
+        self._swept_above = _SWEEP_ROWS
         self._contents: dict[int, WindowContents] = {}
         self._alarms: dict[int, TimerQueue] = {}
         #: Pending timers, one for each instance that has any: (due, number, instance).
@@ -161,10 +163,12 @@ class PythonWindow:
         return EventBatch(time_ms, clock, order, path, chunk, kind.astype(np.int8), instance, rows)
 
     def _sweep(self) -> None:
-        if self._store.count <= _SWEEP_ROWS:
+        if self._store.count <= self._swept_above:
             return
         live = sum(1 for content in self._contents.values() for _ in content.rows())
-        if self._store.count > 2 * live + _SWEEP_ROWS:
+        # To count them takes as long as there are many.
+        self._swept_above = 2 * live + _SWEEP_ROWS
+        if self._store.count > self._swept_above:
             self.compact()
 
     def compact(self) -> None:

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.operators.base import CURRENT, EXPIRED
+from mesh.operators.windows.contents import encoded
 from mesh.operators.windows.java_hash_order import spread
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class _Key:
     name: str
     number: int
     sessions: tuple[_Session, _Session]
+    #: Its part of the state; None if that may have changed.
+    text: str | None = None
 
 
 class Sessions:
@@ -138,6 +141,7 @@ class Sessions:
 
     def _follow(self, which: int, key: _Key) -> None:
         """Index a session that may have changed, under an end that is not later than its own."""
+        key.text = None
         session = key.sessions[which]
         if not session.events:
             if session.indexed_end_ms is not None:
@@ -260,16 +264,19 @@ class Sessions:
         return []
 
     def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
-        """The events of each session: two for a key."""
+        """The events of each session that has any; a key has two."""
         for key in self._keys.values():
             for which, session in enumerate(key.sessions):
-                yield 2 * key.number + which, session.events
+                if session.events:
+                    yield 2 * key.number + which, session.events
 
-    def parts(self) -> Iterable[tuple[int, Any]]:
+    def parts(self) -> Iterable[tuple[int, str]]:
         """Part 0 is about all keys; each key has one part."""
-        yield 0, [self._table, self._came]
+        yield 0, encoded([self._table, self._came])
         for key in self._keys.values():
-            yield key.number + 1, [key.name, *(session.dump() for session in key.sessions)]
+            if key.text is None:
+                key.text = encoded([key.name, *(session.dump() for session in key.sessions)])
+            yield key.number + 1, key.text
 
     def load(
         self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
