@@ -79,6 +79,15 @@ def test_a_small_batch_writes_little_of_a_large_state(name: str) -> None:
     assert written < 0.4 * whole
 
 
+@pytest.mark.parametrize("window", ["sort(10, b)", "session(1 sec, k)"])
+def test_rows_that_have_left_leave_the_state(window: str) -> None:
+    made = batches(f"from S#window.{window} select k, a insert into O;", 1000)
+    for _ in range(15):
+        executor, _ = next(made)
+    pieces = executor.snapshot().pieces
+    assert sum(piece.num_rows for piece in pieces.values()) < 11_000
+
+
 NUMBERS = st.sets(st.integers(0, 5000), max_size=400).map(sorted)
 
 
