@@ -13,9 +13,10 @@ from mesh.plan.build import plan
 from mesh.spark import part_states
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import LocalState, Manifest, Position
+from tests.support.shared_query import Snapshots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
 KEYED = """@App:name('A')
@@ -25,39 +26,19 @@ partition with (k of S) begin from S select k, count() as n insert into T; end;
 """
 
 
-class Store:
-    """Snapshots of some partitions; each answer waits for as many questions as may be open."""
+class Asked(Snapshots):
+    """A store whose answers wait for as many questions as may be open."""
 
-    def __init__(self, io: InstanceIO, *stored: int) -> None:
-        self._stored = {io.part(number) for number in stored}
+    def __init__(self) -> None:
+        super().__init__()
         self._questions = threading.Barrier(part_states.PARTS_AT_ONCE, timeout=30)
 
     def restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
         self._questions.wait()
-        if part not in self._stored:
-            return None
-        return Manifest(Position(((f"stream of {part}", 7, 0),)), {}, {}, ()).to_bytes()
-
-    def stored(self, part: str) -> Mapping[str, str]:
-        return {}
-
-    def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path | str]) -> None:
-        raise NotImplementedError
-
-    def discard(self, part: str, names: Collection[str]) -> None:
-        raise NotImplementedError
-
-    def forget(self, part: str) -> None:
-        raise NotImplementedError
-
-    def behind(self, consumed: Mapping[str, int]) -> int:
-        raise NotImplementedError
-
-    def ends(self, streams: Collection[str]) -> dict[str, int]:
-        raise NotImplementedError
+        return super().restore(part, piece_path)
 
 
-class Lost(Store):
+class Lost(Asked):
     """The snapshot of each partition is damaged."""
 
     def restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
@@ -75,10 +56,11 @@ def io() -> InstanceIO:
 def test_partitions_are_restored_side_by_side(io: InstanceIO, tmp_path: Path) -> None:
     numbers = io.partitions
     assert len(numbers) == part_states.PARTS_AT_ONCE
-    found = part_states.restore_parts(io, tmp_path, numbers, Store(io, 2, 6), None)
-    assert {n: one.position.streams[0][0] for n, one in found.items()} == {
-        n: f"stream of {io.part(n)}" for n in (2, 6)
-    }
+    store = Asked()
+    kept = {n: Manifest(Position(((f"stream of {n}", 7, 0),)), {}, {}, ()) for n in (2, 6)}
+    store.kept = {io.part(n): (manifest.to_bytes(), {}) for n, manifest in kept.items()}
+    found = part_states.restore_parts(io, tmp_path, numbers, store, None)
+    assert found == kept
     # The others begin without a state, which readers of the directory can tell from "not yet".
     for number in set(numbers) - found.keys():
         assert LocalState(tmp_path / str(number)).newest() is None
@@ -88,4 +70,4 @@ def test_a_partition_that_can_not_be_restored_fails_the_instance(
     io: InstanceIO, tmp_path: Path
 ) -> None:
     with pytest.raises(MeshError, match="damaged"):
-        part_states.restore_parts(io, tmp_path, io.partitions, Lost(io), None)
+        part_states.restore_parts(io, tmp_path, io.partitions, Lost(), None)

@@ -19,7 +19,7 @@ from mesh.operators.executor import Executor, InputRun
 from mesh.plan.bind import bind
 from mesh.spark.store_output import StoreOutput
 from mesh.store.engine import engine_of
-from tests.store.test_tables import EVENT, Event, events_of
+from tests.store.test_tables import EVENT, Event, events_of, runs_of
 from tests.support.databases import new_database
 
 if TYPE_CHECKING:
@@ -78,13 +78,7 @@ class Life:
 
     def run(self, stop: int) -> None:
         """Process events to below ``stop``, and write."""
-        given = self.events[self.at : stop]
-        names = ["op", "k", "n", "v", "flag"]
-        types = (pa.string(), pa.string(), pa.int32(), pa.float64(), pa.bool_())
-        arrays = [pa.array([e[at] for e in given], type) for at, type in enumerate(types)]
-        rows = pa.RecordBatch.from_arrays(arrays, names=names)
-        sequence = np.arange(self.at + 1, stop + 1)
-        runs = [InputRun("S", sequence, sequence * 10, rows)] if given else []
+        runs = runs_of(self.events, self.at, stop)
         if self.output is not None:
             self.output.prepare()
         made = self.executor.run(runs, {"S": stop * 10})

@@ -1,4 +1,4 @@
-"""What a run has read from a database is read again when it is repeated, whatever changed there."""
+"""Reads of tables in databases, by runs that are repeated after a failure."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from mesh.language.parser import parse
-from mesh.operators.executor import Executor, InputRun
+from mesh.operators.executor import Executor
 from mesh.plan.bind import bind
 from mesh.spark.store_output import StoreOutput
 from tests.store.test_looked_up import APP, change, looked_up
-from tests.store.test_tables import Event, events_of
+from tests.store.test_tables import Event, events_of, runs_of
 from tests.support.databases import new_database
 from tests.support.recorder import stored
 
@@ -62,13 +61,7 @@ class Failing:
             change(self.store, f"DELETE FROM #T# WHERE #k# = '{'bcEa'[number % 4]}'")
 
     def run(self, stop: int, *, writes: bool = True, keeps: bool = True) -> None:
-        given = self.events[self.at : stop]
-        names = ["op", "k", "n", "v", "flag"]
-        types = (pa.string(), pa.string(), pa.int32(), pa.float64(), pa.bool_())
-        arrays = [pa.array([e[at] for e in given], type) for at, type in enumerate(types)]
-        rows = pa.RecordBatch.from_arrays(arrays, names=names)
-        sequence = np.arange(self.at + 1, stop + 1)
-        runs = [InputRun("S", sequence, sequence * 10, rows)] if given else []
+        runs = runs_of(self.events, self.at, stop)
         self.output.prepare()
         made = self.executor.run(runs, {"S": stop * 10})
         self.output.record(self.executor)

@@ -83,13 +83,7 @@ class Life:
 
     def run(self, stop: int, *, keeps: bool) -> None:
         """Process events to below ``stop``, and write; ``keeps``: store the state too."""
-        given = self.events[self.at : stop]
-        names = ["op", "k", "n", "v", "flag"]
-        types = (pa.string(), pa.string(), pa.int32(), pa.float64(), pa.bool_())
-        arrays = [pa.array([e[at] for e in given], type) for at, type in enumerate(types)]
-        rows = pa.RecordBatch.from_arrays(arrays, names=names)
-        sequence = np.arange(self.at + 1, stop + 1)
-        runs = [InputRun("S", sequence, sequence * 10, rows)] if given else []
+        runs = runs_of(self.events, self.at, stop)
         for at, query in sorted(self.queries.items()):
             if self.at < at <= stop:
                 row = pa.RecordBatch.from_pylist(
@@ -147,6 +141,19 @@ def events_of(count: int, seed: int) -> list[Event]:
         )
         for _ in range(count)
     ]
+
+
+def runs_of(events: list[Event], start: int, stop: int) -> list[InputRun]:
+    """Events from ``start`` to below ``stop`` as one run; none without events."""
+    given = events[start:stop]
+    if not given:
+        return []
+    names = ["op", "k", "n", "v", "flag"]
+    types = (pa.string(), pa.string(), pa.int32(), pa.float64(), pa.bool_())
+    arrays = [pa.array([e[at] for e in given], type) for at, type in enumerate(types)]
+    rows = pa.RecordBatch.from_arrays(arrays, names=names)
+    sequence = np.arange(start + 1, stop + 1)
+    return [InputRun("S", sequence, sequence * 10, rows)]
 
 
 def test_the_database_has_what_the_state_has(store: TestDatabase, lives: list[Life]) -> None:

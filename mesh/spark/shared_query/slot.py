@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -70,6 +71,8 @@ class Slot:
         #: Until when a task has found it, monotonic, seconds.
         self._leased_s = time.monotonic() + _LEASE_S
         self._is_staying = False
+        #: When it last looked for commands, monotonic, seconds.
+        self._looked_s = 0.0
         self._ended = threading.Event()
         self._error: Exception | None = None
         self.thread = threading.Thread(target=self._run, name="slot", daemon=True)
@@ -122,31 +125,29 @@ class Slot:
         options = self.options
         serving = Serving(options.connection, self._tell, at_work, report_s=options.report_s)
         self._session.send(Hello(os.getpid(), path))
-        looked_s = 0.0
-
-        def obey() -> None:
-            nonlocal looked_s
-            if time.monotonic() - looked_s < _LOOK_S:
-                return
-            while self._session.poll():
-                command: Command = self._session.recv()
-                match command:
-                    case Admit(member, keys):
-                        serving.admit(member, keys)
-                    case Remove(name):
-                        serving.remove(name)
-            looked_s = time.monotonic()
-
+        between = partial(self._obey, serving, _LOOK_S)
         try:
             while self._is_staying or time.monotonic() < self._leased_s:
-                looked_s = 0.0
-                obey()
-                serving.round(_WAIT_S, self._session.fileno(), between=obey)
+                self._obey(serving)
+                serving.round(_WAIT_S, self._session.fileno(), between=between)
                 at_work.rest()
         finally:
             serving.close()
             close_shared()
             traces.flush()
+
+    def _obey(self, serving: Serving, rest_s: float = 0.0) -> None:
+        """Perform the commands that have come, if the last look for them is ``rest_s`` ago."""
+        if time.monotonic() - self._looked_s < rest_s:
+            return
+        while self._session.poll():
+            command: Command = self._session.recv()
+            match command:
+                case Admit(member, keys):
+                    serving.admit(member, keys)
+                case Remove(name):
+                    serving.remove(name)
+        self._looked_s = time.monotonic()
 
     def _tell(self, outcomes: tuple[Outcome, ...]) -> None:
         with self._lock:
