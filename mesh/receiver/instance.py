@@ -79,6 +79,30 @@ class DoorInstance(ABC):
         if self._task is not None:
             await end([self._task])
 
+    def status(self) -> InstanceStatus:
+        """The report on it as it is now."""
+        own = self.assignment
+        doors = self._doors()
+        away = [f"{d.name}: {d.error}" for d in doors if d.error]
+        counts = self._counts()
+        if self._state is InstanceState.STOPPED and "position" not in counts:
+            counts["position"] = {}
+        return InstanceStatus(
+            instance=own.instance,
+            app=own.app,
+            worker=self.environment.worker,
+            epoch=own.epoch,
+            state=self._state,
+            at_ms=self.environment.clock.wall_ms(),
+            error=self._error or ("; ".join(away) or None),
+            restarts=self._restarts,
+            settled=self._state is InstanceState.STOPPED,
+            retry_at_ms=self._retry_at_ms,
+            newer_epoch=self._newer_epoch,
+            doors=doors,
+            **counts,
+        )
+
     def positions(self, js_stream: str, part: str) -> PositionStore:
         """The store of one position of this instance; it outlives moves and edits."""
         name = f"{self.group.name}-{part}"
@@ -167,29 +191,7 @@ class DoorInstance(ABC):
             await asyncio.sleep(_REPORT_S)
 
     def _report(self) -> None:
-        own = self.assignment
-        doors = self._doors()
-        away = [f"{d.name}: {d.error}" for d in doors if d.error]
-        counts = self._counts()
-        if self._state is InstanceState.STOPPED and "position" not in counts:
-            counts["position"] = {}
-        self.environment.report(
-            InstanceStatus(
-                instance=own.instance,
-                app=own.app,
-                worker=self.environment.worker,
-                epoch=own.epoch,
-                state=self._state,
-                at_ms=self.environment.clock.wall_ms(),
-                error=self._error or ("; ".join(away) or None),
-                restarts=self._restarts,
-                settled=self._state is InstanceState.STOPPED,
-                retry_at_ms=self._retry_at_ms,
-                newer_epoch=self._newer_epoch,
-                doors=doors,
-                **counts,
-            )
-        )
+        self.environment.report(self.status())
 
 
 class UnloadedInstance(DoorInstance):

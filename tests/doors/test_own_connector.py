@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -68,16 +67,34 @@ async def test_an_app_uses_it(nats_server: NatsServer, tmp_path: Path, installed
         await stage.until("2 words", lambda: out.read_text().split() == ["four", "five"])
 
 
-def test_its_source_is_exact(nats_server: NatsServer, tmp_path: Path, installed: Path) -> None:
+def reading(directory: Path) -> Scenario:
+    """Three words are read."""
+
     async def write(stage: Stage) -> None:
-        own = tmp_path / f"run{stage.spec.name.removeprefix('Run')}"
+        own = directory / f"run{stage.spec.name.removeprefix('Run')}"
         (own / "in").write_text("one two three")
 
     async def stored(stage: Stage) -> Any:
         return [event["word"] for event in await stage.events("S")]
 
-    use = Scenario(APP, "receiver-S", write, stored, lambda found: len(found) >= 3)
-    assert asyncio.run(conform(nats_server.url, use, tmp_path))
+    return Scenario(APP, "receiver-S", write, stored, lambda found: len(found) >= 3)
+
+
+async def test_its_source_is_exact(
+    nats_server: NatsServer, tmp_path: Path, installed: Path
+) -> None:
+    assert await conform(nats_server.url, reading(tmp_path), tmp_path)
+
+
+async def test_the_kit_finds_a_source_that_forgets_its_position(
+    nats_server: NatsServer, tmp_path: Path, installed: Path
+) -> None:
+    module = installed / "mesh_words.py"
+    exact = module.read_text()
+    module.write_text(exact.replace('(position or {"word": 0})["word"]', "0"))
+    assert module.read_text() != exact
+    with pytest.raises(AssertionError, match="killed"):
+        await conform(nats_server.url, reading(tmp_path), tmp_path)
 
 
 def test_the_command_shows_it(installed: Path) -> None:
