@@ -50,6 +50,7 @@ def _host(
         connectors=frozenset(node.value.connectors),
         has_spark=node.value.has_spark,
         why=why,
+        is_silent=grade is HeartbeatStatus.SUSPECT,
         is_barred=order is not None and order.admission is not Admission.OPEN,
     )
 

@@ -42,6 +42,8 @@ class Candidate:
     why: str = ""
     #: Whether an operator could open it.
     is_barred: bool = False
+    #: Whether its last heartbeat is older than a term.
+    is_silent: bool = False
     #: ``source http`` and the like.
     connectors: frozenset[str] = frozenset()
     #: Whether it runs groups other than those of connectors.

@@ -4,13 +4,16 @@ A standby runs and writes nothing; it copies each snapshot that the active insta
 snapshot needs no download when the instance is placed there.  Placement prefers the standby if the
 active worker is lost.  The choice only has to be good, not exact: a late or missing standby costs
 time, and nothing else.
+
+An instance with much state gets a standby for the moment, whatever its group wants, when its worker
+is suspect: its copies are made in the time until the worker counts as gone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mesh.control.actions import AssignStandby, RemoveStandby
 from mesh.control.placement import Admits, Waiting
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
     from mesh.control.placement import Candidate
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.model.app import GroupSpec
+
+
+#: Bytes of state that are worth a copy while a worker is suspect.
+_MUCH_STATE: Final = 4 << 20
 
 
 def choose(found: ClusterState) -> tuple[dict[str, str], dict[str, Waiting]]:
@@ -41,7 +48,7 @@ def choose(found: ClusterState) -> tuple[dict[str, str], dict[str, Waiting]]:
     wanted = {
         name: item
         for name, item in found.wanted.items()
-        if item.form.spec.standby and name in found.placement.where
+        if name in found.placement.where and (item.form.spec.standby or board.is_leaving(name))
     }
     chosen: dict[str, str] = {}
     for name, item in wanted.items():
@@ -64,7 +71,7 @@ def choose(found: ClusterState) -> tuple[dict[str, str], dict[str, Waiting]]:
         ]
         if suitable:
             chosen[name] = board.take(min(suitable, key=lambda h: board.rank(h, item)))
-        else:
+        elif item.form.spec.standby:
             missing[name] = Waiting(
                 "no other worker that fits has room for a standby",
                 "start another worker, or raise worker.capacity",
@@ -92,7 +99,7 @@ def decide(found: ClusterState, lease_revision: int) -> Iterator[Action]:
             worker=worker,
             worker_incarnation=found.nodes[worker].incarnation,
             lease_revision=lease_revision,
-            cause=_why(found, before, worker),
+            cause=_why(found, name, before, worker),
         )
         if before is None or _substance(before) != _substance(made):
             yield AssignStandby(made, made.cause)
@@ -206,6 +213,15 @@ class _Board:
             return ""
         return assignment.worker
 
+    def is_leaving(self, instance: str) -> bool:
+        """Whether it has much state and its worker is silent: it may have to be moved soon."""
+        status = self._found.statuses.get(instance)
+        if status is None or status.state_bytes < _MUCH_STATE:
+            return False
+        worker = self.active(instance)
+        host = self.hosts.get(worker)
+        return bool(worker) and (host is None or host.is_silent)
+
     def take(self, host: Candidate) -> str:
         self._taken[host.name] += 1
         return host.name
@@ -217,8 +233,11 @@ class _Board:
         return bool(machine) and machine == active, self._taken[host.name], host.name
 
 
-def _why(found: ClusterState, before: Standby | None, worker: str) -> str:
-    if before is None or before.app_incarnation != found.wanted[before.instance].app.incarnation:
+def _why(found: ClusterState, instance: str, before: Standby | None, worker: str) -> str:
+    item = found.wanted[instance]
+    if not item.form.spec.standby:
+        return f"worker {found.assignments[instance].worker} is silent"
+    if before is None or before.app_incarnation != item.app.incarnation:
         return "deployed"
     node = found.nodes.get(before.worker)
     if node is None:

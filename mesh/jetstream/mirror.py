@@ -8,11 +8,12 @@ here (``JetStreamSnapshots``) and fetches only those that were shared since.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import shutil
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from nats.js.errors import KeyNotFoundError
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from mesh.model.cluster import Standby
 
 log = logging.getLogger(__name__)
+
+#: Longest wait for copies under way, seconds.
+_FINISH_S: Final = 10.0
 
 
 def file_name(stored: str) -> str:
@@ -61,6 +65,7 @@ class Mirror:
     #: Part to the revision of the manifest whose pieces are here, and to their stored names.
     _held: dict[str, tuple[int, frozenset[str]]] = field(default_factory=dict)
     _task: asyncio.Task[None] | None = None
+    _is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __repr__(self) -> str:
         return f"Mirror({self.standby.instance}, {len(self._held)} of {len(self._parts)} parts)"
@@ -68,6 +73,13 @@ class Mirror:
     def start(self) -> None:
         """Begin; returns at once."""
         self._task = asyncio.create_task(self._run(), name=f"standby {self.standby.instance}")
+
+    async def finish(self) -> None:
+        """End once the copies under way are made: the instance that starts here needs them now."""
+        self._is_over.set()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=_FINISH_S)
+        await self.stop()
 
     async def stop(self) -> None:
         """End; the copies stay."""
@@ -82,7 +94,7 @@ class Mirror:
 
     async def _run(self) -> None:
         is_told = False
-        while True:
+        while not self._is_over.is_set():
             try:
                 self.directory.mkdir(parents=True, exist_ok=True)
                 if not is_told:
@@ -93,7 +105,9 @@ class Mirror:
             # Whatever it is, the next look may do better, and nothing rests on this one.
             except Exception as error:
                 log.debug("standby could not check for snapshots", extra=fields(error=error))
-            await asyncio.sleep(self.period_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.period_s):
+                    await self._is_over.wait()
 
     async def look(self) -> bool:
         """Copy the pieces shared since the last poll; returns whether there were any."""

@@ -192,7 +192,7 @@ class Session:
     async def _start(self, io: InstanceIO, mirror: Mirror | None) -> None:
         assignment = io.assignment
         if mirror is not None:
-            await mirror.stop()
+            await mirror.finish()
         near = mirror.directory if mirror is not None else None
         is_trigger = io.group.kind is GroupKind.TRIGGER
         instance = self._ticker(io) if is_trigger else self._instance(io, near)

@@ -219,6 +219,21 @@ async def test_a_standby_tells_what_it_holds_and_drops_it(
         assert not mirror.directory.exists()
 
 
+async def test_a_start_waits_for_the_copies_under_way(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async with store_of(nats_server, JETSTREAM) as have:
+        active = have.snapshots(1)
+        await restore(active, tmp_path / "a")
+        await save(active, tmp_path / "b", 1, FIRST)
+        mirror = have.mirror(tmp_path / "held", [])
+        mirror.start()
+        await asyncio.sleep(0)
+        await mirror.finish()
+        assert len(list(mirror.directory.iterdir())) == len(FIRST)
+        assert mirror._task is None
+
+
 async def test_the_bucket_is_opened_once(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

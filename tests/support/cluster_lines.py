@@ -156,15 +156,19 @@ def assignment(instance: str, where: str, seen_at_s: float = 0.0) -> Seen[Assign
 
 
 def report(instance: str, worker: str, epoch: int, state: str) -> Seen[InstanceStatus]:
+    """``settled7``: stopped, and settled at sequence 7; ``refused57``: by a writer of epoch 57.
+
+    ``running*9`` has 9 MB of state.
+    """
+    state, _, size = state.partition("*")
     name = instance.rsplit("-", 2)[0]
-    """``settled7``: stopped, and settled at sequence 7; ``refused57``: by a writer of epoch 57."""
     state, _, newer = state.partition("refused")
     error = "boom" if state == "retrying" else None
     state, settled, position = state.partition("settled")
     known = InstanceState(state or "stopped")
     made = InstanceStatus(
         instance, name, worker, epoch, known, 0, error, restarts=3 * bool(error),
-        newer_epoch=int(newer or 0),
+        newer_epoch=int(newer or 0), state_bytes=int(size or 0) * 1_000_000,
     )  # fmt: skip
     if settled:
         made = replace(made, settled=True, position={"S": int(position)})
