@@ -28,7 +28,8 @@ from mesh.model.cluster import Assignment
 from mesh.model.partition import partitions
 from mesh.operators.executor import Executor
 from mesh.operators.failures import FAILED
-from mesh.plan.build import bind_group, plan
+from mesh.plan.bind.group import bind_group
+from mesh.plan.build import plan
 from mesh.settings import NatsSettings, QuerySettings, Settings
 from mesh.spark.local_state import LocalState, Position
 from mesh.worker.questions import Questions

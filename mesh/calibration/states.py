@@ -17,7 +17,7 @@ from mesh.calibration.sample import Sampler, hints_of
 from mesh.model.cost import StateCost
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
-from mesh.plan.build import bind_group
+from mesh.plan.bind.group import bind_group
 from mesh.spark.live_partition import Partition
 from mesh.spark.stream_clock import StreamClock
 

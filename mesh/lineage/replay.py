@@ -17,9 +17,9 @@ from mesh.errors import MeshError
 from mesh.model.app import Format
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
+from mesh.plan.bind.group import bind_group
 from mesh.spark.idle_time import IdleTime
 from mesh.spark.live_partition import Partition, executor_of
-from mesh.spark.routes import bound_group
 from mesh.spark.stream_clock import StreamClock
 from pyspark_nats import decode
 from pyspark_nats.decode.limits import USUAL
@@ -121,7 +121,7 @@ class GroupReplay:
 
     def __post_init__(self) -> None:
         group = self.io.group
-        if IdleTime.of(bound_group(group)) is not None:
+        if IdleTime.of(bind_group(group)) is not None:
             raise MeshError(
                 "MESH-C152",
                 f'group "{group.name}" can\'t be recomputed',

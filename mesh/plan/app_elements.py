@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from mesh.language.parser import parse
 from mesh.language.printer import print_query
 from mesh.plan.bind import bind
+from mesh.plan.bind.group import bind_group
 from mesh.plan.bound import Insert, SourceKind, TableCheck, walk
-from mesh.plan.build import bind_group
 from mesh.plan.dependencies import expressions
 
 if TYPE_CHECKING:

@@ -113,14 +113,6 @@ def _creates_channels(tree: App) -> bool:
     return said == "true"
 
 
-def bind_group(spec: GroupSpec) -> BoundApp:
-    """The part of an app that a worker runs for ``spec``: its text, parsed and bound.
-
-    A partitioner has no queries; it copies its input to its output.
-    """
-    return bind(parse(spec.text))
-
-
 def _group_spec(group: Group, bound: BoundApp, tree: App, wiring: ChannelLayout) -> GroupSpec:
     uses = group.uses
     # The definition of its stream also defines a fault stream.

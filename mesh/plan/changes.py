@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from mesh.errors import MeshError
-from mesh.plan.build import bind_group
+from mesh.plan.bind.group import bind_group
 from mesh.plan.differences import reasons_to_restart
 from mesh.plan.states import (
     StateChange,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.language.syntax import find
 from mesh.model.app import GroupKind, GroupMode, Strategy
-from mesh.plan.build import bind_group
+from mesh.plan.bind.group import bind_group
 from mesh.plan.dependencies import joined_aggregations, union, uses_of
 from mesh.plan.guarantees import describe_delivery, guarantee_of
 from mesh.plan.stores import is_looked_up

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.language.syntax import find
 from mesh.model.app import Strategy
+from mesh.plan.bind.group import bind_group
 from mesh.plan.bound import SourceKind
-from mesh.plan.build import bind_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mesh.connect import registry
 from mesh.errors import MeshError
 from mesh.model.secrets import filled, names_in
-from mesh.plan.build import bind_group
+from mesh.plan.bind.group import bind_group
 from mesh.plan.doors import door_of, make_mapper
 from mesh.receiver.access import path_of
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.operators.executor import Executor
 from mesh.operators.failures import FAILED
+from mesh.plan.bind.group import bind_group
 from mesh.spark.partitioning import restrict_to_partition
-from mesh.spark.routes import bound_group
 from mesh.spark.stream_clock import StreamClock
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _IDLE: Final = "#idle"
 
 def executor_of(io: InstanceIO, number: int, shard: str = "") -> Executor:
     """The operators of one virtual partition of a group, without state."""
-    app = restrict_to_partition(bound_group(io.group), number, io.partition_count)
+    app = restrict_to_partition(bind_group(io.group), number, io.partition_count)
     outputs = dict.fromkeys(channel.stream.name for channel in io.group.outputs)
     return Executor(app, [*outputs, FAILED], salt=io.producer(str(number)), shard=shard)
 

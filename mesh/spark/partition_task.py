@@ -27,6 +27,7 @@ from mesh.model import names
 from mesh.model.app import Format
 from mesh.operators.executor import Executor, InputRun, OutputRun
 from mesh.operators.failures import FAILED
+from mesh.plan.bind.group import bind_group
 from mesh.spark import change_messages, sink_rows
 from mesh.spark.idle_time import IdleTime
 from mesh.spark.instance_io import InstanceIO
@@ -35,7 +36,6 @@ from mesh.spark.live_partition import executor_of
 from mesh.spark.local_state import LocalState, Position
 from mesh.spark.part_states import state_of
 from mesh.spark.partitioning import channel_rows
-from mesh.spark.routes import bound_group
 from mesh.spark.store_output import StoreOutput
 from mesh.spark.stream_clock import StreamClock
 from mesh.spark.task_states import RemoteState, TaskStates
@@ -188,7 +188,7 @@ class PartitionRun:
         partition = Partition(
             self._executor(),
             {i.channel.stream.name: StreamClock() for i in self._inputs.values()},
-            idle=IdleTime.of(bound_group(self._io.group)),
+            idle=IdleTime.of(bind_group(self._io.group)),
         )
         partition.stores = StoreOutput.of(partition.executor, self._io.assignment.epoch)
         local = self._task.state(self._number)

@@ -7,30 +7,17 @@ load the native loops for that.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from mesh.language.parser import parse
 from mesh.model.app import Channel, GroupKind
-from mesh.plan.bind import bind
+from mesh.plan.bind.group import bind_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mesh.model.app import GroupInput, GroupSpec
-    from mesh.plan.bound import BoundApp, BoundQuery
+    from mesh.model.app import GroupInput
+    from mesh.plan.bound import BoundQuery
     from mesh.spark.instance_io import InstanceIO
-
-
-def bound_group(group: GroupSpec) -> BoundApp:
-    """The bound queries of a group; a process that receives pickled state needs them again."""
-    return _bound(group.text)
-
-
-@lru_cache(maxsize=64)
-def _bound(text: str) -> BoundApp:
-    """A bound text; it stays when its group is scaled."""
-    return bind(parse(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +34,7 @@ def routes(io: InstanceIO) -> tuple[Route, ...]:
     group = io.group
     if group.kind in (GroupKind.PARTITIONER, GroupKind.RECEIVER):
         return tuple(Route(i, (), output) for i in group.inputs for output in group.outputs)
-    app = bound_group(group)
+    app = bind_group(group)
     found: list[Route] = []
 
     def follow(group_input: GroupInput, stream: str, path: tuple[BoundQuery, ...]) -> None:

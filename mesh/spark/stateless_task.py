@@ -26,11 +26,12 @@ from mesh.operators.dataflow.build import make_query
 from mesh.operators.environment import Environment, using
 from mesh.operators.failures import failure_events
 from mesh.operators.query.stream import StreamQuery
+from mesh.plan.bind.group import bind_group
 from mesh.spark import sink_rows
 from mesh.spark.instance_io import METADATA, POSITIONS_PER_MESSAGE, InstanceIO, js_stream_of
 from mesh.spark.partition_task import without_skipped
 from mesh.spark.partitioning import channel_rows
-from mesh.spark.routes import Route, bound_group, positioned_routes, routes
+from mesh.spark.routes import Route, positioned_routes, routes
 from pyspark_nats.arrow import rows_at
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ def _compiled_query(
     group: GroupSpec, name: str, salt: str, records_failures: bool
 ) -> _CompiledQuery:
     """The operators of a query; ``salt`` gives each route random values of its own."""
-    app = bound_group(group)
+    app = bind_group(group)
     query = next(one for one in app.queries if one.name == name)
     environment = Environment(compile_scripts(app.scripts), salt=f"{app.name}/{salt}")
     with using(environment):

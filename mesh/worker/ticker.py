@@ -26,7 +26,7 @@ from mesh.logs import fields
 from mesh.model import names
 from mesh.model.cluster import InstanceState, InstanceStatus
 from mesh.operators.dataflow.schedules import Schedule
-from mesh.plan.build import bind_group
+from mesh.plan.bind.group import bind_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -24,9 +24,10 @@ from mesh.lineage.stateless import positions
 from mesh.model.cluster import Assignment
 from mesh.operators.executor import Executor, InputRun, Mode
 from mesh.operators.failures import FAILED
+from mesh.plan.bind.group import bind_group
 from mesh.plan.build import plan
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE, InstanceIO, js_stream_of
-from mesh.spark.routes import bound_group, positioned_routes
+from mesh.spark.routes import positioned_routes
 from mesh.spark.stateless_task import StatelessTask
 from mesh.testing.cases import batch, values
 from tests.support.paths import CASES
@@ -110,7 +111,7 @@ def plain(value: Any, now_ms: int) -> Any:
 
 def stepped(group: GroupSpec, log: Log, end_ms: int) -> list[Row]:
     """The rows of events that arrive one by one, in the mode that defines the semantics."""
-    app = bound_group(group)
+    app = bind_group(group)
     read = list(dict.fromkeys(i.channel.stream.name for i in group.inputs))
     outputs = dict.fromkeys(c.stream.name for c in group.outputs)
     executor = Executor(app, [*outputs, FAILED], mode=Mode.STEP, salt=io_of(group).producer("0"))

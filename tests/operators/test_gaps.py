@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from mesh.operators import executor, gaps
 from mesh.operators.executor import Executor, InputRun
-from mesh.plan.build import bind_group, plan
+from mesh.plan.bind.group import bind_group
+from mesh.plan.build import plan
 from mesh.testing.cases import batch, values
 
 YEAR_MS: Final = 365 * 86_400_000

@@ -14,8 +14,9 @@ from mesh.model import codec
 from mesh.model.app import AppSpec, Format, GroupKind, GroupSpec, Strategy
 from mesh.model.types import AttributeType
 from mesh.plan.app_elements import elements
+from mesh.plan.bind.group import bind_group
 from mesh.plan.bound import BoundPattern, BoundQuery, BoundStream, Column, Constant
-from mesh.plan.build import AppPlan, bind_group, plan
+from mesh.plan.build import AppPlan, plan
 from mesh.plan.explain import explain, to_values
 from tests.support import case_files, paths
 from tests.support.plans import triggered

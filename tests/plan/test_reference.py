@@ -14,7 +14,8 @@ import pytest
 from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.plan.bind import bind
-from mesh.plan.build import bind_group, plan
+from mesh.plan.bind.group import bind_group
+from mesh.plan.build import plan
 from mesh.plan.supported import check_supported
 from tests.support.paths import CASES
 from tests.support.plans import triggered

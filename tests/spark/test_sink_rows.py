@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from mesh.model.app import Channel, Format
-from mesh.plan.build import bind_group, plan
+from mesh.plan.bind.group import bind_group
+from mesh.plan.build import plan
 from mesh.spark import sink_rows
 from pyspark_nats import decode
 

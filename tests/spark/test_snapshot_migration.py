@@ -11,7 +11,8 @@ import pytest
 
 from mesh.model.cluster import Assignment
 from mesh.operators.executor import Executor, InputRun
-from mesh.plan.build import bind_group, plan
+from mesh.plan.bind.group import bind_group
+from mesh.plan.build import plan
 from mesh.spark import snapshot_migration
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import LocalState, Manifest, Position

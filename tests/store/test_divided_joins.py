@@ -13,7 +13,8 @@ import pytest
 
 from mesh.model.app import Strategy
 from mesh.model.partition import partitions
-from mesh.plan.build import bind_group, plan
+from mesh.plan.bind.group import bind_group
+from mesh.plan.build import plan
 from mesh.spark.partitioning import restrict_to_partition
 from tests.store.test_bucket_joins import Event, Life, events_of
 from tests.support.databases import new_database

@@ -12,7 +12,8 @@ from mesh.control.snapshot import ClusterSnapshot, Seen
 from mesh.model.cluster import AppRecord, Assignment
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
-from mesh.plan.build import bind_group, plan
+from mesh.plan.bind.group import bind_group
+from mesh.plan.build import plan
 from mesh.spark.local_state import LocalState, Position
 
 if TYPE_CHECKING:

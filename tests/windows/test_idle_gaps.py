@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh.operators.executor import Executor, InputRun
-from mesh.plan.build import bind_group, plan
+from mesh.plan.bind.group import bind_group
+from mesh.plan.build import plan
 from mesh.testing.cases import batch, values
 
 WINDOWS: Final = [

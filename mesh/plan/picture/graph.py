@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from mesh.model.app import GroupKind
-from mesh.plan.build import bind_group
+from mesh.plan.bind.group import bind_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

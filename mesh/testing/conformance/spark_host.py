@@ -22,10 +22,10 @@ from mesh.operators.executor import CallRun, Executor
 from mesh.operators.on_demand import answer
 from mesh.operators.stored import stores_of
 from mesh.plan.bind import bind_on_demand
+from mesh.plan.bind.group import bind_group
 from mesh.plan.bound import Answer
 from mesh.spark.local_state import Position
 from mesh.spark.partition_task import PartitionRun, PartitionTask
-from mesh.spark.routes import bound_group
 from mesh.spark.sink_rows import SINK_FIELDS
 from mesh.testing.conformance.script import Asked
 from pyspark_nats.arrow import ipc_stream
@@ -119,7 +119,7 @@ class CaseRun(PartitionRun):
     def _executor(self) -> Executor:
         case, group = self._case, self._io.group
         outputs = [channel.stream.name for channel in group.outputs]
-        return Executor(bound_group(group), outputs, case.callbacks, playback=case.playback)
+        return Executor(bind_group(group), outputs, case.callbacks, playback=case.playback)
 
     def _advance(
         self, partition: Partition, inputs: list[InputRun]
@@ -167,7 +167,7 @@ class CaseRun(PartitionRun):
             return [_row(REFUSAL, orjson.dumps(error.to_dict()))]
 
     def _query(self, asked: Asked) -> BoundOnDemandQuery:
-        return bind_on_demand(parse_on_demand_query(asked.text), bound_group(self._io.group))
+        return bind_on_demand(parse_on_demand_query(asked.text), bind_group(self._io.group))
 
     def _found(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
         if not isinstance(query.action, Answer):
@@ -175,7 +175,7 @@ class CaseRun(PartitionRun):
         local = self._case.state(0)
         manifest = local.manifest(Position.of(self.ends, self.ends))
         assert manifest is not None, "stored at the end of the step"
-        app, places = bound_group(self._io.group), self._executor().places
+        app, places = bind_group(self._io.group), self._executor().places
         stores = stores_of(app, local.load(manifest), places, query.reads)
         return answer(query, stores, now_ms)
 
