@@ -88,18 +88,17 @@ def event_rows(
     extended = rows.append_column(POSITION_COLUMN, position)
     if event_time_ms is not None:
         extended = extended.append_column(TIME_COLUMN, event_time_ms)
-    messages = encode.to_arrow(extended, None, ROWS_PER_MESSAGE, _MESSAGE_BYTES)
-    first = pa.array([start for _, start, _ in messages], pa.int64())
-    last = pa.array([start + count - 1 for _, start, count in messages], pa.int64())
+    messages, firsts = encode.to_arrow(extended, None, ROWS_PER_MESSAGE, _MESSAGE_BYTES)
+    places = position.to_numpy()
     yield _sink_rows(
         channel,
         producer,
         partition,
         ARROW_TYPE,
-        pa.array([data for data, _, _ in messages], pa.binary()),
+        messages,
         pa.nulls(len(messages), pa.int64()),
-        position.take(last),
-        position.take(first),
+        pa.array(places[firsts[1:] - 1]),
+        pa.array(places[firsts[:-1]]),
     )
 
 

@@ -270,6 +270,10 @@ def _failed(metadata: pa.RecordBatch, told: pa.RecordBatch | None = None) -> pa.
 
 def _row_numbers(made: EventBatch, events: EventBatch) -> Longs:
     """int64[n], the source row in ``events`` of each row of ``made``."""
+    if made.order is events.order and made.chunk is events.chunk:
+        return np.arange(len(made))
+    if not len(made):
+        return np.zeros(0, np.int64)
     keys = events.order * POSITIONS_PER_MESSAGE + events.chunk
     wanted = made.order * POSITIONS_PER_MESSAGE + made.chunk
     if np.array_equal(keys, wanted):
@@ -295,4 +299,4 @@ def _with_data(messages: pa.RecordBatch, is_unreadable: Any) -> list[int]:
 
 
 def _longs(column: Any) -> Any:
-    return column.to_numpy(zero_copy_only=False).astype(np.int64)
+    return column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)

@@ -106,7 +106,7 @@ def test_the_wrong_line_of_a_message_is_the_only_one_lost() -> None:
 
 def test_formats_may_be_mixed_and_keep_their_order() -> None:
     rows = pa.RecordBatch.from_pydict({"id": [2, 3]}, ONE)
-    arrow = encode.to_arrow(rows, pa.array([20, None], pa.int64()), 10)[0][0]
+    arrow = encode.to_arrow(rows, pa.array([20, None], pa.int64()), 10)[0][0].as_py()
     found = decode.decode_messages(
         pa.array([b'{"id":1}', arrow, msgpack.packb([{"id": 4}, {}]), b"x", b'{"id":5}']),
         pa.array([None, "application/vnd.apache.arrow.stream", "application/x-msgpack", "image/png",
@@ -128,17 +128,17 @@ def test_formats_may_be_mixed_and_keep_their_order() -> None:
         (b"", "not an Arrow stream"),
         (b"nonsense", "not an Arrow stream"),
         (
-            encode.to_arrow(pa.RecordBatch.from_pydict({"id": ["x"]}), None, 1)[0][0],
+            encode.to_arrow(pa.RecordBatch.from_pydict({"id": ["x"]}), None, 1)[0][0].as_py(),
             'attribute "id" is of Arrow type string, not an int',
         ),
         (
-            encode.to_arrow(pa.RecordBatch.from_pydict({"other": [1]}), None, 1)[0][0],
+            encode.to_arrow(pa.RecordBatch.from_pydict({"other": [1]}), None, 1)[0][0].as_py(),
             'attribute "id" is missing',
         ),
     ],
 )
 def test_an_unreadable_arrow_message_spoils_no_other(payload: bytes, reason: str) -> None:
-    good = encode.to_arrow(pa.RecordBatch.from_pydict({"id": [7]}, ONE), None, 1)[0][0]
+    good = encode.to_arrow(pa.RecordBatch.from_pydict({"id": [7]}, ONE), None, 1)[0][0].as_py()
     found = decoded([good, payload, good], ONE, "application/vnd.apache.arrow.stream")
     assert found.rows.column("id").to_pylist() == [7, 7]
     assert [e[:2] for e in found.errors] == [(1, 0)]
@@ -219,6 +219,6 @@ def test_what_is_encoded_is_decoded_to_the_same(rows: list[tuple[Any, ...]]) -> 
         for row in rows
     ]
     assert [tuple(r.values()) for r in back.rows.to_pylist()] == finite
-    arrow = [p for p, _, _ in encode.to_arrow(batch, None, 7)]
+    arrow = encode.to_arrow(batch, None, 7)[0].to_pylist()
     again = decoded(arrow, content_type="application/vnd.apache.arrow.stream")
     assert repr(again.rows.to_pylist()) == repr(batch.to_pylist())

@@ -31,7 +31,8 @@ def decoded(
 
 def arrow_events(*times: int | None) -> bytes:
     batch = pa.RecordBatch.from_pydict({"id": list(range(len(times)))}, SCHEMA)
-    return encode.to_arrow(batch, pa.array(times, pa.int64()), 1000)[0][0]
+    payloads, _ = encode.to_arrow(batch, pa.array(times, pa.int64()), 1000)
+    return bytes(payloads[0].as_py())
 
 
 @pytest.mark.parametrize("time_ms", [-1, -(10**18) + 1, NOW_MS + DAY_MS + 1, 10**18 - 1, 2**63 - 1])

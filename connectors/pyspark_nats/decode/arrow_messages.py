@@ -240,9 +240,10 @@ def _part(
             ]
         errors.append((numbers[0], 0, _reason(error)))
         return []
-    counts = np.fromiter((table.num_rows for table in tables), np.int64, len(tables))
+    counts = [table.num_rows for table in tables]
     message = np.repeat(np.array(numbers, np.int64), counts)
-    index = np.arange(len(message)) - np.repeat(np.cumsum(counts) - counts, counts)
+    indexes = np.arange(max(counts, default=0))
+    index = np.concatenate([indexes[:count] for count in counts])
     return [Part(rows, message, index, times)] if len(message) else []
 
 

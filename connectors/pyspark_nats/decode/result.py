@@ -43,7 +43,7 @@ class DecodeResult:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of some of the messages."""
+    """Rows of some of the messages, in order."""
 
     rows: pa.RecordBatch
     message: Ints
@@ -88,12 +88,11 @@ def assembled(
         return DecodeResult(empty, none, none, pa.nulls(0, pa.int64()), errors, taken)
     if len(parts) == 1:
         only = parts[0]
-        rows, message, index, times = only.rows, only.message, only.index, only.event_time_ms
-    else:
-        rows = concat_batches([part.rows for part in parts])
-        message = np.concatenate([part.message for part in parts])
-        index = np.concatenate([part.index for part in parts])
-        times = pa.concat_arrays([part.event_time_ms for part in parts])
+        return DecodeResult(only.rows, only.message, only.index, only.event_time_ms, errors, taken)
+    rows = concat_batches([part.rows for part in parts])
+    message = np.concatenate([part.message for part in parts])
+    index = np.concatenate([part.index for part in parts])
+    times = pa.concat_arrays([part.event_time_ms for part in parts])
     steps = np.diff(message)
     if ((steps < 0) | ((steps == 0) & (np.diff(index) < 0))).any():
         order = np.lexsort((index, message))

@@ -10,6 +10,7 @@ import base64
 import json
 import math
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +21,13 @@ from pyspark_nats.arrow import FEW, kernels
 from pyspark_nats.decode import EVENT_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    import numpy.typing as npt
 
     from pyspark_nats.arrow import Array
+
+    Ints = npt.NDArray[np.int64]
 
 #: Characters to escape in a JSON string: quote, backslash and control characters.
 _ESCAPED = r'["\\\x00-\x1f]'
@@ -223,7 +228,7 @@ def to_arrow(
     event_time_ms: Array | None,
     rows_per_message: int,
     bytes_max: int | None = None,
-) -> list[tuple[bytes, int, int]]:
+) -> tuple[Array, Ints]:
     """Arrow IPC streams of up to ``rows_per_message`` rows each.
 
     Args:
@@ -233,31 +238,32 @@ def to_arrow(
         bytes_max: size above which a stream of several rows is divided; None for any size.
 
     Returns:
-        (payload, first row, row count) of each message, in order; none for no rows.
+        The payloads, length m, binary; and int64[m + 1], the first row of each, and n.
     """
     if event_time_ms is not None:
         rows = pa.RecordBatch.from_arrays(
             [*rows.columns, event_time_ms],
             schema=rows.schema.append(pa.field(EVENT_TIME, pa.int64())),
         )
-    starts = range(0, rows.num_rows, rows_per_message)
-    return [
-        one
-        for first in starts
-        for one in _streams(rows.slice(first, rows_per_message), first, bytes_max)
-    ]
+    firsts = np.append(np.arange(0, rows.num_rows, rows_per_message), rows.num_rows)
+    while True:
+        payloads = arrow_streams(rows, firsts)
+        sizes = kernels.binary_length(payloads).to_numpy()
+        is_large = (sizes > (bytes_max or math.inf)) & (np.diff(firsts) > 1)
+        if not is_large.any():
+            return payloads, firsts
+        middles = (firsts[:-1] + firsts[1:]) // 2
+        firsts = np.sort(np.concatenate((firsts, middles[is_large])))
 
 
-def _streams(
-    part: pa.RecordBatch, first: int, bytes_max: int | None
-) -> Iterator[tuple[bytes, int, int]]:
+def arrow_streams(rows: pa.RecordBatch, firsts: Ints) -> Array:
+    """Arrow IPC streams, binary: one for the rows from each of ``firsts`` to below the next."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, part.schema) as writer:
-        writer.write_batch(part)
-    payload = sink.getvalue()
-    if bytes_max is None or payload.size <= bytes_max or part.num_rows == 1:
-        yield payload.to_pybytes(), first, part.num_rows
-        return
-    middle = part.num_rows // 2
-    yield from _streams(part.slice(0, middle), first, bytes_max)
-    yield from _streams(part.slice(middle), first + middle, bytes_max)
+    ends = [0]
+    for first, end in pairwise(firsts.tolist()):
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_batch(rows.slice(first, end - first))
+        ends.append(sink.tell())
+    bounds = np.array(ends, np.int32)
+    buffers = [None, pa.py_buffer(bounds.data), sink.getvalue()]
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)

@@ -292,17 +292,13 @@ def _payloads(form: str, rows: pa.RecordBatch) -> Array:
         return encode.to_json(rows)
     if form == "msgpack":
         return msgpack_rows.to_msgpack(rows)
-    return pa.array([data for data, _, _ in encode.to_arrow(rows, None, 1)], pa.binary())
+    return encode.to_arrow(rows, None, 1)[0]
 
 
 def _joined(form: str, rows: pa.RecordBatch, bounds: Ints) -> tuple[Array, str]:
     """A payload for the rows between each two of ``bounds``, and their content type."""
     if form == "arrow":
-        streams = [
-            encode.to_arrow(rows.slice(first, last - first), None, last - first)[0][0]
-            for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-        ]
-        return pa.array(streams, pa.binary()), _CONTENT_TYPE[form]
+        return encode.arrow_streams(rows, bounds), _CONTENT_TYPE[form]
     heads = np.full(rows.num_rows, b"", object)
     tail = b"\n"
     if form == "msgpack":

@@ -44,8 +44,10 @@ _LINE_MAX = 64 * 1024
 _DIGITS_MAX = 10
 #: Digits of a time in nanoseconds since 1970, until the year 2286.
 _TIME_DIGITS = 19
-#: Up to so many bytes, a walk from frame to frame costs less than passes over the buffer.
+#: Up to so many bytes, a walk from frame to frame costs less than passes over the buffer; and with
+#: frames of so many bytes.
 _FEW_BYTES = 8 << 10
+_LARGE_FRAME = 4 << 10
 #: Start of a header block; a line break or the status of an answer follows.
 _VERSION = b"NATS/1.0"
 _BEAT = b"NATS/1.0 100 Idle Heartbeat"
@@ -150,10 +152,10 @@ class Frames:
         if self._heads is not None:
             return pa.array([w[1].decode(errors="replace") for w in self._heads], pa.string())
         layout = self._layout
-        if len(self) and not layout.has_header.any():
+        if len(self):
             # Mostly all have one length; then no search is needed.
             length = len(self.head(0)[1])
-            starts = layout.line + len("MSG ")
+            starts = layout.line + len("MSG ") + layout.has_header
             behind = np.minimum(starts + length, layout.line_end)
             if (np.frombuffer(self._buffer, np.uint8)[behind] == ord(" ")).all():
                 texts = as_text(_slices(self._buffer, starts, behind, pa.binary()))
@@ -219,10 +221,19 @@ def split(buffer: Buffer) -> Frames:
     Stops before a partial message or another frame such as ``PING``; the caller reads on at
     ``consumed``.
     """
-    layout = _layout_in_bulk(buffer) if len(buffer) > _FEW_BYTES else None
+    layout = _layout_in_bulk(buffer) if _has_many(buffer) else None
     if layout is None:
         layout = _layout_by_walking(buffer)
     return Frames(buffer, layout, int(layout.end[-1]) if len(layout.end) else 0)
+
+
+def _has_many(buffer: Buffer) -> bool:
+    """Whether there are probably many frames for the size of the buffer."""
+    if len(buffer) <= _FEW_BYTES:
+        return False
+    # The others are mostly like the first.
+    first = _HEAD.match(buffer)
+    return first is None or int(first[1] or first[3]) < _LARGE_FRAME
 
 
 def _layout_in_bulk(buffer: Buffer) -> _Layout | None:

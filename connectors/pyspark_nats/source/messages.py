@@ -42,14 +42,19 @@ class Messages:
         header: Callable[[], Array],
         subject: Callable[[], Array],
         time_ns: Callable[[], Ints],
+        taken: Callable[[Bools], Messages] | None = None,
     ) -> None:
-        """Create from the columns below, or from functions that return them."""
+        """Create from the columns below, or from functions that return them.
+
+        ``taken`` gives the messages where a mask is true, without columns of all of them.
+        """
         self.stream = stream
         self.sequence = sequence
         self._data = data
         self._header = header
         self._subject = subject
         self._time_ns = time_ns
+        self._taken = taken
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -92,6 +97,8 @@ class Messages:
         """The messages where ``keep`` is true."""
         if keep.all():
             return self
+        if self._taken is not None and "data" not in self.__dict__:
+            return self._taken(keep)
         mask = pa.array(keep)
         return Messages(
             self.stream,
@@ -107,6 +114,12 @@ def concatenated(parts: list[Messages]) -> Messages:
     """Join messages of the same stream into one value; needs at least one."""
     if len(parts) == 1:
         return parts[0]
+
+    def taken(keep: Bools) -> Messages:
+        bounds = np.cumsum([len(part) for part in parts])[:-1]
+        some = zip(parts, np.split(keep, bounds), strict=True)
+        return concatenated([part.take(mask) for part, mask in some])
+
     return Messages(
         parts[0].stream,
         np.concatenate([part.sequence for part in parts]),
@@ -114,6 +127,7 @@ def concatenated(parts: list[Messages]) -> Messages:
         lambda: pa.concat_arrays([part.header for part in parts]),
         lambda: pa.concat_arrays([part.subject for part in parts]),
         lambda: np.concatenate([part.time_ns for part in parts]),
+        taken,
     )
 
 
@@ -189,15 +203,20 @@ def of_consumer(
         raise DisconnectedError(
             f"messages {first.delivered} to {last.delivered} came as {count} after {delivered}"
         )
-    got = Messages(
+    sequence = _sequences(found, stream, consumer, first.sequence, last.sequence)
+    return _delivered(stream, sequence, found), last.pending
+
+
+def _delivered(stream: str, sequence: Ints, found: frames.Frames) -> Messages:
+    return Messages(
         stream,
-        _sequences(found, stream, consumer, first.sequence, last.sequence),
+        sequence,
         lambda: found.data,
         lambda: found.header,
         lambda: found.subject,
         lambda: _times_ns(found),
+        lambda keep: _delivered(stream, sequence[keep], found.where(keep)),
     )
-    return got, last.pending
 
 
 def _place(stream: str, consumer: str, reply: bytes) -> _Place:

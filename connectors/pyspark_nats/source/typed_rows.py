@@ -92,7 +92,7 @@ class Typed:
             yield from self._bounded(messages, decoded)
             if decoded.taken == len(messages):
                 return
-            messages = messages.take(np.arange(len(messages)) >= decoded.taken)
+            messages = messages.slice(decoded.taken, len(messages))
 
     def _decoded(self, messages: Messages) -> DecodeResult:
         if self.content_type:
