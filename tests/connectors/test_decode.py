@@ -97,6 +97,31 @@ def test_an_object_may_be_printed_over_several_lines() -> None:
     assert decoded([b'{\n "id": 1\n}'], ONE).rows.column("id").to_pylist() == [1]
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b'{"id":7,"s":"t"}',
+        b'{"s":"t","id":7}',
+        b'{ "id": 7, "s": "t" }\r',
+        b'{"id":7,"s":"\\u0074"}',
+        b'{"id":7,"s":"t","more":[{}]}',
+        b'\n\t{"id":7,"s":"t"}\n',
+        b'{\n"id":7,\n"s":"t"\n}',
+    ],
+)
+def test_lines_are_read_whatever_layout_one_of_them_has(odd: bytes) -> None:
+    schema = pa.schema([("id", pa.int64()), ("s", pa.string())])
+    lines = [b'{"id":%d,"s":"t"}' % n for n in range(900)]
+    payloads = [b"\n".join(lines[n : n + 3]) for n in range(0, 900, 3)]
+    payloads[150] = odd
+    found = decoded(payloads, schema)
+    ids = [*range(450), 7, *range(453, 900)]
+    assert found.rows.to_pylist() == [{"id": n, "s": "t"} for n in ids]
+    assert found.message.tolist() == sorted([*range(150), *range(151, 300)] * 3 + [150])
+    assert found.index.tolist() == [0, 1, 2] * 150 + [0] + [0, 1, 2] * 149
+    assert not found.errors
+
+
 def test_the_wrong_line_of_a_message_is_the_only_one_lost() -> None:
     found = decoded([b'{"id":1}\n{"id":\n{"id":3}'], ONE)
     assert found.rows.column("id").to_pylist() == [1, 3]

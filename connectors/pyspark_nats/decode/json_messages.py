@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
-from pyspark_nats.arrow import arrow, kernels
+from pyspark_nats.arrow import arrow, concat_batches, kernels
 from pyspark_nats.decode import json_layout, json_text, rules, text_columns
 from pyspark_nats.decode.limits import row_bytes
 from pyspark_nats.decode.result import part
@@ -123,9 +123,7 @@ class _Blocks:
         """Decode texts with a common layout by that, and the rest with the parser."""
         left: list[int] = []
         skipped = 0
-        bounds = json_text.bounds_of(texts)
-        mean = max(1, int(bounds[-1] - bounds[0]) // max(1, len(texts)))
-        together = max(1, _ALIKE_BYTES // mean)
+        together = _alike_together(texts)
         for first in range(0, len(texts) if self._may_be_alike else 0, together):
             block = texts.slice(first, together)
             rows = None if skipped else json_layout.decode_alike(block, self._schema)
@@ -147,13 +145,17 @@ class _Blocks:
         """Decode a block; ``places`` are the indices of its messages in ``at``."""
         if len(texts) == 0:
             return
-        parent = None
-        is_plain = json_text.are_plain(texts)
-        rows = self._parsed(texts) if is_plain.all() else None
+        parent = rows = None
         lines = texts
-        if rows is None and json_text.has_line_feed(texts):
+        has_lines = json_text.has_line_feed(texts)
+        if has_lines:
             lines, parent = json_text.lines_of(texts)
-            rows = self._parsed(lines) if json_text.are_plain(lines).all() else None
+            rows = self._rows_of_lines(lines)
+        is_plain = json_text.are_plain(texts)
+        if rows is None and is_plain.all():
+            # The line feeds may be inside the objects.
+            lines, parent = texts, None
+            rows = self._parsed(texts)
         if rows is not None:
             # A message of blank lines has none left, and can't be read.
             if parent is not None:
@@ -161,13 +163,27 @@ class _Blocks:
             self._keep(rows, lines, parent, places)
         elif len(texts) <= _TEXTS_MIN:
             self._odd.append(places)
-        elif not is_plain.all() and not json_text.has_line_feed(texts):
+        elif not is_plain.all() and not has_lines:
             self._odd.append(places[~is_plain])
             self.decode(texts.filter(pa.array(is_plain)), places[is_plain])
         else:
             middle = len(texts) // 2
             self.decode(texts.slice(0, middle), places[:middle])
             self.decode(texts.slice(middle), places[middle:])
+
+    def _rows_of_lines(self, lines: Array) -> pa.RecordBatch | None:
+        """One row for each line, by a common layout if possible; None if some are unreadable."""
+        found: list[pa.RecordBatch] = []
+        together = _alike_together(lines)
+        for first in range(0, len(lines) if self._may_be_alike else 0, together):
+            rows = json_layout.decode_alike(lines.slice(first, together), self._schema)
+            if rows is None:
+                break
+            found.append(rows)
+        else:
+            if found:
+                return concat_batches(found)
+        return self._parsed(lines) if json_text.are_plain(lines).all() else None
 
     def _parsed(self, texts: Array) -> pa.RecordBatch | None:
         """One row for each text; None if the parser does not accept them all."""
@@ -237,6 +253,13 @@ class _Blocks:
             keep = ~is_odd[parent]
             rows, parent, index = rows.filter(pa.array(keep)), parent[keep], index[keep]
         self._parts.append(part(rows, self._at[places[parent]], index))
+
+
+def _alike_together(texts: Array) -> int:
+    """The number of texts that are checked together for a common layout."""
+    bounds = json_text.bounds_of(texts)
+    mean = max(1, int(bounds[-1] - bounds[0]) // max(1, len(texts)))
+    return max(1, _ALIKE_BYTES // mean)
 
 
 def _as_one_list(texts: Array) -> Array:
