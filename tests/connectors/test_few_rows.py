@@ -117,6 +117,30 @@ def test_frames_that_were_received(monkeypatch: pytest.MonkeyPatch) -> None:
     assert few[1] == [1, 22, 3, 3]
 
 
+@pytest.mark.parametrize("sizes", [[9_000, 3, 0, 5_000], [3, 9_000, 0, 5_000]])
+def test_frames_are_the_same_by_a_walk_and_by_passes(
+    monkeypatch: pytest.MonkeyPatch, sizes: list[int]
+) -> None:
+    payloads = [b"MSG ev.x 1 3\r\n"[: size % 16] + b"y" * (size - size % 16) for size in sizes]
+    received = b"".join(
+        b"MSG ev.a 7 %d\r\n" % len(payload) + payload + b"\r\n"
+        if n % 2
+        else b"HMSG ev.b 7 %d %d\r\n" % (len(HEADER), len(HEADER) + len(payload))
+        + HEADER + payload + b"\r\n"
+        for n, payload in enumerate(payloads)
+    ) + b"MSG ev.partial"  # fmt: skip
+    found = []
+    for large in (0, 1 << 30):
+        monkeypatch.setattr(frames, "_LARGE_FRAME", large)
+        monkeypatch.setattr(frames, "FEW", -1)
+        split = frames.split(received)
+        found.append(
+            (split.consumed, split.subject.to_pylist(), split.data.to_pylist(), split.sid.tolist())
+        )
+    assert found[0] == found[1]
+    assert found[0][1:] == (["ev.b", "ev.a"] * 2, payloads, [7] * 4)
+
+
 def test_places_in_reply_subjects(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = [b"$JS.ACK.S.c.1.41.1.17.0", b"$JS.ACK.hub.acc.S.c.1.42.2.18.0.x"]
     received = frames.split(b"".join(b"MSG a 1 %s 0\r\n\r\n" % reply for reply in replies))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from pyspark_nats.protocol import frames
@@ -22,6 +23,12 @@ def _frames(prefix: str = "$JS.ACK.S.C.1", suffix: str = "", head: str = "") -> 
         kind = "HMSG" if head else "MSG"
         found += f"{kind} a.b 7 {reply} {sizes}\r\n{head}".encode() + payload + b"\r\n"
     return frames.split(found)
+
+
+def _two_parts() -> messages.Messages:
+    return messages.concatenated(
+        [messages.of_consumer("S", "C", 0, _frames())[0] for _ in range(2)]
+    )
 
 
 def _times() -> list[int]:
@@ -49,6 +56,21 @@ def test_other_forms_are_read_one_word_after_the_other(prefix: str, suffix: str,
     assert got.time_ns.tolist() == _times()
     assert got.sequence.tolist() == list(range(95, 95 + COUNT))
     assert pending == 1
+
+
+@pytest.mark.parametrize("has_columns", [False, True])
+def test_messages_are_taken_before_and_after_their_columns_are_made(has_columns: bool) -> None:
+    whole = _two_parts()
+    if has_columns:
+        assert len(whole.data) == 2 * COUNT
+    keep = np.arange(2 * COUNT) % 3 == 1
+    taken = whole.take(keep)
+    assert len(taken) == keep.sum()
+    other = _two_parts()
+    assert taken.sequence.tolist() == other.sequence[keep].tolist()
+    assert taken.time_ns.tolist() == other.time_ns[keep].tolist()
+    for name in ("data", "subject", "header"):
+        assert getattr(taken, name).equals(getattr(other, name).filter(pa.array(keep)))
 
 
 def test_messages_without_a_reply_have_none() -> None:
