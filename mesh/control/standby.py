@@ -48,7 +48,7 @@ def choose(found: ClusterState) -> tuple[dict[str, str], dict[str, Waiting]]:
     wanted = {
         name: item
         for name, item in found.wanted.items()
-        if name in found.placement.where and (item.form.spec.standby or board.is_leaving(name))
+        if name in found.placement.where and (item.form.spec.standby or board.is_at_risk(name))
     }
     chosen: dict[str, str] = {}
     for name, item in wanted.items():
@@ -213,7 +213,7 @@ class _Board:
             return ""
         return assignment.worker
 
-    def is_leaving(self, instance: str) -> bool:
+    def is_at_risk(self, instance: str) -> bool:
         """Whether it has much state and its worker is silent: it may have to be moved soon."""
         status = self._found.statuses.get(instance)
         if status is None or status.state_bytes < _MUCH_STATE:
