@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from pyspark_nats.errors import SchemaError
 from pyspark_nats.protocol.connection import shared
 from pyspark_nats.source import fetch, messages, rows, typed_rows
-from pyspark_nats.source.ranges import Blocks
 from pyspark_nats.source.task_reports import Fetched, send
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def read(
     """
     connection = shared(options.connection)
     fetched = Fetched()
-    blocks = Blocks(options.block_size, options.block_index, options.block_count)
+    blocks = options.blocks
 
     def parts() -> Iterator[Messages]:
         for wanted in ranges:

@@ -11,6 +11,7 @@ from pyspark_nats.decode.limits import EVENTS_CEILING, USUAL, MessageLimits
 from pyspark_nats.errors import OptionError
 from pyspark_nats.options import OptionReader, nearest, parsed
 from pyspark_nats.protocol import connection_options
+from pyspark_nats.source.ranges import Blocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,6 +130,11 @@ class SourceOptions:
     def streams(self) -> tuple[str, ...]:
         """Every stream, in the order of the partitions."""
         return tuple(stream for group in self.partitions for stream in group)
+
+    @property
+    def blocks(self) -> Blocks:
+        """The sequences that this reader owns."""
+        return Blocks(self.block_size, self.block_index, self.block_count)
 
     def subjects_of(self, stream: str) -> tuple[str, ...]:
         """The subjects to keep of ``stream``; empty for all of them."""

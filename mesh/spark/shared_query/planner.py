@@ -24,7 +24,6 @@ from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.subscriptions import MessageListener
 from pyspark_nats.protocol.waiting import wait_any
 from pyspark_nats.source import planning, ranges
-from pyspark_nats.source.ranges import Blocks
 from pyspark_nats.source.subjects import matching
 from pyspark_nats.source.tail import Tails
 
@@ -248,14 +247,15 @@ class RoundPlanner:
             return None
         options = place.part.options
         subjects = options.subjects_of(stream)
-        mine = came.take(matching(came.subject, subjects)) if subjects else came
-        blocks = Blocks(options.block_size, options.block_index, options.block_count)
-        mine = mine.take(blocks.owned(mine.sequence))
+        mine = came.take(options.blocks.owned(came.sequence))
+        if subjects and len(mine):
+            mine = mine.take(matching(mine.subject, subjects))
         if not len(mine):
             # Markers, or blocks of others, only: the part stays where it is.
             return None
         # Later messages are not older than the last one.
-        end_ns = int(came.time_ns[-1])
+        last = mine if mine.sequence[-1] == end else came.take(came.sequence == end)
+        end_ns = int(last.time_ns[-1])
         reached = {"sequence": end, "time_ms": end_ns // 1_000_000}
         place.at = {stream: {**at, **reached, "newest": end, "newest_ns": end_ns}}
         place.is_unknown = False
