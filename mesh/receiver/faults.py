@@ -55,7 +55,7 @@ async def write_fault(
         else [pa.nulls(1, field.type) for field in list(schema)[:-1]]
     )
     event = pa.RecordBatch.from_arrays([*own, to_binary([Opaque(kind, reason)])], schema=schema)
-    ((data, _, _),) = to_arrow(event, None, 1)
+    (data,) = to_arrow(event, None, 1)[0].to_pylist()
     headers = {"Content-Type": _ARROW, "Nats-Msg-Id": key}
     if time_ms is not None:
         headers[names.EVENT_TIME_HEADER] = str(time_ms)

@@ -271,8 +271,8 @@ def _failed(metadata: pa.RecordBatch, told: pa.RecordBatch | None = None) -> pa.
 def _row_numbers(made: EventBatch, events: EventBatch) -> Longs:
     """int64[n], the source row in ``events`` of each row of ``made``."""
     if made.order is events.order and made.chunk is events.chunk:
-        return np.arange(len(made))
-    if not len(made):
+        return np.arange(len(made.order))
+    if not len(made.order):
         return np.zeros(0, np.int64)
     keys = events.order * POSITIONS_PER_MESSAGE + events.chunk
     wanted = made.order * POSITIONS_PER_MESSAGE + made.chunk
