@@ -110,7 +110,8 @@ def test_an_object_may_be_printed_over_several_lines() -> None:
     ],
 )
 def test_lines_are_read_whatever_layout_one_of_them_has(odd: bytes) -> None:
-    schema = pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.string())])
+    fields: list[pa.Field[Any]] = [pa.field("id", pa.int64()), pa.field("s", pa.string())]
+    schema = pa.schema(fields)
     lines = [b'{"id":%d,"s":"t"}' % n for n in range(900)]
     payloads = [b"\n".join(lines[n : n + 3]) for n in range(0, 900, 3)]
     payloads[150] = odd
