@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgpack  # type: ignore[import-untyped]  # has no stubs
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mesh.cli import demo_run, demo_view, local, wire
+from mesh.cli.apps import deploy_and_wait
 from mesh.cli.client import Client
 from mesh.cli.commands import app
 from mesh.errors import MeshError
@@ -239,3 +241,24 @@ def test_the_status_tells_when_what_failed_is_started_again(
     lines = said.stdout.splitlines()
     at = lines.index("A-g-1: no such column")
     assert lines[at + 1 :] == ["  it is started again at 03:30:04 UTC"]
+
+
+@pytest.mark.parametrize(
+    ("states", "timeout_s", "said"),
+    [
+        (["running"], 100.0, []),
+        (["starting", "running"], 100.0, ['app "Shop" is starting: no session; waiting ...']),
+        (["starting"], 0.5, []),
+    ],
+)
+def test_a_longer_wait_of_a_deploy_has_its_reason(
+    states: list[str], timeout_s: float, said: list[str]
+) -> None:
+    client = Mock()
+    client.update.return_value = {"app": "Shop"}
+    client.wait_running.side_effect = [{"state": s, "reason": "no session"} for s in states]
+    heard: list[str] = []
+    answer = deploy_and_wait(client, "an app", timeout_s, say=heard.append)
+    assert heard == said
+    assert answer["running"] == (states[-1] == "running")
+    assert client.wait_running.call_count == len(states)

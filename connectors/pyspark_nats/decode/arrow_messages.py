@@ -242,7 +242,7 @@ def _part(
         return []
     counts = [table.num_rows for table in tables]
     message = np.repeat(np.array(numbers, np.int64), counts)
-    indexes = np.arange(max(counts, default=0))
+    indexes = np.arange(max(counts))
     index = np.concatenate([indexes[:count] for count in counts])
     return [Part(rows, message, index, times)] if len(message) else []
 

@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from pyspark_nats.arrow import FEW, kernels
+from pyspark_nats.arrow import FEW, kernels, sizes_of
 from pyspark_nats.decode import EVENT_TIME
 
 if TYPE_CHECKING:
@@ -248,8 +248,7 @@ def to_arrow(
     firsts = np.append(np.arange(0, rows.num_rows, rows_per_message), rows.num_rows)
     while True:
         payloads = arrow_streams(rows, firsts)
-        sizes = kernels.binary_length(payloads).to_numpy()
-        is_large = (sizes > (bytes_max or math.inf)) & (np.diff(firsts) > 1)
+        is_large = (sizes_of(payloads) > (bytes_max or math.inf)) & (np.diff(firsts) > 1)
         if not is_large.any():
             return payloads, firsts
         middles = (firsts[:-1] + firsts[1:]) // 2
