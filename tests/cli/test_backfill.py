@@ -87,6 +87,7 @@ async def published(server: NatsServer, rows: list[dict[str, Any]]) -> None:
 NAMED = "@source(type='history', path='old', time='at')\n"
 
 
+@pytest.mark.thorough
 def test_a_text_names_its_past_which_a_new_app_reads_and_an_edit_does_not(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

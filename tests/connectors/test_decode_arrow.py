@@ -148,7 +148,7 @@ def test_a_time_out_of_range_is_no_time() -> None:
     assert found.rows.column("v").to_pylist() == [NOON]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(data=st.data())
 def test_octets_of_a_stranger_spoil_no_other_message(data: st.DataObject) -> None:
     fields: list[Any] = [("id", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.string()))]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("in_blocks")
 
 
-@settings(max_examples=150)
+@settings(max_examples=2 * settings().max_examples)
 @given(batch=BATCHES)
 def test_good_events_are_read_and_others_recorded_once_in_any_batch(batch: list[Message]) -> None:
     check(batch)

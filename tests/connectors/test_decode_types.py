@@ -247,7 +247,7 @@ def _seen(found: decode.DecodeResult) -> tuple[list[Any], list[tuple[int, int, s
     return list(zip(*places, *values, strict=True)), found.errors
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(data=st.data())
 def test_blocks_of_json_and_single_events_agree(data: st.DataObject) -> None:
     fields = data.draw(st.lists(st.sampled_from(FIELDS), min_size=1, max_size=3, unique=True))
@@ -305,7 +305,7 @@ ALIKE: dict[str, st.SearchStrategy[str]] = {
 }  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(data=st.data())
 def test_texts_laid_out_alike_and_single_events_agree(data: st.DataObject) -> None:
     fields = data.draw(st.lists(st.sampled_from(FLAT), min_size=1, max_size=3, unique=True))
@@ -361,7 +361,7 @@ PACKED = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(data=st.data())
 def test_columns_of_messagepack_and_single_events_agree(data: st.DataObject) -> None:
     schema = pa.schema(

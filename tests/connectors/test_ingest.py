@@ -245,6 +245,7 @@ def test_two_writers_at_once_write_each_row_once(broker: Any, writer: Any) -> No
     assert numbers(broker, "ev.S") == expected(30_000)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("token", "answers"),
     [(b'"type":"ack"', n) for n in (0, 1, 5, 40)] + [(b'"stream":"S"', n) for n in (0, 1, 12, 25)],

@@ -98,6 +98,7 @@ def test_a_batch_that_is_out_in_part_is_completed(broker: Any, run: Any) -> None
     assert broker.payloads("S", "ev.S") == said(7, 3000)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.nats
 @pytest.mark.parametrize(
     ("batch_id", "again"),

@@ -185,6 +185,7 @@ def test_filters_of_a_table_reach_the_server_where_the_session_allows_it(
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
 def test_a_query_that_ends_has_read_what_was_there(
     spark: SparkSession, broker: Any, tmp_path: Path, trigger: dict[str, bool]

@@ -128,6 +128,7 @@ def test_rows_with_positions_pass_through_once_when_progress_is_tracked_asynchro
     assert out == list(range(500))
 
 
+@pytest.mark.thorough
 def test_an_older_checkpoint_skips_the_same_batches_and_refuses_others(
     spark: SparkSession, broker: Any, start: Any, tmp_path: Path
 ) -> None:
@@ -158,6 +159,7 @@ def test_an_older_checkpoint_skips_the_same_batches_and_refuses_others(
     assert broker.payloads("OUT", "out.all") == expected
 
 
+@pytest.mark.thorough
 def test_a_batch_that_failed_half_way_is_completed_and_a_stale_writer_is_refused(
     spark: SparkSession, broker: Any, start: Any
 ) -> None:

@@ -184,6 +184,7 @@ async def _open_page(browser: Browser, at: Site) -> None:
     await page.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.extended)])
 async def test_every_page_in_a_browser(
     nats_server: NatsServer, is_whole: bool, rewrite: bool

@@ -27,6 +27,7 @@ from S select n insert into T;
 MOVED = "move.after.process='URL/done/{app}'"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.nats
 @pytest.mark.parametrize(
     ("options", "left"),

@@ -45,6 +45,7 @@ def app(running: SftpServer) -> str:
     return APP.replace("URL", running.url).replace("LOGIN", login)
 
 
+@pytest.mark.thorough
 @pytest.mark.nats
 def test_files_are_read_exactly_once(
     nats_server: NatsServer, tmp_path: Path, sftp: tuple[SftpServer, Path]

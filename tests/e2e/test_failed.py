@@ -59,6 +59,7 @@ def expected(sent: list[tuple[int, dict[str, Any]]]) -> list[tuple[str, int, str
     return [(query, time_ms, event) for time_ms, (query, _, _, event) in told]
 
 
+@pytest.mark.thorough
 @killed
 async def test_failed_events_are_recorded_once_when_a_session_is_killed(
     view: View, kill: Kill
@@ -114,6 +115,7 @@ from !S#window.length(2) select k, a, count() as n, _error is null as told inser
 """
 
 
+@pytest.mark.thorough
 @killed
 async def test_fault_streams_go_between_groups_and_playback_goes_by_events(
     view: View, kill: Kill

@@ -31,6 +31,7 @@ insert into Written;
 """
 
 
+@pytest.mark.thorough
 @calm
 async def test_functions_run_in_stateless_groups_and_objects_go_between_them(view: View) -> None:
     texts = [json.dumps({"name": f"name {n}", "list": [n, None, 1.5]}) for n in range(60)]

@@ -48,6 +48,7 @@ async def test_group_by_without_a_window_is_shared_by_key(view: View) -> None:
     await view.service.undeploy("Keyed")
 
 
+@pytest.mark.thorough
 @calm
 async def test_one_group_feeds_another_in_arrow_messages(view: View) -> None:
     app = """@App:name('Chain')
@@ -72,6 +73,7 @@ async def test_one_group_feeds_another_in_arrow_messages(view: View) -> None:
     await view.service.undeploy("Chain")
 
 
+@pytest.mark.thorough
 @calm
 async def test_a_window_lets_go_of_events_while_nothing_comes(view: View) -> None:
     app = """@App:name('Fade')
@@ -139,6 +141,7 @@ def totals_known(first: int, total: int) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.thorough
 @killed
 async def test_orders_find_whole_totals_of_an_aggregation_in_parts(view: View, kill: Kill) -> None:
     await view.service.deploy(TOTALS)

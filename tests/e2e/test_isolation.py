@@ -55,6 +55,7 @@ async def publish(view: View, app: str, first: int, last: int) -> None:
         await view.js.publish(f"mesh.{app}.Feed", json.dumps({"n": n}).encode())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("does", "times"),
     [

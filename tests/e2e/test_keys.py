@@ -66,6 +66,7 @@ async def test_computed_keys_and_ranges_divide_a_stream(view: View) -> None:
     await view.service.undeploy("Divided")
 
 
+@pytest.mark.thorough
 @calm
 async def test_an_app_may_find_its_channels_there(view: View) -> None:
     text = """@App:name('There') @App:transportChannelCreationEnabled('false')
@@ -107,6 +108,7 @@ async def test_an_app_may_find_its_channels_there(view: View) -> None:
         await view.js.delete_stream(name)
 
 
+@pytest.mark.thorough
 @killed
 async def test_groups_place_what_the_next_one_reads_by_key_once(view: View, kill: Kill) -> None:
     app = """@App:name('Placed')

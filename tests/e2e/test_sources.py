@@ -32,6 +32,7 @@ from Orders select item, sum(n) as total, count() as c group by item insert into
 ORDERS: list[dict[str, Any]] = [{"item": f"item-{n % 5}", "n": n} for n in range(1200)]
 
 
+@pytest.mark.thorough
 @killed
 async def test_streams_of_others_are_read_once_and_left_as_they_are(view: View, kill: Kill) -> None:
     with pytest.raises(MeshError) as refused:

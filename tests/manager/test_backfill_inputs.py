@@ -131,6 +131,7 @@ def by_device(rows: list[list[object]]) -> list[list[object]]:
     return sorted(rows, key=lambda row: str(row[0]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("order", [1, -1])
 async def test_streams_of_a_group_are_merged_by_time_up_to_the_cut(
     hand: Hand, nats_server: NatsServer, tmp_path: Path, order: int

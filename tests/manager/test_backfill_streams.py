@@ -60,6 +60,7 @@ async def old(have: Mesh) -> None:
     await have.client.jetstream().add_stream(name="OLD", subjects=["old.>"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("text", [METER, CHAIN], ids=["by key", "chain"])
 async def test_outputs_are_those_of_an_app_that_has_read_the_same_messages_live(
     hand: Hand, nats_server: NatsServer, tmp_path: Path, text: str
@@ -159,6 +160,7 @@ async def test_times_are_the_publishers_or_the_servers_or_those_of_an_attribute(
             assert f'no times in "{column}"' in refused.value.message
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("until", [None, str(PAST)])
 async def test_of_the_stream_that_the_app_reads_the_past_ends_at_the_cut(
     hand: Hand, nats_server: NatsServer, tmp_path: Path, until: str | None

@@ -81,7 +81,7 @@ async def outputs_are_equal(
         assert own == [row for row in whole if row[0] == device][-len(own) :]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("text", "stream"), [(CHAIN, "Lasts"), (METER, "Totals")])
 async def test_a_history_that_is_killed_after_each_checkpoint_comes_to_its_end(
     hand: Hand, nats_server: NatsServer, tmp_path: Path, text: str, stream: str
@@ -158,7 +158,7 @@ async def interrupted(
         yield have, runner
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_changed", [False, True])
 async def test_another_manager_goes_on_where_a_killed_one_was(
     hand: Hand,

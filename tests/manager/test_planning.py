@@ -77,6 +77,7 @@ def test_the_process_does_not_get_the_settings_of_the_manager(
     assert process.call(60.0, os.getenv, "MESH_NATS_PASSWORD") is None
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("bomb", [_use_memory, _die, _recurse])
 def test_what_needs_too_much_is_an_error_and_the_next_call_works(
     process: BoundedProcess, bomb: Callable[[], Any]

@@ -78,6 +78,7 @@ def _rows(table: Any) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("query", QUERIES)
 @settings(max_examples=12, deadline=None)
 @given(parts=st.lists(st.lists(_ROW, max_size=8), min_size=1, max_size=4))

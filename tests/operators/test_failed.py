@@ -116,6 +116,7 @@ class Driver:
         return sorted(self.found)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("app", APPS)
 def test_failed_events_have_the_same_places_however_the_input_is_cut(app: str) -> None:
     whole = Driver(app).whole()
@@ -132,6 +133,7 @@ def test_failed_events_have_the_same_places_however_the_input_is_cut(app: str) -
         assert sorted(driver.found) == whole
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("app", APPS)
 def test_step_by_step_the_same_events_fail_in_the_same_places(app: str) -> None:
     assert Driver(app, mode=Mode.STEP).whole() == Driver(app).whole()

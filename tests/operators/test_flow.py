@@ -134,6 +134,7 @@ def at_once(text: str, log: list[tuple[str, Chunk]], mode: Mode) -> Rows:
     return driver.rows
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", APPS)
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(_EVENT, max_size=25))
@@ -142,6 +143,7 @@ def test_bulk_is_as_step_by_step(name: str, steps: list[Any]) -> None:
     assert at_once(APPS[name], log, Mode.AUTO) == at_once(APPS[name], log, Mode.STEP)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", APPS)
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(_EVENT, max_size=25), data=st.data())

@@ -115,6 +115,7 @@ def run(text: str, steps: list[Step], cuts: list[tuple[int, bool]]) -> list[Any]
     return recorder.rows
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("window", "select", "is_partitioned"), CASES)
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
@@ -141,6 +142,7 @@ def test_most_are_followed() -> None:
     assert not any("Batch" not in window and window != "batch()" for window, _ in refused)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("few", [False, True])
 @pytest.mark.parametrize("is_partitioned", [False, True])
 @pytest.mark.parametrize("window", WINDOWS)

@@ -74,6 +74,7 @@ def _ask(executor: Executor, app: BoundApp, on: str, per: str) -> list[Any]:
     return sorted(map(str, rows))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", list(APPS))
 @settings(max_examples=25, deadline=None)
 @given(batches=st.lists(st.lists(_ROW, min_size=1, max_size=8), min_size=1, max_size=6))

@@ -63,6 +63,7 @@ def batches(text: str, rows: int) -> Iterator[tuple[Executor, InputRun]]:
         yield executor, run
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", APPS)
 def test_a_small_batch_writes_little_of_a_large_state(name: str) -> None:
     known: set[str] = set()
@@ -103,7 +104,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_pieces")
 def test_what_is_cut_is_joined_again_and_a_change_stays_in_its_piece() -> None:
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=2 * settings().max_examples)
     @given(numbers=NUMBERS, gone=st.integers(0, 5000))
     def holds(numbers: list[int], gone: int) -> None:
         rows = table(numbers)

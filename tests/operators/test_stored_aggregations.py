@@ -124,6 +124,7 @@ def _sorted(rows: list[Any]) -> list[Any]:
     return sorted(rows, key=lambda row: row[0])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", APPS)
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(EVENT, max_size=30), data=st.data())

@@ -97,6 +97,7 @@ _EVENTS = st.one_of(
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("text", [ONE, TWO], ids=["one stream", "two streams"])
 @settings(max_examples=40, deadline=None)
 @given(steps=st.lists(_EVENTS, max_size=20), data=st.data())

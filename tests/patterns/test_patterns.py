@@ -143,6 +143,7 @@ EVALUATED = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("is_divided", [False, True])
 @pytest.mark.parametrize("name", EVALUATED)
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -199,6 +200,7 @@ QUICK = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("is_divided", [False, True])
 @pytest.mark.parametrize("text", QUICK)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -217,6 +217,7 @@ def answers(text: str) -> dict[str, Counter[tuple[Any, ...]]]:
     return {s: Counter(rows) for s, rows in mesh.out.items() if s.startswith("Out")}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("queries", APPS.values(), ids=APPS.keys())
 def test_a_mesh_answers_as_one_group_does(queries: str) -> None:
     text = STREAMS + queries

@@ -40,11 +40,21 @@ def sample() -> dict[str, list[engine_answers.Recorded]]:
 
 
 SAMPLE = sample()
-#: The default tier has one case of each category.
+WAYS: Final = {False: "step by step", True: "restored half-way"}
+#: `make test-ci` has one case of each category both ways, and the default tier one way.
 PARAMETERS = [
-    pytest.param(one, id=one.name, marks=[pytest.mark.extended] if number else [])
-    for cases in SAMPLE.values()
+    pytest.param(
+        one,
+        halved,
+        id=f"{one.name}-{way}",
+        marks=[
+            *([pytest.mark.extended] if number else []),
+            *([pytest.mark.thorough] if index % 2 == halved else []),
+        ],
+    )
+    for index, cases in enumerate(SAMPLE.values())
     for number, one in enumerate(cases)
+    for halved, way in WAYS.items()
 ]
 
 
@@ -64,11 +74,10 @@ def answers(request: pytest.FixtureRequest) -> dict[tuple[str, bool], Mapping[st
 def test_the_sample_has_every_category() -> None:
     files = {path.stem for path in DIRECTORY.glob("*.jsonl")}
     assert set(SAMPLE) == files
-    assert len(PARAMETERS) >= 60
+    assert len(PARAMETERS) >= 120
 
 
-@pytest.mark.parametrize("halved", [False, True], ids=["step by step", "restored half-way"])
-@pytest.mark.parametrize("case", PARAMETERS)
+@pytest.mark.parametrize(("case", "halved"), PARAMETERS)
 def test_an_app_answers_through_spark_as_the_reference_engine(
     case: engine_answers.Recorded,
     halved: bool,

@@ -30,6 +30,7 @@ from Numbers[n > 0] select n insert into Same;
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("parallel", [2, 3])
 def test_an_instance_works_off_its_blocks_without_a_lost_ack(
     parallel: int, tmp_path: Path, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@ import pytest
 
 from mesh.clock import SystemClock
 from mesh.model.cluster import InstanceState
+from mesh.spark.shared_query import pacing
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, WORK
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
@@ -82,6 +83,23 @@ def test_one_that_leaves_in_a_round_leaves_its_runs_to_its_successor(hand: Hand)
     hand.until_rows("A", "Sums", 2)
     assert hand.rows("A", "Sums") == [[1], [3]]
     assert hand.rows("A", "Large") == [[20]]
+
+
+def test_a_restored_part_begins_with_a_short_run_and_works_off_its_backlog_then(hand: Hand) -> None:
+    app = begun(hand, "A")
+    hand.publish("A", 1)
+    hand.until_rows("A", "Sums", 1)
+    app.by_group["sums"].stop()
+    hand.until(REMOVED, "sums")
+    hand.publish("A", *[1] * 50)
+    again = Instances(hand, "A", app.stores)
+    again.by_group["sums"].start()
+    hand.until(ADMITTED, "sums")
+    while len(hand.rows("A", "Sums")) == 1:
+        hand.step()
+    assert len(hand.rows("A", "Sums")) == 1 + pacing.ROWS_RESTORED
+    hand.until_rows("A", "Sums", 51)
+    assert hand.rows("A", "Sums") == [[1], [2], *[[3]] * 49]
 
 
 def test_a_timer_is_due_where_it_was_restored(hand: Hand) -> None:

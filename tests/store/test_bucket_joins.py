@@ -177,6 +177,7 @@ def test_events_find_what_they_find_in_the_state(
     assert len(plain.found) > 300
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("others_write", [False, True])
 def test_runs_that_end_anywhere_find_the_same_again(tmp_path: Path, others_write: bool) -> None:
     """They are repeated in other cuts, while another mesh writes."""
@@ -228,7 +229,7 @@ def test_a_state_of_the_middle_of_a_repeated_run_has_what_left(
     assert life.found == plain.found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
 def test_rows_that_an_earlier_life_has_written_are_told_from_those_that_left_with_them(
     tmp_path: Path, lives: list[Life], seed: int

@@ -56,6 +56,7 @@ def rows(store: TestDatabase, table: str) -> list[tuple[Any, ...]]:
     return sorted(store.rows(f"select * from {quote}{table}{quote}"), key=str)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("copied", [1, 1000], ids=["in bulk", "one by one"])
 def test_what_runs_and_what_is_written_count_together(
     store: TestDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied: int

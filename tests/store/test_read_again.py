@@ -84,6 +84,7 @@ class Failing:
         return [sorted(map(str, rows)) for rows in found]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("others_write", [False, True])
 def test_what_was_read_is_read_again_after_a_failure(tmp_path: Path, others_write: bool) -> None:
     """Runs that end anywhere, and are repeated in other cuts while another program writes."""

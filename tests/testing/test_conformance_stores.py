@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 EVERY = 25
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("case", "options", "is_engines"),
     [

@@ -53,6 +53,7 @@ def _run(case: driver.Case, cuts: list[int] | None, *, restores: bool = False) -
     return _table(driver.drive(window, case, cuts, restores=restores))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_it_does_not_matter_how_the_input_is_cut(name: str) -> None:
     rng = random.Random(name)
@@ -65,6 +66,7 @@ def test_it_does_not_matter_how_the_input_is_cut(name: str) -> None:
             assert _run(case, cuts) == whole, case.app
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_a_restored_window_goes_on_as_if_nothing_had_been(name: str) -> None:
     rng = random.Random(name)
@@ -76,6 +78,7 @@ def test_a_restored_window_goes_on_as_if_nothing_had_been(name: str) -> None:
         assert _run(case, cuts, restores=True) == whole, case.app
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_pieces_of_a_name_are_the_same_however_the_input_is_cut(name: str) -> None:
     rng = random.Random(name)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 ROWS_FIRST: Final = 200
 ROWS_MAX: Final = 20_000
 ROWS_MIN: Final = 20
+#: Initial limit of a part with a restored state.  It has had no output for a while, like the other
+#: parts of its slot: each has a short run before any of them works off its backlog.
+ROWS_RESTORED: Final = 4
 #: Fair duration of a run, milliseconds: while other parts wait, and alone in a slot.
 FAIR_MS: Final = 20.0
 ALONE_MS: Final = 200.0

@@ -52,6 +52,8 @@ class PartPosition:
         self.at = {**self._watch.initial(), **(self.part.start or {})}
         self.began_ms = self._watch.clock_ms
         self.is_unknown = self.part.is_restored
+        if self.part.is_restored:
+            self.rows_max = pacing.ROWS_RESTORED
         options = self.part.options
         is_plain = not self.part.is_foreign and options.block_count <= _READERS_MAX
         self.follows = is_plain and len(self.at) == 1 and self.member.until is None
