@@ -65,6 +65,7 @@ def ask(service: FakeService, *arguments: Any, **more: Any) -> httpx.Response:
     return anyio.run(run)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("method", "path", "body", "done"),
     [

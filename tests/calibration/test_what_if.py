@@ -54,6 +54,7 @@ def test_groups_are_measured_one_after_the_other() -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_the_command_shows_them_and_takes_events_of_a_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

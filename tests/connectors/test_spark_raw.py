@@ -154,6 +154,7 @@ def test_a_table_is_cut_by_its_bounds_and_read_in_as_many_tasks_as_wanted(
     assert sorted(r.sequence for part in parts for r in part) == expected
 
 
+@pytest.mark.thorough
 def test_filters_of_a_table_reach_the_server_where_the_session_allows_it(
     spark: SparkSession, broker: Any
 ) -> None:

@@ -109,6 +109,7 @@ def pass_through(broker: Any, start: Any, rows: DataFrame, **given: str) -> None
         query.stop()
 
 
+@pytest.mark.thorough
 def test_rows_with_positions_pass_through_once_when_progress_is_tracked_asynchronously(
     spark: SparkSession, broker: Any, start: Any, tmp_path: Path
 ) -> None:

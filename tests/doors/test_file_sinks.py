@@ -57,6 +57,7 @@ def files(directory: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.nats
 @pytest.mark.parametrize(
     ("options", "whole"),

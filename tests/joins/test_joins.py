@@ -64,6 +64,7 @@ def test_the_native_join_finds_what_looking_into_windows_finds(
     assert run(app, steps, Mode.STEP, set()) == native
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(10))
 def test_tables_are_the_same_however_the_input_is_cut(seed: int) -> None:
     rnd = random.Random(seed)

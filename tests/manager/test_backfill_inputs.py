@@ -160,6 +160,7 @@ async def test_streams_of_a_group_are_merged_by_time_up_to_the_cut(
         assert by_device(found) == by_device(expected)
 
 
+@pytest.mark.thorough
 async def test_a_stage_merges_what_another_one_makes_of_the_same_stream(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -125,6 +125,7 @@ select max(eventTimestamp()) as last, count() as n insert into All;
 """
 
 
+@pytest.mark.thorough
 async def test_times_are_the_publishers_or_the_servers_or_those_of_an_attribute(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:

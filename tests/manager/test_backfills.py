@@ -86,6 +86,7 @@ async def test_outputs_of_a_chain_after_a_history_are_those_of_one_that_has_read
         assert after == whole[-len(after) :]
 
 
+@pytest.mark.thorough
 async def test_the_live_stream_is_read_on_after_the_last_sequence_of_the_files(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -179,6 +179,7 @@ async def test_another_manager_goes_on_where_a_killed_one_was(
         await outputs_are_equal(have, hand, runner, CHAIN, "Lasts")
 
 
+@pytest.mark.thorough
 async def test_a_checkpoint_that_nobody_needs_is_removed_after_a_week(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:

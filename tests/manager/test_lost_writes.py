@@ -130,6 +130,7 @@ async def _answers(manager: Manager, call: Callable[[], Any]) -> Any:
             await manager.view.changed(manager.view.version, 0.1)
 
 
+@pytest.mark.thorough
 @pytest.mark.nats
 async def test_everything_continues_after_the_control_bucket_was_made_again(
     cluster: Cluster,

@@ -163,6 +163,7 @@ def lives() -> Iterator[list[Life]]:
 _numbers = itertools.count(1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", [Mode.AUTO, Mode.STEP])
 def test_events_find_what_they_find_in_the_state(
     store: TestDatabase, lives: list[Life], mode: Mode

@@ -43,7 +43,7 @@ def sent(value: int) -> dict[str, Any]:
     return {"stream": "S", "data": [value]}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("app", "words", "others", "is_of_ties"),
     [

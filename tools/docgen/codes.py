@@ -201,8 +201,13 @@ def collect_messages(root: Path) -> dict[str, list[str]]:
     return {code: messages for code, messages in found.items() if messages}
 
 
-def _codes(root: Path) -> Iterator[tuple[ast.AST, ast.Constant, str]]:
+@lru_cache(maxsize=1)
+def _codes(root: Path) -> tuple[tuple[ast.AST, ast.Constant, str], ...]:
     """Each code in the source with the node that contains it."""
+    return tuple(_found_codes(root))
+
+
+def _found_codes(root: Path) -> Iterator[tuple[ast.AST, ast.Constant, str]]:
     for tree in _trees(root):
         for parent in ast.walk(tree):
             if isinstance(parent, ast.Compare | ast.MatchValue):

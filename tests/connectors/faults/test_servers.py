@@ -118,6 +118,7 @@ def test_a_server_that_stands_still_for_three_seconds(
     assert payloads(broker, "OUT") == payloads(broker, "IN") == numbered(0, 5000)
 
 
+@pytest.mark.thorough
 def test_two_writers_of_one_producer_and_a_server_killed_under_both(
     broker: Broker, nats_server: server.NatsServer
 ) -> None:
