@@ -137,6 +137,7 @@ def test_failed_events_are_listed() -> None:
     assert ask(service, "GET", "/error-handler/Shop/3").json() == {"id": 3}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("given", "begin"),
     [

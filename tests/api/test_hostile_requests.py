@@ -90,6 +90,7 @@ def test_numbers_times_and_origins_out_of_range_are_refused(
     assert answer.json()["code"] == f"MESH-A{status}"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "time", [b"true", b"-1", b"1.5", b'"5"', b"[]", b"253402300800000", b"9" * 400, b"NaN"]
 )

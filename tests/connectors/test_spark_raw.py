@@ -64,6 +64,7 @@ def test_a_stream_goes_through_to_another_one_exactly_once(
     assert broker.payloads("OUT", "ev.OUT") == [*(b"%d" % i for i in range(2000)), b"more"]
 
 
+@pytest.mark.thorough
 def test_a_restarted_query_goes_on_where_it_was(
     spark: SparkSession, broker: Any, start: Callable[..., Any]
 ) -> None:
@@ -186,7 +187,7 @@ def test_filters_of_a_table_reach_the_server_where_the_session_allows_it(
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
 def test_a_query_that_ends_has_read_what_was_there(
     spark: SparkSession, broker: Any, tmp_path: Path, trigger: dict[str, bool]

@@ -100,6 +100,7 @@ async def test_a_moved_instance_is_placed_only_when_its_worker_has_stopped_it(
         assert told.index(stopped) < at
 
 
+@pytest.mark.thorough
 @pytest.mark.nats
 async def test_a_session_that_does_not_stop_an_instance_is_killed_for_it(cluster: Cluster) -> None:
     cluster.worker("w1", FAKE_STOP_S="300", MESH_WORKER_STOP_S="1")
@@ -165,6 +166,7 @@ async def test_a_drained_worker_is_emptied_and_takes_its_share_again_later(
         assert caught.value.code == "MESH-A404"
 
 
+@pytest.mark.thorough
 @pytest.mark.nats
 async def test_workers_restarted_one_after_the_other_keep_the_app_placed(cluster: Cluster) -> None:
     for name in ("w1", "w2"):

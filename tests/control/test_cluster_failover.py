@@ -66,6 +66,7 @@ async def test_a_worker_started_again_within_its_term_has_its_own_instances_agai
         assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
 
 
+@pytest.mark.thorough
 @pytest.mark.nats
 async def test_a_worker_started_again_within_its_term_gets_its_instances_where_nobody_else_can(
     cluster: Cluster,
@@ -152,6 +153,7 @@ async def test_a_paused_leader_that_wakes_up_is_refused(cluster: Cluster) -> Non
         assert eye.leader() == "m2"
 
 
+@pytest.mark.thorough
 @pytest.mark.nats
 async def test_the_journal_tells_an_apps_story_from_start_to_end(cluster: Cluster) -> None:
     cluster.manager("m1")
@@ -202,6 +204,7 @@ async def test_the_view_goes_on_after_the_server_was_restarted(
         await eye.until("second", lambda: eye.leader() == "b", 30)
 
 
+@pytest.mark.thorough
 @pytest.mark.nats
 async def test_the_story_tells_that_nats_was_away(cluster: Cluster) -> None:
     cluster.manager("m1")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 
 
+@pytest.mark.thorough
 @calm
 async def test_group_by_without_a_window_is_shared_by_key(view: View) -> None:
     app = """@App:name('Keyed')

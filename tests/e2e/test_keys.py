@@ -34,6 +34,7 @@ end;
 """
 
 
+@pytest.mark.thorough
 @calm
 async def test_computed_keys_and_ranges_divide_a_stream(view: View) -> None:
     await view.service.deploy(APP)

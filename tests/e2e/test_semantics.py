@@ -112,6 +112,7 @@ async def test_every_kind_of_operator_gives_the_same_rows_when_its_session_is_ki
     await view.service.undeploy("Whole")
 
 
+@pytest.mark.thorough
 @calm
 async def test_a_partition_is_shared_by_key_between_instances(view: View) -> None:
     sent = events(200)

@@ -67,7 +67,7 @@ def refused(parse: Callable[[str], object], text: str) -> tuple[MeshError, ...]:
     return ()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", _ENDLESS)
 def test_what_goes_on_without_end_is_refused_or_read(name: str) -> None:
     start, repeated = _ENDLESS[name]
@@ -144,7 +144,7 @@ def bound_or_refused(text: str) -> tuple[MeshError, ...]:
     return ()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", _LONG)
 def test_what_is_long_is_bound_or_refused(name: str) -> None:
     start, repeated, joint, end = _LONG[name]

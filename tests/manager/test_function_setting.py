@@ -33,6 +33,7 @@ def _processes() -> list[Process]:
     return [queries._process, past._PROCESS, what_ifs._PROCESS]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("at", range(3), ids=["queries", "past", "what-if"])
 def test_a_process_of_a_manager_runs_no_function(at: int) -> None:
     process = _processes()[at]

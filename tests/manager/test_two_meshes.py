@@ -104,6 +104,7 @@ class Managers(Processes):
         raise AssertionError(text)
 
 
+@pytest.mark.thorough
 @pytest.mark.nats
 @pytest.mark.timeout(150)
 def test_apps_of_one_name_live_in_two_meshes(tmp_path: Path, nats_server: NatsServer) -> None:

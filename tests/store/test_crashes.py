@@ -274,6 +274,7 @@ def test_a_process_that_is_killed_in_commit_changes_nothing(
     assert content(store, kind) == content(calm, kind)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_written", [True, False], ids=["written", "lost"])
 def test_a_connection_that_is_cut_in_commit_on_the_wire_has_either_outcome(
     proxied: tuple[TestDatabase, TestDatabase, CommitProxy],
@@ -298,6 +299,7 @@ def test_a_connection_that_is_cut_in_commit_on_the_wire_has_either_outcome(
     assert content(store, "table") == content(calm, "table")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("is_written", [True, False], ids=["written", "lost"])
 def test_a_connection_that_is_cut_in_commit_has_either_outcome(
     store: TestDatabase,

@@ -166,6 +166,7 @@ def test_the_database_has_what_the_state_has(store: TestDatabase, lives: list[Li
         assert len(life.in_state()[0]) > 0
 
 
+@pytest.mark.sampled(2)
 def test_a_replay_changes_nothing_that_is_written(store: TestDatabase, lives: list[Life]) -> None:
     events = events_of(90, 2)
     life = Life(store, events)
@@ -253,6 +254,7 @@ ON_DEMAND = {
 }
 
 
+@pytest.mark.sampled(2)
 def test_on_demand_changes_are_written_in_their_place(
     store: TestDatabase, lives: list[Life]
 ) -> None:

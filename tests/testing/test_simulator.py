@@ -137,7 +137,7 @@ def test_invariants_hold_under_faults(seed: int) -> None:
     assert total.events["fail"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_cluster_comes_to_rest_after_nats_has_lost_writes(seed: int) -> None:
     total, failure = run.play_many(
@@ -160,6 +160,7 @@ def test_a_view_that_never_goes_back_is_noticed(monkeypatch: pytest.MonkeyPatch)
     assert failure is not None
 
 
+@pytest.mark.thorough
 def test_epochs_that_are_never_raised_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconcile, "_behind", lambda found, snapshot, ttl_s: ())
     _, failure = run.play_many(1, hours=20, life_hours=2, bursts_per_hour=8, loses=True)

@@ -94,6 +94,7 @@ def test_pieces_of_a_name_are_the_same_however_the_input_is_cut(name: str) -> No
                     assert found.setdefault(piece, rows).equals(rows), (case.app, piece)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_each_instance_of_a_partition_has_a_window_of_its_own(name: str) -> None:
     for case in FILES[name]:
