@@ -119,7 +119,7 @@ async def test_a_link_leaves_no_socket_open_to_a_server_that_hangs(
         server.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_at_its_end_a_cluster_tells_of_secrets_in_what_it_leaves(tmp_path: Path) -> None:
     cluster = SecuredCluster(tmp_path, workers=0)
     seed = cluster.servers.secured.secrets()["seed of worker"]

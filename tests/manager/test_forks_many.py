@@ -57,7 +57,7 @@ def stored(hand: Hand, app: str) -> int:
     return sum((state.get("subjects") or {}).values())
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "events",
     [20_000, pytest.param(1_000_000, marks=[pytest.mark.long, pytest.mark.timeout(900)])],

@@ -81,7 +81,7 @@ async def outputs_are_equal(
         assert own == [row for row in whole if row[0] == device][-len(own) :]
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 @pytest.mark.parametrize(("text", "stream"), [(CHAIN, "Lasts"), (METER, "Totals")])
 async def test_a_history_that_is_killed_after_each_checkpoint_comes_to_its_end(
     hand: Hand, nats_server: NatsServer, tmp_path: Path, text: str, stream: str

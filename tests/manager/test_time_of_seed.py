@@ -79,7 +79,7 @@ async def explained(have: Mesh, app: Played) -> None:
             break
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 async def test_the_seeds_app_in_time(hand: Hand, nats_server: NatsServer, tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     past = [{**row, "at": at} for at, row in EVENTS[: CUTS[2]]]

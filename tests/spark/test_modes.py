@@ -285,7 +285,7 @@ def each_event_counts_once(sampled: list[Any], began_ms: int) -> None:
         assert 0 < sum_s < count * (SystemClock().wall_ms() - began_ms) / 1000
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 @pytest.mark.nats
 @pytest.mark.spark
 @pytest.mark.slow

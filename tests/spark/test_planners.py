@@ -59,7 +59,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_planners_end_and_the_next_query_has_new_ones(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     said = subprocess.run(

@@ -230,7 +230,7 @@ def test_a_state_of_the_middle_of_a_repeated_run_has_what_left(
     assert life.found == plain.found
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 @pytest.mark.parametrize("seed", range(2))
 def test_rows_that_an_earlier_life_has_written_are_told_from_those_that_left_with_them(
     tmp_path: Path, lives: list[Life], seed: int

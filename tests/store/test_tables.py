@@ -221,7 +221,7 @@ def test_a_key_that_is_null_is_a_failed_event(store: TestDatabase, lives: list[L
     assert any("300 characters" in reason for reason in reasons)
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_rows_without_a_key_keep_their_numbers_when_others_leave(
     tmp_path: Path, lives: list[Life]
 ) -> None:

@@ -43,7 +43,7 @@ def sent(value: int) -> dict[str, Any]:
     return {"stream": "S", "data": [value]}
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("app", "words", "others", "is_of_ties"),
     [

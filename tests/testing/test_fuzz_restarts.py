@@ -46,7 +46,7 @@ SNAPSHOT, RESTART = {"snapshot": "s"}, {"restart": "s"}
 CASE = one(sent(1), SNAPSHOT, RESTART, sent(2))
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("changes", "is_the_restarts"),
     [

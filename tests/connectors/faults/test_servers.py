@@ -84,7 +84,7 @@ def kill_and_restart(running: server.NatsServer) -> None:
 # --- one server
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_a_standalone_server_killed_and_started_again(
     broker: Broker, nats_server: server.NatsServer, relays: list[Relay]
 ) -> None:
