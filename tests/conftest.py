@@ -9,11 +9,13 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import certifi
 import pytest
 from hypothesis import settings
 
 from mesh import scratch
 from mesh.jetstream import server
+from tests.support.certificates import Authority
 from tests.support.groups import GroupScheduling, rank_of
 
 if TYPE_CHECKING:
@@ -88,6 +90,15 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("tmp")
     scratch.redirect(path)
     os.environ["JAVA_TOOL_OPTIONS"] = f"-Djava.io.tmpdir={path} -XX:-UsePerfData"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def authorities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """HTTP clients here trust one authority: to load the world's takes each of them 20 ms."""
+    trusted = Authority(tmp_path_factory.mktemp("authority")).cert
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(certifi, "where", lambda: str(trusted))
+        yield
 
 
 @pytest.fixture(scope="session")
