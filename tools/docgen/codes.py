@@ -205,21 +205,16 @@ def collect_messages(root: Path) -> dict[str, list[str]]:
 @lru_cache(maxsize=1)
 def _codes(root: Path) -> tuple[tuple[ast.AST, ast.Constant, str], ...]:
     """Each code in the source with the node that contains it."""
-    return tuple(_found_codes(root))
-
-
-def _found_codes(root: Path) -> Iterator[tuple[ast.AST, ast.Constant, str]]:
-    for tree in _trees(root):
-        for parent in ast.walk(tree):
-            if isinstance(parent, ast.Compare | ast.MatchValue):
-                continue
-            for node in ast.iter_child_nodes(parent):
-                if (
-                    isinstance(node, ast.Constant)
-                    and isinstance(node.value, str)
-                    and _CODE.fullmatch(node.value)
-                ):
-                    yield parent, node, node.value
+    return tuple(
+        (parent, node, node.value)
+        for tree in _trees(root)
+        for parent in ast.walk(tree)
+        if not isinstance(parent, ast.Compare | ast.MatchValue)
+        for node in ast.iter_child_nodes(parent)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and _CODE.fullmatch(node.value)
+    )
 
 
 @lru_cache(maxsize=1)
