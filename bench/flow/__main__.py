@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 #: In the order in which they are run.
 MEASUREMENTS: Final = (
-    "latency", "batches", "rates", "backlog", "bulk", "crowd", "footprint", "history",
+    "latency", "repeats", "batches", "rates", "backlog", "bulk", "crowd", "footprint", "history",
 )  # fmt: skip
 #: Those that ``--events`` gives a size.
-_SIZED: Final = ("rates", "backlog", "history")
+_SIZED: Final = ("repeats", "rates", "backlog", "history")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -54,6 +55,40 @@ APPS: Final = {
 _KINDS: Final = {"filter": ("W1", 0.6), "average": ("W2", 0.5)}
 
 
+@dataclass(frozen=True)
+class WorkedOff:
+    """How a backlog was worked off."""
+
+    events: int
+    #: From the start of the app's instances until they run, seconds.
+    placed_s: float
+    #: From then to the last output, seconds.
+    took_s: float
+    #: Processor time from the start of the instances to the last output: of the worker with all its
+    #: processes, of its JVM alone, and of NATS, seconds.
+    worker_s: float
+    jvm_s: float
+    nats_s: float
+
+    @property
+    def rate(self) -> float:
+        """Events per second."""
+        return self.events / self.took_s
+
+    def per_million(self, seconds: float) -> float:
+        """Seconds for a million events."""
+        return seconds / self.events * 1e6
+
+    @property
+    def note(self) -> str:
+        """Size, and what it cost."""
+        worker, jvm, nats = map(self.per_million, (self.worker_s, self.jvm_s, self.nats_s))
+        return (
+            f"{self.events:,} events; placed in {self.placed_s:.1f} s; CPU s per million: worker "
+            f"{worker:.1f}, of that JVM {jvm:.1f}, NATS {nats:.1f}"
+        )
+
+
 async def measure(events: int = EVENTS) -> list[Figure]:
     """W1 and W2, ours with one and two instances, plain Python and C."""
     figures = []
@@ -61,21 +96,20 @@ async def measure(events: int = EVENTS) -> list[Figure]:
         for kind, (label, target) in _KINDS.items():
             python, c = await _plain(view, kind, events)
             for parallel in (1, 2):
-                rate, note = await worked_off(view, label, kind, parallel, events)
+                done = await worked_off(view, label, kind, parallel, events)
                 instances = "" if parallel == 1 else ", two instances"
                 name = f"{label}{instances}, exactly once, beside plain Python at least once"
                 figures.append(
-                    Figure(name, rate / 1000, "k/s", target, limit=python / 1000, note=note)
-                )
+                    Figure(name, done.rate / 1000, "k/s", target, limit=python / 1000,
+                           note=done.note)
+                )  # fmt: skip
             if c is not None:
                 figures.append(Figure(f"{label}, C program at least once", c / 1000, "k/s"))
     return figures
 
 
-async def worked_off(
-    view: View, label: str, kind: str, parallel: int, events: int
-) -> tuple[float, str]:
-    """Events per second of an app with a backlog of ``events``, and a note on processor time."""
+async def worked_off(view: View, label: str, kind: str, parallel: int, events: int) -> WorkedOff:
+    """Let an app work off a backlog of ``events``."""
     app = f"{label}P{parallel}"
     # The instances are placed when their input is there.
     await view.service.order_node("w1", "cordoned")
@@ -91,14 +125,9 @@ async def worked_off(
         ended_s = await _until_last(view, app, "Last", _LAST)
     else:
         ended_s = await _until_last(view, app, "Output", events + 1 if kind == "filter" else 0)
-    took_s = ended_s - started_s
-    worker_s, nats_s = (b - a for a, b in zip(before, _cpu_s(view), strict=True))
+    used = (b - a for a, b in zip(before, _cpu_s(view), strict=True))
     await view.service.undeploy(app)
-    note = (
-        f"{events:,} events; placed in {started_s - opened_s:.1f} s; CPU s per million: worker "
-        f"{worker_s / events * 1e6:.1f}, NATS {nats_s / events * 1e6:.1f}"
-    )
-    return events / took_s, note
+    return WorkedOff(events, started_s - opened_s, ended_s - started_s, *used)
 
 
 async def _fill(view: View, subject: str, events: int, last: int = 0) -> None:
@@ -163,8 +192,9 @@ async def _plain(view: View, kind: str, events: int) -> tuple[float, float | Non
         await view.js.delete_stream("plain-out")
 
 
-def _cpu_s(view: View) -> tuple[float, float]:
-    """Processor time so far of the worker with all its processes, and of NATS, seconds."""
+def _cpu_s(view: View) -> tuple[float, float, float]:
+    """Processor time so far of the worker with all its processes, its JVM, and NATS, seconds."""
     worker = harness.tree(view.processes.pid("w1"))
+    jvm = [process for process in worker if harness.kind_of(process) == "jvm"]
     servers = [psutil.Process(view.cluster.servers.pid(n)) for n in view.cluster.servers.names]
-    return harness.cpu_s(worker), harness.cpu_s(servers)
+    return harness.cpu_s(worker), harness.cpu_s(jvm), harness.cpu_s(servers)
