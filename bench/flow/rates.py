@@ -57,7 +57,7 @@ _KINDS: Final = {"filter": ("W1", 0.6), "average": ("W2", 0.5)}
 
 @dataclass(frozen=True)
 class WorkedOff:
-    """How a backlog was worked off."""
+    """Duration and processor time of a backlog's work."""
 
     events: int
     #: From the start of the app's instances until they run, seconds.

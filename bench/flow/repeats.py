@@ -1,4 +1,4 @@
-"""How often a core subscriber sees an event: each once, with any number of workers and instances.
+"""Repeats that a core subscriber sees: none, with any number of workers and instances.
 
 Core subscribers also receive a message that the server stages in an atomic batch and then refuses,
 so a publisher with an outdated marker shows itself as repeats.
