@@ -28,7 +28,7 @@ from bench.mesh import harness
 if TYPE_CHECKING:
     from bench.mesh.harness import View
 
-EVENTS: Final = 200_000
+EVENTS: Final = 1_000_000
 #: Time without further output after which there is none, seconds.
 _QUIET_S: Final = 1.5
 #: Messages at the end of the output of W2, one of which has the key ``end``.
