@@ -73,6 +73,24 @@ def test_messages_are_taken_before_and_after_their_columns_are_made(has_columns:
         assert getattr(taken, name).equals(getattr(other, name).filter(pa.array(keep)))
 
 
+@pytest.mark.parametrize("has_columns", [False, True])
+@pytest.mark.parametrize(("first", "end"), [(0, 5), (COUNT - 3, COUNT + 3), (COUNT, 2 * COUNT)])
+def test_slices_are_taken_of_before_and_after_columns_are_made(
+    first: int, end: int, has_columns: bool
+) -> None:
+    whole, other = _two_parts(), _two_parts()
+    if has_columns:
+        assert len(whole.data) == 2 * COUNT
+    part = whole.slice(first, end)
+    keep = np.arange(end - first) % 3 == 1
+    for found, mask in ((part, np.ones(end - first, bool)), (part.take(keep), keep)):
+        at = np.arange(first, end)[mask]
+        assert found.sequence.tolist() == other.sequence[at].tolist()
+        assert found.time_ns.tolist() == other.time_ns[at].tolist()
+        for name in ("data", "subject", "header"):
+            assert getattr(found, name).equals(getattr(other, name).take(pa.array(at)))
+
+
 def test_messages_without_a_reply_have_none() -> None:
     octets = b"MSG a.b 7 5\r\nhello\r\n" * COUNT
     found = frames.split(octets)

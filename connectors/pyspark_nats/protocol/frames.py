@@ -65,18 +65,11 @@ class _Layout:
     end: Ints
     has_header: Bools
 
-    def take(self, keep: Bools) -> _Layout:
-        """The layout of the frames where ``keep`` is true."""
+    def of(self, which: Bools | slice) -> _Layout:
+        """The layout of some of the frames."""
         return _Layout(
-            self.line[keep], self.line_end[keep], self.payload[keep], self.end[keep],
-            self.has_header[keep],
-        )  # fmt: skip
-
-    def first(self, count: int) -> _Layout:
-        """The layout of the first ``count`` frames."""
-        return _Layout(
-            self.line[:count], self.line_end[:count], self.payload[:count], self.end[:count],
-            self.has_header[:count],
+            self.line[which], self.line_end[which], self.payload[which], self.end[which],
+            self.has_header[which],
         )  # fmt: skip
 
 
@@ -99,7 +92,11 @@ class Frames:
         """The messages where ``keep`` is true."""
         if keep.all():
             return self
-        return Frames(self._buffer, self._layout.take(keep), self.consumed)
+        return self.of(keep)
+
+    def of(self, which: Bools | slice) -> Frames:
+        """The messages where a mask is true, or of a slice."""
+        return Frames(self._buffer, self._layout.of(which), self.consumed)
 
     def head(self, at: int) -> list[bytes]:
         """The words of one frame's first line."""
@@ -268,7 +265,7 @@ def _layout_in_bulk(buffer: Buffer) -> _Layout | None:
     count = int(np.argmin(np.append((end <= len(octets)) & chained, False)))
     if 0 < count < len(starts) and starts[count] < end[count - 1]:
         return None
-    return _Layout(starts, line_ends, line_ends + 2 + header, end, has_header).first(count)
+    return _Layout(starts, line_ends, line_ends + 2 + header, end, has_header).of(slice(count))
 
 
 def _number_before(octets: Octets, ends: Ints, mark: int = ord(" ")) -> tuple[Ints, Ints]:

@@ -42,11 +42,11 @@ class Messages:
         header: Callable[[], Array],
         subject: Callable[[], Array],
         time_ns: Callable[[], Ints],
-        taken: Callable[[Bools], Messages] | None = None,
+        some: Callable[[Bools | slice], Messages] | None = None,
     ) -> None:
         """Create from the columns below, or from functions that return them.
 
-        ``taken`` gives the messages where a mask is true, without columns of all of them.
+        ``some`` gives the messages where a mask is true, or of a slice, without columns of all.
         """
         self.stream = stream
         self.sequence = sequence
@@ -54,7 +54,7 @@ class Messages:
         self._header = header
         self._subject = subject
         self._time_ns = time_ns
-        self._taken = taken
+        self._some = some
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -83,6 +83,8 @@ class Messages:
         """The messages from index ``first`` to before ``end``."""
         if first == 0 and end == len(self):
             return self
+        if self._some is not None and "data" not in self.__dict__:
+            return self._some(slice(first, end))
         count = end - first
         return Messages(
             self.stream,
@@ -97,8 +99,8 @@ class Messages:
         """The messages where ``keep`` is true."""
         if keep.all():
             return self
-        if self._taken is not None and "data" not in self.__dict__:
-            return self._taken(keep)
+        if self._some is not None and "data" not in self.__dict__:
+            return self._some(keep)
         mask = pa.array(keep)
         return Messages(
             self.stream,
@@ -115,10 +117,17 @@ def concatenated(parts: list[Messages]) -> Messages:
     if len(parts) == 1:
         return parts[0]
 
-    def taken(keep: Bools) -> Messages:
-        bounds = np.cumsum([len(part) for part in parts])[:-1]
-        some = zip(parts, np.split(keep, bounds), strict=True)
-        return concatenated([part.take(mask) for part, mask in some])
+    def some(which: Bools | slice) -> Messages:
+        found, begin = [], 0
+        for part in parts:
+            end = begin + len(part)
+            if isinstance(which, slice):
+                first, last = (min(max(at, begin), end) for at in (which.start, which.stop))
+                found.append(part.slice(first - begin, last - begin))
+            else:
+                found.append(part.take(which[begin:end]))
+            begin = end
+        return concatenated([part for part in found if len(part)] or found[:1])
 
     return Messages(
         parts[0].stream,
@@ -127,7 +136,7 @@ def concatenated(parts: list[Messages]) -> Messages:
         lambda: pa.concat_arrays([part.header for part in parts]),
         lambda: pa.concat_arrays([part.subject for part in parts]),
         lambda: np.concatenate([part.time_ns for part in parts]),
-        taken,
+        some,
     )
 
 
@@ -215,7 +224,7 @@ def _delivered(stream: str, sequence: Ints, found: frames.Frames) -> Messages:
         lambda: found.header,
         lambda: found.subject,
         lambda: _times_ns(found),
-        lambda keep: _delivered(stream, sequence[keep], found.where(keep)),
+        lambda which: _delivered(stream, sequence[which], found.of(which)),
     )
 
 
