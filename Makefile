@@ -49,7 +49,7 @@ up down logs images: export COMPOSE_PROFILES := $(PROFILES)
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
-	@echo 'make test    lint, types, import rules and the default tests, in some 12 minutes on two cores; JOBS=6 on more'
+	@echo 'make test    lint, types, import rules and the default tests, in 7 to 14 minutes on two cores, by their speed; JOBS=6 on more'
 	@echo 'make test-ci           the same with the thorough tests, as continuous integration runs it (tests/TIERS.md)'
 	@echo 'make test-all          the same with the extended tests as well'
 	@echo 'make test ARGS="-m long"   the tests that put load on a cluster for minutes, which neither of them runs'
@@ -91,8 +91,6 @@ test: $(STAMP)
 	test $$tests -eq 0 -a $$lint -eq 0
 
 test-ci: TIER = -m 'not long and not extended and not docker'
-# The thorough tests put more load on each core.
-test-ci: JOBS = 2
 test-ci: test
 
 test-all: TIER = -m 'not long and not docker'

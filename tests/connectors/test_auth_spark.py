@@ -50,7 +50,7 @@ def secured(directory: Path) -> Iterator[tuple[Broker, dict[str, str]]]:
         running.stop()
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_a_query_goes_on_when_the_files_that_it_was_started_with_are_gone(
     spark: SparkSession,
     tmp_path: Path,

@@ -101,7 +101,7 @@ async def test_requests_with_a_key_are_stored_once(nats_server: NatsServer, tmp_
     assert {"before publish", "after publish"} <= set(moments)
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 async def test_a_jetstream_stream_of_others_is_read_exactly_once(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -215,7 +215,7 @@ def test_a_change_is_undone_and_a_group_is_reset(play: Callable[..., None]) -> N
     play(scene)
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 @calm
 async def test_of_two_changes_at_once_one_is_taken(view: View) -> None:
     app = "@App:name('Twice') define stream S (n int); from S select n insert into T;"

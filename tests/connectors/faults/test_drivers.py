@@ -92,7 +92,7 @@ def test_python_workers_killed_at_random_moments(
     assert batches(setup.checkpoint) >= 130
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_a_paused_driver_that_was_replaced_is_refused_when_it_wakes(
     broker: Broker, setup: Setup, start: Start
 ) -> None:
@@ -134,7 +134,7 @@ def test_an_old_checkpoint_doubles_nothing_when_rows_carry_their_place(
     check(broker, rows)
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_a_driver_killed_whose_checkpoint_is_behind_its_output(
     broker: Broker, setup: Setup, start: Start
 ) -> None:

@@ -212,7 +212,7 @@ def test_a_replicated_stream_takes_rows_ahead_as_well(
     assert cluster_broker.marker("OUT", "p").position == len(expected) - 1
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_the_meta_leader_is_killed_then_every_server_restarted_in_turn(
     cluster: Cluster, cluster_broker: Broker, relays: list[Relay]
 ) -> None:
