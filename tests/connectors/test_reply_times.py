@@ -58,6 +58,16 @@ def test_other_forms_are_read_one_word_after_the_other(prefix: str, suffix: str,
     assert pending == 1
 
 
+@pytest.mark.parametrize("at", range(19))
+@pytest.mark.parametrize("other", "/:a.")
+def test_a_time_with_another_character_is_not_read_in_bulk(at: int, other: str) -> None:
+    time = "1764000000123456789"
+    wrong = time[:at] + other + time[at + 1 :]
+    good, bad = (f"MSG a.b 7 $JS.ACK.S.C.1.9.9.{one}.12 5\r\nhello\r\n" for one in (time, wrong))
+    assert frames.split((good * COUNT).encode()).reply_times_ns() is not None
+    assert frames.split((good * COUNT + bad + good).encode()).reply_times_ns() is None
+
+
 @pytest.mark.parametrize("has_columns", [False, True])
 def test_messages_are_taken_before_and_after_their_columns_are_made(has_columns: bool) -> None:
     whole = _two_parts()

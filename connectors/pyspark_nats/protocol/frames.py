@@ -187,17 +187,26 @@ class Frames:
         if layout.has_header.any():
             return None
         octets = np.frombuffer(self._buffer, np.uint8)
-        _, space = _number_before(octets, layout.line_end)
-        pending, dot = _number_before(octets, space, ord("."))
-        if (pending < 0).any():
+        # The line ends with the size of the payload, and the reply before it with a count.
+        sizes = layout.end - 2 - layout.payload
+        space = layout.line_end - 2 - np.searchsorted(_POWERS, sizes, side="right")
+        dot = space - 2
+        for _ in range(_TIME_DIGITS):
+            is_digit = octets[dot] != ord(".")
+            if not is_digit.any():
+                break
+            dot -= is_digit
+        first = dot - _TIME_DIGITS
+        if not len(self) or first.min() < 1:
             return None
-        found = np.zeros(len(self), np.int64)
-        for at in range(_TIME_DIGITS):
-            digit = octets[dot - _TIME_DIGITS + at].astype(np.int64) - ord("0")
-            if ((digit < 0) | (digit > 9)).any():
-                return None
-            found = found * 10 + digit
-        return found if (octets[dot - _TIME_DIGITS - 1] == ord(".")).all() else None
+        if (octets[space] != ord(" ")).any() or (octets[first - 1] != ord(".")).any():
+            return None
+        # Of nineteen digits these are the first eight, and the last sixteen.
+        starts = (first, dot - 16, dot - 8)
+        highest, middle, lowest = (_eight_digits(self._buffer, at) for at in starts)
+        if highest is None or middle is None or lowest is None:
+            return None
+        return highest // 10**5 * 10**16 + middle * 10**8 + lowest
 
     @cached_property
     def _heads(self) -> list[list[bytes]] | None:
@@ -268,8 +277,8 @@ def _layout_in_bulk(buffer: Buffer) -> _Layout | None:
     return _Layout(starts, line_ends, line_ends + 2 + header, end, has_header).of(slice(count))
 
 
-def _number_before(octets: Octets, ends: Ints, mark: int = ord(" ")) -> tuple[Ints, Ints]:
-    """Decimal numbers that end before ``ends``, and the positions of the marks before them.
+def _number_before(octets: Octets, ends: Ints) -> tuple[Ints, Ints]:
+    """Decimal numbers that end before ``ends``, and the positions of the spaces before them.
 
     -1 for invalid numbers.
     """
@@ -285,8 +294,25 @@ def _number_before(octets: Octets, ends: Ints, mark: int = ord(" ")) -> tuple[In
             break
         total += np.where(is_open, digit * scale, 0)
         scale *= 10
-    total[(octets[at] != mark) | (at == ends - 1)] = -1
+    total[(octets[at] != ord(" ")) | (at == ends - 1)] = -1
     return total, at
+
+
+def _eight_digits(buffer: Buffer, starts: Ints) -> Ints | None:
+    """Numbers of eight digits at ``starts``; None if one has another character.
+
+    Eight octets are one integer here, of which the first digit is the lowest octet.
+    """
+    words: npt.NDArray[np.uint64] = np.ndarray(len(buffer) - 7, "<u8", buffer, strides=(1,))
+    digits = words[starts] - np.uint64(0x3030303030303030)
+    # Above nine, or below zero, an octet has its highest bit in one of the two.
+    if ((digits | (digits + np.uint64(0x7676767676767676))) & np.uint64(0x8080808080808080)).any():
+        return None
+    pairs = digits * np.uint64(10) + (digits >> np.uint64(8))
+    mask = np.uint64(0x000000FF000000FF)
+    found = (pairs & mask) * np.uint64(1_000_000 << 32 | 100)
+    found += ((pairs >> np.uint64(16)) & mask) * np.uint64(10_000 << 32 | 1)
+    return (found >> np.uint64(32)).astype(np.int64)
 
 
 def _layout_by_walking(buffer: Buffer) -> _Layout:
@@ -322,6 +348,8 @@ def _slices(buffer: Buffer, starts: Ints, ends: Ints, kind: pa.DataType) -> Arra
     return both.take(rows_at(np.arange(0, len(bounds) - 1, 2)))
 
 
+#: The least numbers of two digits, of three, and so on.
+_POWERS = 10 ** np.arange(1, _DIGITS_MAX + 1)
 _NONE = np.zeros(0, np.int64)
 _EMPTY = _Layout(_NONE, _NONE, _NONE, _NONE, np.zeros(0, bool))
 
