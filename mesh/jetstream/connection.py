@@ -108,7 +108,9 @@ async def close(client: Client) -> None:
         # socket that is only closed stays open until a server that hangs has read what was sent.
         writer = getattr(client._transport, "_io_writer", None)
         if writer is not None:
-            writer.transport.abort()
+            # A transport that was closed, and has sent the rest since, has no loop to abort in.
+            with contextlib.suppress(AttributeError):
+                writer.transport.abort()
 
 
 def listen(client: Client, changed: Callable[[bool], None]) -> None:

@@ -59,6 +59,23 @@ async def test_a_socket_is_closed_though_a_server_that_hangs_does_not_read(
         os.kill(nats_server.process.pid, signal.SIGCONT)
 
 
+async def test_a_socket_that_has_closed_after_its_last_bytes_is_closed_again(
+    nats_server: NatsServer,
+) -> None:
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    writer: Any = client._transport._io_writer  # type: ignore[union-attr]
+    os.kill(nats_server.process.pid, signal.SIGSTOP)
+    try:
+        while not writer.transport.get_write_buffer_size():
+            writer.transport.write(b"PUB a 100000\r\n" + b"0" * 100_000 + b"\r\n")
+        writer.transport.close()
+    finally:
+        os.kill(nats_server.process.pid, signal.SIGCONT)
+    await writer.wait_closed()
+    await close(client)
+    assert client.is_closed
+
+
 async def test_a_cancelled_wait_for_the_end_of_a_socket_does_not_cancel_its_close(
     nats_server: NatsServer,
 ) -> None:
