@@ -60,11 +60,8 @@ async def measure() -> list[Figure]:
 
 def _processor_s(view: harness.View) -> tuple[float, float]:
     """Processor time so far of the worker and of NATS, seconds."""
-    servers = view.cluster.servers
-    return (
-        harness.cpu_s(harness.tree(view.processes.pid("w1"))),
-        harness.cpu_s(psutil.Process(servers.pid(name)) for name in servers.names),
-    )
+    worker = harness.tree(view.processes.pid("w1"))
+    return harness.cpu_s(worker), harness.cpu_s(view.server_processes)
 
 
 async def _share(view: harness.View) -> float:

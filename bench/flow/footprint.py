@@ -31,7 +31,7 @@ async def measure() -> list[Figure]:
         worker = harness.tree(view.processes.pid("w1"))
         others = [
             *harness.tree(view.processes.pid("m1")),
-            *(psutil.Process(view.cluster.servers.pid(n)) for n in view.cluster.servers.names),
+            *view.server_processes,
         ]
         by_kind: dict[str, float] = {}
         for process in worker:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import orjson
-import psutil
 from nats.js.errors import NotFoundError
 
 from bench.connector.harness import Figure
@@ -196,5 +195,4 @@ def _cpu_s(view: View) -> tuple[float, float, float]:
     """Processor time so far of the worker with all its processes, its JVM, and NATS, seconds."""
     worker = harness.tree(view.processes.pid("w1"))
     jvm = [process for process in worker if harness.kind_of(process) == "jvm"]
-    servers = [psutil.Process(view.cluster.servers.pid(n)) for n in view.cluster.servers.names]
-    return harness.cpu_s(worker), harness.cpu_s(jvm), harness.cpu_s(servers)
+    return harness.cpu_s(worker), harness.cpu_s(jvm), harness.cpu_s(view.server_processes)

@@ -97,6 +97,12 @@ class View(Outside):
         """The NATS server's port, of several servers that of one."""
         return int(self.cluster.servers.url.rsplit(":", 1)[1])
 
+    @property
+    def server_processes(self) -> list[psutil.Process]:
+        """The processes of the NATS servers."""
+        servers = self.cluster.servers
+        return [psutil.Process(servers.pid(name)) for name in servers.names]
+
 
 @asynccontextmanager
 async def mesh(
