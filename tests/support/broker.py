@@ -21,8 +21,33 @@ if TYPE_CHECKING:
 
 #: A stream without notifications is read this often, seconds.
 _LOOK_S: Final = 0.25
-#: Time for servers of a cluster to become peers again, seconds.
-_PEERS_S: Final = 60.0
+#: JetStream's codes of a refusal that passes: servers of a cluster that have just started again
+#: can't place replicas yet (10005); the directory of all streams is being removed with the last one
+#: (10049).
+_PASSING: Final = {10005, 10049}
+#: Time for a refusal to pass, seconds.
+_PASSING_S: Final = 60.0
+
+
+def call(connection: Connection, subject: str, **query: Any) -> dict[str, Any]:
+    """A JetStream API call."""
+    payload = json.dumps(query).encode() if query else b""
+    return connection.retry_while_unavailable(
+        subject, lambda: connection.requests([(f"$JS.API.{subject}", payload)])[0].json()
+    )
+
+
+def create_stream(connection: Connection, **config: Any) -> None:
+    """Create a stream, again while the refusal of the server will pass."""
+    deadline_s = time.monotonic() + _PASSING_S
+    while True:
+        try:
+            call(connection, f"STREAM.CREATE.{config['name']}", **config)
+        except RefusedError as error:
+            if error.err_code not in _PASSING or time.monotonic() > deadline_s:
+                raise
+        else:
+            return
 
 
 @dataclass
@@ -39,30 +64,16 @@ class Broker:
 
     def call(self, subject: str, **query: Any) -> dict[str, Any]:
         """A JetStream API call."""
-        payload = json.dumps(query).encode() if query else b""
-        return self.connection.retry_while_unavailable(
-            subject, lambda: self.connection.requests([(f"$JS.API.{subject}", payload)])[0].json()
-        )
+        return call(self.connection, subject, **query)
 
     def create(self, name: str, *subjects: str, **config: Any) -> None:
         """Make a stream as the mesh makes its channels; by default of subject ``ev.{name}``."""
-        self._create(
-            name=name, subjects=[*(subjects or (f"ev.{name}",)), f"mesh._marker.{name}.>"],
+        create_stream(
+            self.connection, name=name,
+            subjects=[*(subjects or (f"ev.{name}",)), f"mesh._marker.{name}.>"],
             storage="file", allow_atomic=True,
             **{"num_replicas": 1, "allow_direct": True, **config},
         )  # fmt: skip
-
-    def _create(self, **config: Any) -> None:
-        """Create a stream; servers that have just started again can't place replicas yet."""
-        deadline_s = time.monotonic() + _PEERS_S
-        while True:
-            try:
-                self.call(f"STREAM.CREATE.{config['name']}", **config)
-            except RefusedError as error:
-                if "no suitable peers" not in str(error) or time.monotonic() > deadline_s:
-                    raise
-            else:
-                return
 
     def publish(self, subject: str, *payloads: bytes | str, **headers: str) -> list[int]:
         """Publish and wait for the acks; returns the sequences."""

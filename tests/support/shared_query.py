@@ -26,6 +26,7 @@ from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.protocol import connection, frames
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
+from tests.support.broker import create_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -208,15 +209,10 @@ class Hand:
     def make(self, spec: AppSpec) -> None:
         """Make the channels of an app."""
         for name, subject in js_streams(spec):
-            config = {
-                "name": name,
-                "subjects": [subject, f"{names.marker_subject(name)}.>"],
-                "allow_direct": True,
-                "allow_atomic": True,
-                "allow_batched": True,
-            }
-            call = (f"$JS.API.STREAM.CREATE.{name}", json.dumps(config).encode())
-            self.ask(call)
+            create_stream(
+                self.broker, name=name, subjects=[subject, f"{names.marker_subject(name)}.>"],
+                allow_direct=True, allow_atomic=True, allow_batched=True,
+            )  # fmt: skip
 
     def make_state_buckets(self) -> None:
         """Make the buckets of manifests and pieces."""
@@ -224,8 +220,7 @@ class Hand:
             (f"KV_{names.SNAPSHOTS_BUCKET}", f"$KV.{names.SNAPSHOTS_BUCKET}.>"),
             (f"OBJ_{names.STATE_BUCKET}", f"$O.{names.STATE_BUCKET}.>"),
         ):
-            config = {"name": stream, "subjects": [subject], "allow_direct": True}
-            self.ask((f"$JS.API.STREAM.CREATE.{stream}", json.dumps(config).encode()))
+            create_stream(self.broker, name=stream, subjects=[subject], allow_direct=True)
 
     def ask(self, call: tuple[str, bytes]) -> bytes:
         return self.broker.retry_while_unavailable("asking", lambda: self.broker.requests([call]))[
