@@ -6,9 +6,10 @@ import base64
 import itertools
 import json
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mesh.clock import SystemClock
 from mesh.jetstream.channels import js_streams
@@ -26,6 +27,7 @@ from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.protocol import connection, frames
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.protocol.waiting import wait_any
 from tests.support.broker import create_stream
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from mesh.spark.shared_query.members import Member
     from mesh.spark.shared_query.work import Outcome
     from mesh.spark.task_states import TaskStore
+
+#: Time in which messages reach those that follow their stream, if these are there, seconds.
+_ARRIVAL_S: Final = 5.0
 
 APP = """@App:name('{name}')
 define stream Numbers (n int);
@@ -190,9 +195,29 @@ class Hand:
         raise AssertionError(f"{stream} has {self.rows(app, stream)}")
 
     def publish(self, app: str, *numbers: int) -> None:
-        """Store events."""
+        """Store events; the next round has all of them."""
         calls = [(f"mesh.{app}.Numbers", json.dumps({"n": n}).encode()) for n in numbers]
-        self.broker.retry_while_unavailable("publishing", lambda: self.broker.requests(calls))
+        acks = self.broker.retry_while_unavailable(
+            "publishing", lambda: self.broker.requests(calls)
+        )
+        self._receive(f"mesh-{app}-Numbers", int(acks[-1].json()["seq"]))
+
+    def _receive(self, stream: str, last: int) -> None:
+        """Return when all that follow a stream have received its message ``last``."""
+        tails = self.serving._planner._tails
+        deadline_s = time.monotonic() + _ARRIVAL_S
+
+        def is_late() -> bool:
+            return any(
+                not any(last in one.sequence for one in tail.waiting)
+                for tail in tails._by_key.values()
+                if tail.stream == stream
+            )
+
+        tails.receive()
+        while is_late() and (rest_s := deadline_s - time.monotonic()) > 0:
+            wait_any([tails.connection], (), rest_s)
+            tails.receive()
 
     def store(self, payload: bytes, headers: bytes = b"", app: str = "A") -> None:
         """Store one message of ``Numbers``, with header lines as they are."""
