@@ -31,7 +31,7 @@ from mesh.model import names
 from mesh.model.access import Grant, grant_of, grant_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from nats.aio.msg import Msg
     from nats.js import JetStreamContext
@@ -97,7 +97,8 @@ class Directory:
         self._setup = ""
         #: Grows with each change.
         self.version = 0
-        self._found: dict[str, bytes] = {}
+        #: Sequence of the last change that is in all this.
+        self._sequence = 0
         self._complete = asyncio.Event()
         self._changed = asyncio.Event()
 
@@ -144,13 +145,15 @@ class Directory:
                         self._take(found)
                         is_taken = True
                     continue
-                heard, is_taken = message.metadata.sequence.consumer, False
+                at = message.metadata.sequence
+                heard, is_taken = at.consumer, False
                 key = message.subject.removeprefix(kv.subject(bucket, ""))
                 if (message.headers or {}).get(kv.OPERATION):
                     found.pop(key, None)
                 else:
                     found[key] = message.data
                 if not message.metadata.num_pending:
+                    self._sequence = at.stream
                     self._take(found)
                     is_taken = True
         finally:
@@ -185,63 +188,60 @@ class Directory:
         self._complete.set()
         self._changed.set()
 
-    async def _wait(self, since: int) -> None:
+    async def _write(self, key: str, value: bytes | None) -> int:
+        """Write or delete a key; its sequence, for ``_wait``."""
+        return await kv.put(self._js, names.USERS_BUCKET, key, value)
+
+    async def _wait(self, sequence: int) -> None:
         """Wait for the own write, at most so long that a server that restarts delays none."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_S):
-                while self.version <= since:
+                while self._sequence < sequence:
                     self._changed.clear()
                     await self._changed.wait()
 
     async def put_user(self, user: DirectoryUser) -> None:
         """Make or change a user; the token for the first user ends with it."""
-        since = self.version
         values = {**asdict(user), "grants": [grant_values(one) for one in user.grants]}
-        await kv.put(self._js, names.USERS_BUCKET, _user_key(user.name), orjson.dumps(values))
+        written = await self._write(_user_key(user.name), orjson.dumps(values))
         if self._setup:
-            await kv.put(self._js, names.USERS_BUCKET, _SETUP, None)
-        await self._wait(since)
+            written = await self._write(_SETUP, None)
+        await self._wait(written)
 
     async def delete_user(self, name: str) -> None:
         """Remove a user with its tokens."""
-        since = self.version
         await self.delete_tokens(name)
-        await kv.put(self._js, names.USERS_BUCKET, _user_key(name), None)
-        await self._wait(since)
+        await self._wait(await self._write(_user_key(name), None))
 
     async def make_token(
         self, user: str, name: str, grant: Grant, expires_ms: int, now_ms: int
     ) -> tuple[str, Token]:
         """A new token: what its owner keeps, and its record."""
-        since = self.version
         secret = PREFIX + secrets.token_urlsafe(32)
         made = Token(secrets.token_hex(6), user, name, grant, expires_ms, now_ms)
         values = {**asdict(made), "grant": grant_values(grant)}
-        key = f"token.{digest(secret)}"
-        await kv.put(self._js, names.USERS_BUCKET, key, orjson.dumps(values))
-        await self._wait(since)
+        await self._wait(await self._write(f"token.{digest(secret)}", orjson.dumps(values)))
         return secret, made
 
     async def delete_token(self, id_: str) -> None:
         """Revoke a token."""
-        since = self.version
-        for key, token in list(self.tokens.items()):
-            if token.id == id_:
-                await kv.put(self._js, names.USERS_BUCKET, f"token.{key}", None)
-        await self._wait(since)
+        await self._delete(key for key, token in self.tokens.items() if token.id == id_)
 
     async def delete_tokens(self, user: str) -> None:
         """Revoke all tokens of a user, in any spelling of its name."""
-        for key, token in list(self.tokens.items()):
-            if token.user.casefold() == user.casefold():
-                await kv.put(self._js, names.USERS_BUCKET, f"token.{key}", None)
+        owner = user.casefold()
+        await self._delete(k for k, token in self.tokens.items() if token.user.casefold() == owner)
+
+    async def _delete(self, tokens: Iterable[str]) -> None:
+        written = 0
+        for key in list(tokens):
+            written = await self._write(f"token.{key}", None)
+        await self._wait(written)
 
     async def put_resource(self, kind: str, id_: str, values: Mapping[str, Any] | None) -> None:
         """Store a resource of SCIM, or remove it with None."""
-        since = self.version
         data = orjson.dumps(values) if values is not None else None
-        await kv.put(self._js, names.USERS_BUCKET, f"scim.{kind}.{id_}", data)
-        await self._wait(since)
+        await self._wait(await self._write(f"scim.{kind}.{id_}", data))
 
     def token(self, given: str) -> Token | None:
         """The record of a token that a request has."""
@@ -259,7 +259,7 @@ class Directory:
         secret = PREFIX + secrets.token_urlsafe(32)
         values = orjson.dumps({"sha256": digest(secret)})
         # Each manager that starts makes one, and the last one counts.
-        await kv.put(self._js, names.USERS_BUCKET, _SETUP, values)
+        await self._wait(await self._write(_SETUP, values))
         return secret
 
 
