@@ -24,7 +24,7 @@ from mesh.jetstream import kv
 from mesh.manager.service import ManagerService
 from mesh.model import codec, names
 from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.settings import NatsSettings, Settings
+from mesh.settings import ManagerSettings, NatsSettings, Settings, WorkerSettings
 from tests.support.agents import looking
 from tests.support.api import OPEN
 
@@ -42,7 +42,12 @@ async def test_the_same_cluster_is_the_same_everywhere(cluster: Cluster) -> None
         cluster.worker("w1")
         await eye.deploy_on("w1")
         await report(eye)
-        settings = Settings(nats=NatsSettings(url=cluster.nats.url))
+        # A process that is paused for a moment is no other state of the cluster.
+        settings = Settings(
+            nats=NatsSettings(url=cluster.nats.url),
+            manager=ManagerSettings(lease_ttl_s=60.0),
+            worker=WorkerSettings(ttl_s=60.0),
+        )
         service = ManagerService(eye.client, eye.view, settings, SystemClock(), name="m1")
         service.telemetry.sample()
         clock = SystemClock()

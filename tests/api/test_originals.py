@@ -52,7 +52,7 @@ def within(case: dict[str, Any], got: httpx.Response) -> bool:
 async def wrong(case: dict[str, Any]) -> str:
     """The fault of the answer of a manager in the state of the recorded one; "" for none."""
     service = Leading(texts={} if "text" in case else {"Shop": "old"})
-    async with served(service, OPEN) as api, httpx.AsyncClient(verify=False) as http:
+    async with served(service, OPEN) as api, httpx.AsyncClient(verify=False, timeout=60) as http:
         more: dict[str, Any] = {}
         if "text" in case:
             more = {"content": case["text"], "headers": TEXT_PLAIN}

@@ -97,7 +97,7 @@ def test_an_event_is_followed_from_its_publisher_to_the_sink(
                 await groups.subscribe("mesh.Shop.Big", cb=two)
                 await groups.flush()
                 at = Context(server="http://127.0.0.1:1", nats=nats_server.url)
-                return await trace._traced(at, "Shop", "Orders", b'{"item":"tea","count":2}', 5.0)
+                return await trace._traced(at, "Shop", "Orders", b'{"item":"tea","count":2}', 60.0)
             finally:
                 await close(groups)
 

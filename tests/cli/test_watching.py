@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from mesh.cli.commands import app
 from mesh.cli.context import Context
 from mesh.cli.watching import changed, deploy_file, removed, texts_of
-from tests.cli.test_dev import Dev, running_dev
+from tests.cli.test_dev import Dev, running_dev, whole_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,6 +88,9 @@ def watching(tmp_path: Path) -> Iterator[Dev]:
 @pytest.mark.timeout(900)
 def test_ten_edits_under_load_lose_and_double_nothing(watching: Dev) -> None:
     path = watching.directory / "shop.siddhi"
+    # With a session, which starts slowly on a busy machine, the app runs soon.
+    watching.wait_for("The manager is up")
+    whole_tree(watching)
     path.write_text(PASS.format(edit=0))
     watching.wait_for('app "Shop" runs')
 
@@ -127,4 +130,8 @@ def test_ten_edits_under_load_lose_and_double_nothing(watching: Dev) -> None:
     edits = [row["edit"] for row in rows]
     assert edits == sorted(edits)
     assert edits[-1] == EDITS
-    assert json.loads(watching.mesh("status", "Shop", "-o", "json"))["instances"][0]["behind"] == 0
+    # The report on the last run follows within about a second.
+    behind = 1
+    while behind:
+        (instance,) = json.loads(watching.mesh("status", "Shop", "-o", "json"))["instances"]
+        behind = instance["behind"]

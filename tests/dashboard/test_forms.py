@@ -21,6 +21,7 @@ from mesh.errors import MeshError, Position
 from mesh.model import names
 from mesh.model.access import SETS
 from tests.support.dashboard import site
+from tests.support.load import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,14 +166,18 @@ async def test_a_dashboard_alone_shows_the_cluster(nats_server: NatsServer) -> N
         try:
             assert process.stdout is not None
             line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
-            async with httpx.AsyncClient(base_url=line.split()[1]) as client:
+            async with httpx.AsyncClient(base_url=line.split()[1], timeout=60) as client:
                 page = await client.get("/")
                 assert "/apps/Shop" in page.text
                 assert (await client.get("/siddhi-apps")).status_code == 404
         finally:
             process.terminate()
             assert await asyncio.wait_for(process.wait(), 20) == 0
-        assert (await at.service.leadership()).leader == "m1"
+
+        async def has_leader() -> bool:
+            return (await at.service.leadership()).leader == "m1"
+
+        await until(has_leader)
 
 
 def test_errors_are_marked_in_the_lines_of_a_text() -> None:

@@ -24,6 +24,7 @@ from mesh.manager.rates import Flow
 from mesh.model.cluster import DoorStatus, InstanceState
 from tests.support.agents import APP
 from tests.support.dashboard import site
+from tests.support.load import until
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
@@ -188,11 +189,18 @@ async def test_a_lost_worker_and_a_failing_app_are_on_the_open_page(
         await at.kill_worker("w2")
         found = await _parts(client, "/", "worker w2 is gone")
         assert "mesh worker --id w2" in found["live_problems"]
+
+        async def has_moved() -> bool:
+            instances = (await at.service.status("Two")).instances
+            return {(one.worker, one.state) for one in instances} == {("w1", "running")}
+
         # One place of truth: problems and their order are those of REST.
+        await until(has_moved)
         rest = (await client.get("/overview")).json()
+        (app,) = rest["apps"]
+        found = await _parts(client, "/", f">{app['running']}/{app['instances']}<")
         titles = re.findall(r"<strong>.*?>([^<]+)</a></strong>", found["live_problems"])
         assert titles == [problem["title"] for problem in rest["problems"]]
-        (app,) = rest["apps"]
         assert f">{app['running']}/{app['instances']}<" in found["live_apps"]
         # Findings of the verification are there as well.
         faults = at.service.verification.found
