@@ -32,8 +32,8 @@ from Readings[v > 10.0] select k, v insert into High;
 @info(name='sums') @dist(execGroup='sums')
 from High#window.length(5) select k, sum(v) as s group by k insert into Sums;
 """
-#: From the kill to the words on an open page, seconds: the heartbeat's term, a margin, a look.
-SEEN_S = 3.0
+#: Longest time from the kill to the words on an open page, seconds; at rest it takes about two.
+SEEN_S = 30.0
 
 
 async def _load(view: View) -> None:

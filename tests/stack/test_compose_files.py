@@ -172,7 +172,8 @@ def test_the_first_step_makes_a_nats_with_tls_that_its_context_reaches(
     volume, host = tmp_path / "volume", tmp_path / "host"
     volume.mkdir()
     host.mkdir()
-    ports, others = server.free_ports(3), server.free_ports(3)
+    ports = server.free_ports(6)
+    ports, others = ports[:3], ports[3:]
     routes = dict(zip(("n1", "n2", "n3"), others, strict=True))
     monkeypatch.setenv("MESH_STACK_FOLDER", str(host))
     monkeypatch.setenv("MESH_NATS_PORTS", ",".join(map(str, ports)))

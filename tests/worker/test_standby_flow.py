@@ -99,10 +99,12 @@ async def test_what_is_held_is_taken_and_not_fetched(
                 assert hand.rows("Pair", "Totals") == totals((1, 7))
                 assert held > 0
                 assert not list(copies.iterdir())
-                stopping = asyncio.create_task(session.handle(to_line(StopInstance(name, 6))))
-                while not stopping.done():
+                await session.handle(to_line(StopInstance(name, 6)))
+                # The command only begins the stop.
+                ending = asyncio.gather(*session._ending)
+                while not ending.done():
                     await first.settle()
-                await stopping
+                await ending
                 assert not copies.exists()
         finally:
             runner.submit(connection.close_shared).result()

@@ -16,6 +16,7 @@ from mesh.jetstream.connection import close, connect
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.plan.build import plan
 from mesh.settings import ChannelSettings, NatsSettings
+from mesh.signals import end
 from mesh.spark.instance_io import InstanceIO
 from mesh.worker.ticker import Ticker
 
@@ -127,7 +128,7 @@ async def test_who_takes_over_goes_on_behind_the_last_event(nats_server: server.
         assert await stage.times("Often", 10) == [START_MS + 100 * n for n in range(1, 11)]
         # The worker is gone, without a word, and for a while; the first times are late then.
         assert first._task is not None
-        first._task.cancel()
+        await end([first._task])
         stage.clock.now_ms += 60_000
         second = stage.ticker("Often", 2)
         second.start()
