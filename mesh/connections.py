@@ -174,7 +174,7 @@ class Acceptor:
         while True:
             await self._free.acquire()
             try:
-                connection, address = await loop.sock_accept(self._listening)
+                connection, address = await self._accept()
             except OSError as error:
                 self._free.release()
                 log.warning("connection not accepted", extra=fields(error=error))
@@ -183,6 +183,23 @@ class Acceptor:
             task = loop.create_task(self._serve(connection, str(address[0])))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
+
+    async def _accept(self) -> tuple[socket.socket, Any]:
+        """The next connection; asyncio's ``sock_accept`` may lose it when it is cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = self._listening.accept()
+            except BlockingIOError:
+                is_readable = asyncio.Event()
+                loop.add_reader(self._listening, is_readable.set)
+                try:
+                    await is_readable.wait()
+                finally:
+                    loop.remove_reader(self._listening)
+            else:
+                connection.setblocking(False)
+                return connection, address
 
     async def _serve(self, connection: socket.socket, address: str) -> None:
         """Hand a connection to its protocol, and wait for its end."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import socket
 import ssl
 from dataclasses import replace
@@ -18,6 +19,7 @@ from mesh import connections
 from mesh.api.server import ApiServer, listen
 from mesh.clock import SystemClock
 from mesh.settings import ManagerSettings
+from mesh.signals import end
 from tests.support.api import OPEN, FakeService, served
 
 if TYPE_CHECKING:
@@ -244,21 +246,55 @@ async def test_an_error_of_the_system_does_not_end_the_acceptance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connections, "ACCEPT_REST_S", 0.0)
+    real = connections.Acceptor._accept
+    failures = [OSError(errno.EMFILE, "Too many open files")] * 3
 
-    loop = asyncio.get_running_loop()
-    real, failures = loop.sock_accept, [OSError(errno.EMFILE, "Too many open files")] * 3
-
-    async def accept(listening: Any) -> Any:
+    async def accept(acceptor: connections.Acceptor) -> Any:
         if failures:
             raise failures.pop()
-        return await real(listening)
+        return await real(acceptor)
 
-    monkeypatch.setattr(loop, "sock_accept", accept)
+    monkeypatch.setattr(connections.Acceptor, "_accept", accept)
     async with served(FakeService(), OPEN) as api:
         client = await Client.connect(api)
         assert await client.health() == b"HTTP/1.1 200 OK"
         await client.close()
     assert not failures
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_connection_that_comes_with_the_end_is_not_lost(turns: int) -> None:
+    served: list[connections.TimedProtocol] = []
+
+    def make() -> connections.TimedProtocol:
+        config = uvicorn.Config(silent_app, lifespan="off")
+        config.load()
+        bounds = connections.Bounds(8, LONG_S, LONG_S)
+        protocol = connections.TimedProtocol(
+            bounds, config=config, server_state=uvicorn.server.ServerState(), app_state={}
+        )
+        served.append(protocol)
+        return protocol
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        acceptor = connections.Acceptor(listening, make, None, connections.Bounds(8, 1.0, 1.0))
+        accepting = asyncio.create_task(acceptor.run())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        with socket.create_connection(listening.getsockname()):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await end([accepting])
+            # A socket that nothing refers to fails the test.
+            gc.collect()
+            for protocol in served:
+                protocol.transport.abort()
+                await protocol.closed.wait()
+
+
+async def silent_app(scope: Any, receive: Any, send: Any) -> None:
+    """Answer nothing."""
 
 
 async def test_an_api_that_accepts_no_more_ends(monkeypatch: pytest.MonkeyPatch) -> None:

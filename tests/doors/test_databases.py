@@ -282,7 +282,9 @@ async def change(database: TestDatabase, stage: Stage) -> None:
 
     async def has_slot() -> bool:
         like = f"mesh_{stage.spec.name.lower()}_s_%"
-        query = f"select 1 from pg_replication_slots where slot_name like '{like}'"
+        # The slot is there before its start is found.
+        where = f"slot_name like '{like}' and confirmed_flush_lsn is not null"
+        query = f"select 1 from pg_replication_slots where {where}"
         return bool(await asyncio.to_thread(database.rows, query))
 
     await stage.until("its slot", has_slot)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 from typing import TYPE_CHECKING, Any
@@ -50,11 +51,13 @@ def written(sink: FileSink, *payloads: str, uri: str = "") -> list[str | None]:
 
 
 def files(directory: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(directory)): path.read_text()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and not path.name.startswith(".")
-    }
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        # One that is rolled is missing for a moment.
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file() and not path.name.startswith("."):
+                found[str(path.relative_to(directory))] = path.read_text()
+    return found
 
 
 @pytest.mark.sampled(3)

@@ -60,8 +60,9 @@ def test_a_topic_is_read_exactly_once(
         bad = [entry["data"] for entry in await stage.errors()]
         return sorted(await numbers(stage)), bad
 
-    kafka.create(*(f"Run{number}" for number in range(40)), partitions=2)
-    for number in range(40):
+    # More than there are moments, however the records are divided.
+    kafka.create(*(f"Run{number}" for number in range(80)), partitions=2)
+    for number in range(80):
         kafka.send(f"Run{number}", b'{"n":0}', b'{"n":1}')
     use = Scenario(
         app(kafka, "{app}", source=""), "receiver-S", send, stored,

@@ -87,8 +87,8 @@ async def test_a_message_has_one_name_however_reads_are_cut(nats_server: NatsSer
                     await js.publish("cut", b"x")
                     continue
                 await source.open(Context("a", "S", options), position)
-                batch = await source.read()
-                assert batch is not None
+                while (batch := await source.read()) is None:
+                    continue
                 assert batch.names is not None
                 found += batch.names
                 position = batch.position

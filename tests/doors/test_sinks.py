@@ -366,6 +366,7 @@ async def test_a_refused_payload_is_replayed_to_its_destination_alone(
             assert entry["door"] == "sink http 2"
             assert orjson.loads(entry["event"]) == {"k": "k1", "n": 1}
             await stage.until("2 events", lambda: len(other.bodies) == 2)
+            await stage.until("3 events", lambda: len(one.bodies) == 3)
             entry["id"] = 7
             other.statuses = [409]
             with pytest.raises(MeshError) as refused:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from mesh.jetstream.server import free_port
 from mesh.model import names
 from mesh.receiver.http_server import HttpServers, Request, Response
 from mesh.testing import connectors
@@ -56,6 +57,8 @@ class Endpoint:
 
     async def open(self) -> None:
         """Accept requests."""
+        # While it is closed, the kernel gives this port to no other process.
+        self.port = self.port or free_port()
         self.port = await self.servers.open("127.0.0.1", self.port, "/in", self._answer)
 
     async def close(self) -> None:

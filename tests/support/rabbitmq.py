@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from mesh.child_process import die_with_parent
-from mesh.jetstream.server import free_port
+from mesh.jetstream.server import free_ports
 from tests.support.mosquitto import listens
 from tests.support.processes import look_until
 
@@ -28,7 +28,7 @@ def server(directory: Path) -> Iterator[str]:
     """The URI of a server on free ports, with its files below ``directory``."""
     if not _SCRIPT.exists():
         pytest.skip("rabbitmq-server is not installed")
-    port, names, between = free_port(), free_port(), free_port()
+    port, names, between = free_ports(3)
     (directory / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{port}\n")
     (directory / "enabled_plugins").write_text("[].\n")
     environment = {

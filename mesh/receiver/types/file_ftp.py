@@ -182,10 +182,13 @@ def _make_directory(server: ftplib.FTP, path: str) -> None:
 
 
 def _rename(server: ftplib.FTP, path: str, target: str) -> None:
-    with contextlib.suppress(ftplib.error_perm):
-        # Not every server renames to a name that is taken.
-        server.delete(target)
-    server.rename(path, target)
+    try:
+        server.rename(path, target)
+    except ftplib.error_perm:
+        # Not every server renames to a name that is taken; with others the file is never missing.
+        with contextlib.suppress(ftplib.error_perm):
+            server.delete(target)
+        server.rename(path, target)
 
 
 def _read(server: ftplib.FTP, path: str, size: int, offset: int) -> bytes:
