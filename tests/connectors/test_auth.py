@@ -97,7 +97,7 @@ def test_a_credentials_file(serve: Serve, tmp_path: Path) -> None:
 def test_a_jwt_that_expires_while_it_is_used_is_said_so(serve: Serve, tmp_path: Path) -> None:
     operator, user = jwts.Operator(), jwts.key("user")
     url = serve(operator.configuration()).url
-    soon_s = int(datetime.datetime.now(datetime.UTC).timestamp()) + 2  # noqa: TID251
+    soon_s = int(datetime.datetime.now(datetime.UTC).timestamp()) + 4  # noqa: TID251
     jwt = operator.user_jwt(user, expires_s=soon_s)
     path = jwts.creds(tmp_path / "ann.creds", jwt, user.seed)
     options = connection_options({"servers": url, "credentials": str(path)})
@@ -297,7 +297,8 @@ def test_a_client_certificate_may_say_who_we_are(serve: Serve, authority: Author
 
 def test_tls_before_the_first_line(serve: Serve, authority: Authority, tmp_path: Path) -> None:
     pair = authority.issue("server", hosts=("127.0.0.1",))
-    url = serve(tls(pair, authority.cert, "handshake_first: 500ms")).url
+    # It waits so long for a handshake, which a busy client begins late, before it speaks itself.
+    url = serve(tls(pair, authority.cert, "handshake_first: 900ms")).url
     use(url, tlsCa=authority.cert, tlsFirst="true")
     use(url, tlsCa=authority.cert)
     text = refused(url, tlsCa=Authority(tmp_path, "other").cert, tlsFirst="true")

@@ -67,7 +67,7 @@ def test_a_server_that_is_killed_and_comes_back_is_ridden_through(tmp_path: Path
         f"authorization {{ users: [ {{ nkey: {user.public} }} ] }}"
     )
     arguments = ["-c", str(path)]
-    running = server.start(tmp_path / "nats", arguments=arguments)
+    running = server.start(tmp_path / "nats", port=server.free_port(), arguments=arguments)
     connection = connect(running.url, nkeySeed=user.seed, tlsCa=str(authority.cert))
     try:
         assert echo(connection) == 10
@@ -116,10 +116,10 @@ def test_a_server_that_says_nothing_is_left_for_another_and_not_tried_first_agai
 ) -> None:
     # Calls that wait for the handshake fail; urgent ones don't.
     monkeypatch.setattr(link, "_HANDSHAKE_S", 60.0)
-    monkeypatch.setattr(link, "_HURRY_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"127.0.0.1:{silent.getsockname()[1]},{nats_server.url}"
-        for _ in range(2):
+        for hurry_s in (0.1, 60.0):
+            monkeypatch.setattr(link, "_HURRY_S", hurry_s)
             with connect(url) as connection:
                 assert echo(connection) == 10
                 assert connection.made == 1

@@ -443,7 +443,7 @@ def test_rows_after_those_that_a_full_server_refuses_are_not_stored(
                     broker.publish("junk", bytes(1_000))
             else:
                 # The first piece is refused, and the next is not.
-                broker.call("INFO")
+                assert one.connection.is_readable(30)
                 broker.call("STREAM.PURGE.JUNK")
         send(data)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mesh.jetstream import server
 
-pytestmark = pytest.mark.nats
+pytestmark = [pytest.mark.nats, pytest.mark.restarts]
 
 
 @pytest.fixture

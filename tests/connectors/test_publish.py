@@ -229,6 +229,7 @@ def test_a_lost_answer_neither_loses_nor_doubles(
     assert broker.payloads("S", "ev.S") == expected(4000)
 
 
+@pytest.mark.restarts
 def test_a_restart_of_the_server_is_ridden_through(
     broker: Any, publisher: Make, nats_server: server.NatsServer
 ) -> None:
@@ -289,6 +290,7 @@ def test_a_writer_that_slept_writes_nothing_into_a_later_stream_of_the_name(
             publish.Publisher(connection, given).write(rows(0, 10))
             broker.call("STREAM.DELETE.S")
             broker.create("S")
+            made_ms = jetstream.time_ms(broker.call("STREAM.INFO.S")["created"])
         with pytest.raises(StaleWriterError, match="was made after the writer"):
             publish.Publisher(connection, given, origin).write(rows(10, 5))
         assert broker.payloads("S", "ev.S") == []

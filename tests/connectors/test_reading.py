@@ -117,6 +117,7 @@ def test_frames_are_split_wherever_the_bytes_are_cut() -> None:
     assert values == ["5"] * 4 + [None]
 
 
+@pytest.mark.restarts
 def test_reading_goes_on_where_it_was_when_the_server_restarts(
     broker: Any, nats_server: server.NatsServer
 ) -> None:

@@ -24,6 +24,7 @@ from pyspark_nats.source import task_reports
 options = connection_options.connection_options({"servers": sys.argv[1]})
 inbox = task_reports.Inbox(options)
 address = inbox.address()
+inbox._connection.requests([(inbox._connection.api("INFO"), b"")])
 with Connection(options) as task:
     send = lambda: task_reports.send(task, address, task_reports.Fetched(7, 700, 1.5))
     task.retry_while_unavailable("reporting", send)
@@ -34,6 +35,11 @@ print("pandas" in sys.modules)
 """
 
 
+def settle(inbox: task_reports.Inbox) -> None:
+    """Return when the server has taken the subscription: reports before it go nowhere."""
+    inbox._connection.requests([(inbox._connection.api("INFO"), b"")])
+
+
 def test_reports_of_the_newest_batch_are_added_up(broker: Any) -> None:
     options = connection_options.connection_options({"servers": broker.url})
     inbox = task_reports.Inbox(options)
@@ -41,6 +47,7 @@ def test_reports_of_the_newest_batch_are_added_up(broker: Any) -> None:
     address = inbox.address()
     assert old is not None
     assert address is not None
+    settle(inbox)
     with Connection(options) as task:
         for where, fetched in (
             (old, task_reports.Fetched(1000, 1000, 99.0)),

@@ -361,6 +361,7 @@ def test_a_busy_server_slows_writing_down_and_does_not_fail_it(
 
 
 @pytest.mark.nats
+@pytest.mark.restarts
 @pytest.mark.slow
 def test_a_server_killed_between_batches_on_their_way_loses_none(
     broker: Any, publisher: Any, nats_server: server.NatsServer

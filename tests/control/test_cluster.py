@@ -70,7 +70,7 @@ async def test_a_worker_that_leaves_in_order_is_replaced_at_once_and_a_new_one_t
 async def test_a_moved_instance_is_placed_only_when_its_worker_has_stopped_it(
     cluster: Cluster,
 ) -> None:
-    cluster.worker("w1", FAKE_STOP_S="1.5")
+    cluster.worker("w1", FAKE_STOP_S="5")
     cluster.manager("m1")
 
     async with looking(cluster) as eye:
@@ -112,7 +112,7 @@ async def test_a_session_that_does_not_stop_an_instance_is_killed_for_it(cluster
         await eye.service.wait_running("Two", 60)
         cluster.worker("w2")
         await eye.until("moved", lambda: "w2" in eye.placed().values())
-        assert (await eye.service.wait_running("Two", 15)).state is AppState.RUNNING
+        assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
         await eye.told(
             "Two",
             lambda story: any("kills its session: Two-" in f"{e.text}: {e.cause}" for e in story),
@@ -136,7 +136,7 @@ async def test_labels_and_capacity_decide_and_what_waits_says_what_would_help(
         assert status.reason == "Two-two-1: no worker has gpu=true"
         assert "worker.labels 'gpu=true'" in (status.cure or "")
         cluster.worker("w2", MESH_WORKER_LABELS="gpu=true")
-        assert (await eye.service.wait_running("Two", 15)).state is AppState.RUNNING
+        assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
         assert eye.placed()["Two-two-1"] == "w2"
 
 
@@ -177,7 +177,7 @@ async def test_workers_restarted_one_after_the_other_keep_the_app_placed(cluster
         await eye.deploy_on("w1", "w2")
         for name in ("w1", "w2"):
             cluster.signal(name, signal.SIGTERM)
-            await asyncio.to_thread(cluster.processes[name].wait, 15)
+            await asyncio.to_thread(cluster.processes[name].wait, 60)
             # It has handed everything over before it ended, without waiting for its term.
             assert name not in eye.placed().values()
             ending = (f"worker {name}", "hands over and ends", "it received a signal to end")
@@ -205,7 +205,7 @@ async def test_a_second_worker_of_the_same_name_is_turned_away(cluster: Cluster)
         first = cluster.processes["w1"]
         cluster.worker("w1")
         second = cluster.processes["w1"]
-        assert await asyncio.to_thread(second.wait, 20) != 0
+        assert await asyncio.to_thread(second.wait, 60) != 0
         assert "MESH-C110" in (cluster.directory / "w1.log").read_text()
         refused = (
             f"process {second.pid}",

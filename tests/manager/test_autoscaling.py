@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -69,6 +70,12 @@ async def test_a_busy_group_is_scaled_or_the_story_tells_that_it_would_be(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, acts: bool
 ) -> None:
     noted: list[JournalEntry] = []
+
+    async def idle(*_: object) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    # The manager's own autoscaler would overwrite what is wanted.
+    monkeypatch.setattr(Autoscaling, "run", idle)
     settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))
 
     async with running(settings) as (_, service):

@@ -188,7 +188,7 @@ async def test_requests_that_wait_are_bounded(
             asyncio.create_task(service.wait_running("A", 60.0))
             for _ in range(service_module.WAITS_MAX)
         ]
-        version = manager.view.version
+        surveys, version = 0, manager.view.version
         await manager.view.changed(version, 5.0)
         with pytest.raises(MeshError, match="MESH-A429"):
             await service.wait_running("A", 60.0)

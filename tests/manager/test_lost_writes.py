@@ -88,6 +88,7 @@ def restart(nats_server: server.NatsServer, restored: Path | None = None) -> Non
 
 
 @pytest.mark.nats
+@pytest.mark.restarts
 async def test_a_manager_leads_again_after_nats_lost_writes(
     nats_server: server.NatsServer, tmp_path: Path
 ) -> None:
@@ -132,6 +133,7 @@ async def _answers(manager: Manager, call: Callable[[], Any]) -> Any:
 
 @pytest.mark.thorough
 @pytest.mark.nats
+@pytest.mark.restarts
 async def test_everything_continues_after_the_control_bucket_was_made_again(
     cluster: Cluster,
 ) -> None:

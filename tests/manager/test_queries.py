@@ -131,7 +131,7 @@ async def test_a_position_is_waited_for(nats_server: NatsServer, tmp_path: Path)
         at.shop.order(("ink", 9.0, 2))
         at.shop.store()
         assert (await asked).positions == {STREAM: 2}
-        at.limit(0.5)
+        at.limit(2.0)
         late = await at.refused("from Prices", at_least={STREAM: 3})
         assert late.code == "MESH-A504"
         other = await at.refused("from Prices", at_least={"mesh-Shop-Other": 1})

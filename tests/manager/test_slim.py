@@ -44,7 +44,7 @@ async def test_its_api_takes_an_app_without_spark(cluster: Cluster) -> None:
             MESH_MANAGER_ANONYMOUS="true",
         )  # fmt: skip
         await eye.until("leader", lambda: eye.leader() == "m1")
-        transport = httpx.AsyncHTTPTransport(retries=5)
+        transport = httpx.AsyncHTTPTransport(retries=8)
         address = f"http://127.0.0.1:{port}"
         async with httpx.AsyncClient(base_url=address, transport=transport) as client:
             headers = {"Content-Type": "text/plain"}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
     from tests.support.shared_query import Hand
 
-pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.nats, pytest.mark.restarts, pytest.mark.timeout(60)]
 
 
 @pytest.fixture

@@ -118,8 +118,7 @@ def test_a_failure_in_one_slot_is_one_failure_of_the_instance(
     # Half of the partitions are another instance's.
     mesh.publish("Keyed", *({"k": f"k{n}", "n": n} for n in range(10)))
     mesh.publish("Numbers", {"n": 1})
-    mesh.until("keyed", lambda told: bool(told) and told[-1].state is InstanceState.RETRYING)
-    assert "KeyError" in str(mesh.told["keyed"][-1].error)
+    mesh.until("keyed", lambda told: any("KeyError" in str(one.error) for one in told))
     assert mesh.rows("Sums", 1) == [[1]]
     assert mesh.told["sums"][-1].restarts == 0
     wrong.clear()
@@ -219,8 +218,8 @@ def test_a_fault_of_one_listener_fails_its_instance_alone(
 
     monkeypatch.setattr(SharedInstance, "_count", wrong)
     mesh.publish("Numbers", {"n": 1})
-    mesh.until("sums", lambda told: told[-1].state is InstanceState.RETRYING)
-    assert "a report on it was not understood" in str(mesh.told["sums"][-1].error)
+    why = "a report on it was not understood"
+    mesh.until("sums", lambda told: any(why in str(one.error) for one in told))
     mesh.runs("sums")
     mesh.publish("Numbers", {"n": 2})
     assert mesh.rows("Sums", 2) == [[1], [3]]

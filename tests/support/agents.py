@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mesh.child_process import die_with_parent
 from mesh.clock import SystemClock
+from mesh.control.lifecycle import AppState
 from mesh.manager.service import ManagerService
 from mesh.model import names
 from mesh.settings import NatsSettings, Settings
@@ -127,7 +128,7 @@ class Eye:
         """Deploy the app when the workers are ready, and wait until it runs."""
         await self.until("workers", lambda: set(workers) <= self.ready())
         await self.service.deploy(APP)
-        await self.service.wait_running("Two", 10)
+        assert (await self.service.wait_running("Two", 60)).state is AppState.RUNNING
 
     async def noted(self, app: str, text: str) -> None:
         """Wait for an entry about ``app`` in the journal."""

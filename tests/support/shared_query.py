@@ -223,13 +223,14 @@ class Hand:
         """Store one message of ``Numbers``, with header lines as they are."""
         block = b"NATS/1.0\r\n" + headers + b"\r\n" if headers else b""
 
-        def send() -> None:
+        def send() -> int:
             (reply,) = self.broker.reply_subjects(1)
             message = frames.publish(f"mesh.{app}.Numbers", payload, reply=reply, header=block)
             self.broker.send(message)
-            assert "seq" in self.broker.replies([reply])[0].json()
+            return int(self.broker.replies([reply])[0].json()["seq"])
 
-        self.broker.retry_while_unavailable("publishing", send)
+        last = self.broker.retry_while_unavailable("publishing", send)
+        self._receive(f"mesh-{app}-Numbers", last)
 
     def make(self, spec: AppSpec) -> None:
         """Make the channels of an app."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.support.broker import Broker
     from tests.support.nats_cluster import Cluster
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow]
+pytestmark = [pytest.mark.nats, pytest.mark.restarts, pytest.mark.slow]
 
 
 def numbered(first: int, count: int, size: int = 0) -> list[bytes]:
