@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: A subscriber may receive a message before the stream has stored it: the pauses before further
-#: looks, seconds, and before the last one, as a server may stand still for a second.
+#: A message may pass the server before the stream has stored it: the pauses before further looks,
+#: seconds, and before the last one, as a server may stand still for a second.
 _DOUBT_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 _LATE_S: Final = 2.0
 #: How long one stream may take to answer before the server is checked, seconds; then as long again.
@@ -55,12 +55,12 @@ class _NoServerError(UnavailableError):
 
 @dataclass(slots=True)
 class _Uncertain:
-    """A stream with a notification but no new message yet."""
+    """A stream that may store a message which has passed the server."""
 
     #: Time of the next look, monotonic, seconds.
     at_s: float
-    #: Looks so far.
-    count: int = 1
+    #: Number of that look; ``len(_DOUBT_S)`` for the last, before which notifications may come.
+    count: int
 
 
 @dataclass
@@ -101,11 +101,12 @@ class RoundPlanner:
         while True:
             work = self._arrived()
             heard = self._listener.poll()
+            soon = {name for name, one in self._doubts.items() if one.count < len(_DOUBT_S)} | heard
             armed = self._listener.listen(
                 {
                     stream: places[0].part.subjects[stream]
                     for stream, places in self._readers.items()
-                    if stream not in heard and stream not in self._doubts
+                    if stream not in soon
                 }
             )
             came = {id(item.part) for item in work}
@@ -293,28 +294,27 @@ class RoundPlanner:
             is_due = due_s is not None and due_s <= now_s and id(place.part) not in came
             if is_due or (place.follows and place not in self._tails):
                 wanted[id(place)] = place
-        quiet = heard | doubted
+        # Numbers of the next looks.  What passed before a subscription may be stored after this.
+        counts = {stream: self._doubts[stream].count + 1 for stream in doubted}
+        counts |= dict.fromkeys(armed & self._readers.keys(), len(_DOUBT_S))
+        counts |= dict.fromkeys(heard, 0)
         for place in wanted.values():
             work = self._work(place)
             if work is not None:
-                quiet -= place.at.keys()
                 for stream in place.at:
+                    counts.pop(stream, None)
                     self._doubts.pop(stream, None)
                 if not place.follows:
                     self._again.update(place.at)
                 yield work
-        for stream in quiet:
-            self._doubt(stream, now_s)
+        for stream, count in counts.items():
+            self._doubt(stream, now_s, count)
 
-    def _doubt(self, stream: str, now_s: float) -> None:
-        """Schedule another look at a stream with a notification but no new message."""
-        doubt = self._doubts.pop(stream, None)
-        count = doubt.count if doubt is not None else 0
-        if count < len(_DOUBT_S):
-            self._doubts[stream] = _Uncertain(now_s + _DOUBT_S[count], count + 1)
-            return
-        for place in self._readers[stream]:
-            place.due_s = min(place.due_s or now_s + _LATE_S, now_s + _LATE_S)
+    def _doubt(self, stream: str, now_s: float, count: int) -> None:
+        """Schedule look number ``count`` at a stream, if there are so many."""
+        self._doubts.pop(stream, None)
+        if count <= len(_DOUBT_S):
+            self._doubts[stream] = _Uncertain(now_s + (*_DOUBT_S, _LATE_S)[count], count)
 
     def _all(self) -> Iterator[PartPosition]:
         for places in self._places.values():
