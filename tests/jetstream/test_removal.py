@@ -79,6 +79,7 @@ async def test_a_leader_removes_the_app(nats_server: NatsServer) -> None:
         await scene.remove(await scene.store(scene.record), lambda: True)
         assert await scene.streams() == set()
         assert not await scene.is_recorded()
+        assert scene.view.snapshot().apps == ()
 
 
 async def test_streams_of_an_app_that_has_the_name_now_are_left(nats_server: NatsServer) -> None:

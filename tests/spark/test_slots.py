@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from mesh.model.cluster import InstanceStatus
     from mesh.spark.shared_query.work import Outcome, WorkItem
     from tests.support.shared_query import Hand
 
@@ -98,6 +99,11 @@ def test_what_is_reported_adds_up_and_is_stored(mesh: Mesh, shared: QueryWithout
     again.join()
 
 
+def is_retried(told: list[InstanceStatus], why: str) -> bool:
+    """Whether an instance has reported that it will start again after this error."""
+    return any(one.state is InstanceState.RETRYING and why in str(one.error) for one in told)
+
+
 def test_a_failure_in_one_slot_is_one_failure_of_the_instance(
     mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +124,7 @@ def test_a_failure_in_one_slot_is_one_failure_of_the_instance(
     # Half of the partitions are another instance's.
     mesh.publish("Keyed", *({"k": f"k{n}", "n": n} for n in range(10)))
     mesh.publish("Numbers", {"n": 1})
-    mesh.until("keyed", lambda told: any("KeyError" in str(one.error) for one in told))
+    mesh.until("keyed", lambda told: is_retried(told, "KeyError"))
     assert mesh.rows("Sums", 1) == [[1]]
     assert mesh.told["sums"][-1].restarts == 0
     wrong.clear()
@@ -218,8 +224,7 @@ def test_a_fault_of_one_listener_fails_its_instance_alone(
 
     monkeypatch.setattr(SharedInstance, "_count", wrong)
     mesh.publish("Numbers", {"n": 1})
-    why = "a report on it was not understood"
-    mesh.until("sums", lambda told: any(why in str(one.error) for one in told))
+    mesh.until("sums", lambda told: is_retried(told, "a report on it was not understood"))
     mesh.runs("sums")
     mesh.publish("Numbers", {"n": 2})
     assert mesh.rows("Sums", 2) == [[1], [3]]
