@@ -3,6 +3,9 @@
 For streams with replicas, a server announces elections and the lack of a majority
 (``$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.*`` and ``.QUORUM_LOST.*``).  No decision rests on
 them; in the journal they explain a pause that has no other trace in the mesh.
+
+The first election of a stream that a deploy makes is no news.  Its advisory may come after the
+answer to the request that made the stream, and so after the app's record says that all is made.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
+    from mesh.clock import Clock
     from mesh.jetstream.copies import Copies
     from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
@@ -51,12 +55,17 @@ class Advisories:
     #: Only the leader notes entries.
     _leads: Callable[[], bool]
     _copies: Copies
+    _clock: Clock
+    #: When this began, and by the mesh's own streams when the last election was heard of.
+    _since_ms: int = 0
+    _heard_ms: dict[str, int] = field(default_factory=dict)
     #: By app, empty for streams of no app: stream to its new leader.
     _elected: dict[str, dict[str, str]] = field(default_factory=dict)
     _task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin to listen."""
+        self._since_ms = self._clock.wall_ms()
         await self._client.subscribe(f"{_ADVISORIES}.LEADER_ELECTED.*", cb=self._take)
         await self._client.subscribe(f"{_ADVISORIES}.QUORUM_LOST.*", cb=self._take)
 
@@ -74,16 +83,22 @@ class Advisories:
         except (ValueError, KeyError, TypeError) as error:
             log.debug("advisory not understood", extra=fields(error=error))
             return
-        # Looked up now: the first election of a new stream is while its app is `making`.
-        for app in self._users(stream):
-            if message.subject.startswith(f"{_ADVISORIES}.QUORUM_LOST."):
-                if self._leads():
+        users = self._users(stream)
+        if message.subject.startswith(f"{_ADVISORIES}.QUORUM_LOST."):
+            if self._leads():
+                for app in users:
                     self._journal.note(of_lost_quorum(app, stream))
-            else:
-                self._copies.note(stream, app, elected_ms)
-                self._elected.setdefault(app, {})[stream] = leader
-                if self._task is None or self._task.done():
-                    self._task = asyncio.create_task(self._note_elected())
+            return
+        heard_ms = self._heard_ms.get(stream, self._since_ms)
+        if names.is_own_stream(stream):
+            self._heard_ms[stream] = self._clock.wall_ms()
+        for app, made_ms in users.items():
+            self._copies.note(stream, app, elected_ms)
+            if heard_ms < made_ms:
+                continue
+            self._elected.setdefault(app, {})[stream] = leader
+            if self._task is None or self._task.done():
+                self._task = asyncio.create_task(self._note_elected())
 
     async def _note_elected(self) -> None:
         await asyncio.sleep(GATHER_S)
@@ -92,16 +107,20 @@ class Advisories:
             for app, leaders in elected.items():
                 self._journal.note(of_elections(app, leaders))
 
-    def _users(self, stream: str) -> list[str]:
-        """The apps that use a JetStream stream; one that is the mesh's own has the empty name."""
+    def _users(self, stream: str) -> dict[str, int]:
+        """The apps that use a JetStream stream, and when each had it made, in ms since 1970.
+
+        A stream that is the mesh's own has the empty name; 0 stands for streams of before.
+        """
         if stream == names.JOURNAL_STREAM or stream.startswith(_BUCKETS):
-            return [""]
-        return [
-            app.value.spec.name
-            for app in self._view.snapshot().apps
-            if not app.value.making
-            and (
-                stream in app.value.spec.given_streams
-                or any(stream == name for name, _ in js_streams(app.value.spec))
-            )
-        ]
+            return {"": 0}
+        users = {}
+        for app in self._view.snapshot().apps:
+            record = app.value
+            if record.making:
+                continue
+            if stream in record.spec.given_streams:
+                users[record.spec.name] = 0
+            elif any(stream == name for name, _ in js_streams(record.spec)):
+                users[record.spec.name] = record.deployed_at_ms
+        return users

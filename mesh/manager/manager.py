@@ -293,7 +293,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         ends.push_async_callback(service.queries.stop)
         await service.queries.start()
         copies = Copies(client, journal, lambda: manager.leads)
-        advisories = Advisories(client, view, journal, lambda: manager.leads, copies)
+        advisories = Advisories(client, view, journal, lambda: manager.leads, copies, clock)
         ends.push_async_callback(advisories.stop)
         await advisories.start()
         async with supervised(_works(manager, service, copies), {**view.tasks, **journal.tasks}):
