@@ -16,6 +16,7 @@ from mesh.model import codec
 from mesh.model.history import HistoryCheckpoint
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Sequence
 
     from mesh.history.reader import Reader
@@ -42,24 +43,26 @@ class Checkpoints:
     Args:
         task: its order.
         mark: of the history, by ``mark_of``.
+        stored: whether the manager has stored the last one; cleared here when one is made.
     """
 
-    def __init__(self, task: HistoryTask, mark: str) -> None:
+    def __init__(self, task: HistoryTask, mark: str, stored: threading.Event) -> None:
         given = task.checkpoint
         #: Where the process begins; None for the beginning.
         self.begun = given if given is not None and given.mark == mark else None
-        self._task, self._mark = task, mark
+        self._task, self._mark, self._stored = task, mark, stored
         self._due_s = time.monotonic() + task.checkpoint_s
         self._named: list[set[str]] = []
 
     def is_due(self, at_s: float) -> bool:
-        """Whether it is time for one."""
-        return at_s >= self._due_s
+        """Whether it is time for one: none while the one before is read, as it loses files then."""
+        return at_s >= self._due_s and self._stored.is_set()
 
     def made(
         self, history: HistoryRun, now: HistoryReport, places: Sequence[tuple[int, int]]
     ) -> HistoryCheckpoint:
         """A checkpoint; ``places`` are that of the reader, and the highest time, of each input."""
+        self._stored.clear()
         began_s = time.monotonic()
         states = tuple(history.states(of_all=True))
         self._drop_old({path for state in states for path in state.pieces.values()})
@@ -72,7 +75,7 @@ class Checkpoints:
         )  # fmt: skip
 
     def _drop_old(self, named: set[str]) -> None:
-        """Remove files that neither this checkpoint names nor the one that may be read now."""
+        """Remove files that neither this checkpoint names nor the one before."""
         self._named = [*self._named[-1:], named]
         kept = set().union(*self._named)
         for path in Path(self._task.directory).glob("*/*/*.arrow"):

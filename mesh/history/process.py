@@ -1,8 +1,8 @@
 """The process that runs a history: an order on standard input, reports on standard output.
 
 It stores nothing: the manager does, and gives it a login of NATS only for past events in a stream.
-It ends when its input is closed, that is, with its manager.  Another process continues from its
-last checkpoint.
+The manager answers with a byte when it has stored a checkpoint.  The process ends when its input is
+closed, that is, with its manager.  Another process continues from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -59,11 +59,18 @@ class _Source:
         return past, len(given) - len(past)
 
 
-def run(task: HistoryTask, report: Callable[[HistoryReport], None]) -> None:
+def run(
+    task: HistoryTask, report: Callable[[HistoryReport], None], stored: threading.Event
+) -> None:
     """Run a history; the last report has its states.
 
     The input that is known least far is read next, so that few events wait for those of others.
     Where it stands after a batch of rows is all that a checkpoint has to hold.
+
+    Args:
+        task: the order.
+        report: receives the reports.
+        stored: whether the last checkpoint that was reported is stored; set at first.
 
     Raises:
         MeshError: MESH-C161 for inputs that can't be used.
@@ -73,7 +80,7 @@ def run(task: HistoryTask, report: Callable[[HistoryReport], None]) -> None:
     counts = [one.count() for one in opened]
     now = HistoryReport(of=sum(counts) if all(counts) else 0)
     places, known_ms = [0] * len(opened), [0] * len(opened)
-    checkpoints = Checkpoints(task, mark_of(task, opened))
+    checkpoints = Checkpoints(task, mark_of(task, opened), stored)
     if (begun := checkpoints.begun) is not None:
         history.restore(begun)
         places, known_ms = list(begun.places), list(begun.known_ms)
@@ -135,24 +142,26 @@ def main() -> int:
         # Rather than the manager, when memory is short.
         Path("/proc/self/oom_score_adj").write_text("900")
     task = codec.decode(HistoryTask, sys.stdin.buffer.readline())
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    stored = threading.Event()
+    stored.set()
+    threading.Thread(target=_follow_input, args=(stored,), daemon=True).start()
 
     def report(one: HistoryReport) -> None:
         sys.stdout.buffer.write(codec.encode(one) + b"\n")
         sys.stdout.buffer.flush()
 
     try:
-        run(task, report)
+        run(task, report, stored)
     except MeshError as error:
         report(HistoryReport(error=error.to_dict()))
         return 1
     return 0
 
 
-def _end_with_input() -> None:
+def _follow_input(stored: threading.Event) -> None:
     # Not by the buffered reader, whose lock would be held when the interpreter ends.
     while os.read(0, 1):
-        pass
+        stored.set()
     os._exit(2)
 
 

@@ -126,9 +126,7 @@ class HistoryRunner:
         assert process.stdout is not None
         self.pids.add(process.pid)
         try:
-            process.stdin.write(codec.encode(task) + b"\n")
-            with suppress(ConnectionError):
-                await process.stdin.drain()
+            await _write(process.stdin, codec.encode(task) + b"\n")
             while line := await process.stdout.readline():
                 report = codec.decode(HistoryReport, line)
                 if report.error is not None:
@@ -136,6 +134,9 @@ class HistoryRunner:
                 yield report
                 if report.is_done:
                     return
+                if report.checkpoint is not None:
+                    # It is stored: the process may make the next, and remove files of this one.
+                    await _write(process.stdin, b"\n")
             raise MeshError(
                 "MESH-C162",
                 "the process that runs the history has ended",
@@ -163,6 +164,13 @@ class HistoryRunner:
             values = {"epoch": 0, "objects": objects, "manifest": orjson.loads(one.manifest)}
             key = f"{incarnation}.{one.group}.{one.part}"
             await bucket.put(key, orjson.dumps(values))
+
+
+async def _write(pipe: asyncio.StreamWriter, data: bytes) -> None:
+    """Write to a process; that it has ended is seen when it is read."""
+    pipe.write(data)
+    with suppress(ConnectionError):
+        await pipe.drain()
 
 
 def _of(values: Mapping[str, object]) -> MeshError:

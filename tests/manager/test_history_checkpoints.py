@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import select
 import sys
 import tempfile
 from contextlib import asynccontextmanager
@@ -58,7 +60,9 @@ def report(one):
         print(os.getpid(), file=sys.stderr, flush=True)
         threading.Event().wait()
 
-process.run(task, report)
+stored = threading.Event()
+stored.set()
+process.run(task, report, stored)
 """
 
 
@@ -99,6 +103,42 @@ async def test_a_history_that_is_killed_after_each_checkpoint_comes_to_its_end(
             await bucket.get("history.Late")
         assert not [one for one in await have.pieces.listed() if one.startswith("history/")]
         await outputs_are_equal(have, hand, runner, text, stream)
+
+
+#: A process that makes a checkpoint as often as it may.
+OFTEN = """import sys
+from mesh.history import checkpoint, files, process
+
+files.BATCH_ROWS, checkpoint._SHARE = 25, 1e9
+sys.exit(process.main())
+"""
+
+
+async def test_a_checkpoint_is_whole_however_slowly_it_is_stored(
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet(tmp_path / "files" / "old", ROWS[:PAST])
+
+    async with playing(nats_server, tmp_path) as (have, _):
+        calls = backfills(have, tmp_path / "files", (sys.executable, "-c", OFTEN))
+        calls.runner.checkpoint_s = 0.0
+        put = have.pieces.put
+        stored: list[str] = []
+
+        async def slow(name: str, data: bytes) -> None:
+            if not stored:
+                # The process runs all rows meanwhile, and ends.
+                with contextlib.suppress(ProcessLookupError):
+                    ended = os.pidfd_open(*calls.runner.pids)
+                    assert (await asyncio.to_thread(select.select, [ended], [], [], 60))[0]
+                    os.close(ended)
+            stored.append(name)
+            await put(name, data)
+
+        monkeypatch.setattr(have.pieces, "put", slow)
+        done = await calls.backfill(CHAIN.format(name="Late", source=""), INPUTS)
+        assert (done.rows, done.resumed, done.failed) == (PAST, 0, 0)
+        assert stored
 
 
 #: A manager whose history hangs after a checkpoint.
