@@ -43,26 +43,31 @@ class Checkpoints:
     Args:
         task: its order.
         mark: of the history, by ``mark_of``.
-        stored: whether the manager has stored the last one; cleared here when one is made.
+        is_pending: set here when one is made, until the manager has stored it.
     """
 
-    def __init__(self, task: HistoryTask, mark: str, stored: threading.Event) -> None:
+    def __init__(self, task: HistoryTask, mark: str, is_pending: threading.Event) -> None:
         given = task.checkpoint
         #: Where the process begins; None for the beginning.
         self.begun = given if given is not None and given.mark == mark else None
-        self._task, self._mark, self._stored = task, mark, stored
+        self._task, self._mark, self._is_pending = task, mark, is_pending
         self._due_s = time.monotonic() + task.checkpoint_s
-        self._named: list[set[str]] = []
 
     def is_due(self, at_s: float) -> bool:
-        """Whether it is time for one: none while the one before is read, as it loses files then."""
-        return at_s >= self._due_s and self._stored.is_set()
+        """Whether it is time for one, and the manager no longer reads files of the one before."""
+        return at_s >= self._due_s and not self._is_pending.is_set()
 
     def made(
         self, history: HistoryRun, now: HistoryReport, places: Sequence[tuple[int, int]]
     ) -> HistoryCheckpoint:
-        """A checkpoint; ``places`` are that of the reader, and the highest time, of each input."""
-        self._stored.clear()
+        """A checkpoint, when one is due, in the place of the one before.
+
+        Args:
+            history: as far as it was run.
+            now: its counts.
+            places: that of the reader, and the highest time, of each input.
+        """
+        self._is_pending.set()
         began_s = time.monotonic()
         states = tuple(history.states(of_all=True))
         self._drop_old({path for state in states for path in state.pieces.values()})
@@ -75,9 +80,7 @@ class Checkpoints:
         )  # fmt: skip
 
     def _drop_old(self, named: set[str]) -> None:
-        """Remove files that neither this checkpoint names nor the one before."""
-        self._named = [*self._named[-1:], named]
-        kept = set().union(*self._named)
+        """Remove files that this checkpoint does not name."""
         for path in Path(self._task.directory).glob("*/*/*.arrow"):
-            if str(path) not in kept:
+            if str(path) not in named:
                 path.unlink()

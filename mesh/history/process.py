@@ -60,7 +60,7 @@ class _Source:
 
 
 def run(
-    task: HistoryTask, report: Callable[[HistoryReport], None], stored: threading.Event
+    task: HistoryTask, report: Callable[[HistoryReport], None], is_pending: threading.Event
 ) -> None:
     """Run a history; the last report has its states.
 
@@ -70,7 +70,7 @@ def run(
     Args:
         task: the order.
         report: receives the reports.
-        stored: whether the last checkpoint that was reported is stored; set at first.
+        is_pending: set with each checkpoint; the caller clears it when that is stored.
 
     Raises:
         MeshError: MESH-C161 for inputs that can't be used.
@@ -80,7 +80,7 @@ def run(
     counts = [one.count() for one in opened]
     now = HistoryReport(of=sum(counts) if all(counts) else 0)
     places, known_ms = [0] * len(opened), [0] * len(opened)
-    checkpoints = Checkpoints(task, mark_of(task, opened), stored)
+    checkpoints = Checkpoints(task, mark_of(task, opened), is_pending)
     if (begun := checkpoints.begun) is not None:
         history.restore(begun)
         places, known_ms = list(begun.places), list(begun.known_ms)
@@ -142,26 +142,25 @@ def main() -> int:
         # Rather than the manager, when memory is short.
         Path("/proc/self/oom_score_adj").write_text("900")
     task = codec.decode(HistoryTask, sys.stdin.buffer.readline())
-    stored = threading.Event()
-    stored.set()
-    threading.Thread(target=_follow_input, args=(stored,), daemon=True).start()
+    is_pending = threading.Event()
+    threading.Thread(target=_follow_input, args=(is_pending,), daemon=True).start()
 
     def report(one: HistoryReport) -> None:
         sys.stdout.buffer.write(codec.encode(one) + b"\n")
         sys.stdout.buffer.flush()
 
     try:
-        run(task, report, stored)
+        run(task, report, is_pending)
     except MeshError as error:
         report(HistoryReport(error=error.to_dict()))
         return 1
     return 0
 
 
-def _follow_input(stored: threading.Event) -> None:
+def _follow_input(is_pending: threading.Event) -> None:
     # Not by the buffered reader, whose lock would be held when the interpreter ends.
     while os.read(0, 1):
-        stored.set()
+        is_pending.clear()
     os._exit(2)
 
 

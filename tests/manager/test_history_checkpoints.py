@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import select
 import sys
 import tempfile
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,9 +59,7 @@ def report(one):
         print(os.getpid(), file=sys.stderr, flush=True)
         threading.Event().wait()
 
-stored = threading.Event()
-stored.set()
-process.run(task, report, stored)
+process.run(task, report, threading.Event())
 """
 
 
@@ -128,7 +125,7 @@ async def test_a_checkpoint_is_whole_however_slowly_it_is_stored(
         async def slow(name: str, data: bytes) -> None:
             if not stored:
                 # The process runs all rows meanwhile, and ends.
-                with contextlib.suppress(ProcessLookupError):
+                with suppress(ProcessLookupError):
                     ended = os.pidfd_open(*calls.runner.pids)
                     assert (await asyncio.to_thread(select.select, [ended], [], [], 60))[0]
                     os.close(ended)
