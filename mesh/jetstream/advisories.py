@@ -56,7 +56,7 @@ class Advisories:
     _leads: Callable[[], bool]
     _copies: Copies
     _clock: Clock
-    #: When this began, and by the mesh's own streams when the last election was heard of.
+    #: When this began, and by stream of an app when the last election was heard of.
     _since_ms: int = 0
     _heard_ms: dict[str, int] = field(default_factory=dict)
     #: By app, empty for streams of no app: stream to its new leader.
@@ -83,22 +83,24 @@ class Advisories:
         except (ValueError, KeyError, TypeError) as error:
             log.debug("advisory not understood", extra=fields(error=error))
             return
-        users = self._users(stream)
-        if message.subject.startswith(f"{_ADVISORIES}.QUORUM_LOST."):
-            if self._leads():
-                for app in users:
-                    self._journal.note(of_lost_quorum(app, stream))
-            return
+        is_lost = message.subject.startswith(f"{_ADVISORIES}.QUORUM_LOST.")
         heard_ms = self._heard_ms.get(stream, self._since_ms)
-        if names.is_own_stream(stream):
+        users = self._users(stream)
+        if users and not is_lost:
+            # Of no other streams: a client may make up any number of them.
             self._heard_ms[stream] = self._clock.wall_ms()
         for app, made_ms in users.items():
-            self._copies.note(stream, app, elected_ms)
-            if heard_ms < made_ms:
+            if made_ms is None:
                 continue
-            self._elected.setdefault(app, {})[stream] = leader
-            if self._task is None or self._task.done():
-                self._task = asyncio.create_task(self._note_elected())
+            if is_lost:
+                if self._leads():
+                    self._journal.note(of_lost_quorum(app, stream))
+                continue
+            self._copies.note(stream, app, elected_ms)
+            if heard_ms >= made_ms:
+                self._elected.setdefault(app, {})[stream] = leader
+                if self._task is None or self._task.done():
+                    self._task = asyncio.create_task(self._note_elected())
 
     async def _note_elected(self) -> None:
         await asyncio.sleep(GATHER_S)
@@ -107,20 +109,19 @@ class Advisories:
             for app, leaders in elected.items():
                 self._journal.note(of_elections(app, leaders))
 
-    def _users(self, stream: str) -> dict[str, int]:
+    def _users(self, stream: str) -> dict[str, int | None]:
         """The apps that use a JetStream stream, and when each had it made, in ms since 1970.
 
-        A stream that is the mesh's own has the empty name; 0 stands for streams of before.
+        None stands for an app that is being made, 0 for a stream that was there before.  A stream
+        that is the mesh's own has the empty name.
         """
         if stream == names.JOURNAL_STREAM or stream.startswith(_BUCKETS):
             return {"": 0}
-        users = {}
+        users: dict[str, int | None] = {}
         for app in self._view.snapshot().apps:
             record = app.value
-            if record.making:
-                continue
-            if stream in record.spec.given_streams:
-                users[record.spec.name] = 0
-            elif any(stream == name for name, _ in js_streams(record.spec)):
-                users[record.spec.name] = record.deployed_at_ms
+            is_given = stream in record.spec.given_streams
+            if is_given or any(stream == name for name, _ in js_streams(record.spec)):
+                made_ms = 0 if is_given else record.deployed_at_ms
+                users[record.spec.name] = None if record.making else made_ms
         return users
