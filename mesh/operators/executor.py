@@ -330,7 +330,7 @@ class Executor:
         else:
             until_ms = last_ms if self.plays_back else now_ms
             self._flow_part(ready, numbers, clocks_ms, until_ms, leaving)
-            if count:
+            if count and self._periodic:
                 self._begin_gap(last_ms, leaving)
             self._now_ms = now_ms
         if self.plays_back:

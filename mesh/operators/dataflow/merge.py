@@ -65,6 +65,8 @@ class _Buffered:
     #: Never falls; events of one number were sent at once.
     chunk: Longs
     rows: pa.RecordBatch
+    #: Whether any of them were sent at once; the checks of ``chunk`` are left out otherwise.
+    is_grouped: bool = False
     #: The highest time of the events that have been handed out.
     latest_ms: int = BEFORE_ALL
     #: Events received, and events handed out.
@@ -82,9 +84,7 @@ class _Buffered:
             highest = np.maximum.accumulate(highest)
         if len(highest) and highest[0] < self.latest_ms:
             highest = np.maximum(highest, self.latest_ms)
-        # The same holds for a search for each event's chunk.
-        together = self.chunk[1:] == self.chunk[:-1]
-        return highest[self.last] if together.any() else highest
+        return highest[self.last] if self.is_grouped else highest
 
     @property
     def last(self) -> Longs:
@@ -117,8 +117,9 @@ class InputMerger:
         held = self._of(stream)
         # The count of the first event distinguishes chunks.
         own = np.arange(held.came, held.came + len(sequence))
-        if chunk is not None:
-            own = own[np.searchsorted(chunk, chunk, side="left")]
+        if chunk is not None and not (begins := run_begins(chunk)).all():
+            own = own[run_starts(begins)]
+            held.is_grouped = True
         if rows.schema != held.schema:
             rows = rows.select(held.schema.names).cast(held.schema)
         rows_new = rows.num_rows
@@ -156,12 +157,13 @@ class InputMerger:
                 count = int(np.searchsorted(clock_ms, known_ms, side="left"))
             if count:
                 chunk = held.chunk[:count]
-                first = _first_of(chunk)
+                first = _first_of(chunk) if held.is_grouped else None
                 rows = held.rows.slice(0, count)
                 parts.append((stream, first, held.time_ms[:count], clock_ms[:count], rows))
                 held.latest_ms = int(clock_ms[count - 1])
                 held.sequence, held.time_ms = held.sequence[count:], held.time_ms[count:]
                 held.chunk = held.chunk[count:]
+                held.is_grouped = held.is_grouped and len(held.chunk) > 0
                 held.rows = held.rows.slice(count)
                 held.gone += count
         if not parts:
@@ -207,6 +209,7 @@ class InputMerger:
                 held.sequence = piece.column(_SEQUENCE).to_numpy()
                 held.time_ms = piece.column(_TIME).to_numpy()
                 held.chunk = piece.column(_CHUNK).to_numpy()
+                held.is_grouped = _first_of(held.chunk) is not None
                 held.rows = piece.select(held.schema.names)
 
 
