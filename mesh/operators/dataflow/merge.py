@@ -117,8 +117,9 @@ class InputMerger:
         held = self._of(stream)
         # The count of the first event distinguishes chunks.
         own = np.arange(held.came, held.came + len(sequence))
-        if chunk is not None and not (begins := run_begins(chunk)).all():
-            own = own[run_starts(begins)]
+        first = None if chunk is None else _first_of(chunk)
+        if first is not None:
+            own = own[first]
             held.is_grouped = True
         if rows.schema != held.schema:
             rows = rows.select(held.schema.names).cast(held.schema)
