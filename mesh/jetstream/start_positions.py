@@ -28,6 +28,8 @@ async def skipped_positions(
 
     A position before the first stored message means that message; one after the end, the end.
     """
+    if begin.kind is StartPositionKind.EARLIEST:
+        return {}
     found = {}
     for stream in streams:
         try:
@@ -35,8 +37,6 @@ async def skipped_positions(
         except NotFoundError:
             continue
         match begin.kind:
-            case StartPositionKind.EARLIEST:
-                continue
             case StartPositionKind.LATEST:
                 place = state.last_seq
             case StartPositionKind.SEQUENCE:

@@ -18,6 +18,7 @@ from mesh.functions.scripts import not_allowed
 from mesh.language.parser import parse, parse_app
 from mesh.model import codec, names
 from mesh.model.access import Permission, current, lacking, require
+from mesh.plan import history_source
 from mesh.plan.app_elements import elements
 from mesh.plan.bind import bind
 from mesh.plan.build import AppPlan, plan
@@ -35,7 +36,6 @@ from mesh.plan.fork import (
 from mesh.plan.groups import app_name
 from mesh.plan.guarantees import demanded_guarantee
 from mesh.plan.history import fed_groups
-from mesh.plan.history_source import history_inputs
 from mesh.plan.picture import drawing_of, to_dot, to_svg
 from mesh.plan.rename import renamed
 from mesh.plan.scale import as_scaled
@@ -135,10 +135,14 @@ class Planner:
 
     async def warnings(self, spec: AppSpec) -> tuple[str, ...]:
         """Parts of an app that run to no effect, a sentence each."""
+        if not _may_have(spec, "source"):
+            return ()
         return await self._run(("warnings", _digest(spec.text.encode())), unread_sources, spec)
 
     async def demanded(self, spec: AppSpec) -> Guarantee | None:
         """The guarantee that an app demands; None without one."""
+        if not _may_have(spec, "guarantee"):
+            return None
         key = "demanded", _digest(spec.text.encode())
         return await self._run(key, demanded_guarantee, spec.text)
 
@@ -204,8 +208,10 @@ class Planner:
 
     async def history_sources(self, spec: AppSpec) -> tuple[HistoryInput, ...]:
         """The past events that a text names; see ``mesh.plan.history_source``."""
+        if not _may_have(spec, history_source.TYPE):
+            return ()
         key = "history", _digest(spec.text.encode())
-        return await self._run(key, history_inputs, spec.text)
+        return await self._run(key, history_source.history_inputs, spec.text)
 
     async def promotion(self, of: AppSpec, text: str) -> tuple[str, list[str], list[str]]:
         """The text of a fork under its app's name; see ``promotion_states`` for the rest."""
@@ -246,6 +252,11 @@ class Planner:
 
 def _digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
+
+
+def _may_have(spec: AppSpec, word: str) -> bool:
+    """Whether a text may have an annotation with a word; most have none, and are not parsed."""
+    return word in spec.text.lower()
 
 
 def _check_sources(spec: AppSpec) -> None:

@@ -10,9 +10,9 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar, cast
 
 import orjson
@@ -35,7 +35,8 @@ def encode(record: Any) -> bytes:
 def decode(kind: type[T], data: bytes) -> T:
     """A record of type ``kind`` from its JSON; MESH-C100 when it isn't one."""
     try:
-        return cast("T", _build(kind, orjson.loads(data)))
+        read = _reader(cast("Any", kind))
+        return cast("T", read(orjson.loads(data)))
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise MeshError(
             "MESH-C100",
@@ -51,32 +52,47 @@ def to_values(record: Any) -> Any:
 
 
 @cache
-def _fields(kind: type) -> dict[str, Any]:
-    hints = typing.get_type_hints(kind)
-    return {f.name: hints[f.name] for f in dataclasses.fields(kind)}
-
-
-def _build(kind: Any, value: Any) -> Any:
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """A function from JSON values to values of type ``kind``; made once for each type."""
     origin = typing.get_origin(kind)
     if origin in (types.UnionType, typing.Union):
-        if value is None:
-            return None
         (kind,) = [a for a in typing.get_args(kind) if a is not types.NoneType]
-        return _build(kind, value)
+        known = _reader(kind)
+        return lambda value: None if value is None else known(value)
     if origin is tuple:
         (item, _ellipsis) = typing.get_args(kind)
-        return tuple(_build(item, v) for v in value)
+        of_item = _reader(item)
+        return lambda value: tuple(map(of_item, value))
     if origin in (dict, Mapping):
         (_key, item) = typing.get_args(kind)
-        return {k: _build(item, v) for k, v in value.items()}
+        of_value = _reader(item)
+        return lambda value: {k: of_value(v) for k, v in value.items()}
     if dataclasses.is_dataclass(kind):
-        wanted = _fields(cast("type", kind))
-        given = {name: _build(wanted[name], v) for name, v in value.items() if name in wanted}
-        return cast("type", kind)(**given)
+        return _of_fields(cast("type", kind))
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind(value)
+        return kind
+    if kind is Any:
+        return lambda value: value
+    return partial(_checked, kind)
+
+
+def _of_fields(kind: type) -> Callable[[Any], Any]:
+    readers: dict[str, Callable[[Any], Any]] = {}
+
+    def read(value: Any) -> Any:
+        if not readers:
+            # Not before the first record, as a type may be a part of itself.
+            hints = typing.get_type_hints(kind)
+            readers.update((f.name, _reader(hints[f.name])) for f in dataclasses.fields(kind))
+        given = value.items()
+        return kind(**{name: readers[name](item) for name, item in given if name in readers})
+
+    return read
+
+
+def _checked(kind: type, value: Any) -> Any:
+    if isinstance(value, kind):
+        return value
     if kind is float and isinstance(value, int):
         return float(value)
-    if kind is not Any and not isinstance(value, kind):
-        raise TypeError(f"expected {kind.__name__}, found {value!r}")
-    return value
+    raise TypeError(f"expected {kind.__name__}, found {value!r}")

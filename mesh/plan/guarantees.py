@@ -69,9 +69,6 @@ def check_guarantee(tree: App, doors: Iterable[DoorGroup]) -> None:
 
 def demanded_guarantee(text: str) -> Guarantee | None:
     """The guarantee that the text of an app demands; None for one without the annotation."""
-    # Most apps have none: they are not parsed for it.
-    if "guarantee" not in text.lower():
-        return None
     annotation = find(parse_app(text).annotations, _ANNOTATION)
     return None if annotation is None else _demanded_by(annotation)
 

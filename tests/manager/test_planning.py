@@ -11,6 +11,7 @@ import pytest
 
 from mesh.api.routes import status_of
 from mesh.bounded_process import BoundedProcess
+from mesh.connect.spec import Guarantee
 from mesh.errors import MeshError
 from mesh.manager import planning
 from mesh.manager.manager import running
@@ -114,6 +115,24 @@ async def test_a_plan_is_made_once_for_a_text_and_its_views() -> None:
     group = replace(spec.groups[0], parallel=2)
     await planner.view(replace(spec, groups=(group,)), "json")
     assert len(recorder.calls) == 6
+
+
+async def test_a_text_without_an_annotation_is_not_parsed_for_it() -> None:
+    recorder = Recorder()
+    planner = Planner(Settings(), recorder)
+    spec = await planner.plan(TEXT)
+    assert await planner.warnings(spec) == ()
+    assert await planner.demanded(spec) is None
+    assert await planner.history_sources(spec) == ()
+    assert recorder.calls == ["plan_text"]
+
+    text = TEXT.replace("define", "@source(type='history', path='p.csv', time='a') define", 1)
+    spec = await planner.plan(f"@App:Guarantee('exactly-once') {text}")
+    assert await planner.demanded(spec) is Guarantee.EXACTLY_ONCE
+    assert [one.path for one in await planner.history_sources(spec)] == ["p.csv"]
+    text = TEXT.replace("from", "@source(type='inMemory', topic='t') define stream T (a int); from")
+    spec = await planner.plan(text)
+    assert len(await planner.warnings(spec)) == 1
 
 
 @pytest.mark.parametrize(
