@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from mesh.operators.native import njit
+from mesh.operators.native import bare
 from mesh.operators.patterns.memory_layout import (
     AFTER,
     BEFORE,
@@ -34,13 +32,13 @@ from mesh.operators.patterns.memory_layout import (
 )
 
 
-@njit
+@bare
 def list_of(w: PatternMemory, step: int, instance: int, which: int) -> int:
     """The number of a step's list."""
     return int(SCRATCH + 2 * (instance * w.scalars[STEPS] + step) + which)
 
 
-@njit
+@bare
 def new_cell(w: PatternMemory, value: int) -> int:
     """A cell that holds ``value``."""
     cell = w.scalars[FREE_CELL]
@@ -56,14 +54,14 @@ def new_cell(w: PatternMemory, value: int) -> int:
     return int(cell)
 
 
-@njit
+@bare
 def free_cell(w: PatternMemory, cell: int) -> None:
     """Free a cell."""
     w.cells[cell, AFTER] = w.scalars[FREE_CELL]
     w.scalars[FREE_CELL] = cell
 
 
-@njit
+@bare
 def bound(w: PatternMemory, of: int, match: int) -> None:
     """Widen the bounds of a list by the first events of ``match``."""
     for place in range(len(w.starts)):
@@ -75,7 +73,7 @@ def bound(w: PatternMemory, of: int, match: int) -> None:
             w.lists[of, HIGH] = max(w.lists[of, HIGH], time_ms)
 
 
-@njit
+@bare
 def enter(w: PatternMemory, of: int, cell: int) -> None:
     """Log that the content of a cell has entered a list."""
     at = w.scalars[ENTERED]
@@ -85,7 +83,7 @@ def enter(w: PatternMemory, of: int, cell: int) -> None:
     w.scalars[ENTERED] = at + 1
 
 
-@njit
+@bare
 def leave(w: PatternMemory, cell: int) -> None:
     """Log that the content of a cell has left its list."""
     at = w.scalars[LEFT]
@@ -93,7 +91,7 @@ def leave(w: PatternMemory, cell: int) -> None:
     w.scalars[LEFT] = at + 1
 
 
-@njit
+@bare
 def push(w: PatternMemory, of: int, match: int) -> None:
     """Put ``match`` at the end of a list."""
     cell = new_cell(w, match)
@@ -112,7 +110,7 @@ def push(w: PatternMemory, of: int, match: int) -> None:
         bound(w, of, match)
 
 
-@njit
+@bare
 def remove(w: PatternMemory, of: int, before: int, cell: int) -> None:
     """Remove ``cell`` from a list, where it follows the cell ``before``, or is first."""
     after = w.cells[cell, AFTER]
@@ -130,7 +128,7 @@ def remove(w: PatternMemory, of: int, before: int, cell: int) -> None:
     free_cell(w, cell)
 
 
-@njit
+@bare
 def clear(w: PatternMemory, of: int) -> None:
     """Empty a list."""
     head = w.lists[of, HEAD]
@@ -147,7 +145,7 @@ def clear(w: PatternMemory, of: int) -> None:
         w.lists[of, SIZE] = 0
 
 
-@njit
+@bare
 def is_later(w: PatternMemory, left: int, right: int) -> bool:
     """Whether a match without a time, or with a later one, follows another."""
     a, b = w.matches[left, w.scalars[STEPS]], w.matches[right, w.scalars[STEPS]]
@@ -156,44 +154,66 @@ def is_later(w: PatternMemory, left: int, right: int) -> bool:
     return bool(a == NEVER or a > b)
 
 
-@njit
-def sort(w: PatternMemory, of: int) -> bool:
-    """Put a list in the order of time, keeping the order of those of one time.
-
-    Returns whether that moved matches to other cells.
-    """
-    size = w.lists[of, SIZE]
+@bare
+def _is_sorted(w: PatternMemory, of: int) -> bool:
+    """Whether a list is in the order of time."""
     cell = w.lists[of, HEAD]
-    is_sorted = True
-    for _ in range(size - 1):
+    for _ in range(w.lists[of, SIZE] - 1):
         after = w.cells[cell, AFTER]
         if is_later(w, w.cells[cell, HOLDS], w.cells[after, HOLDS]):
-            is_sorted = False
-            break
+            return False
         cell = after
-    if is_sorted:
-        return False
-    values = np.empty(size, dtype=np.int64)
-    keys = np.empty(size, dtype=np.int64)
-    cell = w.lists[of, HEAD]
-    for place in range(size):
-        values[place] = w.cells[cell, HOLDS]
-        time_ms = w.matches[values[place], w.scalars[STEPS]]
-        keys[place] = FAR if time_ms == NEVER else time_ms
-        cell = w.cells[cell, AFTER]
-    order = np.argsort(keys, kind="mergesort")
-    cell = w.lists[of, HEAD]
-    for place in range(size):
-        w.cells[cell, HOLDS] = values[order[place]]
-        if w.scalars[JOURNALS] == 1:
-            # Entries of a list have rising numbers.
-            leave(w, cell)
-            enter(w, of, cell)
-        cell = w.cells[cell, AFTER]
     return True
 
 
-@njit
+@bare
+def _merge_runs(w: PatternMemory, of: int, width: int) -> bool:
+    """Merge neighbouring runs of ``width`` cells of a list; whether that was one run."""
+    left, tail, pairs = w.lists[of, HEAD], NONE, 0
+    while left != NONE:
+        pairs += 1
+        lefts, rights, right = 0, width, left
+        while lefts < width and right != NONE:
+            lefts += 1
+            right = w.cells[right, AFTER]
+        while lefts > 0 or (rights > 0 and right != NONE):
+            takes_right = lefts == 0
+            if lefts > 0 and rights > 0 and right != NONE:
+                takes_right = is_later(w, w.cells[left, HOLDS], w.cells[right, HOLDS])
+            if takes_right:
+                cell, right, rights = right, w.cells[right, AFTER], rights - 1
+            else:
+                cell, left, lefts = left, w.cells[left, AFTER], lefts - 1
+            if tail == NONE:
+                w.lists[of, HEAD] = cell
+            else:
+                w.cells[tail, AFTER] = cell
+            w.cells[cell, BEFORE] = tail
+            tail = cell
+        left = right
+    w.cells[tail, AFTER] = NONE
+    w.lists[of, END] = tail
+    return bool(pairs == 1)
+
+
+@bare
+def sort(w: PatternMemory, of: int) -> None:
+    """Put a list in the order of time, keeping the order of those of one time."""
+    if _is_sorted(w, of):
+        return
+    width = 1
+    while not _merge_runs(w, of, width):
+        width *= 2
+    if w.scalars[JOURNALS] == 1:
+        # Entries of a list have rising numbers.
+        cell = w.lists[of, HEAD]
+        while cell != NONE:
+            leave(w, cell)
+            enter(w, of, cell)
+            cell = w.cells[cell, AFTER]
+
+
+@bare
 def append(w: PatternMemory, of: int, more: int) -> None:
     """Move all of the list ``more`` to the end of a list."""
     head = w.lists[more, HEAD]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.operators.native import njit
+from mesh.operators.native import bare
 from mesh.operators.patterns.absence import fire_first
 from mesh.operators.patterns.advancing import advance
 from mesh.operators.patterns.lists import (
@@ -96,7 +96,7 @@ EVENT_STREAM, EVENT_INSTANCE, EVENT_TIME, EVENT_CLOCK, EVENT_ORDER, EVENT_CHUNK 
 EVENT_COLUMNS: Final = 6
 
 
-@njit
+@bare
 def start_instance(w: PatternMemory, instance: int) -> None:
     """Begin with an instance, at the time of the clock."""
     steps = w.scalars[STEPS]
@@ -114,7 +114,7 @@ def start_instance(w: PatternMemory, instance: int) -> None:
             schedule(w, step, instance, due_ms)
 
 
-@njit
+@bare
 def take_event(
     w: PatternMemory, stream: int, instance: int, time_ms: int, slots: Array, number: int
 ) -> bool:
@@ -162,7 +162,7 @@ def take_event(
     return True
 
 
-@njit
+@bare
 def _has_room(w: PatternMemory, instance: int) -> bool:
     """Whether there surely is room for the output of one event or timer of an instance."""
     s = w.scalars
@@ -201,13 +201,40 @@ def _has_room(w: PatternMemory, instance: int) -> bool:
     )
 
 
-@njit
+#: Events whose room is checked at once.
+_FEW: Final = 16
+
+
+@bare
+def _has_room_for_few(w: PatternMemory) -> bool:
+    """Whether there surely is room for the output of ``_FEW`` events, until one adds a cell."""
+    s = w.scalars
+    if s[JOURNALS] == 1 or s[PREDICATES] > 0:
+        return False
+    for number in range(len(w.reads)):
+        if w.reads[number, 2] == 1:
+            return False
+    # An instance has no more waiting matches than there are cells.
+    most = 4 * s[CELLS] + 8 * s[STEPS] + 16
+    more = _FEW * most
+    return bool(
+        s[MATCHES] + more <= len(w.matches)
+        and s[NODES] + more <= len(w.nodes)
+        and s[CELLS] + 2 * most <= len(w.cells)
+        and s[TASKS] + more <= len(w.tasks)
+        and s[OUTPUTS] + more <= len(w.outputs)
+        and s[BUCKETS] + more <= len(w.buckets)
+        and s[FAILURES] + _FEW <= len(w.failed)
+    )
+
+
+@bare
 def start_at_once(directory: Array, instance: int) -> None:
     """Begin with an instance before any event."""
     start_instance(opened(directory), instance)
 
 
-@njit
+@bare
 def enroll(directory: Array) -> None:
     """Begin the journal with all waiting matches; there is room for it."""
     w = opened(directory)
@@ -221,7 +248,7 @@ def enroll(directory: Array) -> None:
             cell = w.cells[cell, AFTER]
 
 
-@njit
+@bare
 def leave_lists(directory: Array, lists: Array) -> None:
     """Log that all matches of some lists have left; there is room for it."""
     w = opened(directory)
@@ -232,7 +259,7 @@ def leave_lists(directory: Array, lists: Array) -> None:
             cell = w.cells[cell, AFTER]
 
 
-@njit
+@bare
 def prepare_all(directory: Array) -> None:
     """Recompute the parts that are not state, and the buckets."""
     w = opened(directory)
@@ -252,7 +279,7 @@ DONE: Final = -1
 STOPPED: Final = -2
 
 
-@njit
+@bare
 def _is_stopped(w: PatternMemory, at: int, count: int, last: int) -> bool:
     """Whether a run ends before event ``at``: it was to, or it has enough requests to Python."""
     s = w.scalars
@@ -260,7 +287,7 @@ def _is_stopped(w: PatternMemory, at: int, count: int, last: int) -> bool:
     return bool(at < count and (at == last or is_full))
 
 
-@njit
+@bare
 def run(
     directory: Array,
     first: int,
@@ -294,6 +321,8 @@ def run(
     w = opened(directory)
     count = len(events)
     at = first
+    # The events that have room before the next check, and the number of cells at the last one.
+    few, cells = 0, 0
     while True:
         if _is_stopped(w, at, count, last):
             return STOPPED - at
@@ -308,12 +337,17 @@ def run(
                 break
             if not _has_room(w, w.tasks[0, TASK_KEY] // w.scalars[STEPS]):
                 return at
+            few = 0
             fire_first(w, first_order + 2 * _place(all_clocks_ms, time_ms))
         if at == count:
             return DONE
         instance = events[at, EVENT_INSTANCE]
-        if not _has_room(w, instance):
-            return at
+        if few == 0 or cells != w.scalars[CELLS]:
+            if not _has_room(w, instance):
+                return at
+            cells = w.scalars[CELLS]
+            few = _FEW if _has_room_for_few(w) else 1
+        few -= 1
         clock_ms = events[at, EVENT_CLOCK]
         if w.scalars[IS_TIMED] == 1:
             # A timer may have been later; without timers events may arrive in another order.
@@ -329,7 +363,7 @@ def run(
         at += 1
 
 
-@njit
+@bare
 def _place(clocks_ms: Array, time_ms: int) -> int:
     """The first of rising ``clocks_ms`` that is not before ``time_ms``."""
     low, high = 0, len(clocks_ms)
