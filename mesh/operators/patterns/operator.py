@@ -7,6 +7,7 @@ longer than 400 lines because state, batches and sweeps share the machine.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -236,7 +237,8 @@ class PatternOperator:
                 passes[own, step] = True if static is None else static(frames[number])
                 for row, reason in frames[number].failures.items():
                     unmet[int(starts[number]) + row, step] = reason
-        needed: Array = passes[:, 0] if steps == 1 else np.logical_or.reduce(passes, axis=1)
+        # By column: along rows of a few steps NumPy takes twenty times as long.
+        needed: Array = reduce(np.logical_or, passes.T)
         rows, kept = [], []
         for number, events in enumerate(inputs):
             mine = needed[starts[number] : starts[number + 1]]
