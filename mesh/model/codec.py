@@ -76,14 +76,16 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     return partial(_checked, kind)
 
 
-def _of_fields(kind: type) -> Callable[[Any], Any]:
-    readers: dict[str, Callable[[Any], Any]] = {}
+@cache
+def _readers(kind: type) -> dict[str, Callable[[Any], Any]]:
+    hints = typing.get_type_hints(kind)
+    return {f.name: _reader(hints[f.name]) for f in dataclasses.fields(kind)}
 
+
+def _of_fields(kind: type) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
-        if not readers:
-            # Not before the first record, as a type may be a part of itself.
-            hints = typing.get_type_hints(kind)
-            readers.update((f.name, _reader(hints[f.name])) for f in dataclasses.fields(kind))
+        # Not before the first record, as a type may be a part of itself.
+        readers = _readers(kind)
         given = value.items()
         return kind(**{name: readers[name](item) for name, item in given if name in readers})
 
