@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Calls at once.
 _CALLS: Final = 8
+#: Age of what an answer to a deploy says of the mesh's own records, seconds.
+_KEPT_S: Final = 5.0
 #: Time in which a worker gets a session and opens the states of what it takes over, seconds.
 _START_S: Final = 60.0
 
@@ -54,13 +58,25 @@ class GuaranteeAudit:
     _planner: Planner
     _settings: Settings
     _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CALLS))
+    #: The last answers about the mesh's own records, and their time.
+    _kept: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _kept_at_s: float = -math.inf
 
     async def of_app(self, app: str) -> Guarantees:
         """The audit of a deployed app; MESH-A404, MESH-A503 when NATS does not answer."""
         return await self.of(self._desired.spec(app))
 
-    async def of(self, spec: AppSpec, *, as_new: bool = False) -> Guarantees:
-        """The audit of a plan, MESH-A503; ``as_new``: its own streams are made again."""
+    async def of(self, spec: AppSpec, *, as_new: bool = False, kept_s: float = 0.0) -> Guarantees:
+        """The audit of a plan.
+
+        Args:
+            spec: the plan.
+            as_new: whether its own streams are made again.
+            kept_s: greatest age of what is said of the mesh's own records, seconds.
+
+        Raises:
+            MeshError: MESH-A503 when NATS does not answer.
+        """
         channels = {c.id: c for c in spec.channels}
         channels |= {i.channel.id: i.channel for g in spec.groups for i in g.inputs}
         wanted = {
@@ -75,7 +91,7 @@ class GuaranteeAudit:
             kept.append(f"OBJ_{names.STATE_BUCKET}")
         with refusals():
             known = [name for name, is_new in wanted.items() if not is_new]
-            infos = await self._infos([*known, *kept])
+            infos = await self._infos(known) | await self._infos_kept(kept, kept_s)
         streams = {name: self._facts_of(name, infos.get(name)) for name in wanted}
         stated_s = self._settings.channels.sync_interval_s
         timing = self._settings.worker, self._settings.manager
@@ -113,7 +129,8 @@ class GuaranteeAudit:
     async def summary(self, spec: AppSpec) -> tuple[str, ...]:
         """The short one for the answer to a deploy, which is done whether NATS answers or not."""
         try:
-            return tuple(summary((await self.of(spec)).rows, is_short=True))
+            found = await self.of(spec, kept_s=_KEPT_S)
+            return tuple(summary(found.rows, is_short=True))
         except MeshError:
             return ("guarantees are not known: NATS does not answer",)
 
@@ -126,6 +143,13 @@ class GuaranteeAudit:
 
         found = await asyncio.gather(*map(ask, streams))
         return {name: info for name, info in found if "config" in info}
+
+    async def _infos_kept(self, streams: Iterable[str], kept_s: float) -> dict[str, dict[str, Any]]:
+        """``_infos`` of the mesh's own records, or an earlier answer that is not older."""
+        if time.monotonic() - self._kept_at_s >= kept_s:
+            self._kept = await self._infos(streams)
+            self._kept_at_s = time.monotonic()
+        return self._kept
 
     def _facts_of(self, name: str, info: dict[str, Any] | None) -> StreamFacts:
         """The facts of a stream; without ``info``, of the one that will be made."""

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from mesh.cli.commands import app as commands
 from mesh.errors import MeshError
 from mesh.jetstream import server
+from mesh.manager import guarantees
 from mesh.manager.manager import running
 from mesh.model import names
 from mesh.plan.build import plan
@@ -29,6 +30,8 @@ from tests.support.nats_cluster import Cluster
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from nats.aio.msg import Msg
 
     from mesh.jetstream.server import NatsServer
     from mesh.manager.guarantees import Guarantees
@@ -83,6 +86,26 @@ async def test_a_single_server_holds_through_killed_processes(nats_server: NatsS
         assert found.sync_interval_s is None
         with pytest.raises(MeshError, match="MESH-A404"):
             await service.guarantees.of_app("Gone")
+
+
+async def test_deploys_in_a_row_ask_once_about_the_records_of_the_mesh(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarantees, "_KEPT_S", 3600.0)
+    asked: list[str] = []
+
+    async def note(message: Msg) -> None:
+        asked.append(message.subject.removeprefix("$JS.API.STREAM.INFO."))
+
+    async with manager_on(nats_server) as (manager, service):
+        audit, spec = service.guarantees, plan(TEXT).spec
+        await manager.client.subscribe("$JS.API.STREAM.INFO.>", cb=note)
+        first = await audit.summary(spec)
+        assert await audit.summary(spec) == first
+        await audit.of(spec)
+        await manager.client.flush()
+        assert asked.count("KV_mesh_apps") == 2
+        assert asked.count(names.js_stream("A", "T")) == 3
 
 
 async def test_what_would_be_made_is_what_is_made(nats_server: NatsServer) -> None:
