@@ -251,9 +251,10 @@ class Sessions:
 
     def finish(self, to: Emitter) -> None:
         """Expired events follow the events of the chunk."""
-        for row, time_ms in self._expired:
-            to.emit(row, EXPIRED, time_ms)
-        self._expired = []
+        if self._expired:
+            for row, time_ms in self._expired:
+                to.emit(row, EXPIRED, time_ms)
+            self._expired = []
 
     def rows(self) -> Iterable[int]:
         """The rows in it."""
