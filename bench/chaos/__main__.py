@@ -87,16 +87,17 @@ def _stages(chosen: Sequence[Scenario]) -> list[tuple[Topology, list[Scenario]]]
 def _played_on_one(
     topology: Topology, runs: list[tuple[Scenario, int]], given: argparse.Namespace
 ) -> Iterator[Outcome]:
-    """Play ``runs``, and remove those that were played: up to one that fails.
+    """Play ``runs``, and remove those that were played: up to one that spoils the stage.
 
-    The remains of a failed one must not affect the others.
+    The remains of a failed one must not affect the others, nor those of one that is known to.
     """
     try:
         with Stage(topology, given.logs, is_secured=given.secured) as stage:
             while runs:
-                outcome = asyncio.run(play(stage, *runs.pop(0)))
+                scenario, run = runs.pop(0)
+                outcome = asyncio.run(play(stage, scenario, run))
                 yield outcome
-                if outcome.error:
+                if outcome.error or scenario.spoils_stage:
                     return
     except Exception as failure:
         if not runs:

@@ -39,6 +39,7 @@ SCENARIOS: Final = (
         topology=Topology.THREE,
         is_lossy=True,
         may_stop=True,
+        spoils_stage=True,
     ),
     Scenario(
         "control-restored",

@@ -98,7 +98,8 @@ async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
                     outcome = replace(outcome, story=story)
             finally:
                 await scene.give_up()
-                await _cleared(stage, outside, name)
+                if not scenario.spoils_stage:
+                    await _cleared(stage, outside, name)
     except Exception as failure:
         if not outcome.error:
             outcome = replace(outcome, error=said(failure))

@@ -39,6 +39,8 @@ class Scenario:
     is_lossy: bool = False
     #: Whether it may end with an alarm, which ``story`` tells, and an app that waits for a person.
     may_stop: bool = False
+    #: Whether the servers may keep different records of their streams, which NATS does not repair.
+    spoils_stage: bool = False
     #: The actions that it has.
     scene: type[Scene] = Scene
     #: Whether the app has an aggregation in PostgreSQL as well, which is played with.

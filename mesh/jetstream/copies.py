@@ -7,6 +7,11 @@ lost and the one in its place may both be read.
 
 After an election, and once all servers of the stream are back, the leader's first message since
 then is compared with the other copies.  For it is the first one that can be in place of another.
+
+A server may also try to catch up for minutes and never succeed, because its log and the leader's
+don't fit.  Meanwhile it answers reads, so after some time it is compared in what it has.  Others
+count as current before they answer reads, and a stream may have no message since; so copies that
+are equal are compared again, after times that double.
 """
 
 from __future__ import annotations
@@ -34,11 +39,32 @@ log = logging.getLogger(__name__)
 
 #: Time between attempts, while servers are away.
 ATTEMPT_S: Final = 5.0
-#: A stream whose servers do not all return is given up after this many attempts.
+#: An election is forgotten after this many attempts: an hour.
 ATTEMPTS_MAX: Final = 720
+#: Attempts before an election is forgotten by a manager that does not lead: a minute.
+FOLLOWING_MAX: Final = 12
+#: Attempts before a server that has not caught up is compared: 30 s, longer than most need.
+CATCHING_UP_MAX: Final = 6
+#: Elections of a stream that are remembered, the last ones: a client may make up any number.
+_ELECTIONS_MAX: Final = 16
+#: Streams that are compared at once: one without a leader answers after a while only.
+_AT_ONCE: Final = 8
 #: Reads of one message: any server answers, and of three all are met with 99.5 % probability.
 _READS: Final = 16
 _TIMEOUT_S: Final = 5.0
+
+
+@dataclass(eq=False)
+class _Pending:
+    """A stream to be compared."""
+
+    #: Those that use it; the empty name stands for the mesh itself.
+    apps: set[str] = field(default_factory=set)
+    #: Times of its elections, ms since 1970.
+    elected_ms: set[int] = field(default_factory=set)
+    attempts: int = 0
+    #: Number of the next attempt that compares.
+    next_attempt: int = 0
 
 
 @dataclass(eq=False, repr=False)
@@ -50,13 +76,17 @@ class Copies:
     #: Other managers compare nothing.
     _leads: Callable[[], bool]
     _elected: asyncio.Event = field(default_factory=asyncio.Event)
-    #: By stream: the apps that use it, the times of its elections, and the attempts.
-    _pending: dict[str, tuple[set[str], set[int], int]] = field(default_factory=dict)
+    _pending: dict[str, _Pending] = field(default_factory=dict)
+    _limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
     def note(self, stream: str, app: str, elected_ms: int) -> None:
         """Compare a stream of an app (of all, if empty) soon; it has elected a leader then."""
-        apps, times, _ = self._pending.get(stream, (set(), set(), 0))
-        self._pending[stream] = (apps | {app}, times | {elected_ms}, 0)
+        pending = self._pending.setdefault(stream, _Pending())
+        pending.apps.add(app)
+        pending.elected_ms.add(elected_ms)
+        if len(pending.elected_ms) > _ELECTIONS_MAX:
+            pending.elected_ms.remove(min(pending.elected_ms))
+        pending.attempts = pending.next_attempt = 0
         self._elected.set()
 
     async def watch(self) -> None:
@@ -64,31 +94,47 @@ class Copies:
         while True:
             await self._elected.wait()
             await asyncio.sleep(ATTEMPT_S)
-            for stream in list(self._pending):
-                await self._attempt(stream)
+            async with asyncio.TaskGroup() as attempts:
+                for stream in self._pending:
+                    attempts.create_task(self._attempt(stream))
             if not self._pending:
                 self._elected.clear()
 
     async def _attempt(self, stream: str) -> None:
-        apps, times, attempts = self._pending.pop(stream)
-        if not self._leads():
+        pending = self._pending.pop(stream)
+        is_due = self._leads() and pending.attempts >= pending.next_attempt
+        if is_due and await self._tell(stream, pending):
             return
+        # After a fault of NATS no manager may lead: the next leader has to know of the elections.
+        attempts_max = ATTEMPTS_MAX if self._leads() else FOLLOWING_MAX
+        pending.attempts += 1
+        if pending.attempts <= attempts_max:
+            # There may have been another election meanwhile.
+            later = self._pending.setdefault(stream, pending)
+            later.apps |= pending.apps
+            later.elected_ms |= pending.elected_ms
+
+    async def _tell(self, stream: str, pending: _Pending) -> bool:
+        """Note in which sequences the copies differ; whether they do."""
+        times, with_lagging = sorted(pending.elected_ms), pending.attempts >= CATCHING_UP_MAX
         try:
-            found = await different_sequences(self._client, stream, sorted(times))
+            async with self._limit:
+                found = await different_sequences(
+                    self._client, stream, times, with_lagging=with_lagging
+                )
         except (*UNREACHABLE, ValueError, KeyError) as error:
             log.debug("copies not compared", extra=fields(stream=stream, error=error))
-            if attempts < ATTEMPTS_MAX:
-                later, more, _ = self._pending.get(stream, (set(), set(), 0))
-                self._pending[stream] = (apps | later, times | more, attempts + 1)
-            return
+            return False
         for first, last in found:
             log.error("copies differ", extra=fields(stream=stream, first=first, last=last))
-            for app in sorted(apps):
+            for app in sorted(pending.apps):
                 self._journal.note(of_different_copies(app, stream, first, last))
+        pending.next_attempt = max(CATCHING_UP_MAX, 2 * pending.attempts)
+        return bool(found)
 
 
 async def different_sequences(
-    client: Client, stream: str, since_ms: list[int]
+    client: Client, stream: str, since_ms: list[int], *, with_lagging: bool = False
 ) -> list[tuple[int, int]]:
     """The sequences under which servers hold different messages, as (first, last).
 
@@ -96,17 +142,22 @@ async def different_sequences(
         client: the connection.
         stream: the JetStream stream; without copies, or without direct reads, nothing differs.
         since_ms: times of elections, ms since 1970, rising: differences begin after one of them.
+        with_lagging: compare a server that has not caught up, in the messages that it has.
 
     Raises:
-        OSError: a server of the stream is away, or has not caught up; others of NATS.
+        OSError: a server of the stream is away, or has not caught up and does not differ so far;
+            others of NATS.
     """
     info = await _ask(client, f"STREAM.INFO.{stream}", {})
     replicas = info.get("cluster", {}).get("replicas", [])
     if not replicas or not info["config"].get("allow_direct"):
         return []
-    if any(one.get("offline") or not one.get("current") for one in replicas):
+    is_lagging = any(not one.get("current") for one in replicas)
+    if any(one.get("offline") for one in replicas) or (is_lagging and not with_lagging):
         raise OSError(f"not all servers of {stream} are there")
     state = info["state"]
+    if not state["messages"]:
+        return []
     found: list[tuple[int, int]] = []
     for elected_ms in since_ms:
         first = await _first_since(
@@ -114,15 +165,17 @@ async def different_sequences(
         )
         if first is None or (found and first <= found[-1][1]):
             continue
-        if await _differs(client, stream, first):
+        if await _differs(client, stream, first, is_lagging):
             low, high = first, int(state["last_seq"])
             while low < high:
                 middle = (low + high + 1) // 2
-                if await _differs(client, stream, middle):
+                if await _differs(client, stream, middle, is_lagging):
                     low = middle
                 else:
                     high = middle - 1
             found.append((first, low))
+    if is_lagging and not found:
+        raise OSError(f"a server of {stream} has not caught up")
     return found
 
 
@@ -155,14 +208,18 @@ async def _first_since(
     return (await _stored(client, stream, low))[0] if low <= last else None
 
 
-async def _differs(client: Client, stream: str, sequence: int) -> bool:
-    """Whether a server has another message than the leader under a sequence, or none."""
+async def _differs(client: Client, stream: str, sequence: int, is_lagging: bool) -> bool:
+    """Whether a server has another message than the leader under a sequence, or none.
+
+    ``is_lagging``: a server may not have stored or deleted it yet, which is no difference.
+    """
     found, time = await _stored(client, stream, sequence)
     expected = time if found == sequence else None
     asked = orjson.dumps({"seq": sequence})
     for _ in range(_READS):
         direct_get = api_subject(client, f"DIRECT.GET.{stream}")
         answer = await client.request(direct_get, asked, timeout=_TIMEOUT_S)
-        if (answer.headers or {}).get("Nats-Time-Stamp") != expected:
+        stored = (answer.headers or {}).get("Nats-Time-Stamp")
+        if stored != expected and not (is_lagging and None in (stored, expected)):
             return True
     return False

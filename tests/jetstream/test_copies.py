@@ -19,6 +19,8 @@ from mesh.jetstream import copies
 from mesh.jetstream.copies import Copies, different_sequences
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nats.aio.client import Client
 
     from mesh.control.journal import JournalEntry
@@ -38,10 +40,18 @@ def message(number: int, is_later: bool) -> str:
 class Servers:
     """Answers of the servers of one stream; ``copies``: by server, time by sequence."""
 
-    def __init__(self, *held: dict[int, str], offline: bool = False) -> None:
+    def __init__(
+        self,
+        *held: dict[int, str],
+        offline: bool = False,
+        current: bool = True,
+        silent: int = 0,
+    ) -> None:
+        """``silent``: reads that only the leader answers, before the others do."""
         self.held = held
         self.offline = offline
-        self._turns = itertools.cycle(held)
+        self.current = current
+        self._turns = itertools.chain([held[0]] * silent, itertools.cycle(held))
 
     async def request(self, subject: str, data: bytes, **_: object) -> Any:
         asked, led = orjson.loads(data), self.held[0]
@@ -51,11 +61,15 @@ class Servers:
             headers = {"Status": "404"} if found is None else {"Nats-Time-Stamp": found}
             return SimpleNamespace(headers=headers, data=b"")
         if subject == f"$JS.API.STREAM.INFO.{STREAM}":
-            replica = {"current": True, "offline": self.offline}
+            replica = {"current": self.current, "offline": self.offline}
             answer = {
                 "config": {"allow_direct": True},
                 "cluster": {"replicas": [replica] * (len(self.held) - 1)},
-                "state": {"first_seq": min(led), "last_seq": max(led)},
+                "state": {
+                    "messages": len(led),
+                    "first_seq": min(led, default=0),
+                    "last_seq": max(led, default=0),
+                },
             }
         else:
             assert subject == f"$JS.API.STREAM.MSG.GET.{STREAM}"
@@ -95,6 +109,71 @@ def test_equal_copies_differ_in_nothing_also_with_deleted_messages() -> None:
 def test_one_copy_is_compared_with_nothing() -> None:
     client = cast("Client", Servers(of_two_that_failed(101)[0]))
     assert asyncio.run(different_sequences(client, STREAM, [FAILED_MS])) == []
+
+
+def test_a_server_that_lags_is_compared_in_what_it_has() -> None:
+    led, third = of_two_that_failed(200)
+    behind = {n: time for n, time in third.items() if n <= 250}
+    client = cast("Client", Servers(led, led, behind, current=False))
+    with pytest.raises(OSError, match="not all servers"):
+        asyncio.run(different_sequences(client, STREAM, [FAILED_MS]))
+    asked = different_sequences(client, STREAM, [FAILED_MS], with_lagging=True)
+    assert asyncio.run(asked) == [(101, 200)]
+
+
+def test_a_server_that_lags_and_has_what_others_have_is_asked_again() -> None:
+    led = {n: message(n, is_later=n > 100) for n in range(1, 401)}
+    behind = {n: time for n, time in led.items() if n <= 50}
+    client = cast("Client", Servers(led, led, behind, current=False))
+    with pytest.raises(OSError, match="has not caught up"):
+        asyncio.run(different_sequences(client, STREAM, [FAILED_MS], with_lagging=True))
+
+
+def test_an_empty_stream_differs_in_nothing() -> None:
+    client = cast("Client", Servers({}, {}, {}))
+    assert asyncio.run(different_sequences(client, STREAM, [FAILED_MS])) == []
+
+
+async def first_told(client: Client, leads: Callable[[], bool]) -> str:
+    """The first entry of a manager that heard of one election."""
+    entries: asyncio.Queue[JournalEntry] = asyncio.Queue()
+    journal = cast("Journal", SimpleNamespace(note=entries.put_nowait))
+    seen = Copies(client, journal, leads)
+    seen.note(STREAM, "A", FAILED_MS)
+    watching = asyncio.create_task(seen.watch())
+    try:
+        return (await entries.get()).text
+    finally:
+        watching.cancel()
+
+
+def test_a_server_that_never_catches_up_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "ATTEMPT_S", 0.0)
+    led, third = of_two_that_failed(200)
+    client = cast("Client", Servers(led, led, third, current=False))
+    text = f"found that NATS's copies of {STREAM} differ in sequences 101 to 200"
+    assert asyncio.run(first_told(client, lambda: True)) == text
+
+
+def test_copies_that_are_equal_at_first_are_compared_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(copies, "ATTEMPT_S", 0.0)
+    led, third = of_two_that_failed(200)
+    client = cast("Client", Servers(led, led, third, silent=40))
+    text = f"found that NATS's copies of {STREAM} differ in sequences 101 to 200"
+    assert asyncio.run(first_told(client, lambda: True)) == text
+
+
+def test_an_election_that_no_leader_heard_of_is_compared_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(copies, "ATTEMPT_S", 0.0)
+    led, third = of_two_that_failed(200)
+    client = cast("Client", Servers(led, led, third))
+    leads = itertools.chain([False] * copies.FOLLOWING_MAX, itertools.repeat(True))
+    text = f"found that NATS's copies of {STREAM} differ in sequences 101 to 200"
+    assert asyncio.run(first_told(client, lambda: next(leads))) == text
 
 
 def test_it_waits_for_the_servers_and_only_the_leader_tells(
