@@ -147,31 +147,18 @@ async def first_told(client: Client, leads: Callable[[], bool]) -> str:
         watching.cancel()
 
 
-def test_a_server_that_never_catches_up_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "ATTEMPT_S", 0.0)
-    led, third = of_two_that_failed(200)
-    client = cast("Client", Servers(led, led, third, current=False))
-    text = f"found that NATS's copies of {STREAM} differ in sequences 101 to 200"
-    assert asyncio.run(first_told(client, lambda: True)) == text
-
-
-def test_copies_that_are_equal_at_first_are_compared_again(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("current", "silent", "following"),
+    [(False, 0, 0), (True, 40, 0), (True, 0, copies.FOLLOWING_MAX)],
+    ids=["never catches up", "answers no reads at first", "no manager led at first"],
+)
+def test_copies_are_compared_until_they_can_be(
+    monkeypatch: pytest.MonkeyPatch, current: bool, silent: int, following: int
 ) -> None:
     monkeypatch.setattr(copies, "ATTEMPT_S", 0.0)
     led, third = of_two_that_failed(200)
-    client = cast("Client", Servers(led, led, third, silent=40))
-    text = f"found that NATS's copies of {STREAM} differ in sequences 101 to 200"
-    assert asyncio.run(first_told(client, lambda: True)) == text
-
-
-def test_an_election_that_no_leader_heard_of_is_compared_by_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(copies, "ATTEMPT_S", 0.0)
-    led, third = of_two_that_failed(200)
-    client = cast("Client", Servers(led, led, third))
-    leads = itertools.chain([False] * copies.FOLLOWING_MAX, itertools.repeat(True))
+    client = cast("Client", Servers(led, led, third, current=current, silent=silent))
+    leads = itertools.chain([False] * following, itertools.repeat(True))
     text = f"found that NATS's copies of {STREAM} differ in sequences 101 to 200"
     assert asyncio.run(first_told(client, lambda: next(leads))) == text
 

@@ -272,7 +272,7 @@ class _Run:
         while window._heap:
             due, number, instance = window._heap[0]
             if due > clock and self._playback:
-                # True of most events with many keys, and cheaper than the timer's place.
+                # Most events of many keys end here, without a search for the timer's place.
                 return
             place = self._place(due, number, order, clock, path)
             if place is None:
