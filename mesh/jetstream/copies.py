@@ -51,6 +51,8 @@ _ELECTIONS_MAX: Final = 16
 _AT_ONCE: Final = 8
 #: Reads of one message: any server answers, and of three all are met with 99.5 % probability.
 _READS: Final = 16
+#: Times in a row that a difference is seen: a key that is written again differs for a moment.
+_SEEN: Final = 3
 _TIMEOUT_S: Final = 5.0
 
 
@@ -213,6 +215,13 @@ async def _differs(client: Client, stream: str, sequence: int, is_lagging: bool)
 
     ``is_lagging``: a server may not have stored or deleted it yet, which is no difference.
     """
+    for _ in range(_SEEN):
+        if not await _differs_now(client, stream, sequence, is_lagging):
+            return False
+    return True
+
+
+async def _differs_now(client: Client, stream: str, sequence: int, is_lagging: bool) -> bool:
     found, time = await _stored(client, stream, sequence)
     expected = time if found == sequence else None
     asked = orjson.dumps({"seq": sequence})
