@@ -16,6 +16,7 @@ import pyarrow as pa
 from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.mapping.events import of_values
 from pyspark_nats.arrow import kernels, rows_at
+from pyspark_nats.conversions import EXACT, NO, REFUSED, Conversions
 from pyspark_nats.decode import decode_messages, json_text
 from pyspark_nats.decode.result import DecodeResult, assembled, part
 
@@ -33,6 +34,24 @@ _TAIL: Final = b"}}"
 _ENVELOPE_OF: Final = re.compile(_ENVELOPE.encode()).match
 #: Payloads up to which Python's expression is faster: Arrow compiles its own for each batch.
 _FEW: Final = 500
+
+_INT: Final = EXACT.unless("beyond 32 bits")
+_LONG: Final = EXACT.unless("beyond 64 bits")
+MSGPACK_READ: Final = Conversions(
+    "MessagePack",
+    "read",
+    {
+        "nil": (EXACT,) * 6 + (NO,),
+        "boolean": (REFUSED,) * 5 + (EXACT, NO),
+        "integer": (REFUSED, _INT, _LONG, EXACT, EXACT, REFUSED, NO),
+        "float 32, float 64": (REFUSED, REFUSED, REFUSED, EXACT, EXACT, REFUSED, NO),
+        "string": (EXACT, *(REFUSED,) * 5, NO),
+        "binary": (*(REFUSED,) * 6, NO),
+        "array, map": (*(REFUSED,) * 6, NO),
+        "timestamp and other extensions": (*(REFUSED,) * 6, NO),
+    },
+    notes=("A payload is a map by attribute name, or an array of such maps.",),
+)
 
 
 class PlainSource:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tools.docgen import codes, connectors, grammar, language
+from tools.docgen import codes, connectors, grammar, language, types
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,5 +23,6 @@ def documents(root: Path) -> dict[Path, str]:
         root / "docs" / "errors.md": codes.errors_document(shown),
         root / "docs" / "connectors.md": connectors.connectors_document(root),
         root / "docs" / "siddhiql.md": language.language_document(root),
+        root / "docs" / "types.md": types.types_document(root),
         root / "examples" / "editor" / "siddhiql.tmLanguage.json": grammar.grammar_json(),
     }
