@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import threading
@@ -169,6 +170,31 @@ def test_a_link_carries_objects_of_any_size_in_both_directions() -> None:
     with pytest.raises((EOFError, OSError)):
         here.recv()
     here.close()
+    door.close()
+
+
+def test_messages_that_come_together_are_read_together() -> None:
+    door = TlsDoor(HERE)
+    here, there = both(door, door.secret)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(here.recv)
+        there.send("first")
+        assert first.result(10) == "first"
+    # Records of TLS itself are no message: a slot that waited for one would serve nothing.
+    while select.select([there], [], [], 0.1)[0]:
+        assert not there.poll()
+    for number in range(100):
+        here.send(number)
+    for number in range(100):
+        assert there.poll()
+        assert there.recv() == number
+    assert not there.poll()
+    here.close()
+    while not there.poll():
+        threading.Event().wait(0.01)
+    with pytest.raises(EOFError):
+        there.recv()
+    there.close()
     door.close()
 
 

@@ -243,10 +243,15 @@ class Link:
                             self.last_error or "the server closed the connection"
                         )
                     size += got or 0
-        finally:
-            self._transport.wake_at(1)
+        except Exception:
+            # The traceback may refer to a part of the space, which then can't be resized.
+            self._buffer = space[:size]
+            raise
+        else:
             del space[size:]
             self._buffer = space
+        finally:
+            self._transport.wake_at(1)
         self._progress_s = time.monotonic()
 
     def is_readable(self, wait_s: float) -> bool:

@@ -34,6 +34,10 @@ class Transport:
         sock.setblocking(False)
         self._socket = sock
         self._tls: ssl.SSLSocket | None = None
+        #: Room for decrypted records.
+        self._space = memoryview(b"")
+        #: How TLS ended, once all before it is received.
+        self._end: EOFError | OSError | None = None
         #: Exceptions that request the other kind of event first; TLS has more of them.
         self._would_block: tuple[type[OSError], ...] = (BlockingIOError,)
         self._poll = select.poll()
@@ -51,6 +55,7 @@ class Transport:
         self._socket.settimeout(max(0.001, deadline_s - time.monotonic()))
         self._socket = self._tls = context.wrap_socket(self._socket, server_hostname=name)
         self._socket.setblocking(False)
+        self._space = memoryview(bytearray(_RECEIVE_BYTES))
 
     def fileno(self) -> int:
         """The file descriptor of the socket."""
@@ -58,26 +63,45 @@ class Transport:
 
     def receive(self) -> bytes | None:
         """The bytes received; None if there are none yet, b"" at the end."""
+        if self._tls is not None:
+            count = self._receive_records(self._tls, self._space)
+            return None if count is None else bytes(self._space[:count])
         try:
-            chunk = self._socket.recv(_RECEIVE_BYTES)
+            return self._socket.recv(_RECEIVE_BYTES)
         except self._would_block:
             return None
-        if self._tls is None or not chunk:
-            return chunk
-        # TLS returns one record at a time, of 16 kB at most.
-        chunks = [chunk]
-        size = len(chunk)
-        while size < _RECEIVE_BYTES and self._tls.pending():
-            chunks.append(self._socket.recv(_RECEIVE_BYTES))
-            size += len(chunks[-1])
-        return b"".join(chunks)
 
     def receive_into(self, space: memoryview) -> int | None:
         """Receive into ``space``; return the number of bytes, None for none yet, 0 at the end."""
+        if self._tls is not None:
+            return self._receive_records(self._tls, space)
         try:
             return self._socket.recv_into(space)
         except self._would_block:
             return None
+
+    def _receive_records(self, tls: ssl.SSLSocket, space: memoryview) -> int | None:
+        """Receive all that has arrived: TLS returns one record at a time, often one message.
+
+        An end or an error after received data is for the next call.
+        """
+        size = 0
+        while size < len(space) and self._end is None:
+            try:
+                count = tls.recv_into(space[size:])
+            except self._would_block:
+                break
+            except OSError as error:
+                self._end = error
+            else:
+                size += count
+                if not count:
+                    self._end = EOFError()
+        if size or self._end is None:
+            return size or None
+        if isinstance(self._end, OSError):
+            raise self._end
+        return 0
 
     def wake_at(self, count: int) -> None:
         """Have ``wait`` ignore fewer than ``count`` bytes; they can still be received.
@@ -97,7 +121,7 @@ class Transport:
 
     def wait(self, timeout_s: float, *, to_send: bool = False) -> bool:
         """Whether bytes can be received, or sent if requested, within ``timeout_s``."""
-        if self._tls is not None and self._tls.pending():
+        if self._tls is not None and (self._end is not None or self._tls.pending()):
             return True
         self._poll.register(self._socket, select.POLLIN | (select.POLLOUT if to_send else 0))
         # Rounded up, so that a short wait is not zero.

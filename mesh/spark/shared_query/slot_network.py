@@ -201,6 +201,8 @@ class TlsLink:
         self._sending = threading.Lock()
         self._handshaking = threading.Lock()
         self._is_ready = False
+        #: Received bytes that are not read.
+        self._received = b""
 
     def send(self, obj: Any) -> None:
         """See ``Link``."""
@@ -220,10 +222,12 @@ class TlsLink:
     def poll(self) -> bool:
         """See ``Link``."""
         self._shake_hands()
-        with self._calling:
-            if self._socket.pending():
-                return True
-        return bool(select.select([self._socket], [], [], 0)[0])
+        try:
+            # A record of TLS itself has nothing for us.
+            self._receive(0.0)
+        except TimeoutError:
+            return False
+        return True
 
     def fileno(self) -> int:
         """See ``Link``."""
@@ -242,14 +246,19 @@ class TlsLink:
     def _exactly(self, size: int) -> bytes:
         parts: list[bytes] = []
         while size:
-            wanted = min(size, _CHUNK)
             # An idle slot says nothing for hours; keepalive notices a host that is gone.
-            data = self._retried(partial(self._socket.recv, wanted), None)
-            if not data:
+            self._receive(None)
+            if not self._received:
                 raise EOFError
-            parts.append(data)
-            size -= len(data)
+            parts.append(self._received[:size])
+            self._received = self._received[size:]
+            size -= len(parts[-1])
         return b"".join(parts)
+
+    def _receive(self, wait_s: float | None) -> None:
+        """Have received bytes, or none at the end; TimeoutError without any in time."""
+        if not self._received:
+            self._received = self._retried(partial(self._socket.recv, _CHUNK), wait_s)
 
     def _retried(self, call: Callable[[], Any], wait_s: float | None = _TIMEOUT_S) -> Any:
         """Repeat a call of OpenSSL until it needs to wait for nothing."""
