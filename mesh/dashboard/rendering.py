@@ -60,7 +60,10 @@ _ENVIRONMENT: Final = _environment()
 
 def page_of(view: View, common: Mapping[str, Any]) -> str:
     """A whole page; ``common`` are the values of the frame around it."""
-    return _ENVIRONMENT.get_template(view.template).render({**common, **view.values})
+    template = _ENVIRONMENT.get_template(view.template)
+    # The address of a page that answers a form shows something else: it is not kept up to date.
+    is_live = common["is_get"] and any(name.startswith(LIVE) for name in template.blocks)
+    return template.render({**common, **view.values, "is_live": is_live})
 
 
 def parts_of(view: View, common: Mapping[str, Any]) -> dict[str, str]:

@@ -111,6 +111,7 @@ class Frame:
         identity: Identity | None = request.scope.get("mesh.identity")
         return {
             "path": request.url.path,
+            "is_get": request.method == "GET",
             "query": request.query_params,
             "user": session.user if session is not None else "",
             "token": session.token if session is not None else "",

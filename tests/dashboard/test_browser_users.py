@@ -72,9 +72,9 @@ async def _looked_at(browser: Browser, at: Site, is_whole: bool, rewrite: bool) 
     assert told == [], "\n".join(told)
 
 
-async def _without_javascript(browser: Browser, at: Site) -> None:
-    """A user is added, gets a token, which is shown once, and is signed out by an administrator."""
-    context = await browser.new_context(java_script_enabled=False)
+async def _users(browser: Browser, at: Site, *, has_script: bool) -> None:
+    """A user is added, gets and loses a token, a role, a password; is disabled, and removed."""
+    context = await browser.new_context(java_script_enabled=has_script)
     page = await context.new_page()
     await sign_in(page, at, "ada")
     await page.goto(at.url + "/users/+new")
@@ -82,8 +82,8 @@ async def _without_javascript(browser: Browser, at: Site) -> None:
     await page.get_by_label("Password").fill("pw")
     await page.get_by_role("radio", name="viewer sees").check()
     await page.get_by_role("button", name="Add the user").click()
-    assert await page.get_by_role("status").first.inner_text() == "The user is added."
-    other = await browser.new_context(java_script_enabled=False)
+    await _says(page, "The user is added.")
+    other = await browser.new_context(java_script_enabled=has_script)
     theirs = await other.new_page()
     await sign_in(theirs, at, "new.one")
     await theirs.goto(at.url + "/account")
@@ -92,12 +92,41 @@ async def _without_javascript(browser: Browser, at: Site) -> None:
     assert "mesh_" in await theirs.get_by_role("status").first.inner_text()
     await theirs.goto(at.url + "/account")
     assert "mesh_" not in await theirs.content()
+    await theirs.get_by_role("button", name="Revoke token reports").click()
+    await _says(theirs, "The token is revoked.")
     await page.reload()
+    await page.get_by_role("radio", name="operator").first.check()
+    await page.get_by_role("button", name="Change the role").click()
+    await _says(page, "The role is changed. It holds from the next request.")
     await page.get_by_role("button", name="Sign out everywhere").click()
+    await _says(page, "Signed out everywhere.")
     await theirs.goto(at.url)
     assert theirs.url.endswith("/login")
+    await page.get_by_role("button", name="Disable").click()
+    await _says(page, "The user is disabled: its sessions are ended, its tokens refused.")
+    await page.get_by_role("button", name="Enable").click()
+    await _says(page, "The user may sign in again.")
+    await page.get_by_label("New password").fill("pw")
+    await page.get_by_role("button", name="Change the password").click()
+    await _says(page, "The password is changed, and the sessions are ended.")
+    await sign_in(theirs, at, "new.one")
+    await theirs.get_by_role("button", name="Sign out", exact=True).click()
+    await theirs.wait_for_url("**/login")
+    await page.get_by_text("Remove this user").click()
+    await page.get_by_label("Type new.one").fill("new.one")
+    await page.get_by_role("button", name="Remove the user").click()
+    await _says(page, "User new.one is removed, with its tokens and sessions.")
+    await page.goto(at.url + "/audit")
+    await page.get_by_label("User", exact=True).fill("new.one")
+    await page.get_by_role("button", name="Show").click()
+    await page.wait_for_url("**user=new.one**")
+    assert await page.get_by_role("link", name="new.one").count()
     await other.close()
     await context.close()
+
+
+async def _says(page: Page, text: str) -> None:
+    await page.locator("main [role=status]", has_text=text).first.wait_for(timeout=15_000)
 
 
 @pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.extended)])
@@ -112,5 +141,5 @@ async def test_pages_of_users_in_a_browser(
     ):
         await people(at)
         await _looked_at(browser, at, is_whole, rewrite)
-        if is_whole:
-            await _without_javascript(browser, at)
+        for has_script in (True, False) if is_whole else (True,):
+            await _users(browser, at, has_script=has_script)

@@ -34,7 +34,8 @@
     }
   };
   const follow = () => {
-    if (source || document.hidden || !document.querySelector("[id^='live_']")) return;
+    // The answer to a form is no page of its address: what the address shows would replace it.
+    if (source || document.hidden || !("live" in document.body.dataset)) return;
     source = new EventSource(location.href);
     source.onmessage = (event) => { say(""); renew(JSON.parse(event.data)); };
     source.addEventListener("end", () => { leave(); say("not live: load the page again"); });
