@@ -6,8 +6,9 @@ A worker reports about once a second.  Rates are differences of two reports over
 their times, both by the clock of one worker, so clocks are never compared.
 
 The age of a backlog needs no time of any message.  The number of arrivals is that of messages read
-plus that of messages waiting.  The oldest waiting message arrived when the number of arrivals
-exceeded the number that is read now.
+plus that of messages waiting.  The oldest waiting message arrived by the first report whose number
+of arrivals exceeds the number that is read now: its age is exact but for the time between two
+reports.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Flow:
     errors: float = 0.0
     #: Messages that wait.
     backlog: int = 0
-    #: Age of the oldest of them, seconds; a lower bound after an instance has moved.
+    #: Age of the oldest of them, seconds: since the first report that counts it, so a lower bound.
     backlog_s: float = 0.0
     #: Median duration of a batch, seconds.
     batch_s: float = 0.0
@@ -65,8 +66,9 @@ class _Known:
 
     status: InstanceStatus
     flow: Flow
-    #: Time of a report in milliseconds, and messages that had arrived by then; only those from
-    #: the arrival of the oldest message that waits.
+    #: Time of a report in milliseconds, and messages that had arrived by then: first the report
+    #: that counts the oldest waiting message, then those that count further ones.  Empty if none
+    #: waits.
     arrivals: deque[tuple[int, int]] = field(default_factory=deque)
 
 
@@ -107,29 +109,36 @@ class Rates:
         status = seen.value
         before = self._known.get(status.instance)
         if before is None or before.status.epoch != status.epoch:
-            arrivals = deque([(status.at_ms, status.messages_in + status.behind)])
-            return _Known(status, _flow(status, status, 0.0), arrivals)
+            return _Known(status, _flow(status, status, 0.0), _arrived(deque(), 0, status))
         if before.status is status or before.status.at_ms == status.at_ms:
             if now_s - seen.seen_at_s > REPORT_MAX_S:
                 flow = before.flow
                 before.flow = Flow(0.0, 0.0, 0.0, flow.backlog, flow.backlog_s, flow.batch_s)
             return before
-        arrivals = _arrived(before.arrivals, status)
-        age_s = max(0.0, (status.at_ms - arrivals[0][0]) / 1000) if status.behind else 0.0
+        total_before = before.status.messages_in + before.status.behind
+        arrivals = _arrived(before.arrivals, total_before, status)
+        age_s = max(0.0, (status.at_ms - arrivals[0][0]) / 1000) if arrivals else 0.0
         return _Known(status, _flow(before.status, status, age_s), arrivals)
 
 
-def _arrived(arrivals: deque[tuple[int, int]], status: InstanceStatus) -> deque[tuple[int, int]]:
-    """``arrivals`` with this report, without what was read by now."""
-    last = (status.at_ms, status.messages_in + status.behind)
-    if arrivals[-1][1] == last[1]:
-        # Nothing has arrived since; the first time of a sum is the time of its last message.
-        last = arrivals.pop()
-    arrivals.append(last)
-    while len(arrivals) > 1 and arrivals[1][1] <= status.messages_in:
+def _arrived(
+    arrivals: deque[tuple[int, int]], total_before: int, status: InstanceStatus
+) -> deque[tuple[int, int]]:
+    """``arrivals`` with this report, without what was read by now.
+
+    ``total_before`` messages had arrived by the report before.  A smaller number now means that
+    waiting messages were deleted, the oldest first; they count as read.
+    """
+    total = status.messages_in + status.behind
+    deleted = max(0, total_before - total)
+    if total > total_before or (status.behind and not arrivals):
+        arrivals.append((status.at_ms, total))
+    while arrivals and arrivals[0][1] - deleted <= status.messages_in:
         arrivals.popleft()
+    if deleted:
+        arrivals = deque((at_ms, count - deleted) for at_ms, count in arrivals)
     if len(arrivals) > ARRIVALS_MAX:
-        return deque([arrivals[0], *list(arrivals)[1::2]])
+        return deque([*list(arrivals)[::2], arrivals[-1]])
     return arrivals
 
 
