@@ -160,11 +160,17 @@ async def update_streams(client: Client, specs: Iterable[AppSpec]) -> None:
         log.warning("streams of an earlier version not updated", extra=fields(error=error))
 
 
-async def all_streams(client: Client, timeout_s: float) -> AsyncIterator[dict[str, Any]]:
-    """All streams, as the server describes them; ``timeout_s`` is of one call."""
+async def all_streams(
+    client: Client, timeout_s: float, subject: str | None = None
+) -> AsyncIterator[dict[str, Any]]:
+    """All streams, or those with a subject that matches, as the server describes them.
+
+    ``timeout_s`` is of one call.
+    """
     offset, total = 0, 1
+    chosen = {"subject": subject} if subject is not None else {}
     while offset < total:
-        answer = await api_call(client, "STREAM.LIST", {"offset": offset}, timeout_s)
+        answer = await api_call(client, "STREAM.LIST", {"offset": offset, **chosen}, timeout_s)
         found = answer.get("streams") or []
         for info in found:
             yield info

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from nats.js.errors import APIError, NotFoundError
 
 from mesh.errors import MeshError
+from mesh.jetstream import channels
 from mesh.model import error_entry, names
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from nats.aio.client import Client
     from nats.js import JetStreamContext
     from nats.js.api import RawStreamMsg
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 _NO_SUCH_MESSAGE: Final = 10057
 #: Data of the entries of a list, in characters.
 LIST_BYTES_MAX: Final = 16_000_000
+#: Time limit of one page of the list of streams, seconds.
+_LIST_S: Final = 5.0
 #: Sequences that are looked through one by one.
 WINDOW: Final = 32
 #: Fields of an entry by type; a publisher may have written anything.
@@ -41,6 +45,30 @@ async def count_entries(js: JetStreamContext, app: str) -> int:
     except NotFoundError:
         return 0
     return (info.state.subjects or {}).get(subject, 0)
+
+
+class FailedCounts:
+    """Numbers of entries by app; only streams that have changed since are counted again."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        #: By app: the state of its error stream, and the number of entries in it.
+        self._known: dict[str, tuple[tuple[int, int], int]] = {}
+
+    async def read(self) -> dict[str, int]:
+        """The apps with entries; apps without are absent."""
+        known = {}
+        subject = names.error_subject("*")
+        async for info in channels.all_streams(self._client, _LIST_S, subject):
+            state = info["state"]["messages"], info["state"]["last_seq"]
+            app = names.app_of_error_js_stream(info["config"]["name"])
+            if app is None or not state[0]:
+                continue
+            known[app] = self._known.get(app, ((0, 0), 0))
+            if known[app][0] != state:
+                known[app] = state, await count_entries(self._client.jetstream(), app)
+        self._known = known
+        return {app: count for app, (_, count) in known.items() if count}
 
 
 async def last_entries(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,17 +21,21 @@ from mesh.manager.streams import channel_of
 from mesh.model import names
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from nats.aio.client import Client
 
     from mesh.model.app import AppSpec
     from mesh.model.events import SimulatedEvent
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 #: Most entries that one call for all entries replays or discards; further calls do the rest.
 AT_ONCE: Final = 1000
+#: Age at which the numbers of all apps are read again, seconds.
+COUNTS_S: Final = 2.0
 #: Most bytes of the head of an event for a test.
 _HEAD_BYTES: Final = 256
 
@@ -56,11 +63,28 @@ class Events:
 
     def __post_init__(self) -> None:
         self._js = self._client.jetstream()
+        self._counter = failed.FailedCounts(self._client)
+        self._counts: Mapping[str, int] = {}
+        self._counted_s = -math.inf
 
     async def failed_count(self, app: str) -> int:
         """Number of failed events of an app."""
         self._app(app)
         return await _asked(failed.count_entries(self._js, app))
+
+    async def failed_counts(self) -> Mapping[str, int]:
+        """Numbers of failed events by app, at most ``COUNTS_S`` old; apps without are absent.
+
+        Those last known while NATS can't be reached.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._counted_s + COUNTS_S:
+            try:
+                self._counts = await _asked(self._counter.read())
+            except MeshError as error:
+                log.debug("failed events not counted: %s", error)
+            self._counted_s = now_s
+        return self._counts
 
     async def failed(self, app: str, limit: int, before: int | None = None) -> list[dict[str, Any]]:
         """The last ``limit`` failed events with an id below ``before``, oldest first."""
@@ -128,6 +152,7 @@ class Events:
         before_ms = self._now_ms() - round(age_s * 1000)
         count = await _asked(failed.discard_older(self._js, app, before_ms))
         if count:
+            self._counted_s = -math.inf
             self._note(JournalEntry(f"discarded {count} failed events", "too old", by=by, app=app))
         return count
 
@@ -170,6 +195,7 @@ class Events:
 
     def _tell(self, what: str, app: str, ids: Sequence[int], by: str) -> None:
         if ids:
+            self._counted_s = -math.inf
             shown = ", ".join(map(str, ids[:5])) + (", .." if len(ids) > 5 else "")
             text = f"{what} {len(ids)} failed events ({shown})"
             self._note(JournalEntry(text, by=by and f"user {by}", app=app))

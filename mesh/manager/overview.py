@@ -6,6 +6,7 @@ A pure function of the views that REST and the command line show, so that all of
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from mesh.control.lifecycle import AppState
@@ -25,7 +26,7 @@ from mesh.manager.rates import Flow
 from mesh.model.cluster import InstanceState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from mesh.control.lifecycle import AppStatus
     from mesh.control.verification import Finding
@@ -49,7 +50,7 @@ _BADNESS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AppSummary:
-    """An app with the sums over its instances since they were placed."""
+    """An app with sums over its instances, the counters since they were placed."""
 
     app: str
     state: AppState
@@ -59,6 +60,7 @@ class AppSummary:
     running: int
     messages_in: int
     rows_out: int
+    #: Failed events that are recorded: neither replayed nor discarded yet.
     errors: int
     behind: int
     restarts: int
@@ -116,6 +118,7 @@ def overview(
     unready: Sequence[str] = (),
     findings: Sequence[Finding] = (),
     flow: Callable[[str], Flow] = lambda instance: Flow(),
+    failed: Mapping[str, int] = MappingProxyType({}),
 ) -> Overview:
     """The overview of a cluster.
 
@@ -126,8 +129,9 @@ def overview(
         unready: reasons why the manager that looks can't serve now.
         findings: of the verification of apps.
         flow: the flow of an instance, by name.
+        failed: numbers of recorded failed events, by app.
     """
-    summaries = sorted(map(summary, apps), key=_rank)
+    summaries = sorted((summary(app, failed.get(app.app, 0)) for app in apps), key=_rank)
     ordered = sorted(nodes, key=lambda n: (_presence_rank(n), n.role, n.id))
     problems = [
         *problems_of_cluster(nodes, leader, unready, bool(apps)),
@@ -141,8 +145,8 @@ def overview(
     return Overview(leader, tuple(problems), tuple(summaries), tuple(ordered))
 
 
-def summary(app: AppStatus) -> AppSummary:
-    """One app in a row."""
+def summary(app: AppStatus, failed: int) -> AppSummary:
+    """One app in a row, with its number of recorded failed events."""
     ones = app.instances
     return AppSummary(
         app=app.app,
@@ -153,7 +157,7 @@ def summary(app: AppStatus) -> AppSummary:
         running=sum(one.state == InstanceState.RUNNING for one in ones),
         messages_in=sum(one.messages_in for one in ones),
         rows_out=sum(one.rows_out for one in ones),
-        errors=sum(one.errors for one in ones),
+        errors=failed,
         behind=sum(one.behind for one in ones),
         restarts=sum(one.restarts for one in ones),
         doors_failing=len(failing_doors(ones)),

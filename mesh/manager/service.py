@@ -265,7 +265,8 @@ class ManagerService:
     async def overview_of(self, apps: Sequence[AppStatus], nodes: Sequence[NodeView]) -> Overview:
         """The overview of these apps and nodes."""
         known = (await self.leadership()).leader, self.unready_reasons(), self.verification.known()
-        return overview(apps, nodes, *known, self.telemetry.rates.flow)
+        failed = await self.events.failed_counts()
+        return overview(apps, nodes, *known, self.telemetry.rates.flow, failed)
 
     async def flows(self) -> dict[str, Flow]:
         """The present flow of each app, by name."""

@@ -135,6 +135,13 @@ def error_js_stream(app: str) -> str:
     return f"{ROOT}-{app}-errors-"
 
 
+def app_of_error_js_stream(js_stream: str) -> str | None:
+    """The app whose errors are in this JetStream stream; None for another stream."""
+    start, end = f"{ROOT}-", "-errors-"
+    is_one = js_stream.startswith(start) and js_stream.endswith(end)
+    return js_stream[len(start) : -len(end)] if is_one else None
+
+
 def producer(incarnation: str, group: str, edit: object, part: str) -> str:
     """Name of the markers of a part of a group.
 

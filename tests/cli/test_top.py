@@ -28,14 +28,14 @@ def found(apps: int = 1) -> dict[str, Any]:
         AppStatus(f"Fine{n}", AppState.RUNNING, None, (instance(f"Fine{n}-g-1", "running"),))
         for n in range(apps)
     ]
-    broken = instance("Shop-g-1", "retrying", error="[bold]broken", errors=3, behind=12_000)
+    broken = instance("Shop-g-1", "retrying", error="[bold]broken", behind=12_000)
     statuses.append(AppStatus("Shop", AppState.FAILING, "Shop-g-1: [bold]broken", (broken,)))
     nodes = [
         NodeView("m1", "manager", "alive", True, True, "", 1, 0, 5.0, 10**8),
         NodeView("w1", "worker", "gone", False, False, "", 2, 1, 0.0, 10**9),
     ]
     flows = {"Shop": Flow(1234.5, 2.0, 0.0, 12_000, 9.7, 0.02)}
-    made = orjson.loads(orjson.dumps(overview(statuses, nodes, "m1")))
+    made = orjson.loads(orjson.dumps(overview(statuses, nodes, "m1", failed={"Shop": 3})))
     return {**made, "flows": orjson.loads(orjson.dumps(flows))}
 
 

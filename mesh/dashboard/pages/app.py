@@ -42,7 +42,8 @@ async def show(board: Board, request: Request) -> View:
     tab = request.query_params.get("tab", TABS[0])
     if tab not in TABS:
         raise MeshError("MESH-A404", "the app's page has no such tab")
-    whole = summary(status)
+    failed = await board.service.events.failed_counts()
+    whole = summary(status, failed.get(name, 0))
     values: dict[str, Any] = {
         "seen": seen,
         "app": status,

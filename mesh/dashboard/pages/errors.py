@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 #: Entries on a page; reasons are counted over more.
 PAGE: Final = 50
 COUNTED: Final = 500
-#: Apps whose entries are counted for the list.
-APPS_MAX: Final = 200
+#: Characters of an event in a form.
 EVENT_CHARACTERS_MAX: Final = 20_000
 
 
@@ -65,11 +64,10 @@ async def show(board: Board, request: Request) -> View:
 
 
 async def _counts(board: Board) -> list[tuple[str, int]]:
-    seen = await board.see_all()
-    # Apps whose instances have reported errors are asked first.
-    apps = sorted(seen.overview.apps, key=lambda app: (not app.errors, app.app))[:APPS_MAX]
-    found = [(app.app, await board.service.events.failed_count(app.app)) for app in apps]
-    return sorted((one for one in found if one[1]), key=lambda one: -one[1])
+    apps = (await board.see_all()).apps
+    counts = await board.service.events.failed_counts()
+    found = [(app, count) for app, count in counts.items() if app in apps]
+    return sorted(found, key=lambda one: (-one[1], one[0]))
 
 
 def whole(entry: Mapping[str, Any]) -> dict[str, Any]:
