@@ -78,6 +78,8 @@ class Access:
     connections_max: int = 800
     head_timeout_s: float = 10.0
     body_timeout_s: float = 60.0
+    #: JetStream streams of the mesh that are not the app's own, and that it may read.
+    reads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,8 @@ class Backups:
             if other is not None and other != app:
                 done = await self._into_other(backup, other, by)
             else:
+                spec = await self._planner.restored(backup.record.spec)
+                backup = replace(backup, record=replace(backup.record, spec=spec))
                 done = await self._in_place(backup, replay, by)
         text = f"restored app {done.app} from revision {done.revision}"
         self._note(

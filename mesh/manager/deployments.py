@@ -26,6 +26,7 @@ from mesh.model.begin import EARLIEST
 from mesh.model.cluster import AppRecord, Retired
 from mesh.plan.edits import still_retired, with_start_positions
 from mesh.plan.explain_changes import changes_to_values, explain_changes
+from mesh.plan.reads import with_reads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -131,7 +132,7 @@ class Deployments:
         revision = self._desired.revision(spec.name)
         if known is not None and not known.value.making:
             if await self._planner.is_same(known.value.spec, spec, known.value.scaled):
-                return await self._same(known.value.spec, spec)
+                return await self._same(known.value, spec)
             raise MeshError(
                 "MESH-A409",
                 f'app "{spec.name}" is deployed already, with another text',
@@ -282,7 +283,7 @@ class Deployments:
         if known is not None and not known.value.deleting:
             before = known.value
             if not reset and await self._planner.is_same(before.spec, spec, before.scaled):
-                return await self._same(before.spec, spec)
+                return await self._same(before, spec)
             if not replace:
                 if begin != EARLIEST:
                     raise MeshError(
@@ -349,10 +350,23 @@ class Deployments:
         changes = changes_to_values(made.found)
         return await self._done(spec, is_new=False, edited=True, changes=changes)
 
-    async def _same(self, before: AppSpec, spec: AppSpec) -> Deployed:
-        """The answer to a text whose plan runs already; another text may demand more."""
-        if before.text != spec.text:
+    async def _same(self, before: AppRecord, spec: AppSpec) -> Deployed:
+        """The answer to a text whose plan runs already; another text may demand more.
+
+        The record of an earlier version gets the streams that the author may read.
+        """
+        if before.spec.text != spec.text:
             await self.guarantees.check(spec)
+        reads = {g.name: g.reads for g in spec.groups if g.reads is not None}
+
+        def permitted() -> AppRecord | None:
+            known = self._desired.record(spec.name)
+            if known is None or known.spec != before.spec:
+                return None
+            made = with_reads(known.spec, reads)
+            return None if made == known.spec else replace(known, spec=made)
+
+        await self._desired.change(names.app_key(spec.name), permitted, GIVE_UP_S)
         return await self._done(spec, is_new=False)
 
     async def _done(self, spec: AppSpec, **more: Any) -> Deployed:

@@ -16,7 +16,6 @@ from mesh.model import names
 from mesh.model.cluster import InstanceState
 from mesh.model.cluster import Role as NodeRole
 from mesh.plan.bind import bind
-from mesh.plan.build import plan
 from mesh.plan.doors import door_of
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.control.snapshot import ClusterSnapshot
+    from mesh.model.app import AppSpec
     from mesh.model.cluster import NodeRecord
     from mesh.plan.doors import Door
 
@@ -44,13 +44,9 @@ class Wanted:
     worker: str
 
 
-def wanted(text: str, snapshot: ClusterSnapshot) -> list[Wanted]:
-    """The sources and sinks of an app, each with the worker that runs it, or would.
-
-    Raises:
-        MeshError: the text is invalid.
-    """
-    app = plan(text).bound.name
+def wanted(spec: AppSpec, snapshot: ClusterSnapshot) -> list[Wanted]:
+    """The sources and sinks of an app, each with the worker that runs it, or would."""
+    app = spec.name
     placed = {a.value.instance: a.value.worker for a in snapshot.assignments if not a.value.stop}
     nodes = [n.value for n in snapshot.nodes if n.value.role is NodeRole.WORKER]
     return [
@@ -60,7 +56,7 @@ def wanted(text: str, snapshot: ClusterSnapshot) -> list[Wanted]:
             door.connector,
             placed.get(names.instance_name(app, group, 1)) or _able(nodes, door),
         )
-        for number, (stream, door, group) in enumerate(_doors(text))
+        for number, (stream, door, group) in enumerate(_doors(spec.text))
     ]
 
 
@@ -89,24 +85,21 @@ def _able(nodes: list[NodeRecord], door: Door) -> str:
     return min(able, default="")
 
 
-async def check(client: Client, text: str, snapshot: ClusterSnapshot) -> list[dict[str, Any]]:
-    """Have the workers open the sources and sinks of an app.
+async def check(client: Client, spec: AppSpec, snapshot: ClusterSnapshot) -> list[dict[str, Any]]:
+    """Have the workers open the sources and sinks of an app, with what its author may read.
 
     Returns:
         Results in the order written, with ``worker`` and else as ``mesh.receiver.checking.Found``.
-
-    Raises:
-        MeshError: the text is invalid.
     """
-    asked = wanted(text, snapshot)
+    asked = wanted(spec, snapshot)
     by_worker: dict[str, list[Wanted]] = defaultdict(list)
     for one in asked:
         by_worker[one.worker].append(one)
     answers = await asyncio.gather(
-        *(_ask(client, worker, text, some) for worker, some in by_worker.items())
+        *(_ask(client, worker, spec, some) for worker, some in by_worker.items())
     )
     found = [one for some in answers for one in some]
-    served = addresses_of(bind(parse(text)).name, snapshot)
+    served = addresses_of(spec.name, snapshot)
     for result in found:
         # Its own address is taken because it is open already.
         if _IN_USE in result["problem"] and (result["worker"], result["endpoint"]) in served:
@@ -125,10 +118,13 @@ def addresses_of(app: str, snapshot: ClusterSnapshot) -> set[tuple[str, str]]:
     }
 
 
-async def _ask(client: Client, worker: str, text: str, some: list[Wanted]) -> list[dict[str, Any]]:
+async def _ask(
+    client: Client, worker: str, spec: AppSpec, some: list[Wanted]
+) -> list[dict[str, Any]]:
     said: Any = {"problem": "no worker that is ready has this connector"}
     if worker:
-        question = {"text": text, "only": [one.number for one in some]}
+        reads = [stream for group in spec.groups for stream in group.reads or ()]
+        question = {"text": spec.text, "only": [one.number for one in some], "reads": reads}
         try:
             answer = await client.request(
                 names.check_subject(worker), orjson.dumps(question), timeout=_ANSWER_S

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import anyio.to_thread
@@ -37,6 +38,7 @@ from mesh.plan.groups import app_name
 from mesh.plan.guarantees import demanded_guarantee
 from mesh.plan.history import fed_groups
 from mesh.plan.picture import drawing_of, to_dot, to_svg
+from mesh.plan.reads import may_read_by_connectors, reads_of, with_reads
 from mesh.plan.rename import renamed
 from mesh.plan.scale import as_scaled
 from mesh.plan.unread import unread_sources
@@ -111,8 +113,30 @@ class Planner:
         with self._functions_of(app) as has_python:
             key = f"plan {has_python}", _digest(text.encode())
             spec = await self._run(key, plan_text, text, self._partitions, has_python)
-        _check_sources(spec)
-        return spec
+        return await self._permitted(spec)
+
+    async def _permitted(self, spec: AppSpec, given: str = "") -> AppSpec:
+        """A plan with the streams that it reads, and that the user of the request may read.
+
+        Every text that becomes an app passes here.
+
+        Args:
+            spec: the plan.
+            given: the app that the request is about, whose streams a fork reads.
+
+        Raises:
+            MeshError: MESH-A403 for a stream of another app, or of the mesh's records.
+        """
+        if may_read_by_connectors(spec):
+            key = "reads", _digest(codec.encode(spec))
+            reads = await self._run(key, reads_of, spec)
+        else:
+            reads = reads_of(spec)
+        for stream in dict.fromkeys(stream for streams in reads.values() for stream in streams):
+            app = names.app_of_js_stream(stream)
+            if app is None or app != given:
+                require(Permission.DATA_READ if app else Permission.ADMIN, app)
+        return with_reads(spec, reads)
 
     @contextmanager
     def _functions_of(self, app: str | None) -> Iterator[bool]:
@@ -179,14 +203,22 @@ class Planner:
     async def renamed(self, spec: AppSpec, other: str) -> AppSpec:
         """The plan under another name; see ``mesh.plan.rename``, and ``plan``."""
         with self._functions_of(other) as has_python:
-            return await self._run(None, renamed_of, spec, other, has_python)
+            made = await self._run(None, renamed_of, spec, other, has_python)
+        return await self._permitted(made)
+
+    async def restored(self, spec: AppSpec) -> AppSpec:
+        """The plan of a backup, for a restore under its own name; see ``plan`` for refusals."""
+        with self._functions_of(spec.name) as has_python:
+            await self._run(None, check_functions, spec.text, has_python)
+        return await self._permitted(spec)
 
     async def fork(
         self, of: AppSpec, text: str | None, other: str, scaled: Mapping[str, int], *, sinks: bool
     ) -> AppSpec:
         """The plan of a fork that takes no state; see ``mesh.plan.fork``, and ``plan``."""
         with self._functions_of(other) as has_python:
-            return await self._run(None, fork_of, of, text, other, dict(scaled), sinks, has_python)
+            made = await self._run(None, fork_of, of, text, other, dict(scaled), sinks, has_python)
+        return await self._permitted(made, given=of.name)
 
     async def fork_with_state(
         self,
@@ -200,7 +232,10 @@ class Planner:
         sinks: bool,
     ) -> StateFit:
         """The plan of a fork with the state that the app had when its plan was ``was``."""
-        return await self._run(None, fork_fit_of, of, was, text, other, dict(scaled), number, sinks)
+        fit = await self._run(None, fork_fit_of, of, was, text, other, dict(scaled), number, sinks)
+        if fit.spec is None:
+            return fit
+        return replace(fit, spec=await self._permitted(fit.spec, given=of.name))
 
     async def history(self, spec: AppSpec, streams: Sequence[str]) -> tuple[str, ...]:
         """The groups that history of streams runs through; see ``mesh.plan.history``."""
@@ -259,14 +294,6 @@ def _may_have(spec: AppSpec, word: str) -> bool:
     return word in spec.text.lower()
 
 
-def _check_sources(spec: AppSpec) -> None:
-    """Refuse to read other apps' events with a worker's login, if the user may not: MESH-A403."""
-    for channel in {i.channel for group in spec.groups for i in group.inputs if i.channel.foreign}:
-        if names.is_own_stream(channel.foreign):
-            app = names.app_of_js_stream(channel.foreign)
-            require(Permission.DATA_READ if app else Permission.ADMIN, app)
-
-
 def plan_text(text: str, partitions: int, has_python: bool) -> AppSpec:
     """The plan of a text; MESH-S131 for one with functions, if ``has_python`` is false."""
     planned = plan(text, partitions=partitions)
@@ -313,17 +340,18 @@ def fork_of(
     of: AppSpec, text: str | None, other: str, scaled: Mapping[str, int], sinks: bool, python: bool
 ) -> AppSpec:
     """See ``Planner.fork``; MESH-S131 for a text with functions, if ``python`` is false."""
-    _check_functions(of.text if text is None else text, has_python=python)
+    check_functions(of.text if text is None else text, python)
     return fork_app(of, text, other, copies=False, sinks=sinks, scaled=scaled)
 
 
 def renamed_of(spec: AppSpec, other: str, python: bool) -> AppSpec:
     """See ``Planner.renamed``; MESH-S131 for a text with functions, if ``python`` is false."""
-    _check_functions(spec.text, has_python=python)
+    check_functions(spec.text, python)
     return renamed(spec, other)
 
 
-def _check_functions(text: str, *, has_python: bool) -> None:
+def check_functions(text: str, has_python: bool) -> None:
+    """Refuse a text with functions, if ``has_python`` is false; MESH-S131."""
     scripts = () if has_python else bind(parse(text)).scripts
     if scripts:
         raise not_allowed(scripts[0])

@@ -149,7 +149,8 @@ class ManagerService:
 
     async def check(self, text: str) -> list[dict[str, Any]]:
         """See ``mesh.manager.door_checks``."""
-        return await door_checks.check(self._client, text, self._view.snapshot())
+        spec = await self._planner.plan(text)
+        return await door_checks.check(self._client, spec, self._view.snapshot())
 
     async def pause(self, app: str, *, by: str = "") -> AppStatus:
         """Stop the instances of an app; its channels, states and positions stay.

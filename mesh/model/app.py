@@ -172,6 +172,9 @@ class GroupSpec:
     #: By JetStream stream: the last sequence that it skips, since the events were stored before it
     #: began to read the stream.  Other streams are read from the beginning.
     starts: Mapping[str, int] = field(default_factory=dict, hash=False)
+    #: JetStream streams of the mesh that are not its app's, and that the author of the text was
+    #: allowed to read in it; None if it names none, and in records of earlier versions.
+    reads: tuple[str, ...] | None = None
 
     @property
     def is_keyed(self) -> bool:

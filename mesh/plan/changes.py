@@ -160,9 +160,14 @@ def merge_specs(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) -> A
 
 
 def _with_places_of(group: GroupSpec, was: GroupSpec) -> GroupSpec:
-    """``was``, as wide as ``group`` and where that may run."""
+    """``was``, as wide as ``group``, where that may run, and with what it may read."""
     return replace(
-        was, parallel=group.parallel, node=group.node, standby=group.standby, mode=group.mode
+        was,
+        parallel=group.parallel,
+        node=group.node,
+        standby=group.standby,
+        mode=group.mode,
+        reads=group.reads,
     )
 
 

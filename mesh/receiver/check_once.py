@@ -1,7 +1,7 @@
 """Check of sources and sinks for a worker's agent: ``python -m mesh.receiver.check_once``.
 
 A process of its own for each check: a connector that hangs or fails harms nothing that runs.  It
-reads ``{"text": .., "only": [..]}`` from standard input, and writes the list of results.
+reads ``{"text": .., "only": [..], "reads": [..]}`` from its input, and writes the results.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 async def results(
-    config: SessionConfig, text: str, only: Collection[int] | None = None
+    config: SessionConfig,
+    text: str,
+    only: Collection[int] | None = None,
+    reads: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
     """The results for an app, each with its ``number`` among the app's sources and sinks.
 
@@ -31,6 +34,7 @@ async def results(
         config: of the worker.
         text: the app's.
         only: numbers of the sources and sinks to check; None for all.
+        reads: as ``check_app`` takes them.
 
     Raises:
         MeshError: the text is invalid; NatsError, OSError.
@@ -42,7 +46,7 @@ async def results(
     client = await connect(config.settings.nats, f"mesh check {config.worker}")
     try:
         environment = environment_of(config, client, lambda _: None)
-        found = await check_app(text, environment, only)
+        found = await check_app(text, environment, only, reads)
     finally:
         await close(client)
     return [asdict(one) for one in found]
@@ -55,7 +59,8 @@ def main() -> None:
     config = read_config()
     logs.configure(config.settings.log.level, config.settings.log.style)
     asked = orjson.loads(sys.stdin.buffer.read())
-    found = asyncio.run(results(config, asked["text"], asked["only"]))
+    reads = asked.get("reads", ())
+    found = asyncio.run(results(config, asked["text"], asked["only"], reads))
     sys.stdout.buffer.write(orjson.dumps(found, default=str))
 
 

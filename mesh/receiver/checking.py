@@ -18,6 +18,7 @@ from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.plan.bind import bind
 from mesh.plan.doors import check_door, door_of, make_mapper
+from mesh.plan.reads import stream_of_door
 from mesh.receiver.opened import Opened
 from mesh.receiver.schemas import with_schema
 from mesh.receiver.sinks import endpoint_of
@@ -53,9 +54,19 @@ class Found:
 
 
 async def check_app(
-    text: str, environment: Environment, only: Collection[int] | None = None
+    text: str,
+    environment: Environment,
+    only: Collection[int] | None = None,
+    reads: Collection[str] | None = None,
 ) -> list[Found]:
     """Check each source and sink of an app in turn, or those of some numbers.
+
+    Args:
+        text: the app's.
+        environment: of the worker.
+        only: numbers of the sources and sinks to check; None for all.
+        reads: streams of others in the mesh that it may read; None for all that it names, with a
+            login of the caller's own.
 
     Raises:
         MeshError: the text is invalid, or a source or sink can't run here.
@@ -63,6 +74,9 @@ async def check_app(
     bound = bind(parse(text))
     found = []
     all_doors = [d for d in bound.stream_annotations if d[1].name.lower() in ("source", "sink")]
+    if reads is None:
+        reads = [name for _, a in all_doors if (name := stream_of_door(door_of(a))) is not None]
+    environment = environment.of_app(bound.name, reads)
     for place, (stream, annotation) in enumerate(all_doors):
         if only is not None and place not in only:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mesh.errors import MeshError
@@ -40,3 +40,12 @@ class Environment:
     secrets: Callable[[Collection[str]], Awaitable[Mapping[str, str]]] = no_secrets
     #: Makes the source or sink of a declaration.
     make: Callable[[Spec], Any] = lambda spec: spec.load()()
+
+    def of_app(self, app: str, reads: Collection[str]) -> Environment:
+        """The environment of an app's instances: what this app may use of the node.
+
+        Args:
+            app: its name.
+            reads: the JetStream streams of others in the mesh that it may read.
+        """
+        return replace(self, access=replace(self.access, reads=tuple(reads)))

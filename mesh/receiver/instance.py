@@ -14,6 +14,7 @@ from mesh.connect.contract import UnavailableError
 from mesh.errors import MeshError
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState, InstanceStatus
+from mesh.model.permits import check_inputs
 from mesh.model.secrets import masked
 from mesh.receiver.opened import Opened
 from mesh.receiver.positions import PositionStore, TakenOverError
@@ -42,7 +43,7 @@ class DoorInstance(ABC):
     """A task that runs one source or sink until it is stopped."""
 
     def __init__(self, environment: Environment, group: GroupSpec, assignment: Assignment) -> None:
-        self.environment = environment
+        self.environment = environment.of_app(group.app, group.reads or ())
         self.group = group
         self.assignment = assignment
         #: Set before each ``_run``.
@@ -143,6 +144,7 @@ class DoorInstance(ABC):
                 try:
                     client = self.environment.client
                     replays = replays or await listen(client, own.app, own.group, self._replay)
+                    check_inputs(self.group)
                     opened = Opened.of_group(self.group)
                     self.opened = await with_schema(opened, self.environment.access)
                     wanted = opened.secrets(self.environment)

@@ -28,6 +28,7 @@ from mesh.jetstream.task_store import JetStreamTaskStore
 from mesh.logs import fields
 from mesh.model.app import GroupKind, GroupMode
 from mesh.model.cluster import Assignment
+from mesh.model.permits import check_inputs
 from mesh.signals import end
 from mesh.spark import cluster, jvm_figures
 from mesh.spark import session as spark_session
@@ -191,6 +192,7 @@ class Session:
 
     async def _start(self, io: InstanceIO, mirror: Mirror | None) -> None:
         assignment = io.assignment
+        check_inputs(io.group)
         if mirror is not None:
             await mirror.finish()
         near = mirror.directory if mirror is not None else None

@@ -10,12 +10,20 @@ from tests.docs.prose import ROOT
 PAGE: Final = (ROOT / "docs" / "threats.md").read_text("utf-8")
 #: Findings of the review of November 2026, by severity: critical, high, medium, low.
 REVIEWED: Final = {"C": 9, "H": 10, "M": 20, "L": 12}
+#: Findings of the second review that are answered.
+SECOND: Final = {"N1", "N2"}
 
 
 def test_each_finding_of_the_review_is_answered() -> None:
     _, _, after = PAGE.partition("\n## Findings\n")
     found = set(re.findall(r"^\| ([CHML]\d+) \|", after.partition("\n## ")[0], re.MULTILINE))
     assert found == {f"{kind}{n}" for kind, last in REVIEWED.items() for n in range(1, last + 1)}
+
+
+def test_each_finding_of_the_second_review_is_answered() -> None:
+    _, _, after = PAGE.partition("\n## Findings of the second review\n")
+    found = re.findall(r"^\| (N\d+) \|", after.partition("\n## ")[0], re.MULTILINE)
+    assert set(found) >= SECOND
 
 
 def test_each_row_names_a_test_that_exists() -> None:

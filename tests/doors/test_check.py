@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from mesh.cli.commands import app
 from mesh.manager import door_checks
 from mesh.model.cluster import DoorStatus, InstanceState, InstanceStatus
+from mesh.plan.build import plan
 from tests.support.agents import looking
 from tests.support.api import OPEN, FakeService, served
 
@@ -106,7 +107,7 @@ def test_an_address_that_the_app_itself_serves_is_no_problem(
     monkeypatch.setattr(door_checks, "_ask", ask)
     snapshot: Any = SimpleNamespace(**found)
     client: Any = None
-    (result,) = asyncio.run(door_checks.check(client, SERVED, snapshot))
+    (result,) = asyncio.run(door_checks.check(client, plan(SERVED).spec, snapshot))
     assert result["problem"] == (problem if is_problem else "")
 
 

@@ -9,6 +9,7 @@ import pytest
 from mesh.connect.contract import Access, Context
 from mesh.jetstream.connection import close, connect
 from mesh.plan.build import plan
+from mesh.plan.reads import reads_of, with_reads
 from mesh.receiver.types.nats_source import NatsSource
 from mesh.settings import NatsSettings
 from mesh.testing.connectors import staged
@@ -152,6 +153,27 @@ async def test_core_subjects_of_a_server_with_a_login_by_reference(
             await stage.until("the reason", refused)
     finally:
         await close(client)
+
+
+@pytest.mark.parametrize("stream", ["mesh-Victim-Ein", "KV_mesh_apps", "mesh-Victim-errors-"])
+async def test_a_stream_of_the_mesh_is_read_with_permission_only(
+    nats_server: NatsServer, stream: str
+) -> None:
+    text = APP.format(source("", f"stream='{stream}'", "sequenceNumber"), "")
+    async with staged(nats_server.url, text) as stage:
+        await stage.js.add_stream(name=stream, subjects=["in"])
+        await stage.js.publish("in", b'{"k":"a","n":1}')
+        refused = stage.start("receiver-S")
+
+        def is_refused() -> bool:
+            return any("MESH-C135" in (one.error or "") for one in stage.reports)
+
+        await stage.until("the reason", is_refused)
+        await refused.stop()
+        assert await stage.events("S") == []
+        stage.spec = with_reads(stage.spec, reads_of(stage.spec))
+        stage.start("receiver-S", 2)
+        await stage.until("the event", lambda: count(stage, "S", 1))
 
 
 async def test_many_events_leave_in_order(nats_server: NatsServer) -> None:

@@ -14,6 +14,8 @@ import pytest
 from mesh.functions import script_switch
 from mesh.model.app import GroupSpec
 from mesh.model.cluster import Assignment, InstanceState, Standby
+from mesh.plan.build import plan
+from mesh.plan.reads import reads_of, with_reads
 from mesh.settings import FunctionSettings, NatsSettings, Settings
 from mesh.worker import store_secrets
 from mesh.worker.child import environment_of
@@ -179,6 +181,34 @@ async def test_one_that_can_not_be_started_is_tried_again_and_fails_no_other(
         is_full = False
         await started(one)
     assert one._instances["A-g-1"].io.assignment.epoch == 7
+
+
+async def test_a_group_that_reads_what_its_author_may_not_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "_instance", lambda _, io, __: FakeInstance(io))
+    source = "@source(type='nats', stream='mesh-Victim-Ein') define stream S (a int);"
+    spec = plan(f"@App:name('A') {source} from S select a insert into T;").spec
+    said: list[InstanceStatus] = []
+    one = session(tmp_path, said)
+    has_failed = asyncio.Event()
+
+    def report(status: InstanceStatus) -> None:
+        said.append(status)
+        has_failed.set()
+
+    one._starts._report = report
+
+    def start(group: GroupSpec, epoch: int) -> bytes:
+        assignment = Assignment("A-g-1", "A", group.name, 1, "A-1", "w1", epoch, epoch)
+        return to_line(StartInstance(assignment, group))
+
+    async with asyncio.timeout(20):
+        await one.handle(start(replace(spec.groups[0], reads=()), 5))
+        await has_failed.wait()
+        assert "MESH-C135" in str(said[0].error)
+        await one.handle(start(with_reads(spec, reads_of(spec)).groups[0], 6))
+        await started(one)
 
 
 async def test_a_state_that_can_not_be_held_ends_nothing(

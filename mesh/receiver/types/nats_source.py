@@ -17,6 +17,7 @@ from nats.errors import Error as NatsError
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.jetstream.channel_reader import ChannelReader
 from mesh.jetstream.connection import api_subject
+from mesh.model.permits import check_stream
 from mesh.receiver.nats_server import connect
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class NatsSource:
         stream, subject = options.get("stream"), options.get("destination") or ">"
         if not stream or options.get("server.urls"):
             self._own = await connect(context, "source")
+        else:
+            check_stream(context.app, str(stream), context.access.reads)
         self._client = self._own or context.client
         assert self._client is not None
         try:
