@@ -19,7 +19,8 @@ class UnavailableError(Exception):
     """The other side can't be used now; the host tries again.
 
     ``outcomes`` has the outcomes of records that were written or refused before, by their index.
-    ``is_busy``: it works, and has too much to do.
+    ``is_busy``: it works, and has too much to do.  ``is_lost``: the host opens a sink again before
+    it tries the others.
     """
 
     def __init__(
@@ -29,9 +30,11 @@ class UnavailableError(Exception):
         retry_after_s: float | None = None,
         outcomes: Mapping[int, str | None] | None = None,
         is_busy: bool = False,
+        is_lost: bool = False,
     ) -> None:
         super().__init__(reason)
         self.is_busy = is_busy
+        self.is_lost = is_lost
         self.retry_after_s = retry_after_s
         self.outcomes = dict(outcomes or {})
 
@@ -52,6 +55,18 @@ class RefusedRecordsError(Exception):
     def __init__(self, reasons: Mapping[int, str]) -> None:
         super().__init__(next(iter(reasons.values())))
         self.reasons = dict(reasons)
+
+
+class FailedRecordsError(Exception):
+    """A record could not be written, and no outage is known to be the reason.
+
+    The host tries a few times, and then looks for the record.  ``outcomes`` has the outcomes of the
+    records that were written or refused, by their index.
+    """
+
+    def __init__(self, reason: str, outcomes: Mapping[int, str | None]) -> None:
+        super().__init__(reason)
+        self.outcomes = dict(outcomes)
 
 
 class RefusedPayloadError(Exception):
@@ -117,10 +132,13 @@ class Batch:
     payloads: Sequence[bytes]
     #: JSON values; ``open`` gets them back.
     position: Mapping[str, Any]
-    #: Transport properties of each payload by lower-case name; None for none.
-    properties: Sequence[Mapping[str, str]] | None = None
+    #: Transport properties of each payload by lower-case name; None for none.  One that is no text
+    #: is bytes: an event that needs it is refused.
+    properties: Sequence[Mapping[str, str | bytes]] | None = None
     #: Name of each payload, the same in every read of it; None if batches are always cut alike.
     names: Sequence[str] | None = None
+    #: Reasons of payloads that the source itself can't read, by index; they are recorded.
+    refused: Mapping[int, str] = field(default_factory=dict)
 
 
 class Record(NamedTuple):
@@ -220,9 +238,14 @@ class Sink(Protocol):
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Write records in order; for each None, or the reason why the other side refuses it.
 
+        A lost connection (``OSError``, ``TimeoutError``, ``EOFError``) is an outage: the host
+        waits, opens the sink again, and repeats the write.  With any other error it tries a few
+        times, then divides the records until it has found the one that fails, and records it.
+
         Raises:
             UnavailableError: it can't be used now; with the outcomes so far.
             RefusedRecordsError: nothing was written; the host leaves the refused ones out.
+            FailedRecordsError: a record has failed, with the outcomes of others.
         """
         ...
 

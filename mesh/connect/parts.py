@@ -42,6 +42,11 @@ def required(name: str, doc: str) -> Option:
     return Option(name, is_required=True, doc=doc)
 
 
+def of_event(name: str, doc: str, kind: Kind = Kind.TEXT) -> Option:
+    """An option that an event may leave empty: it then has none."""
+    return Option(name, kind, is_dynamic=True, may_be_empty=True, doc=doc)
+
+
 def switch(name: str, default: str, doc: str) -> Option:
     """True or false."""
     return Option(name, Kind.SWITCH, default, doc=doc)

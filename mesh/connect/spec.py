@@ -75,6 +75,8 @@ class Option:
     is_required: bool = False
     #: May hold ``{{attribute}}``.
     is_dynamic: bool = False
+    #: A dynamic option may be empty for an event, which then has none.
+    may_be_empty: bool = False
     #: Names an attribute of the stream.
     is_attribute: bool = False
     #: The valid values, compared without case; empty for any.
@@ -99,6 +101,19 @@ class Option:
             value_of(self.kind, value)
         except ValueError as error:
             return str(error)
+        return None
+
+    def refusal(self, value: str) -> str | None:
+        """The reason against a value that an event has given; None if it is valid."""
+        if not value.strip():
+            return None if self.may_be_empty else f'option "{self.name}" is empty'
+        if self.choices and value.lower() not in [choice.lower() for choice in self.choices]:
+            return f'option "{self.name}" is one of {", ".join(self.choices)}, and not "{value}"'
+        try:
+            # A URL is checked where it is used: what it needs is escaped there.
+            value_of(Kind.TEXT if self.kind is Kind.URL else self.kind, value)
+        except ValueError as error:
+            return f'option "{self.name}" {error}, and not "{value[:80]}"'
         return None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect import registry
@@ -19,6 +19,7 @@ from mesh.language.parser import parse
 from mesh.plan.bind import bind
 from mesh.plan.doors import check_door, door_of, make_mapper
 from mesh.plan.reads import stream_of_door
+from mesh.receiver.decoding import decoded_batch
 from mesh.receiver.opened import Opened
 from mesh.receiver.schemas import with_schema
 from mesh.receiver.sinks import endpoint_of
@@ -120,9 +121,14 @@ async def _checked(
         return Found(place, stream, name, endpoint, f"{error}{detail}" or type(error).__name__)
     if batch is None or not batch.payloads:
         return Found(place, stream, name, endpoint)
-    payloads = batch.payloads[:_SAMPLE_EVENTS]
-    properties = batch.properties[:_SAMPLE_EVENTS] if batch.properties is not None else None
-    read = opened.mapper.decode(payloads, properties)
+    few = replace(
+        batch,
+        payloads=batch.payloads[:_SAMPLE_EVENTS],
+        properties=batch.properties[:_SAMPLE_EVENTS] if batch.properties is not None else None,
+        refused={at: one for at, one in batch.refused.items() if at < _SAMPLE_EVENTS},
+    )
+    used = opened.door.map.properties
+    read = decoded_batch(opened.mapper, opened.stream.arrow, few, used)
     reasons = tuple(reason for _, _, reason in read.errors)
     sample = tuple(read.rows.slice(0, _SAMPLE_EVENTS).to_pylist())
     return Found(place, stream, name, endpoint, sample=sample, refused=reasons)

@@ -7,17 +7,20 @@ and those at which it fails are unreadable.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
 
 from mesh.logs import fields
 from mesh.mapping.contract import Refusal
 from pyspark_nats.decode.result import Part, assembled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import pyarrow as pa
 
+    from mesh.connect.contract import Batch
     from mesh.mapping.contract import SinkMapper, SourceMapper
     from pyspark_nats.decode.result import DecodeResult, Unreadable
 
@@ -45,6 +48,37 @@ def decoded(
         parts.append(Part(one.rows, one.message + at, one.index, one.event_time_ms))
         errors += [(at, index, reason) for _, index, reason in one.errors]
     return assembled(parts, schema, errors, len(payloads))
+
+
+def decoded_batch(
+    mapper: SourceMapper, schema: pa.Schema, batch: Batch, used: Collection[str] = ()
+) -> DecodeResult:
+    """The result for a batch; payloads that its source refuses are errors.
+
+    ``used``: names of the properties that the mapper takes, which have to be texts.
+    """
+    properties = batch.properties
+    refused = dict(batch.refused)
+    if used and properties is not None:
+        properties = list(properties)
+        for at, given in enumerate(properties):
+            for name in used:
+                value = given.get(name)
+                if isinstance(value, bytes):
+                    refused[at] = f'property "{name}" is no text of UTF-8: {value[:40]!r}'
+    texts = cast("Sequence[Mapping[str, str]] | None", properties)
+    if not refused:
+        return decoded(mapper, schema, batch.payloads, texts)
+    kept = [at for at in range(len(batch.payloads)) if at not in refused]
+    found = decoded(
+        mapper, schema, [batch.payloads[at] for at in kept],
+        [texts[at] for at in kept] if texts is not None else None,
+    )  # fmt: skip
+    errors = [(kept[at], index, reason) for at, index, reason in found.errors]
+    errors += [(at, 0, reason) for at, reason in refused.items()]
+    message = np.array(kept, np.int64)[found.message]
+    part = Part(found.rows, message, found.index, found.event_time_ms)
+    return assembled([part], schema, errors, len(batch.payloads))
 
 
 def encoded(mapper: SinkMapper, rows: pa.RecordBatch) -> list[bytes]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mesh.connect.contract import UnavailableError
+from mesh.connect.contract import FailedRecordsError, RefusedRecordsError, UnavailableError
 from mesh.mapping.texts import text_of
+from mesh.receiver.outcomes import described, is_outage, reason_of, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -61,18 +62,31 @@ class RoundRobin:
         reasons = []
         for _ in self._sinks:
             number, self._next = self._next, (self._next + 1) % len(self._sinks)
-            left = [at for at in range(len(records)) if at not in outcomes]
             try:
                 await self._ready(number)
-                found = await self._sinks[number][0].write([records[at] for at in left])
-                outcomes |= dict(zip(left, found, strict=True))
+                await self._write(number, records, outcomes)
                 return [outcomes[at] for at in range(len(records))]
-            except UnavailableError as error:
-                outcomes |= {left[at]: outcome for at, outcome in error.outcomes.items()}
-                reasons.append(str(error))
-            except OSError as error:
-                reasons.append(str(error))
+            except Exception as error:
+                if not is_outage(error):
+                    raise FailedRecordsError(described(error), outcomes) from error
+                reasons.append(reason_of(error))
         raise UnavailableError("; ".join(dict.fromkeys(reasons)), outcomes=outcomes)
+
+    async def _write(
+        self, number: int, records: Sequence[Record], outcomes: dict[int, str | None]
+    ) -> None:
+        """Write the records that have no outcome yet, and add theirs."""
+        while left := [at for at in range(len(records)) if at not in outcomes]:
+            try:
+                found = await written(self._sinks[number][0], [records[at] for at in left])
+                outcomes |= dict(zip(left, found, strict=True))
+            except RefusedRecordsError as error:
+                outcomes |= {left[at]: reason for at, reason in error.reasons.items()}
+            except (UnavailableError, FailedRecordsError) as error:
+                outcomes |= {left[at]: outcome for at, outcome in error.outcomes.items()}
+                if isinstance(error, UnavailableError) and error.is_lost:
+                    await self._close(number)
+                raise
 
     async def _ready(self, number: int) -> None:
         if number not in self._open:
@@ -83,5 +97,8 @@ class RoundRobin:
     async def close(self) -> None:
         """See ``Sink``."""
         for number in list(self._open):
-            self._open.discard(number)
-            await self._sinks[number][0].close()
+            await self._close(number)
+
+    async def _close(self, number: int) -> None:
+        self._open.discard(number)
+        await self._sinks[number][0].close()

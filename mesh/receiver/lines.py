@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,25 @@ def lines_of(rows: pa.RecordBatch, bytes_max: int) -> Iterator[bytes]:
         first, start = last, end
 
 
+def without_larger(found: DecodeResult, bytes_max: int) -> DecodeResult:
+    """The result without events that need more bytes as JSON; each of them is an error."""
+    sizes = kernels.binary_length(to_json(found.rows)).to_numpy(zero_copy_only=False)
+    is_kept = sizes <= bytes_max
+    errors = [
+        (int(found.message[at]), int(found.index[at]),
+         f"the event needs {sizes[at]} bytes, and the broker accepts {bytes_max}")
+        for at in np.flatnonzero(~is_kept)
+    ]  # fmt: skip
+    return replace(
+        found,
+        rows=found.rows.filter(pa.array(is_kept)),
+        message=found.message[is_kept],
+        index=found.index[is_kept],
+        event_time_ms=found.event_time_ms.filter(pa.array(is_kept)),
+        errors=sorted([*found.errors, *errors], key=lambda one: one[:2]),
+    )
+
+
 def messages_with_traces(
     found: DecodeResult, payloads: Sequence[bytes], batch: Batch
 ) -> list[Message]:
@@ -48,7 +68,8 @@ def messages_with_traces(
     for payload in payloads:
         last = first + payload.count(b"\n") + 1
         numbers = dict.fromkeys(found.message[first:last].tolist())
-        parents = (given[number].get(traces.HEADER, "") for number in numbers)
-        made.append(Message(payload, next(filter(traces.is_parent, parents), "")))
+        parents = (given[number].get(traces.HEADER) for number in numbers)
+        texts = (one for one in parents if isinstance(one, str))
+        made.append(Message(payload, next(filter(traces.is_parent, texts), "")))
         first = last
     return made

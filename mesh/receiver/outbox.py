@@ -13,8 +13,6 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import pyarrow as pa
 from nats.errors import Error as NatsError
 
 from mesh import traces
@@ -22,16 +20,16 @@ from mesh.connect.contract import Record, RefusedRecordsError, UnavailableError
 from mesh.errors import MeshError
 from mesh.jetstream.channel_reader import ChannelReader
 from mesh.logs import fields
-from mesh.mapping.contract import Refusal
-from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
-from mesh.receiver.faults import AWAY, REFUSED, write_faults
-from mesh.receiver.outbox_items import Records, finished, items_of, portions
+from mesh.receiver.faults import AWAY, REFUSED
+from mesh.receiver.outbox_items import Records, portions
+from mesh.receiver.outbox_mapping import MappedItems
+from mesh.receiver.outcomes import Search, Step, described, is_outage, reason_of, written
 from mesh.receiver.positions import Position, TakenOverError, initial
-from pyspark_nats.decode import decode_messages
+from mesh.receiver.recording import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nats.aio.client import Client
 
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.channel_reader import Message
     from mesh.mapping.contract import SinkMapper
     from mesh.model.app import Channel
-    from mesh.receiver.outbox_items import Destination, Item, Items
+    from mesh.receiver.outbox_items import Destination, Items
     from mesh.receiver.positions import PositionStore
     from mesh.receiver.replaying import Replayed
 
@@ -87,14 +85,13 @@ class Outbox:
         self._clock = clock
         self._channel = channel
         self._to = destination
-        self._mapper = mapper
         self._positions = positions
         self._retries = retries
         self._start, self._floor, self._skips = start, floor, skips
         self._group = group
         self._on_error = on_error
-        self._faults = faults
-        self._records_errors = records_errors
+        self._recorder = Recorder(client, channel, faults, group, destination.name, key_prefix)
+        self._mapping = MappedItems(destination, mapper, self._recorder, records_errors)
         self._key_prefix = key_prefix
         self._stored = Position()
         self._done = -1
@@ -106,7 +103,12 @@ class Outbox:
         self._read = 0
         self._replays: list[tuple[Replayed, asyncio.Future[str | None]]] = []
         self.status = DoorStatus(destination.name, InstanceState.STARTING, destination.endpoint)
-        self.rows_out = self.errors = 0
+        self.rows_out = 0
+
+    @property
+    def errors(self) -> int:
+        """Number of events that were recorded."""
+        return self._recorder.count
 
     @property
     def messages_in(self) -> int:
@@ -146,11 +148,8 @@ class Outbox:
     async def _run_once(self) -> None:
         self._stored = initial(await self._positions.take_over(), self._start, self._floor)
         self._done = self._stored.number
-        sink = self._to.sink
-        await sink.open(self._to.context, self._stored.values or None)
-        # A sink that stores its position with the records may be ahead of ours.
-        self._done = max(self._done, getattr(sink, "position", None) or 0)
-        if sink.state is not None or self._done != self._stored.number:
+        await self._open()
+        if self._to.sink.state is not None or self._done != self._stored.number:
             await self._store()
         reader = self._reader = ChannelReader(
             self._client, self._channel.js_stream(), self._channel.subject(), self._done
@@ -168,6 +167,12 @@ class Outbox:
                 await self._store()
             self._say(InstanceState.RUNNING)
 
+    async def _open(self) -> None:
+        sink = self._to.sink
+        await sink.open(self._to.context, self._stored.values or None)
+        # A sink that stores its position with the records may be ahead of ours.
+        self._done = max(self._done, getattr(sink, "position", None) or 0)
+
     async def _send(self, messages: Sequence[Message]) -> None:
         """Write the events of messages; the position advances with them."""
         kept = [m for m in messages if not any(low < m.sequence <= to for low, to in self._skips)]
@@ -177,7 +182,7 @@ class Outbox:
 
     async def _send_some(self, messages: Sequence[Message]) -> None:
         events_max: int = getattr(self._to.sink, "events_max", _EVENTS_MAX)
-        async for items in self._items(messages):
+        async for items in self._mapping.items(messages):
             at = 0
             while at < len(items):
                 # A position is that of a whole message.
@@ -188,37 +193,6 @@ class Outbox:
                 if self._to.sink.state is not None:
                     await self._store()
                 at = end
-
-    async def _items(self, messages: Sequence[Message]) -> AsyncIterator[Items]:
-        data = pa.array([m.data for m in messages], pa.binary())
-        kinds = pa.array([m.content_type for m in messages], pa.string())
-        first = 0
-        while first < len(messages):
-            found = decode_messages(
-                data.slice(first), kinds.slice(first), self._channel.stream.arrow
-            )
-            if self._records_errors:
-                for number, index, reason in found.errors:
-                    message = messages[first + number]
-                    await self._record(message, index, reason, message.data)
-            rows, message_of, index_of = found.rows, found.message, found.index
-            if self._to.choose is not None and rows.num_rows:
-                mask = np.asarray(self._to.choose(rows), bool)
-                rows, message_of = rows.filter(pa.array(mask)), message_of[mask]
-                index_of = index_of[mask]
-            own = messages[first : first + found.taken]
-            yield await self._kept(
-                items_of(self._to, self._mapper, self._key_prefix, rows, own, message_of, index_of)
-            )
-            first += found.taken
-
-    async def _kept(self, items: Items) -> Items:
-        """The items that have a payload; events that the mapper refuses are recorded."""
-        refused = [at for at, one in enumerate(items.payloads) if type(one) is Refusal]
-        for at in refused:
-            item = items[at]
-            await self._record_item(item, item.record.payload.decode(), item.event)
-        return finished(items.without(refused), self._mapper, self._to)
 
     async def _write(self, left: Items) -> None:
         """Write records until each is written or refused."""
@@ -233,35 +207,85 @@ class Outbox:
         finally:
             trace.end(messaging_batch_message_count=count)
 
-    async def _written(self, left: Items) -> None:
-        while left:
+    async def _written(self, items: Items) -> None:
+        """Write the items, in parts from the moment at which one of them fails by itself."""
+        parts, search = [items], Search()
+        while parts:
+            left = parts.pop()
+            if not left:
+                await self._pass(parts)
+                continue
+            # The position is that of a whole message, and its other part is not written yet.
+            most = parts[-1][0].message.sequence - 1 if parts else None
             try:
-                outcomes = await self._to.sink.write(Records(left))
+                outcomes = await written(self._to.sink, Records(left, most))
+            except RefusedRecordsError as error:
+                parts.append(await self._settle(left, error.reasons))
+            except UnavailableError as error:
+                left = await self._settle(left, error.outcomes)
+                parts.append(await self._wait(left, error))
+            except Exception as error:
+                # A lost connection is for `run`, and so is a newer owner of the position.
+                if is_outage(error) or isinstance(error, TakenOverError):
+                    raise
+                parts += await self._search(left, error, search)
+            else:
                 if any(outcomes):
                     await self._settle(left, dict(enumerate(outcomes)))
                 else:
                     self.rows_out += left.count_events()
-                left = left[:0]
+                parts.append(left[:0])
+                search.written()
                 self._attempts = 0
                 self._retries = self._retries.running(self._clock.monotonic_s())
-            except RefusedRecordsError as error:
-                left = await self._settle(left, error.reasons)
-            except UnavailableError as error:
-                left = await self._settle(left, error.outcomes)
-                self._attempts = 1 if error.outcomes else self._attempts + 1
-                self._advance(left)
-                if self._on_error == "WAIT" or self._attempts < 2:
-                    await self._rest(error)
-                    if self._stopping.is_set():
-                        raise
-                    continue
-                if self._on_error in ("STORE", "STREAM"):
-                    reasons = dict.fromkeys(range(len(left)), str(error))
-                    await self._settle(left, reasons, AWAY)
-                else:
-                    extra = fields(door=self._to.name, events=left.count_events(), error=error)
-                    log.warning("events were dropped", extra=extra)
-                left = left[:0]
+
+    async def _search(self, left: Items, error: Exception, search: Search) -> list[Items]:
+        """Take the next step to the item that fails; the parts to write, the first one last."""
+        done = getattr(error, "outcomes", {})
+        left = await self._settle(left, done)
+        step = search.step(len(left), None in done.values())
+        if step is Step.REFUSE:
+            reason = f"the sink fails at it: {described(error)}"
+            left = await self._settle(left, dict.fromkeys(range(len(left)), reason))
+        elif step is Step.AGAIN:
+            await self._rest(error)
+            if self._stopping.is_set():
+                raise error
+        await self._open_again()
+        if hasattr(self._to.sink, "position"):
+            left = left.after(self._done)
+        return list(reversed(left.divided())) if step is Step.DIVIDE and len(left) > 1 else [left]
+
+    async def _wait(self, left: Items, error: UnavailableError) -> Items:
+        """Wait for the destination, or give the items up as ``on.error`` says; those to write."""
+        self._attempts = 1 if error.outcomes else self._attempts + 1
+        self._advance(left)
+        if self._on_error == "WAIT" or self._attempts < 2:
+            await self._rest(error)
+            if self._stopping.is_set():
+                raise error
+            if error.is_lost:
+                await self._open_again()
+            return left
+        if self._on_error in ("STORE", "STREAM"):
+            await self._settle(left, dict.fromkeys(range(len(left)), str(error)), AWAY)
+        else:
+            extra = fields(door=self._to.name, events=left.count_events(), error=error)
+            log.warning("events were dropped", extra=extra)
+        return left[:0]
+
+    async def _open_again(self) -> None:
+        """Open the sink again, after an error that leaves it in no known state."""
+        with contextlib.suppress(Exception):
+            await self._to.sink.close()
+        await self._open()
+
+    async def _pass(self, parts: Sequence[Items]) -> None:
+        """Store the position before the next part, as an opened sink undoes later writes."""
+        if parts and parts[-1]:
+            self._done = max(self._done, parts[-1][0].message.sequence - 1)
+            if self._to.sink.state is not None:
+                await self._store()
 
     async def replay(self, replayed: Replayed) -> str | None:
         """Write a payload again, between others; None, or the reason why it is refused.
@@ -285,8 +309,10 @@ class Outbox:
                 # A sink that keeps its own position stays where it is.
                 at = max(0, self._done)
                 record = Record(key, replayed.payload, replayed.options, at)
+                reason = self._to.objection(replayed.options)
                 try:
-                    (reason,) = await self._to.sink.write([record])
+                    if reason is None:
+                        (reason,) = await written(self._to.sink, [record])
                 except RefusedRecordsError as error:
                     reason = error.reasons[0]
                 if self._to.sink.state is not None:
@@ -296,7 +322,10 @@ class Outbox:
             except BaseException as error:
                 # The sink may have to be opened again; the entry stays.
                 if not outcome.done():
-                    outcome.set_exception(UnavailableError(str(error) or type(error).__name__))
+                    if isinstance(error, Exception) and not is_outage(error):
+                        outcome.set_result(f"the sink fails at it: {described(error)}")
+                    else:
+                        outcome.set_exception(UnavailableError(reason_of(error)))
                 raise
 
     def _advance(self, left: Items) -> None:
@@ -311,35 +340,10 @@ class Outbox:
             if reason is None:
                 self.rows_out += items.count_events(at)
                 continue
-            await self._record_item(items[at], reason, items.payloads[at], kind)
+            await self._recorder.record(
+                items[at], reason, items.payloads[at], kind, self._attempts + 1
+            )
         return items.without(outcomes)
-
-    async def _record_item(self, item: Item, reason: str, data: bytes, kind: str = REFUSED) -> None:
-        """Record a payload that was refused, or write each of its events to the fault stream."""
-        if self._faults is None:
-            await self._record(item.message, item.places[0], reason, data, item)
-            return
-        self.errors += len(item.places)
-        head = f"{self._key_prefix}/{item.message.sequence}."
-        keys = [f"{head}{place}/{self._to.name}" for place in item.places]
-        await write_faults(self._client, self._faults, item, reason, kind=kind, keys=keys)
-
-    async def _record(
-        self, message: Message, index: int, reason: str, data: bytes, item: Item | None = None
-    ) -> None:
-        self.errors += len(item.places) if item is not None else 1
-        app = self._channel.app
-        entry = error_entry.of_unreadable(
-            self._channel.stream.name, message.sequence, index, message.time_ms, None,
-            self._group, reason, data, is_event=item is not None,
-            # What can't be read is an event for the stream, and not the sink's matter.
-            door=self._to.name if item is not None else "", attempts=self._attempts + 1,
-            options=item.record.options if item is not None else None,
-            event=item.event if item is not None else b"",
-        )  # fmt: skip
-        name = f"{self._key_prefix}/{message.sequence}.{index}/{self._to.name}"
-        headers = {"Nats-Msg-Id": name}
-        await self._client.jetstream().publish(names.error_subject(app), entry, headers=headers)
 
     async def _store(self) -> None:
         number, state = self._done, self._to.sink.state
@@ -355,7 +359,7 @@ class Outbox:
         self._retries = self._retries.failed(now_s)
         asked_s = getattr(error, "retry_after_s", None)
         rest_s = max(self._retries.rest_s, asked_s or 0.0) * (1 + _JITTER * random.random())
-        reason = str(error) or type(error).__name__
+        reason = reason_of(error)
         if self._retries.failures == 1:
             log.warning("sink waits", extra=fields(door=self._to.name, error=reason))
         self._say(InstanceState.RETRYING, reason, rest_s)

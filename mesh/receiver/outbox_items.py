@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -40,6 +40,8 @@ class Destination:
     choose: Callable[[pa.RecordBatch], Any] | None = None
     #: Values of dynamic options for each row, by name.
     dynamic: Mapping[str, Callable[[pa.RecordBatch], list[str]]] = field(default_factory=dict)
+    #: The reason against the values that an event has for those options; None for good ones.
+    objection: Callable[[Mapping[str, str]], str | None] = lambda _: None
 
 
 class Item(NamedTuple):
@@ -124,6 +126,18 @@ class Items(Sequence[Item]):
             self.events[at] if self.events else None,
         )
 
+    def after(self, sequence: int) -> Items:
+        """The items of later messages than the one with a sequence."""
+        sequences = [self.messages[at].sequence for at in self.message_of]
+        return self[bisect_right(sequences, sequence) :]
+
+    def divided(self) -> tuple[Items, Items]:
+        """Two parts, which have whole messages if there are several."""
+        half = self.end_of_message(len(self) // 2)
+        if half == len(self):
+            half = bisect_left(self.message_of, self.message_of[-1]) or len(self) // 2
+        return self[:half], self[half:]
+
     def without(self, some: Collection[int]) -> Items:
         """The other items than those at some indices."""
         return self.pick([at for at in range(len(self)) if at not in some]) if some else self
@@ -172,6 +186,8 @@ class Records(Sequence[Record]):
     """The records of items, as a sink gets them."""
 
     items: Items
+    #: The position that they may have at most: a later message has records that are not written.
+    most: int | None = None
 
     def __len__(self) -> int:
         return len(self.items)
@@ -182,8 +198,11 @@ class Records(Sequence[Record]):
     def __getitem__(self, at: slice) -> Records: ...
     def __getitem__(self, at: int | slice) -> Record | Records:
         if isinstance(at, slice):
-            return Records(self.items[at])
-        return self.items.record(at)
+            return Records(self.items[at], self.most)
+        record = self.items.record(at)
+        if self.most is not None and record.sequence > self.most:
+            return record._replace(sequence=self.most)
+        return record
 
     @property
     def payloads(self) -> list[bytes]:

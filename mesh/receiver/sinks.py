@@ -15,6 +15,8 @@ from mesh.receiver.outbox_items import Destination
 from mesh.receiver.positions import TakenOverError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mesh.model.cluster import DoorStatus
     from mesh.receiver.opened import Opened
     from mesh.receiver.replaying import Replayed
@@ -142,12 +144,19 @@ class SinkInstance(DoorInstance):
             for option in opened.spec.options
             if option.is_dynamic and context.options.get(option.name)
         }
+        options = {option.name: option for option in opened.spec.options}
+
+        def objection(given: Mapping[str, str]) -> str | None:
+            known = ((options[n], text) for n, text in given.items() if n in options)
+            return next(filter(None, (one.refusal(text) for one, text in known)), None)
+
         return Destination(
             name,
             sink,
             context,
             endpoint_of(dict(context.options)),
             dynamic={name: values for name, values in filled.items() if values is not None},
+            objection=objection,
         )
 
     async def _replay(self, replayed: Replayed) -> str | None:

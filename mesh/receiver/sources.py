@@ -23,10 +23,10 @@ from mesh.connect.contract import (
 from mesh.logs import fields
 from mesh.model import error_entry, names
 from mesh.model.cluster import DoorStatus, InstanceState
-from mesh.receiver.decoding import decoded
+from mesh.receiver.decoding import decoded, decoded_batch
 from mesh.receiver.faults import write_fault
 from mesh.receiver.instance import DoorInstance
-from mesh.receiver.lines import lines_of, messages_with_traces
+from mesh.receiver.lines import lines_of, messages_with_traces, without_larger
 from mesh.receiver.positions import BATCH_MAX, initial
 from mesh.receiver.publisher import Publisher
 from mesh.receiver.shards import ShardStore, fence_of, token_of
@@ -134,7 +134,7 @@ class PullInstance(_SourceInstance):
                 batch = await source.read()
                 self._reason = getattr(source, "problem", None)
                 if batch is not None:
-                    found = _decoded(opened, batch.payloads, batch.properties)
+                    found = decoded_batch(opened.mapper, opened.stream.arrow, batch, self._used)
                     if found.errors and hasattr(source, "failed"):
                         batch = source.failed(batch, {number for number, _, _ in found.errors})
                     at = await self._publish(store, at, channel.subject(), found, batch)
@@ -173,17 +173,17 @@ class PullInstance(_SourceInstance):
     ) -> Position:
         """Store the events of a batch with its position, and record what can't be read."""
         number = at.number + 1
+        payloads = list(lines_of(found.rows, min(_MESSAGE_BYTES, self._room)))
+        if max(map(len, payloads), default=0) > self._room:
+            found = without_larger(found, self._room)
+            payloads = list(lines_of(found.rows, min(_MESSAGE_BYTES, self._room)))
         for message, index, reason in found.errors:
             name = batch.names[message] if batch.names is not None else f"{number}.{message}"
             given = batch.properties[message] if batch.properties is not None else {}
             # Others may be secrets.
-            used = {key: str(given[key]) for key in self._used if key in given}
+            texts = ((key, given.get(key)) for key in self._used)
+            used = {key: text for key, text in texts if isinstance(text, str)}
             await self._record(name, index, reason, batch.payloads[message], used)
-        payloads = list(lines_of(found.rows, min(_MESSAGE_BYTES, self._room)))
-        if max(map(len, payloads), default=0) > self._room:
-            raise UnavailableError(
-                f"an event is larger than the broker accepts, {self._room} bytes"
-            )
         if len(payloads) + len(batch.position) > BATCH_MAX:
             raise UnavailableError("the source has read more than one atomic batch holds")
         messages = messages_with_traces(found, payloads, batch)

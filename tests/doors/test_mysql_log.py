@@ -78,7 +78,7 @@ class Reader:
                 await source.open(self.given, self.position)
                 while (batch := await source.read()) is not None:
                     self.position = json.loads(json.dumps(batch.position))
-                    operations = [p["operation"] for p in batch.properties or ()]
+                    operations = [str(p["operation"]) for p in batch.properties or ()]
                     events = map(json.loads, batch.payloads)
                     found += list(zip(operations, events, strict=True))
                 return found
