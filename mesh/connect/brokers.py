@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.connect.parts import SINK, SOURCE, TLS, ignored, required, secret, switch
+from mesh.connect.parts import SINK, SOURCE, TLS, ignored, of_event, required, secret, switch
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 _SERVERS: Final = required("bootstrap.servers", "host:port of brokers, comma-separated.")
@@ -47,7 +47,9 @@ def _exchange(*, is_dynamic: bool) -> tuple[Option, ...]:
             is_dynamic=is_dynamic,
             doc="It ends with its last queue.",
         ),
-        Option("routing.key", default="", is_dynamic=is_dynamic, doc="Routing key."),
+        Option(
+            "routing.key", default="", is_dynamic=is_dynamic, may_be_empty=True, doc="Routing key."
+        ),
     )
 
 
@@ -98,8 +100,8 @@ SPECS: Final = (
         ),
         "mesh.receiver.types.kafka_source:KafkaSource",
         Guarantee.EXACTLY_ONCE,
-        "Transactions that were aborted are not read.",
-        ("topic", "partition", "offset", "key", "record.timestamp"),
+        "Transactions that were aborted are not read. trp:NAME is a header of the record.",
+        ("topic", "partition", "offset", "key", "record.timestamp", "*"),
         is_shared=True,
         extra="kafka",
         library="confluent_kafka",
@@ -112,6 +114,7 @@ SPECS: Final = (
             _SERVERS,
             Option("topic", is_required=True, is_dynamic=True, doc="The topic."),
             Option("key", is_dynamic=True, doc="Key of the record; decides on its partition."),
+            of_event("headers", "Headers of the record: 'name:value'.", Kind.PAIRS),
             Option(
                 "partition.no", is_dynamic=True, doc="Partition; takes precedence over the key."
             ),
@@ -139,6 +142,11 @@ SPECS: Final = (
             switch("queue.durable.enabled", "false", "It outlives the server's restart."),
             switch("queue.exclusive.enabled", "false", "It ends with the connection."),
             switch("queue.autodelete.enabled", "false", "It ends with its last reader."),
+            Option("queue.args", Kind.PAIRS,
+                   doc="Arguments of the queue: 'x-queue-type:quorum','x-message-ttl:60000'."),
+            Option("stream.position",
+                   doc="Where the first start begins in a stream: first, last, next, or an offset. "
+                   "first with x-queue-type:stream in queue.args, else next."),
             _TLS_ENABLED,
             *TLS,
             *ignored("auto.ack", "consumer.threadpool.size", "heartbeat"),
@@ -158,18 +166,18 @@ SPECS: Final = (
         (
             _URI,
             *_exchange(is_dynamic=True),
-            Option("headers", Kind.PAIRS, is_dynamic=True, doc="Headers: 'name:value'."),
-            Option("message.id", is_dynamic=True, doc="By default the event's position."),
-            Option("correlation.id", is_dynamic=True, doc="Correlation id."),
-            Option("priority", Kind.NUMBER, is_dynamic=True, doc="From 0 to 255."),
+            of_event("headers", "Headers: 'name:value'.", Kind.PAIRS),
+            of_event("message.id", "By default the event's position."),
+            of_event("correlation.id", "Correlation id."),
+            of_event("priority", "From 0 to 255.", Kind.NUMBER),
             Option("delivery.mode", default="2", choices=("1", "2"), doc="2: persistent."),
             Option("reply.to", doc="Queue for answers."),
             Option("expiration", Kind.DURATION, doc="Lifetime of a message."),
             Option("content.type", doc="By default that of the mapper."),
-            Option("content.encoding", is_dynamic=True, doc="Encoding of the content."),
-            Option("user.id", is_dynamic=True, doc="User; the server compares it with the login."),
-            Option("app.id", is_dynamic=True, doc="Name of the sending application."),
-            Option("timestamp", is_dynamic=True, doc="Milliseconds since 1970."),
+            of_event("content.encoding", "Encoding of the content."),
+            of_event("user.id", "User; the server compares it with the login."),
+            of_event("app.id", "Name of the sending application."),
+            of_event("timestamp", "Milliseconds since 1970."),
             _TLS_ENABLED,
             *TLS,
             *ignored("heartbeat"),
@@ -197,7 +205,7 @@ SPECS: Final = (
         "mesh.receiver.types.mqtt:MqttSource",
         Guarantee.AT_LEAST_ONCE,
         "With quality.of.service='0' at most once.",
-        ("topic", "qos"),
+        ("topic", "qos", "retain"),
         extra="mqtt",
         library="aiomqtt",
     ),
@@ -210,7 +218,7 @@ SPECS: Final = (
             Option("topic", is_required=True, is_dynamic=True, doc="The topic."),
             Option("quality.of.service", default="1", choices=("0", "1", "2"), is_dynamic=True,
                    doc="1 and 2 wait for the broker."),
-            Option("message.retain", Kind.SWITCH, "false", is_dynamic=True,
+            Option("message.retain", Kind.SWITCH, "false", is_dynamic=True, aliases=("retain",),
                    doc="The broker keeps the last message of the topic."),
             Option("mqtt.version", default="5", choices=("5", "3.1.1"),
                    doc="3.1.1 has no place for the key."),

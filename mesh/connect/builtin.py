@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.connect import file_specs
 from mesh.connect.history import HISTORY_SOURCE
-from mesh.connect.parts import SINK, SOURCE, TLS, file, ignored, secret
+from mesh.connect.parts import SINK, SOURCE, TLS, file, ignored, of_event, secret
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ _HTTP_SINK: Final = Spec(
     (
         Option("publisher.url", Kind.URL, is_required=True, is_dynamic=True, doc="Address."),
         Option("method", default="POST", is_dynamic=True, doc="Method of the request."),
-        Option("headers", Kind.PAIRS, is_dynamic=True, doc="Headers: 'name:value','name:value'."),
+        of_event("headers", "Headers: 'name:value','name:value'.", Kind.PAIRS),
         secret("basic.auth.username", "User name for basic authentication."),
         secret("basic.auth.password", "Password for basic authentication."),
         Option("token.url", Kind.URL, doc="Where OAuth 2 gives a token; a new one after a 401."),
@@ -148,7 +148,9 @@ _NATS_SINK: Final = Spec(
             aliases=("bootstrap.servers",),
             doc="Servers, comma-separated.",
         ),
-        Option("headers", Kind.PAIRS, is_dynamic=True, doc="Headers: 'name:value'."),
+        Option(
+            "headers", Kind.PAIRS, is_dynamic=True, may_be_empty=True, doc="Headers: 'name:value'."
+        ),
         Option("acks", Kind.SWITCH, "true", doc="A stream stores the subject: wait for its ack."),
         *_NATS_LOGIN,
         *ignored("client.id", "optional.configuration"),
@@ -211,7 +213,9 @@ _HTTP_SERVICE_RESPONSE: Final = Spec(
     (
         _SOURCE_ID,
         Option("message.id", is_required=True, is_dynamic=True, doc="Id: trp:messageId."),
-        Option("headers", Kind.PAIRS, is_dynamic=True, doc="Headers: 'name:value'."),
+        Option(
+            "headers", Kind.PAIRS, is_dynamic=True, may_be_empty=True, doc="Headers: 'name:value'."
+        ),
         *SINK,
     ),
     "mesh.receiver.types.http_service:HttpServiceResponse",

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from mesh.connect.parts import SINK, SOURCE, TLS, ignored, required, secret, switch
+from mesh.connect.parts import SINK, SOURCE, TLS, ignored, of_event, required, secret, switch
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _ORIGIN: Final = Option(
     "allow.origin",
     doc="Origins whose pages may listen, comma-separated, * for all; none by default.",
 )
+
+
+def _metric_objection(given: Mapping[str, str]) -> str | None:
+    is_gauge = given.get("metric.type", "").lower() == "gauge"
+    return None if is_gauge or "gauge.operation" not in given else "gauge.operation is of a gauge"
+
 
 SPECS: Final = (
     Spec(
@@ -80,6 +89,8 @@ SPECS: Final = (
         (
             Option("metric.type", is_required=True,
                    choices=("counter", "gauge", "histogram", "summary"), doc="Type."),
+            Option("gauge.operation", default="add", choices=("add", "set"),
+                   doc="Of a gauge: add each value, as the reference engine does, or set it."),
             Option("metric.name", doc="Name; that of the stream by default."),
             Option("metric.help", doc="Text beside it."),
             Option("value.attribute", default="value", doc="Attribute with the value; the others"
@@ -99,6 +110,7 @@ SPECS: Final = (
         "mesh.receiver.types.prometheus_sink:PrometheusSink",
         Guarantee.EXACTLY_ONCE,
         "Totals are stored with the position. The mapper is keyvalue.",
+        objection=_metric_objection,
     ),
     Spec(
         "email",
@@ -112,11 +124,11 @@ SPECS: Final = (
             Option("port", Kind.NUMBER, "465", doc="Its port."),
             switch("ssl.enable", "true", "TLS from the start; else STARTTLS if it is offered."),
             switch("auth", "true", "Log in."),
-            Option("subject", is_required=True, is_dynamic=True, doc="Subject."),
+            Option("subject", is_required=True, is_dynamic=True, may_be_empty=True, doc="Subject."),
             Option("to", is_required=True, is_dynamic=True, doc="Addresses, comma-separated."),
-            Option("cc", is_dynamic=True, doc="Addresses of copies."),
-            Option("bcc", is_dynamic=True, doc="Addresses of copies that the others don't see."),
-            Option("attachments", is_dynamic=True, doc="Files, comma-separated."),
+            of_event("cc", "Addresses of copies."),
+            of_event("bcc", "Addresses of copies that the others don't see."),
+            of_event("attachments", "Files, comma-separated."),
             Option("content.type", default="text/plain", is_dynamic=True,
                    choices=("text/plain", "text/html"), doc="Kind of the text."),
             *TLS,

@@ -147,8 +147,8 @@ def test_options_that_do_not_go_together_are_refused(door: str, why: str) -> Non
     ("door", "path", "why"),
     [
         ("type='kafka', bootstrap.servers='h', topic.list='t', group.id='g'", "trp:offSet", ""),
-        ("type='kafka', bootstrap.servers='h', topic.list='t', group.id='g'", "trp:check.sum",
-         'source "kafka" has no property "check.sum"'),
+        ("type='mqtt', url='tcp://h', topic='t'", "trp:check.sum",
+         'source "mqtt" has no property "check.sum"'),
         ("type='inMemory', topic='t'", "trp:anything", ""),
         ("type='mqtt', url='tcp://h', topic='t'", "trp:topics", 'Did you mean "topic"'),
     ],

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from mesh.connect.contract import Context
     from mesh.model.stored import Database
 
+#: Of PostgreSQL: values, constraints, types that don't go together, and what a trigger raises.
+_STATES: Final = ("22", "23", "44", "42804", "42846", "54000", "P0001")
+#: Of MySQL and MariaDB, where the driver has no class for them: no default, a wrong text, a
+#: constraint, JSON that is none, geometry that is none, and what a trigger raises.
+_NUMBERS: Final = (
+    1048, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 1411, 1416, 1426, 1643, 1644, 1690, 1918, 3140,
+    3141, 3819, 4025,
+)  # fmt: skip
 _PORTS: Final = {Backend.POSTGRESQL: 5432, Backend.MYSQL: 3306}
 
 
@@ -46,6 +54,28 @@ def reason_of(error: Any) -> str:
     """The first line of a driver's error, without statements and values."""
     lines = str(getattr(error, "orig", None) or error).strip().splitlines()
     return lines[0].strip() if lines else type(error).__name__
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a database or its driver refuses the values of a row; others may end by themselves.
+
+    Drivers raise errors of Python for values that they can't encode.
+    """
+    sa = library("sqlalchemy", "rdbms")
+    if not isinstance(error, sa.exc.DBAPIError):
+        return not isinstance(error, OSError | UnavailableError)
+    if error.connection_invalidated:
+        return False
+    if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError):
+        return True
+    origin: Any = error.orig
+    if hasattr(origin, "sqlite_errorname") or type(origin).__module__ == "sqlite3":
+        return isinstance(error, sa.exc.InterfaceError | sa.exc.ProgrammingError)
+    if hasattr(origin, "sqlstate"):
+        state = origin.sqlstate
+        is_unsent = state is None and isinstance(error, sa.exc.ProgrammingError)
+        return is_unsent or (state or "").startswith(_STATES)
+    return bool(origin.args) and origin.args[0] in _NUMBERS
 
 
 def check(context: Context, url: str, table: str = "") -> None:

@@ -6,25 +6,65 @@ import contextlib
 import email.utils
 import hashlib
 import mimetypes
+import re
 import ssl
+from email import errors, policy
 from email.message import EmailMessage
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect.contract import UnavailableError
+from mesh.connect.contract import FailedRecordsError, UnavailableError
 from mesh.connect.extras import library
-from mesh.errors import MeshError
 from mesh.receiver.access import check_egress, path_of, words
+from mesh.receiver.outcomes import described, reason_of
 from mesh.receiver.tls import client_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from email.headerregistry import Address
 
     from mesh.connect.contract import Access, Context, Record
 
 _CALL_S: Final = 20.0
+_TOO_LARGE: Final = 552
+#: Answers that the operator ends: 530 and 535 are of the login.
+_OF_LOGIN: Final = (530, 534, 535)
+#: Local part and domain, without what the commands of SMTP or headers give another meaning.
+_ADDRESS: Final = re.compile(r'(?:[^\s@"<>(),:;\\[\]]+|"(?:[^"\\\r\n]|\\.)+")@[^\s@<>(),;\\]+')
 #: Bytes of one attachment.
 _ATTACHED_MAX: Final = 20 << 20
+#: Forms that mail programs write, and an address that a server may know.
+_ACCEPTED: Final = (errors.ObsoleteHeaderDefect, errors.NonASCIILocalPartDefect)
+
+
+def addresses_of(text: object, option: str) -> list[Address]:
+    """The addresses of an option's value, as RFC 5322 writes a list of them.
+
+    Raises:
+        ValueError: one of them is no address, or the list has another form.
+    """
+    wrong = ValueError(f'option "{option}" is no list of addresses: {str(text)[:80]!r}')
+    try:
+        header = policy.default.header_factory("To", str(text or "").strip())
+        found, defects = list(header.addresses), header.defects
+    # The library's parser fails at some texts.
+    except Exception as error:
+        raise wrong from error
+    if not found or not all(_ADDRESS.fullmatch(one.addr_spec) for one in found):
+        raise wrong
+    if not all(isinstance(one, _ACCEPTED) for one in defects):
+        raise wrong
+    return found
+
+
+def recipients_of(options: Mapping[str, Any]) -> list[str]:
+    """Addresses of all that get an email.  Raises ``ValueError`` for none."""
+    options_of = ("to", "cc", "bcc")
+    found = [one.addr_spec for option in options_of if options.get(option)
+             for one in addresses_of(options[option], option)]  # fmt: skip
+    if not options.get("to"):
+        raise ValueError('option "to" is empty')
+    return list(dict.fromkeys(found))
 
 
 def message_of(options: Mapping[str, Any], record: Record, access: Access) -> EmailMessage:
@@ -37,10 +77,12 @@ def message_of(options: Mapping[str, Any], record: Record, access: Access) -> Em
     """
     own = {**options, **record.options}
     found = EmailMessage()
-    found["From"] = str(own["address"])
-    for header, option in (("To", "to"), ("Cc", "cc"), ("Subject", "subject")):
+    found["From"] = addresses_of(own["address"], "address")
+    for header, option in (("To", "to"), ("Cc", "cc")):
         if own.get(option):
-            found[header] = str(own[option])
+            found[header] = addresses_of(own[option], option)
+    if own.get("subject"):
+        found["Subject"] = str(own["subject"])
     digest = hashlib.blake2b(record.key.encode(), digest_size=16).hexdigest()
     domain = str(own["address"]).rpartition("@")[2].strip("> ") or "mesh"
     found["Message-ID"] = f"<{digest}@{domain}>"
@@ -69,6 +111,7 @@ class EmailSink:
         """Check the library; the first message connects."""
         library("aiosmtplib", "email")
         self._context = context
+        addresses_of(context.options["address"], "address")
         check_egress(context.access, str(context.options["host"]), int(context.options["port"]))
 
     async def check(self, context: Context) -> None:
@@ -111,16 +154,15 @@ class EmailSink:
         for at, record in enumerate(records):
             try:
                 message = message_of(options, record, self._context.access)
-            except (ValueError, MeshError, OSError) as error:
-                outcomes[at] = f"{error}"
+                to = recipients_of({**options, **record.options})
+            # Another attempt would make the same of the event.
+            except Exception as error:
+                outcomes[at] = reason_of(error)
                 continue
-            own = {**options, **record.options}
-            to = [a for key in ("to", "cc", "bcc") for a in words(own.get(key))]
             try:
                 server = await self._connected()
-                await server.send_message(message, recipients=to)
-                outcomes[at] = None
-            except (smtp.SMTPRecipientsRefused, smtp.SMTPResponseException) as error:
+                outcomes[at] = await self._sent(server, message, to)
+            except _answers(smtp) as error:
                 reason = _refusal(error)
                 if reason is None:
                     await self.close()
@@ -128,9 +170,18 @@ class EmailSink:
                 outcomes[at] = reason
             except (smtp.SMTPException, OSError, TimeoutError) as error:
                 await self.close()
-                reason = str(error) or type(error).__name__
-                raise UnavailableError(reason, outcomes=outcomes) from error
+                raise UnavailableError(reason_of(error), outcomes=outcomes) from error
+            except Exception as error:
+                await self.close()
+                raise FailedRecordsError(described(error), outcomes) from error
         return [outcomes[at] for at in range(len(records))]
+
+    async def _sent(self, server: Any, message: EmailMessage, to: Sequence[str]) -> str | None:
+        """Send a message; None, or the reason why no recipient or only some get it."""
+        sender = addresses_of(self._context.options["address"], "address")[0].addr_spec
+        refused, _ = await server.send_message(message, sender=sender, recipients=list(to))
+        said = [f"{name}: {code} {text}" for name, (code, text) in refused.items()]
+        return f"sent, but not to {'; '.join(said)}" if said else None
 
     async def close(self) -> None:
         """Disconnect."""
@@ -142,12 +193,24 @@ class EmailSink:
             server.close()
 
 
+def _answers(smtp: Any) -> tuple[type[Exception], ...]:
+    """Errors that a message has caused; others are of the login and of the server."""
+    return (
+        smtp.SMTPRecipientsRefused, smtp.SMTPRecipientRefused, smtp.SMTPSenderRefused,
+        smtp.SMTPDataError, smtp.SMTPNotSupported,
+    )  # fmt: skip
+
+
 def _refusal(error: Any) -> str | None:
     """The reason of a refusal that lasts (5xx); None for one that may end, and for the login's."""
     several = getattr(error, "recipients", None)
     answers = several if isinstance(several, list) else [error]
-    codes = [int(getattr(one, "code", 0) or 0) for one in answers]
-    # 530 and 535: the login, which the operator corrects.
-    if all(500 <= code < 600 and code not in (530, 534, 535) for code in codes):
+    if not hasattr(answers[0], "code"):
+        return str(error)
+    codes = [int(one.code or 0) for one in answers]
+    # The sender is the same in all messages; 552 is the size of this one.
+    if hasattr(error, "sender") and codes != [_TOO_LARGE]:
+        return None
+    if all(500 <= code < 600 and code not in _OF_LOGIN for code in codes):
         return "; ".join(f"{one.code} {one.message}" for one in answers)
     return None

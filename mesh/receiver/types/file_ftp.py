@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from mesh.receiver.access import check_url
 from mesh.receiver.tls import client_context
-from mesh.receiver.types.file_systems import Found
+from mesh.receiver.types.file_systems import Found, checked_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +26,26 @@ _CALL_S: Final = 15.0
 _BLOCK: Final = 64 << 10
 #: Reply of a server that has no such file.
 _MISSING: Final = "550"
+#: Replies to what may be done later: the login, and the space of the server.
+_AGAIN: Final = ("530", "532", "552")
+_BYTES: Final = "latin-1"
+
+
+class _Server(ftplib.FTP):
+    """A connection on which each character is a byte: a name may be no UTF-8."""
+
+    def putline(self, line: str) -> None:
+        """Send a command in UTF-8."""
+        super().putline(line.encode(errors="surrogateescape").decode(_BYTES))
+
+
+class _SecureServer(_Server, ftplib.FTP_TLS):
+    """The same, encrypted."""
+
+
+def _name(text: str) -> str:
+    """A name as it is listed, with surrogates for what is no UTF-8, as names of the worker have."""
+    return text.encode(_BYTES).decode(errors="surrogateescape")
 
 
 class FtpFiles:
@@ -59,18 +79,18 @@ class FtpFiles:
         def listed(server: ftplib.FTP) -> list[str]:
             try:
                 facts = list(server.mlsd(directory, ["type"]))
-                return [name for name, own in facts if own.get("type") == "file"]
+                return [_name(name) for name, own in facts if own.get("type") == "file"]
             except ftplib.error_perm as error:
                 if str(error)[:3] not in ("500", "501", "502", "504"):
                     raise
-                return [posixpath.basename(name) for name in server.nlst(directory)]
+                return [posixpath.basename(_name(name)) for name in server.nlst(directory)]
 
         names = sorted(self._call(directory, listed))
         return [posixpath.join(directory, name) for name in names]
 
     def checked(self, path: str) -> str:
         """See ``Files``."""
-        return path
+        return checked_name(path)
 
     def find(self, path: str) -> Found | None:
         """See ``Files``."""
@@ -138,24 +158,29 @@ class FtpFiles:
     def _call(self, path: str, call: Callable[[ftplib.FTP], T]) -> T:
         try:
             server = self._connected()
-            try:
-                return call(server)
-            except ftplib.error_perm as error:
-                raise PermissionError(13, str(error), path) from error
-        except PermissionError:
-            raise
         except (ftplib.Error, EOFError, OSError) as error:
-            # The state of the call is not known; the next one connects.
-            self.close()
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise OSError(0, reason, path) from error
+            raise self._lost(path, error) from error
+        try:
+            return call(server)
+        except ftplib.error_perm as error:
+            if str(error)[:3] in _AGAIN:
+                raise OSError(0, str(error), path) from error
+            raise PermissionError(13, str(error), path) from error
+        except (ftplib.Error, EOFError, OSError) as error:
+            raise self._lost(path, error) from error
+
+    def _lost(self, path: str, error: Exception) -> OSError:
+        """The failure of a call; its state is not known, and the next one connects."""
+        self.close()
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return OSError(0, reason, path)
 
     def _connected(self) -> ftplib.FTP:
         if self._server is None:
             server = (
-                ftplib.FTP_TLS(context=self._secure, timeout=_CALL_S)
+                _SecureServer(context=self._secure, timeout=_CALL_S, encoding=_BYTES)
                 if self._secure is not None
-                else ftplib.FTP(timeout=_CALL_S)
+                else _Server(timeout=_CALL_S, encoding=_BYTES)
             )
             self._server = server
             server.connect(self._host, self._port)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,10 @@ import orjson
 
 from mesh.errors import MeshError
 from mesh.receiver.access import first_root, path_of
+from mesh.receiver.types.file_systems import is_of_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mesh.connect.contract import Context, Record
 
@@ -56,42 +58,88 @@ class ManyFiles:
         """Write the records; the reason for each whose path is not open.  Raises ``OSError``."""
         outcomes: list[str | None] = [None] * len(records)
         by_path: dict[str, list[bytes]] = {}
+        places: dict[str, list[int]] = {}
         for at, record in enumerate(records):
             try:
                 path = path_of(self._access, record.options["file.uri"])
+                if not record.options["file.uri"]:
+                    outcomes[at] = 'option "file.uri" is empty'
+                    continue
                 if os.path.isdir(path):
                     outcomes[at] = f"{path} is a directory"
                     continue
-            except (MeshError, ValueError) as error:
+            except (MeshError, ValueError, OSError) as error:
                 outcomes[at] = str(error)
                 continue
             by_path.setdefault(path, []).append(record.payload + self._end)
-        if self._replaces:
-            for path, payloads in by_path.items():
-                _write_whole(Path(path), self._header + payloads[-1])
-        else:
-            self._append(by_path)
+            places.setdefault(path, []).append(at)
+        while True:
+            try:
+                if self._replaces:
+                    self._replace(by_path)
+                else:
+                    self._append(by_path)
+                break
+            except _PathError as error:
+                del by_path[error.path]
+                for at in places[error.path]:
+                    outcomes[at] = str(error)
         self._number += 1
         return outcomes
 
+    def _replace(self, by_path: Mapping[str, Sequence[bytes]]) -> None:
+        for path, payloads in by_path.items():
+            with _of_path(path):
+                _write_whole(Path(path), self._header + payloads[-1])
+
     def _append(self, by_path: Mapping[str, Sequence[bytes]]) -> None:
-        lengths = {p: os.path.getsize(p) if os.path.exists(p) else 0 for p in by_path}
+        lengths = {}
+        for path in by_path:
+            with _of_path(path):
+                lengths[path] = os.path.getsize(path) if os.path.exists(path) else 0
         self._journal.parent.mkdir(parents=True, exist_ok=True)
         noted = {"write": self._number + 1, "files": lengths}
         _write_whole(self._journal, orjson.dumps(noted))
         try:
             for path, payloads in by_path.items():
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                with open(path, "ab") as file:
-                    file.write(b"".join(payloads if lengths[path] else [self._header, *payloads]))
-                    file.flush()
-                    os.fsync(file.fileno())
+                with _of_path(path):
+                    data = b"".join(payloads if lengths[path] else [self._header, *payloads])
+                    _write_more(Path(path), data)
         except OSError:
             self._undo()
             raise
 
     def close(self) -> None:
         """No file is open between writes."""
+
+
+class _PathError(OSError):
+    """An event's path can't be written, and others can."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(0, f"{path}: {reason}")
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+@contextmanager
+def _of_path(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if not is_of_path(error) and not isinstance(error, FileExistsError):
+            raise
+        raise _PathError(path, error.strerror or str(error)) from error
+
+
+def _write_more(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _write_whole(path: Path, data: bytes) -> None:

@@ -10,6 +10,7 @@ import posixpath
 from typing import TYPE_CHECKING, Any
 
 from mesh.receiver.types.file_servers import remote_files
+from mesh.receiver.types.file_systems import is_of_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,16 +91,23 @@ class RemoteMany:
     def write(self, records: Sequence[Record]) -> list[str | None]:
         """Write the last payload of each file; the reason for each whose path is refused."""
         outcomes: list[str | None] = []
-        last: dict[str, bytes] = {}
-        for record in records:
+        last: dict[str, tuple[bytes, list[int]]] = {}
+        for at, record in enumerate(records):
             # No URI any more: an attribute may have any character.
             path = record.options["file.uri"].partition("://")[2].partition("/")[2]
             reason = refusal(path)
             outcomes.append(reason)
             if reason is None:
-                last[path] = record.payload
-        for path, payload in last.items():
-            self._files.replace(path, self._header + payload + self._end)
+                _, places = last.get(path, (b"", []))
+                last[path] = record.payload, [*places, at]
+        for path, (payload, places) in last.items():
+            try:
+                self._files.replace(path, self._header + payload + self._end)
+            except OSError as error:
+                if not is_of_path(error):
+                    raise
+                for at in places:
+                    outcomes[at] = f"{path}: {error.strerror}"
         return outcomes
 
     def close(self) -> None:

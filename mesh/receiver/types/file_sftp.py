@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from mesh.connect.extras import library
 from mesh.receiver.access import check_url
-from mesh.receiver.types.file_systems import Found
+from mesh.receiver.types.file_systems import Found, checked_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -55,13 +55,12 @@ class SftpFiles:
 
     def paths(self, directory: str) -> list[str]:
         """See ``Files``."""
-        every = self._call(directory, lambda files: files.listdir_attr(directory))
-        names = sorted(one.filename for one in every if stat.S_ISREG(one.st_mode or 0))
+        names = sorted(self._call(directory, lambda files: _names(files, directory)))
         return [posixpath.join(directory, name) for name in names]
 
     def checked(self, path: str) -> str:
         """See ``Files``."""
-        return path
+        return checked_name(path)
 
     def find(self, path: str) -> Found | None:
         """See ``Files``."""
@@ -132,11 +131,20 @@ class SftpFiles:
             return call(self._connected())
         except (FileNotFoundError, PermissionError) as error:
             raise type(error)(error.errno, error.strerror, path) from error
-        except (self._ssh.SSHException, EOFError, OSError) as error:
-            # The state of the call is not known; the next one connects.
-            self.close()
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise OSError(0, reason, path) from error
+        except OSError as error:
+            channel = self._files.get_channel() if self._files is not None else None
+            if error.errno is None and channel is not None and not channel.closed:
+                # An answer of the server, which has no number of the system.
+                raise PermissionError(13, str(error), path) from error
+            raise self._lost(path, error) from error
+        except (self._ssh.SSHException, EOFError) as error:
+            raise self._lost(path, error) from error
+
+    def _lost(self, path: str, error: Exception) -> OSError:
+        """The failure of a call; its state is not known, and the next one connects."""
+        self.close()
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return OSError(0, reason, path)
 
     def _connected(self) -> Any:
         if self._files is None:
@@ -158,6 +166,29 @@ class SftpFiles:
         client, self._client, self._files = self._client, None, None
         if client is not None:
             client.close()
+
+
+def _names(files: Any, directory: str) -> list[str]:
+    """Names of the files in a directory; the library reads those only that are UTF-8.
+
+    A name has surrogates for other bytes, as names of the worker have.
+    """
+    sftp = library("paramiko.sftp", "sftp")
+    attributes = library("paramiko.sftp_attr", "sftp").SFTPAttributes
+    _, message = files._request(sftp.CMD_OPENDIR, directory)
+    handle, found = message.get_binary(), []
+    while True:
+        try:
+            _, message = files._request(sftp.CMD_READDIR, handle)
+        except EOFError:
+            break
+        for _ in range(message.get_int()):
+            name = message.get_binary().decode(errors="surrogateescape")
+            message.get_binary()
+            if stat.S_ISREG(attributes._from_msg(message).st_mode or 0):
+                found.append(name)
+    files._request(sftp.CMD_CLOSE, handle)
+    return found
 
 
 def _make_directory(files: Any, path: str) -> None:

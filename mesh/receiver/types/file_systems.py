@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from mesh.connect.contract import UnavailableError
 from mesh.receiver.access import path_of
+from mesh.receiver.outcomes import OF_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,6 +88,21 @@ class RemoteFiles(Files, Protocol):
         ...
 
 
+def is_of_path(error: OSError) -> bool:
+    """Whether a path of an event is at fault: another path may be written."""
+    is_closed = isinstance(error, PermissionError | FileNotFoundError)
+    return is_closed or error.errno in OF_NAMES
+
+
+def checked_name(path: str) -> str:
+    """A path that a position can have, which is JSON.  Raises ``UnavailableError``."""
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise UnavailableError(f"{path!a}: its name is no UTF-8") from error
+    return path
+
+
 class LocalFiles:
     """Files of the worker, below ``receiver.file_roots``."""
 
@@ -106,13 +122,7 @@ class LocalFiles:
     def checked(self, path: str) -> str:
         """See ``Files``."""
         # A link may lead out of the directory.
-        found = path_of(self._access, path)
-        try:
-            found.encode()
-        except UnicodeEncodeError as error:
-            # A position is JSON.
-            raise UnavailableError(f"{found!a}: its name is no UTF-8") from error
-        return found
+        return checked_name(path_of(self._access, path))
 
     def find(self, path: str) -> Found | None:
         """See ``Files``."""

@@ -21,6 +21,7 @@ from mesh.connect.contract import RefusedPayloadError, UnavailableError
 from mesh.errors import MeshError
 from mesh.model import names
 from mesh.receiver.access import path_of
+from mesh.receiver.outcomes import is_outage, reason_of
 from mesh.receiver.types.http_sink import HttpSink
 
 if TYPE_CHECKING:
@@ -54,8 +55,10 @@ class HttpCall(HttpSink):
                 payload = await self._downloaded(record, payload)
             except MeshError as error:
                 return str(error)
-            except OSError as error:
-                raise UnavailableError(f"{error.filename}: {error.strerror}") from error
+            except (OSError, ValueError) as error:
+                if is_outage(error):
+                    raise UnavailableError(reason_of(error)) from error
+                return reason_of(error)
         question = {
             "payload": base64.b64encode(payload).decode(),
             "properties": {
@@ -65,8 +68,11 @@ class HttpCall(HttpSink):
             "key": record.key,
         }
         subject = names.call_subject(self._app, self._options["sink.id"], response.status_code)
+        asked = orjson.dumps(question)
+        if len(asked) > self._mesh.max_payload:
+            return f"the answer {response.status_code} has {len(payload)} bytes, too many for NATS"
         try:
-            reply = await self._mesh.request(subject, orjson.dumps(question), timeout=_ANSWER_S)
+            reply = await self._mesh.request(subject, asked, timeout=_ANSWER_S)
         except NoRespondersError:
             return await super()._settled(record, response)
         except (NatsError, TimeoutError, OSError) as error:

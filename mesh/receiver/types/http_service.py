@@ -17,10 +17,10 @@ import orjson
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
-from mesh.connect.contract import UnavailableError
 from mesh.connect.spec import Kind, value_of
 from mesh.model import names
 from mesh.receiver.http_server import Response
+from mesh.receiver.outcomes import outcomes_of
 from mesh.receiver.types.http_source import HttpSource, said
 
 if TYPE_CHECKING:
@@ -110,18 +110,7 @@ class HttpServiceResponse:
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Answer the requests of the records."""
         found = await asyncio.gather(*map(self._send, records), return_exceptions=True)
-        outcomes: dict[int, str | None] = {}
-        failure: BaseException | None = None
-        for at, outcome in enumerate(found):
-            if isinstance(outcome, NatsError | OSError | TimeoutError):
-                failure = outcome
-            elif isinstance(outcome, BaseException):
-                raise outcome
-            else:
-                outcomes[at] = outcome
-        if failure is not None:
-            raise UnavailableError(f"{failure}" or type(failure).__name__, outcomes=outcomes)
-        return [outcomes[at] for at in range(len(records))]
+        return outcomes_of(found)
 
     async def _send(self, record: Record) -> str | None:
         options = {**self._options, **record.options}
@@ -139,6 +128,8 @@ class HttpServiceResponse:
         pairs = [*pairs, *([] if "content-type" in named else [("content-type", self._type)])]
         payload = base64.b64encode(record.payload).decode()
         answer = orjson.dumps({"headers": pairs, "payload": payload})
+        if len(answer) > self._client.max_payload:
+            return f"an answer of {len(record.payload)} bytes is too large for NATS"
         try:
             reply = await self._client.request(names.answer_subject(own), answer, timeout=_ANSWER_S)
         except NoRespondersError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import ssl
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from mesh.connect.contract import UnavailableError
 from mesh.connect.spec import Kind, value_of
 from mesh.errors import MeshError
 from mesh.receiver.access import check_egress, check_url
+from mesh.receiver.outcomes import outcomes_of, reason_of
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.oauth import login_of
 
@@ -88,23 +90,12 @@ class HttpSink:
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Send the records, ``max.concurrent`` at a time."""
-        outcomes: dict[int, str | None] = {}
+        outcomes: list[str | None] = []
         for first in range(0, len(records), self._at_once):
             some = records[first : first + self._at_once]
             found = await asyncio.gather(*map(self._send, some), return_exceptions=True)
-            failure = None
-            for at, outcome in enumerate(found, first):
-                if isinstance(outcome, UnavailableError):
-                    failure = outcome
-                elif isinstance(outcome, BaseException):
-                    raise outcome
-                else:
-                    outcomes[at] = outcome
-            if failure is not None:
-                raise UnavailableError(
-                    str(failure), retry_after_s=failure.retry_after_s, outcomes=outcomes
-                )
-        return [outcomes[at] for at in range(len(records))]
+            outcomes = outcomes_of([*outcomes, *found])
+        return outcomes
 
     async def _send(self, record: Record) -> str | None:
         assert self._client is not None
@@ -122,7 +113,9 @@ class HttpSink:
             # An event's values have made it so, and another attempt would be the same.
             return f"the request can't be made: {_LOGIN.sub('//', str(error))}"
         except (httpx.HTTPError, OSError) as error:
-            raise UnavailableError(f"{error}" or type(error).__name__) from error
+            if "publisher.url" in record.options and _has_no_host(error):
+                return f"{options['publisher.url']}: {error}"
+            raise UnavailableError(reason_of(error)) from error
         return await self._settled(record, response)
 
     async def _asked(
@@ -179,6 +172,15 @@ class HttpSink:
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
+
+
+def _has_no_host(error: BaseException | None) -> bool:
+    """Whether a request failed since its host has no address."""
+    while error is not None:
+        if isinstance(error, socket.gaierror):
+            return error.errno in (socket.EAI_NONAME, socket.EAI_FAIL)
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _seconds(text: str) -> float | None:

@@ -108,7 +108,8 @@ class InMemorySink(NatsSink):
         await _flush(context)
 
     def _subject(self, record: Record) -> str:
-        return subject_of({**self._options, **record.options}["topic"])
+        topic = str({**self._options, **record.options}["topic"])
+        return subject_of(topic) if topic else ""
 
     async def close(self) -> None:
         """The connection is the host's."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh import traces
 from mesh.connect.contract import RefusedRecordsError, UnavailableError, payloads_of
 from mesh.connect.extras import library
+from mesh.connect.spec import Kind, value_of
 from mesh.receiver.types.kafka import reason_of, settings
 from mesh.receiver.types.threads import in_thread
 
@@ -28,8 +30,16 @@ if TYPE_CHECKING:
 #: Timeouts of calls and of a transaction, seconds.
 _CALL_S: Final = 10.0
 _TRANSACTION_S: Final = 30
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+#: Error codes: no such topic, none of that name, and none that the login may write.
+_NO_TOPIC: Final = (3, 17, 29)
 #: Group offsets belong to a partition; brokers don't ask whether it exists.
 _PARTITION: Final = 0
+
+
+def is_topic(name: str) -> bool:
+    """Whether a topic may have this name."""
+    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
 class KafkaSink:
@@ -45,6 +55,8 @@ class KafkaSink:
         self._producer: Producer | None = None
         self._group: Consumer | None = None
         self._failed: list[tuple[KafkaError, bytes]] = []
+        #: Number of partitions by topic, of those that events have named.
+        self._known: dict[str, int] = {}
 
     async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
         """Fence earlier producers, and read the position."""
@@ -105,11 +117,63 @@ class KafkaSink:
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Write all records in one transaction, or none."""
         try:
+            refused = await in_thread(self._refusals, records)
+            if refused:
+                raise RefusedRecordsError(refused)
             await in_thread(self._transact, records)
         except self._kafka.KafkaException as error:
             # Whether it was committed is not known: the host opens the sink again and asks.
             raise ConnectionResetError(reason_of(error)) from error
         return [None] * len(records)
+
+    def _refusals(self, records: Sequence[Record]) -> dict[int, str]:
+        """Reasons against what events have made of options."""
+        found = {}
+        for at, record in enumerate(records):
+            reason = self._refusal(record) if record.options else None
+            if reason is not None:
+                found[at] = reason
+        return found
+
+    def _refusal(self, record: Record) -> str | None:
+        own = record.options
+        if "key" in own and not own["key"]:
+            return 'option "key" is empty'
+        if isinstance(own.get("headers"), str):
+            try:
+                value_of(Kind.PAIRS, own["headers"])
+            except ValueError as error:
+                return f"headers: {error}"
+        topic = str(own.get("topic", self._options["topic"]))
+        if "topic" in own and not is_topic(topic):
+            return f'"{topic[:80]}" is no name of a topic'
+        number = own.get("partition.no")
+        if number is not None and not (number.isdecimal() and len(number) < 10):
+            return f'"{number[:80]}" is no number of a partition'
+        if "topic" in own or number is not None:
+            partitions = self._partitions(topic, int(number or 0))
+            if isinstance(partitions, str):
+                if "topic" not in own:
+                    raise UnavailableError(partitions)
+                return partitions
+            if number is not None and int(number) >= partitions:
+                return f'topic "{topic}" has no partition {number}'
+        return None
+
+    def _partitions(self, topic: str, number: int) -> int | str:
+        """The number of a topic's partitions, asked again for a larger one; or why it has none."""
+        assert self._producer is not None
+        if number < self._known.get(topic, 0):
+            return self._known[topic]
+        found = self._producer.list_topics(topic, timeout=_CALL_S).topics[topic]
+        error = found.error
+        if error is not None and error.code() in _NO_TOPIC:
+            return f'topic "{topic}": {error.str()}'
+        if error is not None or not found.partitions:
+            # A topic that was made by the question has no leader yet.
+            raise UnavailableError(f'topic "{topic}" has no leader')
+        self._known[topic] = len(found.partitions)
+        return self._known[topic]
 
     def _transact(self, records: Sequence[Record]) -> None:
         assert self._producer is not None
@@ -160,7 +224,9 @@ class KafkaSink:
     def _produce(self, records: Sequence[Record]) -> None:
         """Hand records to the client, those of one topic and partition together."""
         options = self._options
-        is_plain = not (options.get("key") or options.get("partition.no") or records[0].options)
+        is_plain = not records[0].options and not any(
+            options.get(name) for name in ("key", "partition.no", "headers")
+        )
         values = payloads_of(records)
         if self._prefix:
             head, first = self._prefix, self._number + 1
@@ -176,9 +242,12 @@ class KafkaSink:
             if own.get("key"):
                 message["key"] = own["key"]
             if own.get("partition.no"):
-                if not str(own["partition.no"]).isdecimal():
-                    raise _Refused(at, f'"{own["partition.no"]}" is no number of a partition')
                 message["partition"] = int(own["partition.no"])
+            pairs = own.get("headers")
+            if pairs:
+                message["headers"] = (
+                    value_of(Kind.PAIRS, pairs) if isinstance(pairs, str) else pairs
+                )
             topics.setdefault(own["topic"], []).append(message)
             places.setdefault(own["topic"], []).append(at)
         for topic, messages in topics.items():
@@ -191,8 +260,8 @@ class KafkaSink:
         assert self._producer is not None
         if not topic:
             raise _Refused(0, "the topic has no name")
-        if headers := traces.outgoing():
-            self._produce_traced(topic, messages, list(headers))
+        if (traced := traces.outgoing()) or any("headers" in one for one in messages):
+            self._produce_one_by_one(topic, messages, list(traced))
             return
         if self._producer.produce_batch(topic, messages) == len(messages):
             return
@@ -203,12 +272,13 @@ class KafkaSink:
             elif error is not None:
                 raise _Refused(at, str(error.str()))
 
-    def _produce_traced(
-        self, topic: str, messages: list[dict[str, Any]], headers: list[Any]
+    def _produce_one_by_one(
+        self, topic: str, messages: list[dict[str, Any]], traced: list[Any]
     ) -> None:
-        """Hand over messages one by one: the client's batches have no headers."""
+        """Hand over messages with headers, which the client's batches don't have."""
         assert self._producer is not None
         for at, message in enumerate(messages):
+            headers = [*message.pop("headers", ()), *traced]
             try:
                 self._producer.produce(topic, headers=headers, **message)
             except self._kafka.KafkaException as error:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from zlib import crc32
 
-from mesh import traces
 from mesh.connect.contract import Batch, ShardsChangedError, UnavailableError
 from mesh.connect.extras import library
 from mesh.receiver.access import words
@@ -57,8 +56,19 @@ class _Lazy(Sequence[T]):
         return self._make(self._messages[at])
 
 
-def _properties(message: Message) -> Mapping[str, str]:
-    found = {
+def _text(value: bytes) -> str | bytes:
+    """Bytes as text; those that are none stay."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _properties(message: Message) -> Mapping[str, str | bytes]:
+    headers: Any = message.headers() or ()
+    # Of several headers with a name the last one counts, as with Kafka's own client.
+    found = {name.lower(): _text(value) for name, value in headers if value is not None}
+    found |= {
         "topic": str(message.topic()),
         "partition": str(message.partition()),
         "offset": str(message.offset()),
@@ -66,11 +76,7 @@ def _properties(message: Message) -> Mapping[str, str]:
     }
     key = message.key()
     if key is not None:
-        found["key"] = key.decode(errors="replace")
-    headers: Any = message.headers() or ()
-    for name, value in headers:
-        if name.lower() == traces.HEADER and value is not None:
-            found[traces.HEADER] = value.decode(errors="replace")
+        found["key"] = _text(key)
     return found
 
 

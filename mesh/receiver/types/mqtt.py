@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.extras import library
 from mesh.receiver.access import check_url
+from mesh.receiver.outcomes import outcomes_of
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.arrivals import Arrivals
 
@@ -30,6 +31,10 @@ _TOGETHER: Final = 1000
 _WAIT_S: Final = 0.5
 #: Messages that are sent and not yet acknowledged.
 _IN_FLIGHT: Final = 200
+#: Bytes of a message besides topic, payload and key, at most.
+_HEAD: Final = 32
+#: Answers after which the same message may be taken: its number is in use, and a quota.
+_AGAIN: Final = (0x91, 0x97)
 _PORTS: Final = {"tcp": 1883, "mqtt": 1883, "ssl": 8883, "mqtts": 8883, "tls": 8883}
 
 
@@ -138,7 +143,14 @@ class MqttSource:
         return Batch(
             [_payload(message) for message in messages],
             {"batch": self._number},
-            [{"topic": str(message.topic), "qos": str(message.qos)} for message in messages],
+            [
+                {
+                    "topic": str(message.topic),
+                    "qos": str(message.qos),
+                    "retain": str(message.retain).lower(),
+                }
+                for message in messages
+            ],
             [f"{self._salt}-{self._number}-{at}" for at in range(len(messages))],
         )
 
@@ -177,13 +189,31 @@ class MqttSink:
         mqtt = library("aiomqtt", "mqtt")
         self._options = context.options
         self._is_5 = self._options.get("mqtt.version") != "3.1.1"
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._packet_max = 0
+        self._timeout_s = int(context.options.get("connection.timeout") or 30_000) / 1000
         client = client_of(
             context,
             context.options.get("client.id") or f"mesh-{context.instance}",
             protocol=mqtt.ProtocolVersion.V5 if self._is_5 else mqtt.ProtocolVersion.V311,
             max_inflight_messages=_IN_FLIGHT,
         )
-        client.pending_calls_threshold = 10 * _TOGETHER
+        # The library keeps neither the answer to a message nor the limits of the broker.
+        inner: Any = client._client
+        inner.on_publish = self._answered
+        connected, disconnected = inner.on_connect, inner.on_disconnect
+
+        def greeted(*told: Any) -> None:
+            self._packet_max = int(getattr(told[-1], "MaximumPacketSize", 0) or 0)
+            connected(*told)
+
+        def lost(*told: Any) -> None:
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(UnavailableError("the connection is lost"))
+            disconnected(*told)
+
+        inner.on_connect, inner.on_disconnect = greeted, lost
         await _entered(client)
         self._client = client
 
@@ -193,28 +223,25 @@ class MqttSink:
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Publish in order; with a quality of service, wait for the acknowledgements."""
-        outcomes: dict[int, str | None] = {}
+        outcomes: list[str | None] = []
         for first in range(0, len(records), _IN_FLIGHT):
             some = records[first : first + _IN_FLIGHT]
             found = await asyncio.gather(*map(self._publish, some), return_exceptions=True)
-            for at, outcome in enumerate(found, first):
-                if isinstance(outcome, UnavailableError):
-                    # The client does not connect again; the host opens the sink again.
-                    raise ConnectionResetError(str(outcome))
-                if isinstance(outcome, BaseException):
-                    raise outcome
-                outcomes[at] = outcome
-        return [outcomes[at] for at in range(len(records))]
+            # The client does not connect again.
+            outcomes = outcomes_of([*outcomes, *found], is_lost=True)
+        return outcomes
 
     async def _publish(self, record: Record) -> str | None:
-        mqtt = library("aiomqtt", "mqtt")
         assert self._client is not None
         own = {**self._options, **record.options}
         topic, service = str(own["topic"]), str(own.get("quality.of.service") or "1")
+        is_kept = str(own.get("message.retain") or "false").lower()
         if not topic or any(c in topic for c in "+#\0"):
-            return f'"{topic}" is no topic to publish to'
+            return f'"{topic[:80]}" is no topic to publish to'
         if service not in ("0", "1", "2"):
             return f'"{service}" is no quality of service'
+        if is_kept not in ("true", "false"):
+            return f'option "message.retain" is true or false, and not "{is_kept}"'
         properties = None
         if self._is_5:
             packets = library("paho.mqtt.packettypes", "mqtt")
@@ -222,16 +249,36 @@ class MqttSink:
                 packets.PacketTypes.PUBLISH
             )
             properties.UserProperty = ("key", record.key)
+        size = len(topic.encode()) + len(record.payload) + len(record.key.encode()) + _HEAD
+        if 0 < self._packet_max < size:
+            return f"the message has {size} bytes, and the broker takes {self._packet_max}"
         try:
-            await self._client.publish(
-                topic, record.payload, qos=int(service),
-                retain=str(own.get("message.retain")).lower() == "true", properties=properties,
-            )  # fmt: skip
+            sent = self._client._client.publish(
+                topic, record.payload, int(service), is_kept == "true", properties
+            )
         except ValueError as error:
             return str(error)
-        except (mqtt.MqttError, OSError) as error:
-            raise UnavailableError(str(error) or type(error).__name__) from error
-        return None
+        if sent.rc != 0:
+            raise UnavailableError(f"the message could not be sent: {sent.rc.name}")
+        if sent.is_published():
+            return None
+        answer = self._waiting[sent.mid] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                code = await answer
+        finally:
+            self._waiting.pop(sent.mid, None)
+        if not code.is_failure:
+            return None
+        reason = f'topic "{topic[:80]}": the broker answers {code}'
+        if "topic" in record.options and code.value not in _AGAIN:
+            return reason
+        raise UnavailableError(reason)
+
+    def _answered(self, _: Any, __: Any, number: int, code: Any, ___: Any) -> None:
+        waiting = self._waiting.get(number)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(code)
 
     async def close(self) -> None:
         """Disconnect."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from nats.errors import Error as NatsError
+from nats.js.errors import APIError, NoStreamResponseError
 from nats.js.errors import Error as JetStreamError
-from nats.js.errors import NoStreamResponseError
 
 from mesh import traces
 from mesh.connect.contract import UnavailableError
 from mesh.connect.spec import Kind, value_of
 from mesh.receiver.nats_server import connect
+from mesh.receiver.outcomes import outcomes_of
 from mesh.receiver.publisher import Publisher
 
 if TYPE_CHECKING:
@@ -23,7 +25,24 @@ if TYPE_CHECKING:
     from mesh.connect.contract import Context, Record
 
 _TIMEOUT_S: Final = 5.0
+#: Bytes of a subject: with its reply it is in one line, of which a server takes 4096.
+_SUBJECT_MAX: Final = 2048
+#: A token of a subject with attributes.
+_TOKEN: Final = re.compile(r"[^.]*\{\{[^.]*")
+_NO_SUBJECT: Final = re.compile(r"[\x00-\x20\x7f*>]")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+#: Bytes of a message's headers besides them.
+_HEAD: Final = 64
+#: Error code: the message is larger than the stream takes.
+_TOO_LARGE: Final = 10054
 _FAILURES: Final = (NatsError, JetStreamError, OSError, TimeoutError)
+
+
+def is_subject(text: str) -> bool:
+    """Whether a message may have this subject."""
+    if not text or len(text.encode()) > _SUBJECT_MAX or ".." in f".{text}.":
+        return False
+    return not _NO_SUBJECT.search(text)
 
 
 class NatsSink:
@@ -45,57 +64,78 @@ class NatsSink:
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Publish in order with many acks in flight, and wait for all of them."""
         assert self._client is not None
-        outcomes: dict[int, str | None] = {}
+        found: list[str | BaseException | None] = []
         acks: dict[int, asyncio.Future[int]] = {}
-        failure: BaseException | None = None
-        try:
-            for at, record in enumerate(records):
-                found = await self._send(record)
-                if isinstance(found, asyncio.Future):
-                    acks[at] = found
-                else:
-                    outcomes[at] = found
-            if not acks and not self._options.get("acks"):
-                await self._client.flush(int(_TIMEOUT_S))
-        except _FAILURES as error:
-            failure = error
+        for at, record in enumerate(records):
+            try:
+                one = await self._send(record)
+            except Exception as error:
+                found.append(error)
+                continue
+            if isinstance(one, asyncio.Future):
+                acks[at], one = one, None
+            found.append(one)
         answers = await asyncio.gather(*acks.values(), return_exceptions=True)
+        is_stored = False
+        if any(isinstance(answer, NoStreamResponseError) for answer in answers):
+            is_stored = await self._has_stream()
         for at, answer in zip(acks, answers, strict=True):
-            if isinstance(answer, _FAILURES):
-                failure = failure or answer
-            elif isinstance(answer, BaseException):
-                raise answer
-            else:
-                outcomes[at] = None
-        if failure is None:
-            return [outcomes[at] for at in range(len(records))]
-        reason = f"{failure}" or type(failure).__name__
-        if isinstance(failure, NoStreamResponseError):
-            reason = "no stream stores the subject; acks='false' sends without one"
+            if isinstance(answer, BaseException):
+                found[at] = self._outcome(records[at], answer, is_stored=is_stored)
         if not self._options.get("acks"):
-            # Nothing says which of them have left.
-            outcomes = {at: said for at, said in outcomes.items() if said is not None}
-        raise UnavailableError(reason, outcomes=outcomes)
+            try:
+                await self._client.flush(int(_TIMEOUT_S))
+            except _FAILURES as error:
+                # Nothing says which of them have left.
+                found = [error if one is None else one for one in found]
+        return outcomes_of(found, is_lost=self._client.is_closed)
+
+    def _outcome(
+        self, record: Record, answer: BaseException, *, is_stored: bool
+    ) -> str | BaseException:
+        """The outcome of a record by its answer; ``is_stored``: streams have other subjects."""
+        if isinstance(answer, APIError) and answer.err_code == _TOO_LARGE:
+            return f"{self._subject(record)}: {answer.description}"
+        if not isinstance(answer, NoStreamResponseError):
+            return answer
+        reason = "no stream stores the subject; acks='false' sends without one"
+        if record.options and is_stored:
+            return f"{self._subject(record)}: {reason}"
+        # The operator may make one.
+        return UnavailableError(reason)
+
+    async def _has_stream(self) -> bool:
+        """Whether a stream stores some of the subjects that events may have."""
+        assert self._client is not None
+        subjects = _TOKEN.sub("*", str(self._options.get("destination") or ""))
+        try:
+            await self._client.jetstream().find_stream_name_by_subject(subjects)
+        except (*_FAILURES, ValueError):
+            return False
+        return True
 
     async def _send(self, record: Record) -> asyncio.Future[int] | str | None:
         """The ack to come, the reason why the record is refused, or None without acks."""
         assert self._client is not None
         options = {**self._options, **record.options}
         subject = self._subject(record)
-        if not subject or any(c in subject for c in " \t\r\n*>") or ".." in f".{subject}.":
-            return f'"{subject}" is no subject'
+        if not is_subject(subject):
+            return f'"{subject[:80]}" is no subject'
         pairs = options.get("headers") or []
         if isinstance(pairs, str):
             try:
                 pairs = value_of(Kind.PAIRS, pairs)
             except ValueError as error:
                 return f"headers: {error}"
-        if any(c in text for pair in pairs for text in pair for c in "\r\n"):
-            # It would end the header block, or begin another header.
-            return "a header holds a line break"
+        if any(_CONTROL.search(text) for pair in pairs for text in pair):
+            # A line break would end the header block, or begin another header.
+            return "a header holds a line break, or another control character"
+        if any(not name.isascii() or " " in name for name, _ in pairs):
+            return "the name of a header has a blank or a sign beyond ASCII"
         headers = {"Content-Type": self._type, **dict(pairs), "Nats-Msg-Id": record.key}
         headers |= traces.outgoing(pairs)
-        if len(record.payload) > self._client.max_payload:
+        size = sum(len(name) + len(value.encode()) + 4 for name, value in headers.items())
+        if len(record.payload) + size + _HEAD > self._client.max_payload:
             return f"the server accepts {self._client.max_payload} bytes"
         if options.get("acks"):
             return await self._publisher.send(subject, record.payload, headers)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 #: Label sets of one metric: its totals are one message.
 _SERIES_MAX: Final = 2000
+#: Characters of all label sets.
+_LABELS_MAX: Final = 200_000
+#: Labels that a kind of metric has itself.
+_OWN_LABELS: Final = {"histogram": "le", "summary": "quantile"}
 _LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _METRIC: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*\Z")
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -34,10 +38,14 @@ Totals = dict[str, list[float]]
 class Metric:
     """A metric and its totals."""
 
-    def __init__(self, kind: str, name: str, help_text: str, bounds: Sequence[float]) -> None:
+    def __init__(
+        self, kind: str, name: str, help_text: str, bounds: Sequence[float], *, sets: bool = False
+    ) -> None:
         if not _METRIC.match(name):
             raise ValueError(f'"{name}" is no name of a metric')
         self._kind, self._name, self._help = kind, name, help_text
+        #: Whether the last value counts, instead of the sum of all.
+        self._sets = sets
         self._bounds = tuple(sorted(bounds)) if kind == "histogram" else ()
         self.totals: Totals = {}
 
@@ -49,12 +57,18 @@ class Metric:
             return f'attribute "{attribute}" is no number'
         if self._kind == "counter" and value < 0:
             return "a counter does not decrease"
-        wrong = next((label for label in event if not _LABEL.match(label)), None)
+        own = _OWN_LABELS.get(self._kind)
+        wrong = next((n for n in event if not _LABEL.match(n) or n in (own, "__name__")), None)
         if wrong is not None:
             return f'"{wrong}" is no name of a label'
         labels = ",".join(f'{k}="{_escaped(v)}"' for k, v in sorted(event.items()))
         if labels not in totals and len(totals) >= _SERIES_MAX:
             return f"the metric has {_SERIES_MAX} label sets already"
+        if labels not in totals and sum(map(len, totals)) + len(labels) > _LABELS_MAX:
+            return f"the labels of the metric have more than {_LABELS_MAX} characters"
+        if self._sets:
+            totals[labels] = [float(value), 1.0]
+            return None
         # Copied before it is changed: the caller may discard the changes.
         found = totals[labels] = list(totals.get(labels) or [0.0] * (2 + len(self._bounds)))
         found[0] += value
@@ -106,7 +120,8 @@ class PrometheusSink:
         bounds = [float(one) for one in str(options.get("buckets") or "").split(",") if one.strip()]
         name = options.get("metric.name") or context.stream
         text = options.get("metric.help") or f"help for {kind} {name}"
-        self._metric = Metric(kind, name, " ".join(text.split()), bounds or _BUCKETS)
+        sets = kind == "gauge" and str(options.get("gauge.operation")).lower() == "set"
+        self._metric = Metric(kind, name, " ".join(text.split()), bounds or _BUCKETS, sets=sets)
         self._attribute = str(options["value.attribute"])
         self._metric.totals = dict((state or {}).get("totals") or {})
         self.state = {"totals": self._metric.totals}

@@ -13,7 +13,7 @@ from mesh.receiver.tls import client_context
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
+    from aio_pika.abc import AbstractChannel, AbstractConnection
 
     from mesh.connect.contract import Context
 
@@ -56,18 +56,37 @@ async def guarded(call: Callable[[], Awaitable[T]]) -> T:
         raise UnavailableError(str(error) or type(error).__name__) from error
 
 
-async def exchange_of(channel: AbstractChannel, options: Mapping[str, Any]) -> AbstractExchange:
-    """The exchange of the options, declared unless it is one of the server's own."""
+async def exists(
+    connection: AbstractConnection, look: Callable[[AbstractChannel], Awaitable[Any]]
+) -> bool:
+    """Whether something is there; a server ends the channel of a question for what is not."""
+    pika = library("aio_pika", "rabbitmq")
+    async with connection.channel() as channel:
+        try:
+            await look(channel)
+        except pika.exceptions.ChannelNotFoundEntity:
+            return False
+    return True
+
+
+async def declare_exchange(connection: AbstractConnection, options: Mapping[str, Any]) -> None:
+    """Declare the exchange of the options, unless there is one, of whatever properties."""
     name = str(options["exchange.name"])
-    if name.startswith("amq."):
-        return await channel.get_exchange(name, ensure=False)
-    return await channel.declare_exchange(
-        name,
-        str(options.get("exchange.type") or "direct").lower(),
-        durable=_is_on(options.get("exchange.durable.enabled")),
-        auto_delete=_is_on(options.get("exchange.autodelete.enabled")),
-        timeout=CALL_S,
-    )
+    kind = str(options.get("exchange.type") or "direct").lower()
+
+    async def look(channel: AbstractChannel) -> None:
+        await channel.declare_exchange(name, kind, passive=True, timeout=CALL_S)
+
+    if name.startswith("amq.") or await exists(connection, look):
+        return
+    async with connection.channel() as channel:
+        await channel.declare_exchange(
+            name,
+            kind,
+            durable=_is_on(options.get("exchange.durable.enabled")),
+            auto_delete=_is_on(options.get("exchange.autodelete.enabled")),
+            timeout=CALL_S,
+        )
 
 
 def _is_on(value: object) -> bool:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh import traces
 from mesh.connect.contract import UnavailableError
 from mesh.connect.extras import library
 from mesh.connect.spec import Kind, value_of
-from mesh.receiver.types.rabbitmq import CALL_S, connect, exchange_of, guarded
+from mesh.receiver.outcomes import outcomes_of, reason_of
+from mesh.receiver.types.rabbitmq import CALL_S, connect, declare_exchange, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
+    from aio_pika.abc import AbstractChannel, AbstractConnection
 
     from mesh.connect.contract import Context, Record
+
+#: Options of an exchange.
+_EXCHANGE: Final = ("exchange.name", "exchange.type", "exchange.durable.enabled",
+                    "exchange.autodelete.enabled")  # fmt: skip
 
 
 class RabbitSink:
@@ -33,7 +38,8 @@ class RabbitSink:
         """Connect; exchanges are declared when they are written to."""
         self._options = context.options
         self._type = context.options.get("content.type") or context.content_type
-        self._exchanges: dict[tuple[str, ...], AbstractExchange] = {}
+        #: Those that are declared.
+        self._exchanges: set[tuple[str, ...]] = set()
         self._connection = await connect(context)
         await guarded(self._make_channel)
 
@@ -50,29 +56,37 @@ class RabbitSink:
             raise ConnectionResetError("the connection is lost")
         if self._channel is None or self._channel.is_closed:
             await guarded(self._make_channel)
-        messages = [self._message(pika, record) for record in records]
-        outcomes: dict[int, str | None] = {
-            at: one for at, one in enumerate(messages) if isinstance(one, str)
-        }
-        sending = [
-            (at, asyncio.ensure_future(self._publish(record, message)))
-            for at, (record, message) in enumerate(zip(records, messages, strict=True))
-            if not isinstance(message, str)
-        ]
-        found = await asyncio.gather(*(task for _, task in sending), return_exceptions=True)
-        failure: BaseException | None = None
-        for (at, _), result in zip(sending, found, strict=True):
-            if isinstance(result, BaseException):
-                failure = failure or result
-            else:
-                outcomes[at] = None
-        if isinstance(failure, pika.exceptions.AMQPError | OSError | TimeoutError):
-            raise UnavailableError(
-                str(failure) or type(failure).__name__, outcomes=outcomes
-            ) from failure
-        if failure is not None:
-            raise failure
-        return [outcomes[at] for at in range(len(records))]
+        found: list[str | BaseException | None] = []
+        sending: dict[int, asyncio.Future[None]] = {}
+        for at, record in enumerate(records):
+            message = self._message(pika, record)
+            reason = message if isinstance(message, str) else await self._declared(pika, record)
+            if reason is None:
+                sending[at] = asyncio.ensure_future(self._publish(record, message))
+            found.append(reason)
+        answers = await asyncio.gather(*sending.values(), return_exceptions=True)
+        for at, answer in zip(sending, answers, strict=True):
+            if isinstance(answer, pika.exceptions.DeliveryError):
+                # A queue that is full may have room later.
+                answer = UnavailableError(reason_of(answer))
+            found[at] = answer
+        return outcomes_of(found, is_lost=self._connection.is_closed)
+
+    async def _declared(self, pika: Any, record: Record) -> str | None:
+        """Declare the exchange of a record; the reason why it can't be one, by the event."""
+        own = {**self._options, **record.options}
+        key = tuple(str(own.get(name)) for name in _EXCHANGE)
+        if key in self._exchanges:
+            return None
+        assert self._connection is not None
+        try:
+            await declare_exchange(self._connection, own)
+        except pika.exceptions.ChannelClosed as error:
+            if not record.options.keys() & set(_EXCHANGE):
+                raise UnavailableError(reason_of(error)) from error
+            return f'exchange "{own["exchange.name"]}": {reason_of(error)}'
+        self._exchanges.add(key)
+        return None
 
     def _message(self, pika: Any, record: Record) -> Any:
         """The message of a record, or the reason why there is none."""
@@ -86,9 +100,21 @@ class RabbitSink:
             timestamp = int(own["timestamp"]) / 1000 if own.get("timestamp") else None
         except ValueError as error:
             return str(error)
-        return pika.Message(
+        try:
+            return self._checked(pika, own, record, dict((*pairs, *traces.outgoing(pairs))),
+                                 priority, timestamp)  # fmt: skip
+        # Another attempt would be the same: an event has made it so.
+        except Exception as error:
+            return f"the message can't be made: {reason_of(error)}"
+
+    def _checked(
+        self, pika: Any, own: Mapping[str, Any], record: Record, headers: dict[str, str],
+        priority: int | None, timestamp: float | None,
+    ) -> Any:  # fmt: skip
+        """The message, once the client can encode it."""
+        found = pika.Message(
             record.payload,
-            headers=dict((*pairs, *traces.outgoing(pairs))),
+            headers=headers,
             content_type=self._type,
             delivery_mode=int(own.get("delivery.mode") or 2),
             priority=priority,
@@ -101,22 +127,20 @@ class RabbitSink:
             reply_to=own.get("reply.to"),
             expiration=int(own["expiration"]) / 1000 if own.get("expiration") else None,
         )
+        commands = library("pamqp.commands", "rabbitmq")
+        commands.Basic.Publish(
+            exchange=own.get("exchange.name") or "", routing_key=own.get("routing.key") or ""
+        ).marshal()
+        found.properties.marshal()
+        return found
 
     async def _publish(self, record: Record, message: Any) -> None:
         own = {**self._options, **record.options}
-        exchange = await self._exchange(own)
+        assert self._channel is not None
+        exchange = await self._channel.get_exchange(str(own["exchange.name"]), ensure=False)
         await exchange.publish(
             message, own.get("routing.key") or "", mandatory=False, timeout=CALL_S
         )
-
-    async def _exchange(self, own: Mapping[str, Any]) -> AbstractExchange:
-        names = ("exchange.name", "exchange.type", "exchange.durable.enabled",
-                 "exchange.autodelete.enabled")  # fmt: skip
-        key = tuple(str(own.get(name)) for name in names)
-        if key not in self._exchanges:
-            assert self._channel is not None
-            self._exchanges[key] = await exchange_of(self._channel, own)
-        return self._exchanges[key]
 
     async def close(self) -> None:
         """Close the connection."""

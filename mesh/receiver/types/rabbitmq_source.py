@@ -10,16 +10,24 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
+
+import orjson
 
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.receiver.types.arrivals import Arrivals
-from mesh.receiver.types.rabbitmq import CALL_S, connect, exchange_of, guarded
+from mesh.receiver.types.rabbitmq import CALL_S, connect, declare_exchange, exists, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
+    from aio_pika.abc import (
+        AbstractChannel,
+        AbstractConnection,
+        AbstractIncomingMessage,
+        AbstractQueue,
+    )
 
     from mesh.connect.contract import Context
 
@@ -27,6 +35,9 @@ if TYPE_CHECKING:
 _AHEAD: Final = 500
 _KNOWN: Final = 2 * _AHEAD
 _WAIT_S: Final = 0.5
+#: Place of a message in a stream, as header and as argument of a reader.
+_OFFSET: Final = "x-stream-offset"
+_STREAM: Final = ("x-queue-type", "stream")
 
 
 class RabbitSource:
@@ -41,6 +52,8 @@ class RabbitSource:
         stored = position or {}
         self._number = int(stored.get("batch") or 0)
         self._known: dict[str, None] = dict.fromkeys(stored.get("known") or ())
+        #: Of the last message of a stream, which keeps what was read.
+        self._offset: int | None = stored.get("offset")
         self._salt = secrets.token_hex(4)
         self._arrived: Arrivals[AbstractIncomingMessage] = Arrivals()
         self._connection = await connect(context)
@@ -56,15 +69,10 @@ class RabbitSource:
         assert self._connection is not None
         channel = await self._connection.channel()
         await channel.set_qos(prefetch_count=_AHEAD)
-        exchange = await exchange_of(channel, options)
-        queue = await channel.declare_queue(
-            name,
-            durable=bool(options.get("queue.durable.enabled")),
-            exclusive=bool(options.get("queue.exclusive.enabled")),
-            auto_delete=bool(options.get("queue.autodelete.enabled")),
-            timeout=CALL_S,
-        )
+        await declare_exchange(self._connection, options)
+        queue = await self._queue(channel, options, name)
         headers = dict(options.get("headers") or ())
+        exchange = str(options["exchange.name"])
         await queue.bind(
             exchange, options.get("routing.key") or "", arguments=headers, timeout=CALL_S
         )
@@ -73,7 +81,36 @@ class RabbitSource:
         async def arrived(message: AbstractIncomingMessage) -> None:
             self._arrived.put(message)
 
-        await queue.consume(arrived, timeout=CALL_S)
+        offset: Any = options.get("stream.position")
+        if self._offset is not None:
+            offset = self._offset + 1
+        elif offset is None and _STREAM in arguments_of(options).items():
+            offset = "first"
+        elif offset is not None and offset.isdecimal():
+            offset = int(offset)
+        where = {} if offset is None else {_OFFSET: offset}
+        await queue.consume(arrived, arguments=where, timeout=CALL_S)
+
+    async def _queue(
+        self, channel: AbstractChannel, options: Mapping[str, Any], name: str
+    ) -> AbstractQueue:
+        """The queue as it is; or declared, if it is missing or the options have arguments."""
+        assert self._connection is not None
+
+        async def look(channel: AbstractChannel) -> None:
+            await channel.declare_queue(name, passive=True, timeout=CALL_S)
+
+        arguments = arguments_of(options)
+        if not arguments and await exists(self._connection, look):
+            return await channel.get_queue(name, ensure=False)
+        return await channel.declare_queue(
+            name,
+            durable=bool(options.get("queue.durable.enabled")),
+            exclusive=bool(options.get("queue.exclusive.enabled")),
+            auto_delete=bool(options.get("queue.autodelete.enabled")),
+            arguments=arguments,
+            timeout=CALL_S,
+        )
 
     async def read(self) -> Batch | None:
         """The messages that have arrived, without repeats."""
@@ -83,6 +120,9 @@ class RabbitSource:
             return None
         kept = []
         for message in messages:
+            offset: Any = message.headers.get(_OFFSET)
+            if isinstance(offset, int):
+                self._offset = max(offset, self._offset or 0)
             key = _digest(message.message_id) if message.message_id else ""
             if key and key in self._known:
                 continue
@@ -93,6 +133,8 @@ class RabbitSource:
             del self._known[next(iter(self._known))]
         names = [m.message_id or f"{self._salt}-{m.delivery_tag}" for m in kept]
         position = {"batch": self._number, "known": list(self._known)}
+        if self._offset is not None:
+            position["offset"] = self._offset
         return Batch([m.body for m in kept], position, [_properties(m) for m in kept], names)
 
     async def committed(self, position: Mapping[str, Any]) -> None:
@@ -113,8 +155,36 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=8).hexdigest()
 
 
-def _properties(message: AbstractIncomingMessage) -> Mapping[str, str]:
-    found = {str(name).lower(): str(value) for name, value in message.headers.items()}
+def arguments_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a queue with the types that a server expects."""
+    return {name: _typed(text) for name, text in options.get("queue.args") or ()}
+
+
+def _typed(text: str) -> Any:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    return int(text) if text.removeprefix("-").isdecimal() else text
+
+
+def _text(value: Any) -> str | bytes:
+    """A header's value as text; bytes that are none stay."""
+    if isinstance(value, bytes | bytearray):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return bytes(value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, datetime):
+        return str(round(value.timestamp() * 1000))
+    if isinstance(value, bool | list | dict):
+        return orjson.dumps(value, default=str).decode()
+    return str(value)
+
+
+def _properties(message: AbstractIncomingMessage) -> Mapping[str, str | bytes]:
+    headers = message.headers.items()
+    found = {str(name).lower(): _text(value) for name, value in headers if value is not None}
     found |= {"routing.key": message.routing_key or "", "exchange": message.exchange or ""}
     if message.message_id:
         found["message.id"] = message.message_id

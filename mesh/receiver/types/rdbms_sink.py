@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from mesh.connect.contract import RefusedRecordsError, UnavailableError
+from mesh.connect.contract import FailedRecordsError, RefusedRecordsError, UnavailableError
 from mesh.connect.extras import library
 from mesh.model.stored import STRING_LENGTH, Merge, StoredColumn, StoredTable
 from mesh.model.types import AttributeType
-from mesh.receiver.types.databases import check, opened, reason_of
+from mesh.receiver.types.databases import check, is_refusal, opened, reason_of
 from mesh.receiver.types.threads import in_thread
 from mesh.store.schema import create_tables, marker_table, sql_table
 
@@ -145,21 +145,18 @@ class RdbmsSink:
     def _insert(self, rows: list[dict[str, Any]], sequence: int) -> dict[int, str]:
         """Insert rows with the position; the reasons of rows that the database refuses."""
         assert self._connection is not None
-        refusals = (self._sa.exc.IntegrityError, self._sa.exc.DataError)
         try:
             with self._connection.begin():
                 self._connection.execute(self._table.insert(), rows)
                 self._move(sequence)
-        except (*refusals, self._sa.exc.StatementError) as error:
-            is_answer = isinstance(error, refusals) or not isinstance(
-                error, self._sa.exc.DBAPIError
-            )
-            if not is_answer:
+        except Exception as error:
+            if not is_refusal(error):
                 raise
             found = self._refused(rows)
             if found:
                 return found
-            raise
+            # A constraint that is checked at the end of a transaction, as one that is deferred.
+            raise FailedRecordsError(reason_of(error), {}) from None
         self.position = sequence
         return {}
 
@@ -183,8 +180,8 @@ class RdbmsSink:
                 try:
                     with self._connection.begin_nested():
                         self._connection.execute(self._table.insert(), row)
-                except self._sa.exc.StatementError as error:
-                    if getattr(error, "connection_invalidated", False):
+                except Exception as error:
+                    if not is_refusal(error):
                         raise
                     found[at] = reason_of(error)
             whole.rollback()

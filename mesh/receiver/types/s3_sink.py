@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.connect.contract import UnavailableError
 from mesh.connect.extras import library
 from mesh.receiver.access import check_url
+from mesh.receiver.outcomes import outcomes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 _AT_ONCE: Final = 16
 _CALL_S: Final = 30
 #: Answers to a request that would be the same again.
-_REFUSED: Final = ("KeyTooLongError", "EntityTooLarge", "InvalidURI", "InvalidStorageClass")
+_REFUSED: Final = ("KeyTooLongError", "EntityTooLarge", "InvalidURI", "InvalidArgument",
+                   "XMinioInvalidObjectName")  # fmt: skip
 
 
 def name_of(path: str, record: Record) -> str:
@@ -71,25 +73,28 @@ class S3Sink:
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Put the objects."""
         names: dict[str, list[int]] = {}
+        found: list[str | BaseException | None] = [None] * len(records)
         for at, record in enumerate(records):
-            path = record.options.get("object.path") or str(self._options["object.path"])
-            names.setdefault(name_of(path, record), []).append(at)
-        outcomes: dict[int, str | None] = {}
+            path = str({**self._options, **record.options}["object.path"])
+            if path.strip("/"):
+                names.setdefault(name_of(path, record), []).append(at)
+            else:
+                found[at] = 'option "object.path" is empty'
         room = asyncio.Semaphore(_AT_ONCE)
 
         async def put(name: str, places: list[int]) -> None:
             async with room:
-                for at in places:
-                    outcomes[at] = await self._put(name, records[at].payload)
+                for number, at in enumerate(places):
+                    try:
+                        found[at] = await self._put(name, records[at].payload)
+                    except Exception as error:
+                        # Objects of one name stay in order.
+                        for later in places[number:]:
+                            found[later] = error
+                        return
 
-        found = await asyncio.gather(*(put(*one) for one in names.items()), return_exceptions=True)
-        failure = next((one for one in found if isinstance(one, BaseException)), None)
-        if isinstance(failure, UnavailableError):
-            # Outcomes are those of a prefix, so that objects of one name stay in order.
-            raise UnavailableError(str(failure), outcomes=_prefix(outcomes)) from failure
-        if failure is not None:
-            raise failure
-        return [outcomes[at] for at in range(len(records))]
+        await asyncio.gather(*(put(*one) for one in names.items()))
+        return outcomes_of(found)
 
     async def _put(self, name: str, payload: bytes) -> str | None:
         try:
@@ -113,10 +118,3 @@ class S3Sink:
         """Close the connections."""
         self._client = None
         await self._exits.aclose()
-
-
-def _prefix(outcomes: Mapping[int, str | None]) -> dict[int, str | None]:
-    found: dict[int, str | None] = {}
-    while len(found) in outcomes:
-        found[len(found)] = outcomes[len(found)]
-    return found
