@@ -58,6 +58,9 @@ class HeartbeatConflicted:
 class HeartbeatFailed:
     """A heartbeat, or the read after a refused one, had no answer in time."""
 
+    #: Whether the server has answered that the records have no leader: servers elect another.
+    is_leaderless: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class RecordRead:

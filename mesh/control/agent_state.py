@@ -122,6 +122,9 @@ class AgentState:
         if isinstance(event, events.HeartbeatStored):
             # Before the term is checked: this event may renew the term.
             self._renew(event.revision)
+        if isinstance(event, events.HeartbeatFailed) and event.is_leaderless:
+            # No manager can place its instances elsewhere meanwhile.
+            self.heartbeat.extend()
         if self.membership is Membership.CLAIMING:
             self._claim(view, now_s)
         else:

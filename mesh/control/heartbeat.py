@@ -8,6 +8,9 @@ from typing import Final
 from mesh.control.agent_phases import HeartbeatPhase
 from mesh.control.membership import BEATS_PER_TERM
 
+#: Longest extension of a term while servers elect a leader of the records, seconds: an election
+#: takes 4 to 9 s, and may have to be repeated.
+ELECTION_S: Final = 20.0
 #: A timer may fire this much before its time, seconds: clocks are compared after rounding.
 EARLY_S: Final = 1e-6
 
@@ -29,7 +32,7 @@ class HeartbeatCycle:
     was_stored: bool = False
 
     def __post_init__(self, now_s: float) -> None:
-        self._sent_s = self._renewed_s = self._due_s = now_s
+        self._sent_s = self._renewed_s = self._stored_s = self._due_s = now_s
 
     @property
     def term_ends_s(self) -> float:
@@ -57,7 +60,7 @@ class HeartbeatCycle:
 
     def start_term(self, now_s: float) -> None:
         """Begin the term now, with a heartbeat that is due at once."""
-        self._renewed_s = self._due_s = now_s
+        self._renewed_s = self._stored_s = self._due_s = now_s
 
     def send(self, now_s: float) -> None:
         """Record that a heartbeat was sent."""
@@ -67,7 +70,13 @@ class HeartbeatCycle:
 
     def renew(self) -> None:
         """Record that the heartbeat was stored."""
-        self._renewed_s, self.was_stored = self._sent_s, True
+        self._renewed_s = self._stored_s = self._sent_s
+        self.was_stored = True
+
+    def extend(self) -> None:
+        """Begin the term again with the last one: no leader of the records could store anything."""
+        if self._sent_s - self._stored_s < ELECTION_S:
+            self._renewed_s = self._sent_s
 
     def rest(self, now_s: float) -> None:
         """Wait for the next one, but not past the end of the term."""

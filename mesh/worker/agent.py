@@ -15,7 +15,7 @@ import secrets
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from nats.js.errors import NotFoundError
+from nats.js.errors import NoStreamResponseError, NotFoundError
 
 from mesh import machine
 from mesh.connect import registry
@@ -312,6 +312,7 @@ class Agent:
         except kv.RevisionConflict:
             event = HeartbeatConflicted()
         except UNREACHABLE as error:
+            event = HeartbeatFailed(is_leaderless=isinstance(error, NoStreamResponseError))
             log.debug("heartbeat not stored", extra=fields(error=error))
         self._events.put_nowait(event)
 

@@ -43,6 +43,8 @@ class Player:
     #: The time of each shown report of the session, milliseconds.
     times: dict[str, int] = field(default_factory=dict)
     is_away: bool = False
+    #: Whether the server answers that the records have no leader.
+    is_leaderless: bool = False
     loses_report: bool = False
     #: The answer to the next heartbeats, in place of ``HeartbeatStored``.
     refusals: list[Event] = field(default_factory=list)
@@ -66,8 +68,9 @@ class Player:
             case ["view", *_]:
                 self.shown.update(words(line))
                 self.handle(events.ViewChanged())
-            case ["nats", "away" | "back" as what]:
+            case ["nats", "away" | "leaderless" | "back" as what]:
                 self.is_away = what == "away"
+                self.is_leaderless = what == "leaderless"
             case ["watch", "behind" | "caught-up" as what]:
                 self.is_behind = what == "behind"
                 if not self.is_behind:
@@ -169,6 +172,8 @@ class Player:
             case events.WriteHeartbeat(record, _, limit_s):
                 if self.is_away:
                     return self.later(limit_s, events.HeartbeatFailed())
+                if self.is_leaderless:
+                    return [events.HeartbeatFailed(is_leaderless=True)]
                 if self.refusals:
                     return [self.refusals.pop(0)]
                 self.revision += 1
