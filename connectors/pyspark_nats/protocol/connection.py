@@ -8,25 +8,25 @@ succeeds or ``timeoutS`` is over.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
 import threading
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import orjson
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark_nats.errors import RefusedError, UnavailableError
 from pyspark_nats.gc_freeze import freeze_imported
 from pyspark_nats.protocol import frames
+from pyspark_nats.protocol.answers import Reply as Reply
+from pyspark_nats.protocol.answers import refusal as refusal
 from pyspark_nats.protocol.link import Link
 from pyspark_nats.protocol.servers import Pool
 from pyspark_nats.protocol.transport import DisconnectedError as DisconnectedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark_nats.protocol.connection_options import ConnectionOptions
 
@@ -34,46 +34,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Timeout of one answer before the step is tried again; leaders change in the meantime.
-_REQUEST_TIMEOUT_S = 2.0
-#: Temporary JetStream errors: no leader, no quorum, starting up.
-_PASSING_CODES = frozenset({10003, 10008, 10009, 10077, 10118})
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer to a request."""
-
-    header: bytes
-    data: bytes
-
-    def json(self) -> dict[str, Any]:
-        """The payload of an API answer.
-
-        Raises:
-            RefusedError: the answer is an error; DisconnectedError: a temporary one.
-        """
-        answer: dict[str, Any] = orjson.loads(self.data)
-        error = answer.get("error")
-        if error:
-            raise refusal(error)
-        return answer
-
-
-def refusal(error: dict[str, Any]) -> Exception:
-    """The exception for an API error."""
-    code = int(error.get("err_code", 0))
-    description = str(error.get("description", "unknown error"))
-    if description == "message too large":
-        # It has the code of a failed store, but the store will not grow.
-        return RefusedError(
-            f"the server refused: {description}",
-            hint="A stream in files holds messages of less than 32 MB, whatever max_payload is.",
-            err_code=code,
-        )
-    if code in _PASSING_CODES or int(error.get("code", 0)) == 503:
-        return DisconnectedError(description)
-    return RefusedError(f"the server refused: {description}", err_code=code)
+#: Timeout of one answer before the step is tried again on another server.
+REQUEST_S: Final = 2.0
+#: Interval at which a request without an answer is repeated: while servers elect a leader none of
+#: them answers, and the new leader does not know of earlier requests.
+_REPEAT_S: Final = 0.4
 
 
 class Connection:
@@ -81,6 +46,7 @@ class Connection:
 
     def __init__(self, options: ConnectionOptions) -> None:
         self._options = options
+        self._timeout_s = options.timeout_s
         self._pool = Pool(options.servers)
         self._open: Link | None = None
         self._sids = 1
@@ -116,7 +82,7 @@ class Connection:
             UnavailableError: ``timeoutS`` is over; RefusedError: no server accepts our credentials;
                 any other error of the step at once.
         """
-        deadline_s = time.monotonic() + self._options.timeout_s
+        deadline_s = time.monotonic() + self._timeout_s
         pause_s = 0.02
         while True:
             try:
@@ -129,13 +95,22 @@ class Connection:
                 self._leave()
             if time.monotonic() + pause_s > deadline_s:
                 raise UnavailableError(
-                    f"no answer from NATS within {self._options.timeout_s:g} s: {what}",
+                    f"no answer from NATS within {self._timeout_s:g} s: {what}",
                     detail=f"Servers: {', '.join(map(str, self._pool.servers))}; last: {reason}.",
                     hint='Raise option "timeoutS" if the servers need longer to come back.',
                 )
             log.debug("waiting for nats: %s: %s", what, reason)
             time.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(pause_s * 2, 0.5)
+
+    @contextlib.contextmanager
+    def patience(self, most_s: float) -> Iterator[None]:
+        """Have steps, and each answer, take at most ``most_s`` instead of ``timeoutS``."""
+        self._timeout_s = min(most_s, self._options.timeout_s)
+        try:
+            yield
+        finally:
+            self._timeout_s = self._options.timeout_s
 
     def close(self) -> None:
         """Close the connection; the next step opens another."""
@@ -318,19 +293,32 @@ class Connection:
         self._sids += count
         return [f"{self._link.inbox}.{n}" for n in range(first, first + count)]
 
-    def replies(self, subjects: list[str], timeout_s: float = _REQUEST_TIMEOUT_S) -> list[Reply]:
+    def replies(
+        self, subjects: list[str], timeout_s: float = REQUEST_S, requests: Sequence[bytes] = ()
+    ) -> list[Reply]:
         """Wait for one answer on each of ``subjects``.
+
+        Args:
+            subjects: of the answers.
+            timeout_s: for all of them.
+            requests: the request of each, which is repeated while it has no answer; none for none.
 
         Raises:
             DisconnectedError: an answer was late, or no responder serves the request.
         """
         wanted = {subject: at for at, subject in enumerate(subjects)}
         answers: dict[int, Reply] = {}
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + min(timeout_s, self._timeout_s)
+        repeat_s = time.monotonic() + _REPEAT_S
         while len(answers) < len(subjects):
             frame = self._link.next_frame()
             if frame is None:
-                self.receive(deadline_s)
+                wait_s = min(deadline_s, repeat_s) - time.monotonic()
+                if self._link.is_readable(wait_s) or time.monotonic() >= deadline_s:
+                    self.receive(deadline_s)
+                else:
+                    repeat_s += _REPEAT_S
+                    self.send(b"".join(r for at, r in enumerate(requests) if at not in answers))
                 continue
             _, subject, header, data = frame
             if subject not in wanted:
@@ -341,16 +329,18 @@ class Connection:
             answers[wanted[subject]] = Reply(header, data)
         return [answers[at] for at in range(len(subjects))]
 
-    def requests(self, calls: list[tuple[str, bytes]]) -> list[Reply]:
-        """Send all ``calls`` (subject, payload), and wait for all answers."""
+    def requests(self, calls: list[tuple[str, bytes]], timeout_s: float = REQUEST_S) -> list[Reply]:
+        """Send all ``calls`` (subject, payload), and wait for all answers.
+
+        Without an answer a call is repeated, as is a step that fails.
+        """
         subjects = self.reply_subjects(len(calls))
-        self.send(
-            b"".join(
-                frames.publish(subject, data, reply=reply)
-                for (subject, data), reply in zip(calls, subjects, strict=True)
-            )
-        )
-        return self.replies(subjects)
+        requests = [
+            frames.publish(subject, data, reply=reply)
+            for (subject, data), reply in zip(calls, subjects, strict=True)
+        ]
+        self.send(b"".join(requests))
+        return self.replies(subjects, timeout_s, requests)
 
     def wait_for_message(self, sids: set[int], timeout_s: float) -> bool:
         """Wait until a message arrives for one of ``sids``; False if none arrived in time."""

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_nats.errors import RefusedError
-from pyspark_nats.protocol.connection import DisconnectedError
+from pyspark_nats.protocol.connection import REQUEST_S, DisconnectedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +63,8 @@ class StreamInfo:
     allow_ingest: bool = False
     #: Whether it keeps the messages of some seconds, whatever is stored meanwhile.
     keeps_recent: bool = False
+    #: The server of a cluster that leads it, and since when; empty for a server alone.
+    leader: str = ""
 
     @property
     def message_bytes(self) -> float:
@@ -109,10 +111,7 @@ def stream_infos(connection: Connection, streams: Sequence[str]) -> dict[str, St
     replies = connection.requests(
         [(connection.api(f"STREAM.INFO.{name}"), b"") for name in streams]
     )
-    return {
-        name: _info(name, answered(reply, name))
-        for name, reply in zip(streams, replies, strict=True)
-    }
+    return {name: info(name, reply) for name, reply in zip(streams, replies, strict=True)}
 
 
 def answered(reply: Reply, stream: str) -> dict[str, Any]:
@@ -129,8 +128,14 @@ def answered(reply: Reply, stream: str) -> dict[str, Any]:
         raise
 
 
-def _info(name: str, answer: dict[str, Any]) -> StreamInfo:
-    state, config = answer["state"], answer["config"]
+def info(name: str, reply: Reply) -> StreamInfo:
+    """The description of a stream in an answer.
+
+    Raises:
+        RefusedError: it does not exist; DisconnectedError: a temporary error.
+    """
+    answer = answered(reply, name)
+    state, config, cluster = answer["state"], answer["config"], answer.get("cluster") or {}
     last, messages = int(state["last_seq"]), int(state["messages"])
     now_ms = time_ms(answer["ts"])
     return StreamInfo(
@@ -149,6 +154,7 @@ def _info(name: str, answer: dict[str, Any]) -> StreamInfo:
         last_ns=time_ns(state["last_ts"]) if last else 0,
         allow_ingest=bool(config.get("allow_batched")) and config.get("num_replicas", 1) == 1,
         keeps_recent=_keeps_recent(config),
+        leader=f"{cluster.get('leader', '')} {cluster.get('leader_since', '')}".strip(),
     )
 
 
@@ -245,10 +251,16 @@ class Reader:
     name: str
     #: Number of messages from its start to the end of the stream.
     pending: int
+    #: The server of a cluster that has it; empty for a server alone.
+    server: str = ""
 
 
 def create_reader(
-    connection: Connection, stream: str, sequence: int, subjects: Sequence[str] = ()
+    connection: Connection,
+    stream: str,
+    sequence: int,
+    subjects: Sequence[str] = (),
+    timeout_s: float = REQUEST_S,
 ) -> Reader:
     """Create a consumer that reads from ``sequence`` on without acks.
 
@@ -259,6 +271,7 @@ def create_reader(
         stream: the stream to read.
         sequence: the first.
         subjects: filters; patterns that do not overlap.  None for every subject.
+        timeout_s: of the answer, which needs the cluster's leader.
     """
     # It is part of the reply subject of every message: short, and unique in its stream.
     name = f"r{os.urandom(6).hex()}"
@@ -276,8 +289,9 @@ def create_reader(
     if len(subjects) == 1:
         # With the long form an account can permit readers by their filters.
         subject = f"{subject}.{subjects[0]}"
-    answer = answered(connection.requests([(subject, call)])[0], stream)
-    return Reader(name, int(answer.get("num_pending", 0)))
+    answer = answered(connection.requests([(subject, call)], timeout_s)[0], stream)
+    server = (answer.get("cluster") or {}).get("leader", "")
+    return Reader(name, int(answer.get("num_pending", 0)), str(server))
 
 
 def delete_reader(connection: Connection, stream: str, name: str) -> None:

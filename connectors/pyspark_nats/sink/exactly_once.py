@@ -25,6 +25,7 @@ from pyspark_nats.protocol import frames, jetstream, publish_frames
 from pyspark_nats.protocol.connection import DisconnectedError, Reply
 from pyspark_nats.sink import batch_bound, marker_purge, markers, messages_out, producer_state
 from pyspark_nats.sink.ingest import IngestPath
+from pyspark_nats.sink.leader_watch import LeaderWatch
 from pyspark_nats.sink.marker_cache import cache_for
 from pyspark_nats.sink.producer_markers import ProducerMarkers
 from pyspark_nats.sink.producer_state import Pair, PendingBatch, ProducerState
@@ -46,7 +47,6 @@ _ROWS_MAX = 999
 _BYTES_MAX = 8 << 20
 #: Frames up to this size are sent in one piece.
 _TOGETHER_BYTES = 64 << 10
-_ACK_TIMEOUT_S = 5.0
 #: The server drops a batch that receives nothing for ten seconds.
 _STAGED_S = 5.0
 _BATCH_INCOMPLETE = 10176
@@ -320,12 +320,13 @@ class ExactlyOncePublisher:
 
     def _take_answers(self, *, wait: bool) -> None:
         """Process the received answers, or wait for at least one."""
-        deadline_s = time.monotonic() + _ACK_TIMEOUT_S
         by_reply = {batch.reply: batch for batch in self._pending if batch.reply}
         if not by_reply:
             return
+        streams = {batch.state.pair[0] for batch in by_reply.values()}
+        watch = LeaderWatch(self._connection, self._cache.streams, streams)
         if not wait and self._connection.is_readable():
-            self._connection.receive(deadline_s)
+            watch.receive()
         while True:
             answered = False
             while (frame := self._connection.next_frame()) is not None:
@@ -334,9 +335,11 @@ class ExactlyOncePublisher:
                 if batch is not None:
                     answered = True
                     self._answered(batch, header, data)
+                else:
+                    watch.take(subject, data)
             if answered or not wait:
                 return
-            self._connection.receive(deadline_s)
+            watch.receive()
 
     def _answered(self, batch: PendingBatch, header: bytes, data: bytes) -> None:
         if not data:

@@ -6,6 +6,10 @@ in the reply subject, which no publisher can write.  The requests bound what may
 
 A reader is *broken* when its consumer is gone or silent, or a message was lost on the way.  The
 caller then looks at the stream, and follows it again from where it is.
+
+A consumer is in one server of a cluster, and says nothing when that one is killed.  So one consumer
+of each server is *probed* many times a second with a request that it refuses.  If it is gone, the
+connected server says so at once, and the other consumers of its server are probed too.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.source import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator
 
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.source.messages import Messages
@@ -44,6 +48,10 @@ _MORE_BYTES: Final = 32 << 10
 #: consumer of a replicated stream is in one server, which may end; seconds.
 _BEAT_S: Final = {True: 2.0, False: 20.0}
 _SILENT_BEATS: Final = 2.5
+#: Interval of probes, seconds.
+_PROBE_S: Final = 0.25
+#: Limit of the creation of a consumer: a cluster without a leader makes none; seconds.
+_CREATE_S: Final = 1.0
 #: Quiet time after which the server is asked for a sign of life, and its time to answer, seconds.
 _QUIET_S: Final = 1.0
 _ANSWERS_S: Final = 2.0
@@ -51,6 +59,10 @@ _ANSWERS_S: Final = 2.0
 _SOON_S: Final = 0.1
 #: The server ends a request after this time, seconds; no signs of life follow one that it lost.
 _EXPIRES_S: Final = 120.0
+#: A request that every consumer refuses, as its signs of life would come too late; and the code of
+#: the answer.
+_PROBE: Final = b'{"expires":1000000,"idle_heartbeat":1000000}'
+_REFUSED: Final = 400
 
 
 @dataclass(eq=False, slots=True)
@@ -58,6 +70,8 @@ class _Tail(Generic[K]):
     key: K
     stream: str
     consumer: str
+    #: The server of a cluster that has the consumer; empty for a server alone.
+    server: str
     sid: int
     inbox: str
     #: Number of messages that it has sent, and that open requests may still bring.
@@ -90,6 +104,9 @@ class Tails(Generic[K]):
         self._connection_number = 0
         #: When the server was last asked for a sign of life, monotonic, seconds.
         self._pinged_s = 0.0
+        #: When probes were last sent, monotonic, seconds, and the servers probed in full since.
+        self._probed_s = 0.0
+        self._suspected: set[str] = set()
 
     @property
     def connection(self) -> Connection:
@@ -103,17 +120,22 @@ class Tails(Generic[K]):
         """Read ``stream`` after sequence ``at`` from now on.
 
         Raises:
-            RefusedError: this account may not, or the stream is gone; UnavailableError: no answer.
+            RefusedError: this account may not, or the stream is gone; UnavailableError: no answer;
+                DisconnectedError: the cluster has no leader that makes a consumer.
         """
         self.forget(key)
-        made = self._asks.retry_while_unavailable(
-            "following a stream", lambda: jetstream.create_reader(self._asks, stream, at + 1)
-        )
+        self._asks.retry_while_unavailable("following a stream", lambda: None)
+        try:
+            made = jetstream.create_reader(self._asks, stream, at + 1, timeout_s=_CREATE_S)
+        except (DisconnectedError, OSError) as error:
+            # A late answer would be taken for that of a later request.
+            self._asks.close()
+            raise DisconnectedError(f"no consumer was made: {error}") from error
 
         def step() -> None:
             self._drop_lost()
             sid, inbox = self._connection.new_inbox_tree()
-            tail = _Tail(key, stream, made.name, sid, inbox, heard_s=time.monotonic())
+            tail = _Tail(key, stream, made.name, made.server, sid, inbox, heard_s=time.monotonic())
             self._by_key[key] = self._by_sid[sid] = tail
             self._ask(tail)
 
@@ -191,6 +213,12 @@ class Tails(Generic[K]):
             return 0.0
         return tail.heard_s + _SOON_S
 
+    @property
+    def check_s(self) -> float:
+        """Time of the next ``receive`` even if nothing arrives, monotonic, seconds."""
+        is_clustered = any(tail.server for tail in self._by_key.values())
+        return self._probed_s + _PROBE_S if is_clustered else float("inf")
+
     def _check(self) -> None:
         """Check that the server is there, if it has been quiet.
 
@@ -205,6 +233,31 @@ class Tails(Generic[K]):
         elif quiet_s > _QUIET_S:
             self._pinged_s = now_s
             self._connection.send(b"PING\r\n")
+        if now_s - self._probed_s >= _PROBE_S:
+            self._probed_s = now_s
+            self._suspected.clear()
+            # The one that was made last: an earlier one may be gone for a reason of its own.
+            self._probe({tail.server: tail for tail in self._by_key.values()}.values())
+
+    def _probe(self, tails: Iterable[_Tail[K]]) -> None:
+        """Send a request that a consumer refuses; the server answers for one that is gone."""
+        octets = b"".join(
+            frames.publish(
+                self._connection.api(f"CONSUMER.MSG.NEXT.{tail.stream}.{tail.consumer}"),
+                _PROBE,
+                reply=f"{tail.inbox}.0",
+            )
+            for tail in tails
+            if tail.server
+        )
+        if octets:
+            self._connection.send(octets)
+
+    def _suspect(self, server: str) -> None:
+        """Probe all consumers of a server, as one of them is gone."""
+        if server not in self._suspected:
+            self._suspected.add(server)
+            self._probe([tail for tail in self._by_key.values() if tail.server == server])
 
     # --- requests
 
@@ -265,6 +318,7 @@ class Tails(Generic[K]):
                 self._received(tail, mine)
             except DisconnectedError:
                 self.forget(tail.key)
+                self._suspect(tail.server)
         return found.consumed >= _MORE_BYTES
 
     def _without_beats(self, found: frames.Frames, now_s: float) -> frames.Frames:
@@ -309,7 +363,7 @@ class Tails(Generic[K]):
         said = frames.status(header)
         assert said is not None
         code, text = said
-        if code == 100:
+        if code in (100, _REFUSED):
             return
         if code not in (404, 408) and not (code == 409 and text.startswith(jetstream.SERVED)):
             raise DisconnectedError(f"{code} {text}")
