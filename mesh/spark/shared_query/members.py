@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from mesh.spark.task_states import TaskStates
 
 _BYTES_MAX: Final = 8 << 20
-#: Time that a task waits for one stream to answer, seconds: other members wait as long.
-_PATIENCE_S: Final = "10"
+#: Time that a task waits for one stream to answer, seconds: servers elect a leader in 4 to 9 s.
+#: Other members wait as long.
+_PATIENCE_S: Final = "20"
 
 #: Position of a part: ``{js_stream: {"sequence": n, "time_ms": t, "created_ms": c}}``.
 Offsets = dict[str, dict[str, int]]

@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 #: Most instances that divide a stream by blocks and follow it: each receives the whole of it.
 _READERS_MAX: Final = 2
 
+#: Interval of looks at streams whose messages cause no notification, seconds.
+_POLL_S: Final = 0.25
+#: Interval of looks at idle streams that are followed: their positions must not expire; seconds.
+_IDLE_S: Final = 600.0
+#: Least and most time for an answer to a look, the pause after one that had none, and the time
+#: after which the member fails, seconds: servers elect a leader of the stream meanwhile.
+_PATIENCE_S: Final = (0.5, 5.0)
+_AGAIN_S: Final = 0.25
+_SILENCE_S: Final = 20.0
+
 
 @dataclass(eq=False, slots=True)
 class PartPosition:
@@ -38,6 +48,11 @@ class PartPosition:
     #: Whether it may follow its stream, and the last sequence that came.
     follows: bool = False
     seen: int = 0
+    #: When to try again to follow it, local monotonic clock, seconds; None if it is followed, or
+    #: can't be.
+    follow_s: float | None = None
+    #: Since when its streams have not answered, local monotonic clock, seconds; None if they do.
+    unanswered_s: float | None = None
     #: The broker's clock minus the local monotonic clock, milliseconds.
     clock_ms: float = 0.0
     #: The broker's clock when the part was admitted, milliseconds.
@@ -57,6 +72,28 @@ class PartPosition:
         options = self.part.options
         is_plain = not self.part.is_foreign and options.block_count <= _READERS_MAX
         self.follows = is_plain and len(self.at) == 1 and self.member.until is None
+
+    def next_look_s(self, now_s: float) -> float | None:
+        """Time of the next look without a notification, as ``now_s``; None for no look."""
+        times = [now_s + _IDLE_S] if self.follows else []
+        if self.timer_ms is not None:
+            # By the server's clock; a look that is too early is followed by another one.
+            times.append(max(now_s + 0.001, (self.timer_ms - self.clock_ms) / 1000))
+        if self.part.is_foreign or self.watch.has_copies:
+            times.append(now_s + _POLL_S)
+        return min(times, default=None)
+
+    def patience_s(self, now_s: float) -> float:
+        """Most time of a look: other parts wait for it, so it is short at first."""
+        passed_s = 0.0 if self.unanswered_s is None else now_s - self.unanswered_s
+        return max(_PATIENCE_S[0], min(passed_s / 2, _PATIENCE_S[1]))
+
+    def may_wait(self, now_s: float) -> bool:
+        """Schedule another look after one without an answer; False if that took too long."""
+        if self.unanswered_s is None:
+            self.unanswered_s = now_s
+        self.due_s = now_s + _AGAIN_S
+        return now_s - self.unanswered_s < _SILENCE_S
 
     @property
     def watch(self) -> offsets.Watch:

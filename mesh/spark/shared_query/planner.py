@@ -6,6 +6,10 @@ A part that reads one stream of the mesh's own *follows* it: its messages come b
 The planner *looks* at the streams of the other parts, and at that of a follower which begins, or
 has a gap or a due timer.  It sleeps on a connection that is subscribed, for one message each, to
 the subjects of these streams, and looks only at the stream of a message that it received.
+
+While servers elect, a stream does not answer, or no consumer is made: both are tried again later,
+and other parts have their turn meanwhile.  The file is longer than 400 lines because followers and
+looks share the parts.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from mesh.spark.shared_query import pacing
 from mesh.spark.shared_query.part_position import PartPosition, even_ends
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, WorkItem
 from pyspark_nats.errors import ConnectorError, RefusedError, UnavailableError
-from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection import Connection, DisconnectedError
 from pyspark_nats.protocol.subscriptions import MessageListener
 from pyspark_nats.protocol.waiting import wait_any
 from pyspark_nats.source import planning, ranges
@@ -41,10 +45,9 @@ _DOUBT_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 _LATE_S: Final = 2.0
 #: How long one stream may take to answer before the server is checked, seconds; then as long again.
 _PATIENCE_S: Final = 5.0
-#: Interval of looks at streams whose messages cause no notification, seconds.
-_POLL_S: Final = 0.25
-#: Interval of looks at idle streams that are followed: their positions must not expire; seconds.
-_IDLE_S: Final = 600.0
+#: Pause before the next attempt to follow a stream, seconds: only a cluster with a leader makes
+#: consumers.
+_FOLLOW_AGAIN_S: Final = 1.0
 #: Interval of checks of the connection: one that broke without notice stays silent; seconds.
 _CHECK_S: Final = 1.0
 
@@ -168,14 +171,19 @@ class RoundPlanner:
         places = self._places.pop(name, None)
         for place in places or ():
             self._tails.forget(place)
-            for stream in () if place.follows else place.at:
-                self._readers[stream].remove(place)
-                if not self._readers[stream]:
-                    del self._readers[stream]
-                    self._again.discard(stream)
-                    self._doubts.pop(stream, None)
-                    self._listener.forget(stream)
+            if not place.follows:
+                self._forget_streams(place)
         return places is not None
+
+    def _forget_streams(self, place: PartPosition) -> None:
+        """Look at a part's streams no longer for its sake."""
+        for stream in place.at:
+            self._readers[stream].remove(place)
+            if not self._readers[stream]:
+                del self._readers[stream]
+                self._again.discard(stream)
+                self._doubts.pop(stream, None)
+                self._listener.forget(stream)
 
     def has(self, name: str) -> bool:
         """Whether parts of a member are served."""
@@ -195,7 +203,7 @@ class RoundPlanner:
                 fair_ms = pacing.ALONE_MS if self._count == 1 else pacing.FAIR_MS
                 place.rows_max = pacing.next_limit(place.rows_max, messages, took_ms, fair_ms)
                 place.timer_ms = timer_ms
-                place.due_s = self._due_s(place)
+                place.due_s = place.next_look_s(time.monotonic())
 
     def _observe(self, place: PartPosition) -> None:
         """Look at a part's streams from now on when messages are published to them."""
@@ -273,6 +281,26 @@ class RoundPlanner:
         except RefusedError:
             # This account may not, or the stream has as many consumers as it may have.
             self._observe(place)
+        except DisconnectedError:
+            # The messages are found by looking meanwhile.
+            self._observe(place)
+            self._follow_again(time.monotonic() + _FOLLOW_AGAIN_S, place)
+        else:
+            self._follow_again(time.monotonic())
+
+    def _follow_again(self, at_s: float, *others: PartPosition) -> None:
+        """Try to follow streams again at a time: those which could not be followed before."""
+        for place in (*others, *(one for one in self._all() if one.follow_s is not None)):
+            place.follow_s = at_s
+
+    def _followers(self, now_s: float) -> Iterator[PartPosition]:
+        """Parts to follow their streams again now; one at a time, as the attempt takes long."""
+        due = (p for p in self._all() if p.follow_s is not None and p.follow_s <= now_s)
+        place = next(due, None)
+        if place is not None:
+            self._forget_streams(place)
+            place.follows, place.follow_s = True, None
+            yield place
 
     def _look(self, heard: set[str], armed: set[str], came: set[int]) -> Iterator[WorkItem]:
         """The work that is ready now.
@@ -288,6 +316,7 @@ class RoundPlanner:
         streams = heard | doubted | (self._again | armed) & self._readers.keys()
         self._again = set()
         wanted = {id(p): p for stream in streams for p in self._readers[stream]}
+        wanted |= {id(place): place for place in self._followers(now_s)}
         for place in self._all():
             # Time passes with messages, while there are some: timers are due after them.
             due_s = self._look_s(place)
@@ -299,6 +328,8 @@ class RoundPlanner:
         counts |= dict.fromkeys(armed & self._readers.keys(), len(_DOUBT_S))
         counts |= dict.fromkeys(heard, 0)
         for place in wanted.values():
+            if place.unanswered_s is not None and (place.due_s or 0.0) > now_s:
+                continue
             work = self._work(place)
             if work is not None:
                 for stream in place.at:
@@ -322,7 +353,14 @@ class RoundPlanner:
 
     def _work(self, place: PartPosition) -> WorkItem | None:
         def step() -> WorkItem | None:
-            work = self._query_streams(lambda: self._next_of(place))
+            try:
+                with self._asks.patience(place.patience_s(time.monotonic())):
+                    work = self._next_of(place)
+            except UnavailableError:
+                if place.may_wait(time.monotonic()):
+                    return None
+                work = self._query_streams(lambda: self._next_of(place))
+            place.unanswered_s = None
             if place.follows and place not in self._tails:
                 self._follow(place)
             return work
@@ -347,7 +385,7 @@ class RoundPlanner:
             ends = place.watch.latest_now(place.at, limits)
             place.clock_ms = place.watch.clock_ms - time.monotonic() * 1000
             if ends == place.at and not place.is_unknown:
-                place.due_s = self._due_s(place)
+                place.due_s = place.next_look_s(time.monotonic())
                 return None
         else:
             further = place.watch.towards(place.at, place.until, limits)
@@ -370,21 +408,11 @@ class RoundPlanner:
             began_ms=place.began_ms,
         )
 
-    def _due_s(self, place: PartPosition) -> float | None:
-        """Time of the next look at a part without a notification."""
-        now_s = time.monotonic()
-        times = [now_s + _IDLE_S] if place.follows else []
-        if place.timer_ms is not None:
-            # By the server's clock; a look that is too early is followed by another one.
-            times.append(max(now_s + 0.001, (place.timer_ms - place.clock_ms) / 1000))
-        if place.part.is_foreign or place.watch.has_copies:
-            times.append(now_s + _POLL_S)
-        return min(times, default=None)
-
     def _next_s(self, ends_s: float) -> float:
         """Time of the next look without a notification."""
         looks = (self._look_s(place) for place in self._all())
-        times = [doubt.at_s for doubt in self._doubts.values()]
+        times = [self._tails.check_s, *(doubt.at_s for doubt in self._doubts.values())]
+        times += [place.follow_s for place in self._all() if place.follow_s is not None]
         return min([*times, *(at_s for at_s in looks if at_s is not None)], default=ends_s)
 
     def _look_s(self, place: PartPosition) -> float | None:
