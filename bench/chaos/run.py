@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import traceback
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nats.js.errors import NotFoundError
 
@@ -20,11 +20,18 @@ from mesh.model import names
 from tests.support import databases
 
 if TYPE_CHECKING:
+    from bench.chaos.outages import Outage
     from bench.chaos.scenario import Scenario
     from bench.chaos.scene import Scene
     from bench.chaos.stage import Stage
     from mesh.testing.cluster import Outside
     from tests.support.databases import DatabaseServer, TestDatabase
+
+
+_TOO_LONG: Final = (
+    "outputs stopped for {0.output_s:.1f} s, elections took {0.election_s:.1f} s: "
+    "more than {1:g} s longer"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,7 @@ class Outcome:
     untold: tuple[str, ...] = ()
     story: tuple[str, ...] = ()
     error: str = ""
+    outage: Outage | None = None
 
     @property
     def is_good(self) -> bool:
@@ -81,7 +89,7 @@ async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
             subject = names.subject(name, app.INPUT)
             scene = scenario.scene(stage, outside, name, text, subject)
             scene.server = server
-            scene.is_lossy = scenario.is_lossy
+            scene.is_lossy, scene.rate = scenario.is_lossy, scenario.rate
             try:
                 if scenario.in_sides:
                     scene.subject = app.feed(name)
@@ -119,8 +127,12 @@ async def _acted(scene: Scene, scenario: Scenario, outcome: Outcome) -> Outcome:
     await scene.end()
     compared, recovery_s = await scene.compared()
     story, untold = await scene.told(scenario.story, scenario.beside)
+    outage, most_s = scene.outage, scenario.excess_s
+    if outage is not None and most_s is not None and outage.excess_s > most_s:
+        outcome = replace(outcome, error=_TOO_LONG.format(outage, most_s))
     return replace(
         outcome,
+        outage=outage,
         compared=compared,
         recovery_s=recovery_s,
         events=scene.published,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench.chaos.scene import Scene
+from bench.chaos.scene import RATE, Scene
 from bench.chaos.stage import Topology
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ class Scenario:
     scene: type[Scene] = Scene
     #: Whether the app has an aggregation in PostgreSQL as well, which is played with.
     has_database: bool = False
+    #: Events a second.
+    rate: int = RATE
+    #: Maximum time for which outputs may stop longer than the servers elect; None for any.
+    excess_s: float | None = None
 
     @property
     def app_name(self) -> str:

@@ -280,6 +280,23 @@ SCENARIOS: Final = (
         _HOLDER_AWAY,
         topology=Topology.THREE,
     ),
+    *(
+        Scenario(
+            f"{role}-leader-killed",
+            f"the NATS server of three killed that leads {what}",
+            servers.leader_killed(role),
+            topology=Topology.THREE,
+            rate=200,
+            excess_s=1.0,
+        )
+        for role, what in (
+            ("input", "an app's input"),
+            ("outputs", "an app's outputs"),
+            ("records", "the records and states"),
+            ("cluster", "the cluster"),
+            ("no", "nothing"),
+        )
+    ),
     Scenario(
         "machine-killed",
         "one of two machines dies: a worker, the leader and a NATS server",

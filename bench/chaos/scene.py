@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.chaos import app, totals
 from bench.chaos.compare import Compared, compare
+from bench.chaos.outages import BEFORE_FAULT_MS, Outage
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE, close, connect
@@ -21,6 +22,7 @@ from tests.support.secured import FEEDER, PUBLISHER
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from bench.chaos.outages import LeaderProbe
     from bench.chaos.stage import Stage
     from mesh.testing.cluster import Outside
     from tests.support.databases import DatabaseServer
@@ -68,6 +70,12 @@ class Scene:
     server: DatabaseServer | None = None
     #: Whether the server may lose acknowledged events.
     is_lossy: bool = False
+    #: Events a second.
+    rate: int = RATE
+    #: Requests to the leaders of streams since the fault, if it is one of theirs.
+    probe: LeaderProbe | None = None
+    #: The longest interruptions after the fault; none without a probe.
+    outage: Outage | None = None
     _clock: SystemClock = field(default_factory=SystemClock)
     _fault: tuple[int, int] | None = None
     _stopped: bool = False
@@ -245,18 +253,22 @@ class Scene:
         expected = await asyncio.to_thread(app.expected, sent, self.text)
         await self._until_still({stream: len(rows) for stream, rows in expected.items()})
         found: dict[str, list[list[Any]]] = {}
+        #: When each row was stored, milliseconds.
+        times: dict[str, list[float]] = {}
         last_ms = 0.0
         for stream in expected:
             js_stream, subject = (
                 names.js_stream(self.name, stream),
                 names.subject(self.name, stream),
             )
-            found[stream] = []
+            found[stream], times[stream] = [], []
             for message in await self.outside.messages(js_stream, subject):
                 row = list(json.loads(message.data).values())
                 found[stream].append(row)
+                at_ms = message.metadata.timestamp.timestamp() * 1000
+                times[stream].append(at_ms)
                 if self._fault is not None and row[1] <= self._fault[1] + AFTER:
-                    last_ms = max(last_ms, message.metadata.timestamp.timestamp() * 1000)
+                    last_ms = max(last_ms, at_ms)
         if self.server is not None:
             expected[totals.TOTALS] = totals.expected(sent)
             js_stream = names.js_stream(self.name, app.INPUT)
@@ -264,6 +276,11 @@ class Scene:
         recovery_s = None
         if self._fault is not None:
             recovery_s = max(0.0, (last_ms - self._fault[0]) / 1000)
+        if self.probe is not None and self._fault is not None:
+            load = await self.outside.messages(names.js_stream(self.name, app.INPUT), self.subject)
+            stored = [one.metadata.timestamp.timestamp() * 1000 for one in load]
+            elections = await self.probe.end()
+            self.outage = Outage.of(elections, stored, times, self._fault[0] - BEFORE_FAULT_MS)
         return compare(found, expected, app.UNORDERED), recovery_s
 
     async def told(
@@ -335,11 +352,15 @@ class Scene:
         """Publish the events in their order, each until it is acknowledged."""
         user = PUBLISHER if self.subject.startswith(f"{names.ROOT}.") else FEEDER
         client = await connect(self.stage.servers.settings(user), "chaos load")
+        due_s = self._clock.monotonic_s()
         try:
             while not self._stopped:
                 await self._send(client.jetstream().publish)
                 self.published += 1
-                await asyncio.sleep(1 / RATE)
+                # What an outage has delayed is not made up for.
+                now_s = self._clock.monotonic_s()
+                due_s = max(due_s + 1 / self.rate, now_s - 1 / self.rate)
+                await asyncio.sleep(max(0.0, due_s - now_s))
         finally:
             await close(client)
 
@@ -354,9 +375,9 @@ class Scene:
         subject, data = self.subject, json.dumps(row).encode()
         while True:
             try:
-                await publish(subject, data, headers=headers, timeout=2)
+                await publish(subject, data, headers=headers, timeout=0.5)
             except UNREACHABLE:
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.05)
             else:
                 return
 

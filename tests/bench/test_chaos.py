@@ -13,6 +13,7 @@ import pytest
 from bench.chaos import __main__ as chaos
 from bench.chaos import app, report, totals
 from bench.chaos.compare import Compared, compare
+from bench.chaos.outages import Outage
 from bench.chaos.run import Outcome
 from bench.chaos.scenarios import SCENARIOS
 from bench.chaos.scene import unmatched
@@ -94,6 +95,14 @@ def test_a_fault_is_good_when_every_run_is(bad: Outcome, lost: int) -> None:
     assert not fault["is_good"]
     assert (fault["runs"], fault["rows"], fault["lost"], fault["recovery_s"]) == (2, 20, lost, 2.5)
     assert not report.document([outcome(), bad], {})["is_good"]
+
+
+def test_an_interruption_is_the_longest_pause_after_the_fault() -> None:
+    load, rows = [0.0, 5_000.0, 5_100.0], {"Out": [900.0, 4_000.0, 10_500.0, 5_000.0]}
+    found = Outage.of({"S": 4.5, "T": 1.0}, load, rows, since_ms=1_000.0)
+    assert (found.election_s, found.load_s, found.outputs) == (4.5, 0.1, {"Out": 5.5})
+    assert (found.output_s, found.excess_s) == (5.5, 1.0)
+    assert Outage.of({"S": 9.0}, [], {"Out": [1.0]}, 0.0).excess_s == 0.0
 
 
 def test_scenarios_have_names_of_their_own() -> None:

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from bench.chaos import app
+from bench.chaos.outages import CLUSTER, LeaderProbe, lead
 from bench.chaos.scene import ScenarioError
 from bench.chaos.servers import SYSTEM_USER
 from mesh.jetstream.connection import UNREACHABLE, close, connect
+from mesh.model import names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from nats.aio.client import Client
 
     from bench.chaos.scene import Scene
+
+
+#: Outputs have continued after so many seconds, whatever a killed server led.
+PAST_S: Final = 15.0
 
 
 async def server_restarted(scene: Scene) -> None:
@@ -75,6 +83,44 @@ async def node_killed(scene: Scene) -> None:
     await scene.flow(200)
     await scene.stage.mend_servers()
     await scene.flow(100)
+
+
+def leader_killed(role: str) -> Callable[[Scene], Awaitable[None]]:
+    """Kill the server of three with one role, and measure the interruption.
+
+    Args:
+        role: ``input``, ``outputs``, ``records`` or ``cluster``: what n1 leads, and nothing else;
+            ``no`` for nothing at all.
+    """
+
+    async def play(scene: Scene) -> None:
+        await scene.flow(4 * scene.rate)
+        streams = [str(info.config.name) for info in await scene.outside.js.streams_info()]
+        mine = names.js_stream(scene.name, app.INPUT)
+        outputs = {names.js_stream(scene.name, one) for one in app.OUTPUTS}
+        roles = {
+            "input": {one for one in streams if one.startswith(mine)},
+            "outputs": outputs,
+            "records": {one for one in streams if one.startswith(("KV_", "OBJ_"))},
+            "cluster": {CLUSTER},
+        }
+        chosen = roles.get(role, set())
+        others = itertools.cycle(("n2", "n3"))
+        wanted = {one: "n1" if one in chosen else next(others) for one in (*streams, CLUSTER)}
+        await lead(scene.stage.servers, scene.outside.client, wanted)
+        await scene.flow(2 * scene.rate)
+        asked = {*roles["input"], *outputs, *roles["records"]}
+        scene.probe = LeaderProbe(scene.stage.servers, "n2", asked)
+        await scene.probe.begin()
+        await scene.flow(scene.rate)
+        scene.hit()
+        await asyncio.to_thread(scene.stage.servers.kill, "n1")
+        await scene.flow(4 * scene.rate)
+        await scene.passing(PAST_S)
+        await scene.stage.mend_servers()
+        await scene.flow(scene.rate)
+
+    return play
 
 
 async def host_killed(scene: Scene) -> None:
