@@ -146,7 +146,7 @@ def _instance(
 
 
 def _node(name: str, beat: int) -> tuple[str, str, Any]:
-    metrics = NodeMetrics(20.0 + beat % 7, 30.0, 800_000_000, 40.0, 0.5)
+    metrics = NodeMetrics(20.0 + beat % 7, 30.0, 800_000_000, 40.0, load_1m=0.5)
     record = NodeRecord(name, Role.WORKER, f"i-{name}", "", beat, 42, ready=True, metrics=metrics)
     return names.CONTROL_BUCKET, names.node_key(Role.WORKER, name), record
 

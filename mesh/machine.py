@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
+from mesh import control_groups
 from mesh.errors import MeshError
 from mesh.logs import fields
 from mesh.model import names
@@ -74,11 +75,14 @@ class Load:
         used_s = sum(spent - self._cpu_s.get(pid, spent) for pid, spent in cpu_s.items())
         passed_s = now_s - self._measured_s if self._measured_s is not None else 0.0
         self._cpu_s, self._measured_s = cpu_s, now_s
+        whole = psutil.virtual_memory()
+        limited = control_groups.memory(whole.total)
         return NodeMetrics(
             cpu_percent=psutil.cpu_percent(),
             process_cpu_percent=round(100 * max(0.0, used_s) / passed_s, 1) if passed_s else 0.0,
             memory_bytes=self._memory_bytes,
-            memory_percent=psutil.virtual_memory().percent,
+            memory_percent=whole.percent if limited is None else limited.percent,
+            memory_limit_bytes=whole.total if limited is None else limited.limit_bytes,
             load_1m=round(os.getloadavg()[0], 2),
         )
 

@@ -48,7 +48,8 @@ _OF_NODE: Final = (
     ("mesh_node_cpu_ratio", "CPU of the machine, 1 when all cores are busy.", "cpu_percent", 0.01),
     ("mesh_node_process_cpu_ratio", "CPU of the node, 1 for a core.", "process_cpu_percent", 0.01),
     ("mesh_node_memory_bytes", "Memory of the node's processes.", "memory_bytes", 1.0),
-    ("mesh_node_memory_ratio", "Memory in use of the machine.", "memory_percent", 0.01),
+    ("mesh_node_memory_ratio", "Memory in use, of the limit.", "memory_percent", 0.01),
+    ("mesh_node_memory_limit_bytes", "Of its container, or machine.", "memory_limit_bytes", 1.0),
     ("mesh_node_load1", "Load of the machine over a minute.", "load_1m", 1.0),
     ("mesh_node_instances", "Instances placed on the node.", "instances", 1.0),
 )

@@ -42,13 +42,13 @@ def list_nodes(*, at: Context, output: OutputOption = Output.TEXT) -> None:
             n["id"], n["role"], n["presence"], n["leads"], _admits(n), _filled(n),
             ",".join(n["labels"]) or None, n["address"], n["pid"], n["cpu_percent"],
             n["process_cpu_percent"], n["memory_bytes"] // 1_000_000, n["memory_percent"],
-            n["load_1m"],
+            n["memory_limit_bytes"] // 1_000_000, n["load_1m"],
         )
         for n in found
     ]  # fmt: skip
     columns = (
         "node", "role", "presence", "leads", "admits", "instances", "labels", "address", "pid",
-        "cpu %", "own cpu %", "own memory MB", "memory %", "load",
+        "cpu %", "own cpu %", "own memory MB", "memory %", "limit MB", "load",
     )  # fmt: skip
     show_rows(output, found, columns, rows)
 

@@ -47,6 +47,8 @@ class NodeView:
     memory_bytes: int
     process_cpu_percent: float = 0.0
     memory_percent: float = 0.0
+    #: The limit of its container, or the memory of the machine.
+    memory_limit_bytes: int = 0
     load_1m: float = 0.0
     #: Of a worker: whether it accepts instances, and why not.
     admits: str = ""
@@ -85,6 +87,7 @@ def node_views(snapshot: ClusterSnapshot, settings: Settings) -> list[NodeView]:
             memory_bytes=node.value.metrics.memory_bytes,
             process_cpu_percent=node.value.metrics.process_cpu_percent,
             memory_percent=node.value.metrics.memory_percent,
+            memory_limit_bytes=node.value.metrics.memory_limit_bytes,
             load_1m=node.value.metrics.load_1m,
             admits=host.admits.value if host is not None else "",
             why=host.why if host is not None else "",

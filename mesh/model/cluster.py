@@ -42,8 +42,9 @@ class NodeMetrics:
     process_cpu_percent: float = 0.0
     #: Of the node's own processes.
     memory_bytes: int = 0
-    #: Of the whole machine.
+    #: Of what the node may have: the limit of its container, or the memory of the machine.
     memory_percent: float = 0.0
+    memory_limit_bytes: int = 0
     load_1m: float = 0.0
 
 
