@@ -3,7 +3,7 @@
     user.{name}       {"name", "hash", "grants": [{"may": [..], "apps"}], "by", "at_ms", "active"}
     token.{sha256}    {"id", "user", "name", "grant", "expires_ms", "at_ms"}
     scim.{kind}.{id}  a user or a group that an identity provider has provisioned, as SCIM has it
-    setup             {"sha256"}: of the token for the first user, while there is none
+    setup             {"sha256"}: digests of the tokens for the first user, while there is none
 
 Names are in base64 in keys, as they have signs that keys do not.  Passwords are argon2 hashes, and
 tokens 256 random bits of which the bucket has the digest: its content gives no access.
@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 #: Prefix of each token, so that scanners of source code find it.
 PREFIX: Final = "mesh_"
 _SETUP: Final = "setup"
+#: Tokens for the first user that are valid at a time: more than a cluster has managers.
+_SETUPS_MAX: Final = 16
 _SILENCE_S: Final = 2.0
 _ANSWER_S: Final = 2.0
 
@@ -94,7 +96,7 @@ class Directory:
         self.resources: Mapping[tuple[str, str], dict[str, Any]] = {}
         #: Their users, by folded name.
         self.provisioned: Mapping[str, Provisioned] = {}
-        self._setup = ""
+        self._setup: tuple[str, ...] = ()
         #: Grows with each change.
         self.version = 0
         #: Sequence of the last change that is in all this.
@@ -164,7 +166,7 @@ class Directory:
         users: dict[str, DirectoryUser] = {}
         tokens: dict[str, Token] = {}
         resources: dict[tuple[str, str], dict[str, Any]] = {}
-        setup = ""
+        setup: tuple[str, ...] = ()
         for key, data in found.items():
             try:
                 values = orjson.loads(data)
@@ -179,7 +181,7 @@ class Directory:
                     _ = values[NAMES[of]]
                     resources[of, id_] = values
                 elif key == _SETUP:
-                    setup = str(values["sha256"])
+                    setup = tuple(map(str, values["sha256"]))
             except (ValueError, KeyError, TypeError, AttributeError, MeshError) as error:
                 log.warning("record of the directory not read", extra=fields(key=key, error=error))
         self.users, self.tokens, self._setup = users, tokens, setup
@@ -248,19 +250,29 @@ class Directory:
         return self.tokens.get(digest(given))
 
     def is_setup(self, given: str) -> bool:
-        """Whether a request has the token for the first user."""
-        is_it = bool(self._setup) and secrets.compare_digest(self._setup, digest(given))
+        """Whether a request has a token for the first user."""
+        asked = digest(given)
+        is_it = any(secrets.compare_digest(one, asked) for one in self._setup)
         return is_it and not self.users
 
     async def offer_setup(self) -> str | None:
-        """A new token for the first user; None if there are users."""
+        """A new token for the first user; None if there are users.
+
+        Each manager that starts logs one, and every one of the last ones is valid.
+        """
         if self.users:
             return None
         secret = PREFIX + secrets.token_urlsafe(32)
-        values = orjson.dumps({"sha256": digest(secret)})
-        # Each manager that starts makes one, and the last one counts.
-        await self._wait(await self._write(_SETUP, values))
-        return secret
+        while True:
+            revision, value = await kv.last(self._js, names.USERS_BUCKET, _SETUP)
+            known = orjson.loads(value)["sha256"] if value else []
+            values = orjson.dumps({"sha256": [*known, digest(secret)][-_SETUPS_MAX:]})
+            # Managers start at the same time.
+            with contextlib.suppress(kv.RevisionConflict):
+                await self._wait(
+                    await kv.write(self._js, names.USERS_BUCKET, _SETUP, values, revision=revision)
+                )
+                return secret
 
 
 def _user_key(name: str) -> str:

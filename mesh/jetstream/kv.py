@@ -85,6 +85,15 @@ async def put(js: JetStreamContext, bucket: str, key: str, value: bytes | None) 
     return ack.seq
 
 
+async def last(js: JetStreamContext, bucket: str, key: str) -> tuple[int, bytes]:
+    """The revision of a key, and its value, empty if it was deleted; 0 for one never written."""
+    try:
+        found = await js.get_last_msg(f"KV_{bucket}", subject(bucket, key), direct=False)
+    except NotFoundError:
+        return 0, b""
+    return found.seq or 0, found.data or b""
+
+
 async def ensure_bucket(
     js: JetStreamContext, bucket: str, replicas: int, age_s: float | None = None
 ) -> KeyValue:

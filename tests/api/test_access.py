@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -318,6 +319,26 @@ async def test_the_first_user_is_made_with_the_logged_token_and_known_to_every_m
             listed = await client.get("/users", auth=("ada", "pw"))
             assert "argon2" not in listed.text
             assert [user["name"] for user in listed.json()] == ["ada"]
+
+
+@pytest.mark.nats
+async def test_managers_that_start_together_log_tokens_that_are_all_valid(
+    nats_server: NatsServer,
+) -> None:
+    async with directories(nats_server, 2) as (one, other):
+        offered = await asyncio.gather(*(each.offer_setup() for each in (one, other) * 3))
+        tokens = [token for token in offered if token is not None]
+        assert len(set(tokens)) == 6
+        with anyio.fail_after(20):
+            while not all(each.is_setup(token) for each in (one, other) for token in tokens):
+                await anyio.lowlevel.checkpoint()
+        assert not one.is_setup(f"{tokens[0]}x")
+        # Of a manager that starts over and over, the last ones are.
+        for _ in range(16):
+            last = await one.offer_setup()
+        assert last is not None
+        assert one.is_setup(last)
+        assert not any(map(one.is_setup, tokens))
 
 
 @pytest.mark.nats
