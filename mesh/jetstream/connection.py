@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import orjson
 from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
@@ -40,6 +41,28 @@ _listeners: WeakKeyDictionary[Client, list[Callable[[bool], None]]] = WeakKeyDic
 RECONNECT_S: Final = 0.2
 #: Timeout of closing a connection, which hangs if the server is gone.
 CLOSE_S = 3.0
+
+
+class _Transport(TcpTransport):
+    """A socket of nats-py, whose stream knows that it is encrypted."""
+
+    def __bool__(self) -> bool:
+        """Whether nats-py uses this one: in place of one that is false it makes another."""
+        return True
+
+    async def connect_tls(self, *arguments: Any, **options: Any) -> None:
+        """Start TLS on the socket.
+
+        nats-py leaves this call out: asyncio warns at the end of each connection, then, and what is
+        received is buffered without limit.
+        """
+        await super().connect_tls(*arguments, **options)
+        assert self._io_writer is not None
+        transport = self._io_writer.transport
+        protocol = transport.get_protocol()
+        # The server may have refused the client's certificate, and closed it.
+        if protocol is not None:
+            protocol.connection_made(transport)
 
 
 class TlsClient(Client):
@@ -84,6 +107,8 @@ class TlsClient(Client):
         """
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]  # of nats-py
+        elif server.uri.scheme not in ("ws", "wss"):
+            self._transport = _Transport()  # type: ignore[no-untyped-call]  # of nats-py
         await super()._connect_to_server(server)
 
 

@@ -62,6 +62,33 @@ def test_an_authority_of_our_own_holds_for_all(serve: Serve, tmp_path: Path, sch
     use(settings, tmp_path / "piece")
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_the_end_of_a_server_with_tls_is_no_warning_of_asyncio(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture, first: bool
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("server", hosts=("127.0.0.1",))
+    server = serve(
+        f'tls {{ cert_file: "{pair.cert}", key_file: "{pair.key}",'
+        f" handshake_first: {'500ms' if first else 'false'} }}"
+    )
+    settings = NatsSettings(
+        url=server.url.replace("nats", "tls"), tls_ca=str(authority.cert), tls_first=first
+    )
+
+    async def scene() -> None:
+        client = await connection.connect(settings, "test")
+        lost = asyncio.Event()
+        connection.listen(client, lambda restored: lost.set())
+        await asyncio.to_thread(server.stop)
+        async with asyncio.timeout(20):
+            await lost.wait()
+        await connection.close(client)
+
+    asyncio.run(scene())
+    assert [line for line in caplog.messages if "eof_received" in line] == []
+
+
 def test_an_nkey_with_inboxes_of_its_own_holds_for_all(serve: Serve, tmp_path: Path) -> None:
     seed, public = new_key()
     path = tmp_path / "ann.nk"
