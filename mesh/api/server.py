@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from mesh.api import renewal
 from mesh.api.auth import Access, is_loopback
 from mesh.api.oidc import read_roles
 from mesh.api.page_door import PageDoor
@@ -24,6 +25,7 @@ from mesh.api.users import Users
 from mesh.connections import BoundedServer, Bounds
 from mesh.errors import MeshError
 from mesh.logs import fields
+from mesh.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,6 +136,7 @@ class ApiServer:
                 directory, MESH-A104 for a certificate that can't be used.
         """
         self._listener = listener
+        self._settings = settings
         access = Access(
             _users(settings, directory, provider),
             note=audit.note if audit is not None else _ignore,
@@ -181,10 +184,17 @@ class ApiServer:
     async def run(self) -> None:
         """Serve."""
         log.info("api listens", extra=fields(url=self.url))
+        context = self._server.config.ssl
+        pair = (Path(self._settings.tls_cert), Path(self._settings.tls_key))
+        following: list[asyncio.Task[None]] = []
+        if context is not None:
+            renewed = renewal.follow(context, *pair, renewal.LOOK_S)
+            following.append(asyncio.create_task(renewed))
         try:
             await self._server.serve([self._listener.sockets])
         finally:
             self._listener.close()
+            await end(following)
 
     def stop(self) -> None:
         """Have ``run`` return once the requests under way are answered, in a second at most."""
@@ -218,9 +228,9 @@ def _users(
 
 
 async def offer_first_user(settings: ManagerSettings, directory: Directory) -> None:
-    """Log a token that makes the first user, if there is none; the last one that is logged holds.
+    """Log a token that makes the first user, if there is none.
 
-    It makes users and nothing else, and ends with the first of them.
+    It makes users and nothing else, and ends with the first of them.  Each manager logs one.
     """
     if settings.anonymous or settings.users_file:
         return
