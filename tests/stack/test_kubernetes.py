@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import os
 import re
+import signal
 import subprocess
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -13,8 +17,11 @@ import pytest
 import yaml
 
 from mesh.api.auth import OPEN_PATHS
+from mesh.errors import MeshError
 from mesh.jetstream import server
-from mesh.settings import Settings, load
+from mesh.jetstream.connection import close, connect
+from mesh.logs import JsonFormatter, fields
+from mesh.settings import NatsSettings, Settings, load
 from mesh.worker.probes import Probes
 from tests.stack.test_alerts import known_names
 from tests.support.paths import ROOT
@@ -23,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from nats.aio.client import Client
+
 BASE = ROOT / "conf" / "kubernetes" / "base"
 EXAMPLE = ROOT / "conf" / "kubernetes" / "example"
 VERSION = "1.29"
@@ -30,13 +39,19 @@ ROLES = {"mesh-manager": "manager", "mesh-worker": "worker", "mesh-receiver": "r
 NAME = "app.kubernetes.io/name"
 
 
-def objects() -> list[dict[str, Any]]:
-    listed = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
-    assert {path.name for path in BASE.iterdir()} == {*listed, "kustomization.yaml"}
-    return [one for name in listed for one in yaml.safe_load_all((BASE / name).read_text())]
+def objects(folder: Path = BASE) -> list[dict[str, Any]]:
+    listed = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    assert {path.name for path in folder.iterdir()} == {*listed, "kustomization.yaml"}
+    return [one for name in listed for one in yaml.safe_load_all((folder / name).read_text())]
 
 
 OBJECTS = objects()
+#: Examples for clusters that have an operator: certificates, an ingress, monitors.
+EXAMPLES = [
+    one for name in ("certificates", "ingress", "monitoring") for one in objects(BASE.parent / name)
+]
+#: Kinds whose schemas Kubernetes does not have.
+OF_OPERATORS = {"Certificate", "Issuer", "ServiceMonitor"}
 
 
 def of_kind(*kinds: str) -> Iterator[dict[str, Any]]:
@@ -52,8 +67,8 @@ def pod(name: str) -> dict[str, Any]:
 
 
 def container(name: str) -> dict[str, Any]:
-    (found,) = pod(name)["containers"]
-    assert isinstance(found, dict)
+    """The first one: those after it serve it."""
+    found: dict[str, Any] = pod(name)["containers"][0]
     return found
 
 
@@ -68,7 +83,11 @@ def probes(name: str) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "one",
-    [*OBJECTS, yaml.safe_load((EXAMPLE / "namespace.yaml").read_text())],
+    [
+        *OBJECTS,
+        *(one for one in EXAMPLES if one["kind"] not in OF_OPERATORS),
+        yaml.safe_load((EXAMPLE / "namespace.yaml").read_text()),
+    ],
     ids=lambda one: f"{one['kind']}-{one['metadata']['name']}",
 )
 def test_each_object_fits_its_schema(one: dict[str, Any]) -> None:
@@ -104,6 +123,9 @@ def test_ports_are_those_of_the_settings_and_the_images() -> None:
             exposed |= {int(port) for port in line.split()}
         ports = {one["name"]: one["containerPort"] for one in container(name)["ports"]}
         assert set(ports.values()) == exposed
+        exposed |= {
+            p["containerPort"] for c in pod(name)["containers"][1:] for p in c.get("ports", ())
+        }
         assert all(probe["port"] in ports for probe in probes(name).values())
         for service in of_kind("Service"):
             if service["metadata"]["name"] == name:
@@ -131,6 +153,7 @@ def test_a_real_server_accepts_its_configuration_and_answers_its_probes(tmp_path
     binary = server.find_binary()
     (tmp_path / "accounts").mkdir()
     (tmp_path / "accounts" / "accounts.conf").write_text("accounts { MESH { jetstream: on } }\n")
+    text = text.replace("/run/nats", str(tmp_path)).replace("/data", str(tmp_path / "data"))
     (tmp_path / "nats.conf").write_text(text)
     command = [str(binary), "-t", "-c", str(tmp_path / "nats.conf")]
     environment = os.environ | {"POD_NAME": "nats-0"}
@@ -154,16 +177,19 @@ def test_pods_are_restricted_and_write_to_volumes_only() -> None:
         assert security["runAsUser"] == 10001
         assert security["seccompProfile"] == {"type": "RuntimeDefault"}
         assert pod(name)["automountServiceAccountToken"] is False
-        assert container(name)["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
+        for one in pod(name)["containers"]:
+            assert one["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert one["resources"]["limits"].keys() == {"memory"}
         volumes = {one["name"] for one in pod(name)["volumes"]}
         volumes |= {
             o["metadata"]["name"] for o in SETS[name]["spec"].get("volumeClaimTemplates", ())
         }
-        assert {one["name"] for one in container(name)["volumeMounts"]} == volumes
+        mounted = [m["name"] for c in pod(name)["containers"] for m in c.get("volumeMounts", ())]
+        assert set(mounted) == volumes
     times = {name: pod(name)["terminationGracePeriodSeconds"] for name in SETS}
     assert times["mesh-worker"] >= 30
     assert times["mesh-manager"] >= 10
@@ -185,6 +211,8 @@ def test_names_and_labels_of_the_objects_belong_together() -> None:
     (scaler,) = of_kind("HorizontalPodAutoscaler")
     target = scaler["spec"]["scaleTargetRef"]
     assert SETS[target["name"]]["kind"] == target["kind"]
+    # A set with a number of its own is set back to it at each `kubectl apply`.
+    assert {n for n, one in SETS.items() if "replicas" not in one["spec"]} == {target["name"]}
     metrics = [
         m["external"]["metric"]["name"] for m in scaler["spec"]["metrics"] if "external" in m
     ]
@@ -193,8 +221,13 @@ def test_names_and_labels_of_the_objects_belong_together() -> None:
 
 
 def test_the_network_lets_through_what_the_processes_use() -> None:
-    ports = {p["containerPort"] for name in SETS for p in container(name)["ports"]}
-    for one in of_kind("NetworkPolicy"):
+    ports = {
+        p["containerPort"]
+        for name in SETS
+        for c in pod(name)["containers"]
+        for p in c.get("ports", ())
+    }
+    for one in (one for one in (*OBJECTS, *EXAMPLES) if one["kind"] == "NetworkPolicy"):
         spec = one["spec"]
         expressions = spec["podSelector"].get("matchExpressions", [])
         named = {value for e in expressions for value in e["values"]}
@@ -213,10 +246,143 @@ def test_the_example_makes_every_secret_and_every_file_that_pods_mount() -> None
     used = {
         v["secret"]["secretName"] for name in SETS for v in pod(name)["volumes"] if "secret" in v
     }
-    assert made.keys() == used
+    (keys,) = (v["projected"] for v in pod("mesh-manager")["volumes"] if "projected" in v)
+    renamed = {
+        one["secret"]["name"]: {of["key"]: of["path"] for of in one["secret"].get("items", ())}
+        for one in keys["sources"]
+    }
+    assert made.keys() == used | renamed.keys()
     for name in ROLES:
         paths = [v for v in variables(name).values() if v.startswith("/run/mesh/")]
-        assert {path.rpartition("/")[2] for path in paths} == made[name]
+        files = {path.rpartition("/")[2] for path in paths}
+        assert files == made[name] | (
+            set(renamed["mesh-api"].values()) if "manager" in name else set()
+        )
+    # As cert-manager makes it.
+    assert made["mesh-api"] == renamed["mesh-api"].keys() == {"tls.crt", "tls.key"}
     assert made["nats-accounts"] == {"accounts.conf"}
-    images = {one["name"] for one in example["images"]}
-    assert images == {container(name)["image"] for name in SETS}
+    # Under one name for good: its file changes in pods that run, where the reloader sees it; and
+    # monitors name it, which kustomize does not know.
+    kept = {one["name"] for one in example["secretGenerator"] if "options" in one}
+    assert kept == {"nats-accounts", "mesh-api"}
+    base = yaml.safe_load((BASE / "kustomization.yaml").read_text())
+    images = {one["name"] for one in (*example["images"], *base["images"])}
+    assert images == {c["image"] for name in SETS for c in pod(name)["containers"]}
+
+
+def test_examples_name_services_ports_and_secrets_that_exist() -> None:
+    labels = {one["metadata"]["labels"][NAME]: one["spec"] for one in of_kind("Service")}
+    secrets = {"mesh-api", "mesh-authority", "mesh-ingress", "mesh-scrape"}
+    kinds = {(one["kind"], one["metadata"]["name"]): one["spec"] for one in EXAMPLES}
+    scraped = set()
+    for (kind, _), spec in kinds.items():
+        if kind != "ServiceMonitor":
+            continue
+        selector = spec["selector"]
+        chosen = set(selector.get("matchLabels", {}).values())
+        chosen |= {v for e in selector.get("matchExpressions", ()) for v in e["values"]}
+        (endpoint,) = spec["endpoints"]
+        for name in chosen:
+            assert endpoint["port"] in {port["name"] for port in labels[name]["ports"]}
+        assert endpoint["path"] == "/metrics"
+        scraped |= chosen
+    # A service without a monitor has no figures in any alert.
+    assert scraped == SETS.keys()
+    manager = kinds["ServiceMonitor", "mesh-manager"]["endpoints"][0]
+    assert manager["scheme"] == "https"
+    assert manager["tlsConfig"]["ca"]["secret"] == {"name": "mesh-api", "key": "tls.crt"}
+    names = kinds["Certificate", "mesh-api"]["dnsNames"]
+    assert manager["tlsConfig"]["serverName"] in names
+    assert "localhost" in names
+    for (kind, _), spec in kinds.items():
+        if kind == "Certificate":
+            assert spec["secretName"] in secrets
+            assert ("Issuer", spec["issuerRef"]["name"]) in kinds
+        if kind == "Issuer" and "ca" in spec:
+            assert spec["ca"]["secretName"] == "mesh-authority"
+    ingress = kinds["Ingress", "mesh-manager"]
+    (rule,) = ingress["rules"]
+    (path,) = rule["http"]["paths"]
+    service = path["backend"]["service"]
+    assert service["port"]["name"] in {p["name"] for p in labels[service["name"]]["ports"]}
+    assert ingress["tls"] == [{"hosts": [rule["host"]], "secretName": "mesh-ingress"}]
+
+
+async def is_open(port: int) -> bool:
+    """Whether a server takes connections."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.transport.abort()
+    return True
+
+
+async def test_a_server_that_ends_keeps_its_clients_for_a_while_and_reads_changed_accounts(
+    tmp_path: Path,
+) -> None:
+    """As in its pod: the reloader sends SIGHUP; the kubelet runs the hook, and sends SIGTERM."""
+    (config,) = of_kind("ConfigMap")
+    text = config["data"]["nats.conf"].partition("cluster {")[0]
+    text = re.sub(r"(listen|http|jetstream|server_name).*", "", text)
+    text = text.replace("/run/nats", str(tmp_path)) + "include accounts/accounts.conf\n"
+    assert "lame_duck_duration" in text
+    accounts = tmp_path / "accounts" / "accounts.conf"
+    accounts.parent.mkdir()
+    accounts.write_text("authorization { users: [ {user: a, password: a} ] }\n")
+    (tmp_path / "nats.conf").write_text(text)
+    running = server.start(tmp_path / "js", arguments=["-c", str(tmp_path / "nats.conf")])
+    clients: list[Client] = []
+
+    async def add(user: str) -> None:
+        clients.append(await connect(NatsSettings(url=running.url, user=user, password=user), "t"))
+
+    try:
+        pid = int((tmp_path / "nats.pid").read_text())
+        await add("a")
+        with pytest.raises(MeshError, match="N110"):
+            await add("b")
+        accounts.write_text(accounts.read_text().replace("[", "[ {user: b, password: b},"))
+        os.kill(pid, signal.SIGHUP)
+        async with asyncio.timeout(20):
+            while len(clients) == 1:
+                with contextlib.suppress(MeshError):
+                    await add("b")
+        program, flag, value = container("nats")["lifecycle"]["preStop"]["exec"]["command"]
+        assert program == server.find_binary().name == "nats-server"
+        hook = [str(server.find_binary()), flag, value.replace("/run/nats", str(tmp_path))]
+        await asyncio.to_thread(subprocess.run, hook, check=True, capture_output=True)
+        os.kill(pid, signal.SIGTERM)
+        # No other client gets in; those that are there are served.
+        async with asyncio.timeout(20):
+            while await is_open(running.port):
+                pass
+        for client in clients:
+            await client.flush(5)
+        assert running.process.poll() is None
+    finally:
+        for client in clients:
+            await close(client)
+        running.process.kill()
+        running.stop()
+
+
+def test_the_page_finds_the_token_in_the_lines_of_a_manager() -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+    notes = (BASE.parent / "chart" / "templates" / "NOTES.txt").read_text("utf-8")
+    # What the images set.
+    assert "MESH_LOG_STYLE=json" in (ROOT / "compose" / "Dockerfile").read_text("utf-8")
+    record = logging.LogRecord("mesh", logging.WARNING, "", 0, "no user yet", None, None)
+    lines = []
+    for value in ("mesh_first", "mesh_last-1_a"):
+        record.__dict__.update(fields(token=value))
+        lines.append(JsonFormatter().format(record))
+    text = "\n".join([lines[0], "{}", lines[1], '{"message": "no token"}', ""])
+    for written in (page, notes):
+        (command,) = re.findall(r"sed -n '[^']*token[^']*' \| tail -n 1", written)
+        said = subprocess.run(
+            ["bash", "-c", command], input=text, capture_output=True, text=True, check=True
+        )
+        assert said.stdout == "mesh_last-1_a\n"
+        # By default, kubectl shows the last ten lines of pods that a label chooses.
+        assert "--tail=-1" in written
