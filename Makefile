@@ -31,20 +31,23 @@ PROFILES ?=
 # Of `make images`: for example PLATFORMS=linux/amd64,linux/arm64 REGISTRY=registry.example/ builds for both, and pushes.
 PLATFORMS ?=
 REGISTRY ?=
-DOCKER_BUILD = docker $(if $(PLATFORMS),buildx build --push --platform $(PLATFORMS),build)
-# Of the labels of the images.
-VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# An image that is pushed has its bill of materials beside it in the registry.
+DOCKER_BUILD = docker $(if $(PLATFORMS),buildx build --push --sbom=true --provenance=true --platform $(PLATFORMS),build)
+# Of the tags and labels of the images.
+VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' connectors/pyspark_nats/version.py)
+REVISION := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 # "host" for builds that reach the package index over the host's network only.
 MESH_BUILD_NETWORK ?= default
 # For Compose only: other commands would read them as settings of their own.
 up down logs images: export MESH_BUILD_NETWORK := $(MESH_BUILD_NETWORK)
 up down logs images: export MESH_IMAGE_BASE := $(BASE)
+up down logs images: export MESH_IMAGE_VERSION := $(VERSION)
+up down logs images: export MESH_IMAGE_REVISION := $(REVISION)
 up down logs images: export MESH_HOST_UID := $(shell id -u)
 up down logs images: export MESH_HOST_GID := $(shell id -g)
-up down logs images: export COMPOSE_PROFILES := $(PROFILES)
+up logs images: export COMPOSE_PROFILES := $(PROFILES)
 
-.PHONY: dist sbom images up down logs vendor
+.PHONY: chart dist sbom images up down logs vendor
 .PHONY: help demo test test-ci test-all lint lock conf docs clean bench-ask bench-connector bench-dashboard bench-doors bench-flow bench-language bench-mesh bench-operators bench-spark-cluster chaos fuzz
 
 help:
@@ -55,10 +58,10 @@ help:
 	@echo 'make test ARGS="-m long"   the tests that put load on a cluster for minutes, which neither of them runs'
 	@echo 'make test ARGS="-m docker" the development stack in containers; needs an engine and make images'
 	@echo 'make lint    the same without the tests'
-	@echo 'make dist    build wheels and source archives of the project and of the connector into dist'
+	@echo 'make dist    build wheels, source archives, the Helm chart and a bill of materials into dist, and check them'
 	@echo 'make up      a cluster in containers: 3 NATS servers, 2 managers, 3 workers, a receiver; PROFILES=store,metrics adds services'
-	@echo 'make down    ends it, and keeps its volumes; make logs shows its logs'
-	@echo 'make images  build its images; BASE=IMAGE and PIP_INDEX_URL=URL choose the base and the package index'
+	@echo 'make down    ends it, and keeps its named volumes; make logs shows its logs'
+	@echo 'make images  build its images, and a bill of materials of each; BASE=IMAGE and PIP_INDEX_URL=URL choose the base and the package index'
 	@echo 'make bench-ask         aggregations beside the engine, rows, reads; ORACLE=PROGRAM, CHECK=1, ONLY=load|reads|rows|trip|rates'
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
 	@echo 'make bench-dashboard   the overview of 1,000 apps, and what open pages cost a manager; CHECK=1 to fail on a missed target'
@@ -70,6 +73,7 @@ help:
 	@echo 'make bench-spark-cluster   rates on 1, 2 and 4 executors of a Spark cluster beside a local session; ONLY=local,2'
 	@echo 'make chaos   faults under load: every output row beside those of a calm run; ONLY=worker-cut,leader-cut RUNS=3'
 	@echo 'make fuzz    random messages, hostile and good, through the decoder and the whole path; FUZZ_MINUTES=10'
+	@echo 'make chart   write the templates of the Helm chart again from conf/kubernetes'
 	@echo 'make conf    write conf/mesh.yaml again from the settings in the code'
 	@echo 'make docs    write docs/errors.md and what else is made from the code and the tests again'
 	@echo 'make vendor  copy the pinned files of the dashboard from npm again (needs npm)'
@@ -137,24 +141,36 @@ dist: $(STAMP)
 	rm -rf dist && $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist . ./connectors
 	$(BIN)/python -m hatchling build -t sdist -d dist
 	cd connectors && $(abspath $(BIN))/python -m hatchling build -t sdist -d $(abspath dist)
-	@ls dist
+	$(BIN)/python -m tools.chart dist
+	$(BIN)/python -m tools.sbom dist/sbom.json
+	@$(BIN)/python -m tools.dist_check dist
 
 # Every locked package with its licence and hashes, as CycloneDX.
 sbom: $(STAMP)
 	$(BIN)/python -m tools.sbom dist/sbom.json
 
-# One image after the other: they share layers.
+# The templates of the Helm chart, from the kustomize bases.
+chart: $(STAMP)
+	$(BIN)/python -m tools.chart
+
+# One image after the other: they share layers.  What is in an image of this machine is written to dist, too.
 images:
-	@for target in nats manager worker $(findstring idp,$(PROFILES)); do \
-		$(DOCKER_BUILD) --network $(MESH_BUILD_NETWORK) -f compose/Dockerfile --target $$target -t $(REGISTRY)mesh-$$target:dev \
+	@mkdir -p dist; for target in nats manager worker $(findstring idp,$(PROFILES)); do \
+		image=$(REGISTRY)mesh-$$target; \
+		$(DOCKER_BUILD) --network $(MESH_BUILD_NETWORK) -f compose/Dockerfile --target $$target -t $$image:dev -t $$image:$(VERSION) \
 			--build-arg BASE=$(BASE) --build-arg PIP_INDEX_URL=$(PIP_INDEX_URL) \
-			--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) . || exit 1; done
+			--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) . || exit 1; \
+		$(if $(PLATFORMS),,docker run --rm -i --network none --entrypoint python3 $$image:dev - --installed mesh-$$target $(VERSION) \
+			< tools/sbom.py > dist/mesh-$$target.sbom.json || exit 1;) done
 
 up:
 	$(STACK) up -d
 	@echo 'All are healthy.  mesh nodes, mesh deploy and curl -K .mesh/stack/curl.cfg find it; see docs/compose.md'
 
+# Of every profile.  Volumes without a name are scratch of the containers, and go with them.
+down: export COMPOSE_PROFILES := store,metrics,spark,idp
 down:
+	$(STACK) rm --stop --force -v
 	$(STACK) down
 	@rm -f .mesh/stack/context.json
 

@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
 
 TARGETS = ("manager", "worker", "nats")
 #: What `make up` and the commands of docs/compose.md use of a checkout.
-CHECKOUT = ("Makefile", "compose", "conf", "examples", "pyproject.toml")
+CHECKOUT = ("Makefile", "compose", "conf", "connectors", "examples", "pyproject.toml")
 #: Time for all to be healthy and for all output, seconds; a busy machine needs long.
 UP_S = 600
 OUT_S = 240
@@ -258,7 +258,7 @@ def commands_of(section: str) -> list[str]:
 def follow_the_page(stack: Stack) -> None:
     """Run the commands of the example of docs/compose.md, word for word, but the build."""
     lines = commands_of("Example")
-    left_out = ["make images", "make down", "MESH_HOST_UID"]
+    left_out = ["make .venv/.installed", "make images", "make down", "MESH_HOST_UID"]
     # The one program that neither the images nor the package bring.
     if shutil.which("nats") is None:
         left_out.append("nats pub")
