@@ -137,8 +137,10 @@ fuzz: $(STAMP)
 	@$(BIN)/python -m tests.fuzz.messages --minutes $$(( ($(FUZZ_MINUTES) + 1) / 2 )) $(ARGS)
 	@$(BIN)/python -m tests.fuzz.whole_path --minutes $$(( ($(FUZZ_MINUTES) + 1) / 2 )) $(ARGS)
 
+# The bills of images, which `make images` has written, stay.
 dist: $(STAMP)
-	rm -rf dist && $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist . ./connectors
+	mkdir -p dist && find dist -type f ! -name 'mesh-*.sbom.json' -delete
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist . ./connectors
 	$(BIN)/python -m hatchling build -t sdist -d dist
 	cd connectors && $(abspath $(BIN))/python -m hatchling build -t sdist -d $(abspath dist)
 	$(BIN)/python -m tools.chart dist
