@@ -27,7 +27,12 @@ _AVRO: Final = (
 )
 _PROTO: Final = (
     Option("proto", doc="Text of a definition; made of the stream by default: fields 1 to n."),
-    Option("message", doc="Name of the message in it."),
+    Option(
+        "descriptor",
+        doc="Instead of proto: base64 of what protoc --include_imports "
+        "--descriptor_set_out writes; for definitions of several files, groups, editions.",
+    ),
+    Option("message", doc="Name of the message in it; of the last file, if it has no package."),
 )
 _LINE: Final = Option("new.line.character", default="\n", doc="Between lines.")
 
@@ -61,7 +66,7 @@ SPECS: Final = (
         _DELIMITER,
         Option("header", Kind.SWITCH, "false", aliases=("header.present",),
                doc="The first line of each payload has names; without @attributes values go by "
-               "them if each attribute is one of them, else by place."),
+               "them. Names that are none of the stream's, in any case, leave values in place."),
         Option("fail.on.unknown.attribute", Kind.SWITCH, "true", is_ignored=True),
         _GROUPING,
     ),

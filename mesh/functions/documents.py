@@ -2,19 +2,18 @@
 
 Source: the documentation of siddhi-execution-json.  Invalid JSON or an invalid path fails the row;
 a path without a match gives null.  Differences: a null argument gives null.  Numbers of a document
-keep their written type: whole ones are Integer or Long, others Double.  Paths are those of
-``mesh.functions.jsonpaths``.
+keep their written type: whole ones are Integer or Long, others Double; as a text they keep their
+digits.  Paths are those of ``mesh.functions.jsonpaths``.
 """
 
 from __future__ import annotations
 
 import copy
-import json
+import math
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from mesh.functions.conversion import parse_real
+from mesh.functions.exact_json import JsonReal, read_exact, write_exact
 from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.functions.mathematics import parse_whole
 from mesh.functions.objects import from_python, object_text, python_value
@@ -37,17 +36,17 @@ def read_json(text: str) -> Any:
 
 
 def _loaded(text: str) -> Any:
-    """Parse JSON with Python's own number types, which are enough for paths."""
+    """Parse JSON with Python's number types, which are enough for paths."""
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+        return read_exact(text)
+    except ValueError as error:
         shown = text if len(text) <= 200 else f"{text[:200]}.."
         raise ValueError(f"'{shown}' is no JSON: {error}") from error
 
 
 def write_json(value: Any) -> str:
     """An object as JSON, without blanks; null members are kept."""
-    return json.dumps(python_value(value), ensure_ascii=False, separators=(",", ":"))
+    return write_exact(python_value(value))
 
 
 def _document(value: Any) -> Any:
@@ -82,6 +81,12 @@ def _whole(bits: int) -> Callable[[Any], int | None]:
             return None
 
     return read
+
+
+def _real(value: Any) -> float | None:
+    if isinstance(value, JsonReal) and math.isinf(value):
+        raise ValueError(f"{value.text} is beyond the range of a double")
+    return parse_real(object_text(value))
 
 
 def _bool(value: Any) -> bool:
@@ -149,8 +154,8 @@ def _to_string(document: Any, escape: bool = False) -> str:
 
 FUNCTIONS: dict[str, Function] = {
     "json:getbool": _get(_bool),
-    "json:getdouble": _get(lambda value: parse_real(object_text(value))),
-    "json:getfloat": _get(lambda value: parse_real(object_text(value))),
+    "json:getdouble": _get(_real),
+    "json:getfloat": _get(_real),
     "json:getint": _get(_whole(32)),
     "json:getlong": _get(_whole(64)),
     "json:getobject": each_row(_object),

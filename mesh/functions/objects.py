@@ -23,6 +23,7 @@ import msgpack  # type: ignore[import-untyped]  # it has no stubs
 import numpy as np
 import pyarrow as pa
 
+from mesh.functions.exact_json import JsonReal
 from mesh.functions.texts import java_text
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ _FLOAT: Final = 2
 _SET: Final = 3
 _OPAQUE: Final = 4
 _BIG: Final = 5
+_REAL: Final = 6
 #: Levels of nested lists and maps; what writes JSON accepts 254.
 _LEVELS_MAX: Final = 100
 
@@ -140,6 +142,8 @@ def java_class(value: Any) -> str:
 
 def object_text(value: Any) -> str:
     """``value`` as Java's ``String.valueOf`` formats it."""
+    if isinstance(value, JsonReal):
+        return value.text
     if isinstance(value, float | FLOAT):
         return java_text(value)
     match value:
@@ -212,6 +216,8 @@ def _extension(value: Any) -> Any:
     if isinstance(value, FLOAT):
         return msgpack.ExtType(_FLOAT, struct.pack("<f", value))
     match value:
+        case JsonReal():
+            return msgpack.ExtType(_REAL, value.text.encode())
         case np.generic():
             return value.item()
         case ValueSet():
@@ -240,6 +246,8 @@ def _from_extension(code: int, data: bytes) -> Any:
             return Opaque(str(kind), str(text))
         case 5:
             return int(data)
+        case 6:
+            return JsonReal(data.decode())
         case _:
             return msgpack.ExtType(code, data)
 

@@ -119,7 +119,7 @@ def _payload_mapper(
                 number=options.get("schema.id"),
             )  # fmt: skip
         case "protobuf":
-            made = class_for(options.get("proto"), options.get("message"), schema)
+            made = class_for(*_definition(options), schema)
             return ProtobufSource(schema, missing, made, paths)
         case _:
             raise ValueError(f'there is no source mapper "{kind}"')
@@ -170,10 +170,14 @@ def sink_mapper(
                 head if options.get("use.avro.serializer") else None,
             )  # fmt: skip
         case "protobuf":
-            made = class_for(options.get("proto"), options.get("message"), stream.arrow)
+            made = class_for(*_definition(options), stream.arrow)
             return ProtobufSink(stream.arrow, made, keyed)
         case _:
             raise ValueError(f'there is no sink mapper "{kind}"')
+
+
+def _definition(options: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
+    return options.get("proto"), options.get("descriptor"), options.get("message")
 
 
 def _check_registry(options: Mapping[str, Any]) -> None:

@@ -9,14 +9,18 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
 from mesh.connect.extras import library
+from mesh.functions.exact_json import read_exact
 from mesh.functions.jsonpaths import PathNotFoundError, parse
+from mesh.mapping.avro_values import UnfitError, encoded, with_own_types
 from mesh.mapping.contract import Refusal
 from mesh.mapping.events import of_values
 from mesh.mapping.json_source import rooted
+from mesh.mapping.outside import of_outside
 from mesh.mapping.sinks import template_sink
 
 if TYPE_CHECKING:
@@ -32,17 +36,18 @@ _HEAD_BYTES: Final = 5
 def schema_of(text: str | None, schema: pa.Schema, name: str) -> Any:
     """The schema of ``schema.def``, or one made of the stream, in which every field may be null.
 
+    Its logical types are those of ``mesh.mapping.avro_values``.
+
     Raises:
         ValueError: the text is no schema of a record, or one that strangers could abuse.
     """
+    parse_schema = library("fastavro", "avro").parse_schema
     if not text:
         fields = [
             {"name": field.name, "type": ["null", _type_of(field.type)], "default": None}
             for field in schema
         ]
-        return library("fastavro", "avro").parse_schema(
-            {"type": "record", "name": name, "fields": fields}
-        )
+        return parse_schema({"type": "record", "name": name, "fields": fields})
     try:
         given = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -50,14 +55,14 @@ def schema_of(text: str | None, schema: pa.Schema, name: str) -> Any:
     if not isinstance(given, dict) or given.get("type") != "record":
         raise ValueError("schema.def is not the schema of a record")
     try:
-        found = library("fastavro", "avro").parse_schema(given)
+        parse_schema(given)
         _least_bytes(given, ())
+        return parse_schema(with_own_types(given))
     except ValueError:
         raise
     # The library has errors of many kinds.
     except Exception as error:
         raise ValueError(f"schema.def is no schema: {error}") from error
-    return found
 
 
 def _type_of(kind: Any) -> str:
@@ -145,14 +150,14 @@ class AvroSource:
         if data.tell() != len(payload):
             return ["the payload is longer than the record"]
         if not self._paths:
-            return [record]
+            return [of_outside(record, self._schema)]
         event = {}
         for name, path in self._paths:
             try:
                 event[name] = path.read(record)
             except PathNotFoundError:
                 continue
-        return [event]
+        return [of_outside(event, self._schema)]
 
 
 class AvroSink:
@@ -169,8 +174,7 @@ class AvroSink:
     ) -> None:
         self._avro = schema_of(definition, schema, "event")
         self._write = library("fastavro", "avro").schemaless_writer
-        # The writer does not check numbers; those of the stream's own types fit.
-        self._validate = library("fastavro", "avro").validate if definition else None
+        self._named = self._avro.get("__named_schemas", {})
         self._head = b"" if head is None else b"\0" + head.to_bytes(4, "big")
         self._template = None
         if payload is not None:
@@ -187,11 +191,16 @@ class AvroSink:
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
         """See ``SinkMapper``."""
         if self._template is None:
-            return [self._encoded(event) for event in rows.to_pylist()]
+            names = rows.schema.names
+            columns = [_values_of(column) for column in rows.columns]
+            return [
+                self._encoded(dict(zip(names, values, strict=True)))
+                for values in zip(*columns, strict=True)
+            ]
         found: list[bytes] = []
         for text in self._template.encode(rows):
             try:
-                found.append(self._encoded(orjson.loads(text)))
+                found.append(self._encoded(read_exact(text)))
             except orjson.JSONDecodeError as error:
                 found.append(Refusal(f"the template is not JSON: {error.msg}".encode()))
         return found
@@ -200,11 +209,19 @@ class AvroSink:
         out = io.BytesIO()
         out.write(self._head)
         try:
-            if self._validate is not None:
-                self._validate(event, self._avro)
-            self._write(out, self._avro, event)
+            self._write(out, self._avro, encoded(event, self._avro, self._named))
+        except UnfitError as error:
+            return Refusal(f"the event does not fit the Avro schema: {error}".encode())
         # The library has errors of many kinds.
         except Exception as error:
             reason = str(error).splitlines()[0]
             return Refusal(f"the event does not fit the Avro schema: {reason}".encode())
         return out.getvalue()
+
+
+def _values_of(column: Any) -> list[Any]:
+    """Values of Python; floats keep their own shortest text."""
+    values: list[Any] = column.to_pylist()
+    if pa.types.is_float32(column.type):
+        return [None if value is None else np.float32(value) for value in values]
+    return values

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.parsers import expat
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
@@ -14,7 +15,7 @@ from mesh.mapping.xml_source import RefusedXmlError, document
 from pyspark_nats.arrow import kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark_nats.arrow import Array
 
@@ -50,6 +51,7 @@ class Encoder:
         is_grouping: bool = False,
         header: bytes = b"",
         objection: Callable[[bytes], str | None] | None = None,
+        unfit: Callable[[pa.RecordBatch], Mapping[int, str]] | None = None,
     ) -> None:
         """Make a mapper.
 
@@ -60,8 +62,9 @@ class Encoder:
             is_grouping: events of one message share a payload.
             header: see ``SinkMapper``.
             objection: the reason against an event's value, which then is refused.
+            unfit: the reasons against rows that the format can't have, by their numbers.
         """
-        self._encode, self._objection = encode, objection
+        self._encode, self._objection, self._unfit = encode, objection, unfit
         self.content_type, self.header = content_type, header
         frame = frame or Frame()
         self._frame = frame
@@ -78,12 +81,30 @@ class Encoder:
             between = pa.scalar(b"", pa.binary())
             values = kernels.binary_join_element_wise(head, values, tail, between)
         found: list[bytes] = values.to_pylist()
+        for row, why in self._unfit(rows).items() if self._unfit is not None else ():
+            found[row] = Refusal(why.encode())
         if self._objection is None:
             return found
-        wholes = found if self.join is None else [self._frame.join([one]) for one in found]
-        reasons = map(self._objection, wholes)
-        pairs = zip(found, reasons, strict=True)
-        return [one if reason is None else Refusal(reason.encode()) for one, reason in pairs]
+        return [one if isinstance(one, Refusal) else self._checked(one) for one in found]
+
+    def _checked(self, event: bytes) -> bytes:
+        assert self._objection is not None
+        whole = event if self.join is None else self._frame.join([event])
+        reason = self._objection(whole)
+        return event if reason is None else Refusal(reason.encode())
+
+
+def not_finite(rows: pa.RecordBatch) -> dict[int, str]:
+    """The reasons against rows with numbers that JSON does not have."""
+    reasons: dict[int, str] = {}
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if pa.types.is_floating(column.type):
+            wrong = kernels.fill_null(kernels.invert(kernels.is_finite(column)), False)
+            for row in np.flatnonzero(wrong.to_numpy(zero_copy_only=False)).tolist():
+                shown = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+                text = shown[str(column[row].as_py())]
+                reasons.setdefault(row, f'attribute "{name}" is {text}, which JSON does not have')
+    return reasons
 
 
 def against_json(payload: bytes) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +12,21 @@ from mesh.mapping.texts import typed
 from pyspark_nats.decode import rules
 from pyspark_nats.decode.limits import USUAL
 from pyspark_nats.decode.result import DecodeResult, assembled, part
+from pyspark_nats.decode.values import WrongValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     #: The events of a payload by attribute, or the reason why one can't be read.
     Parsed = list[dict[str, Any] | str]
+
+
+_MARK = codecs.BOM_UTF8
+
+
+def without_mark(payload: bytes) -> bytes:
+    """A text in UTF-8 without the byte order mark that some programs write before it."""
+    return payload.removeprefix(_MARK)
 
 
 def parsed(parse: Callable[[int, bytes], Parsed], payloads: Sequence[bytes]) -> Iterator[Parsed]:
@@ -71,7 +81,8 @@ def of_texts(
     columns: list[list[str | None]] = [[] for _ in schema]
     message: list[int] = []
     index: list[int] = []
-    for number, events in enumerate(parsed(parse, payloads)):
+    bare = [without_mark(payload) for payload in payloads]
+    for number, events in enumerate(parsed(parse, bare)):
         for place, event in enumerate(events):
             reason = event if isinstance(event, str) else _missing(event, schema, missing)
             if reason is not None:
@@ -104,8 +115,7 @@ def of_text_columns(
         found.append(values)
         for row in wrong:
             if keep[row]:
-                shown = str(column[row].as_py())[:80]
-                reason = f'attribute "{field.name}" is no {field.type}: "{shown}"'
+                reason = WrongValueError(column[row].as_py(), field.type).reason(field.name)
                 errors.append((int(message[row]), int(index[row]), reason))
             keep[row] = False
     if not len(message):

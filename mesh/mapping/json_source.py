@@ -13,12 +13,16 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from mesh.functions.exact_json import read_exact
 from mesh.functions.jsonpaths import PathNotFoundError, parse
-from mesh.mapping.events import of_values
+from mesh.mapping.events import of_values, without_mark
+from mesh.mapping.outside import of_outside
 from pyspark_nats.arrow import kernels, rows_at
-from pyspark_nats.conversions import EXACT, NO, REFUSED, Conversions
 from pyspark_nats.decode import decode_messages, json_text
+from pyspark_nats.decode.limits import USUAL
 from pyspark_nats.decode.result import DecodeResult, assembled, part
+from pyspark_nats.decode.rules import events_of_json, events_of_msgpack
+from pyspark_nats.decode.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,23 +39,15 @@ _ENVELOPE_OF: Final = re.compile(_ENVELOPE.encode()).match
 #: Payloads up to which Python's expression is faster: Arrow compiles its own for each batch.
 _FEW: Final = 500
 
-_INT: Final = EXACT.unless("beyond 32 bits")
-_LONG: Final = EXACT.unless("beyond 64 bits")
-MSGPACK_READ: Final = Conversions(
-    "MessagePack",
-    "read",
-    {
-        "nil": (EXACT,) * 6 + (NO,),
-        "boolean": (REFUSED,) * 5 + (EXACT, NO),
-        "integer": (REFUSED, _INT, _LONG, EXACT, EXACT, REFUSED, NO),
-        "float 32, float 64": (REFUSED, REFUSED, REFUSED, EXACT, EXACT, REFUSED, NO),
-        "string": (EXACT, *(REFUSED,) * 5, NO),
-        "binary": (*(REFUSED,) * 6, NO),
-        "array, map": (*(REFUSED,) * 6, NO),
-        "timestamp and other extensions": (*(REFUSED,) * 6, NO),
-    },
-    notes=("A payload is a map by attribute name, or an array of such maps.",),
-)
+
+def _json_events(payload: bytes) -> Parsed:
+    return events_of_json(payload, read_exact)
+
+
+_READERS: Final = {
+    "application/json": _json_events,
+    "application/msgpack": events_of_msgpack,
+}
 
 
 class PlainSource:
@@ -59,13 +55,47 @@ class PlainSource:
 
     def __init__(self, schema: pa.Schema, missing: str, content_type: str) -> None:
         self._schema, self._missing, self._content_type = schema, missing, content_type
+        #: A payload's events with exact values; None where the strict reader has them all.
+        self._read = _READERS.get(content_type)
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
     ) -> DecodeResult:
         """See ``SourceMapper``."""
-        data = pa.array(payloads, pa.binary())
-        return self._plain(data, self._schema)
+        found = self._strict(payloads)
+        return self._again(found, payloads) if found.errors and self._read is not None else found
+
+    def _strict(self, payloads: Sequence[bytes]) -> DecodeResult:
+        """Events whose values are of the attributes' types."""
+        return self._plain(pa.array(payloads, pa.binary()), self._schema)
+
+    def _again(self, strict: DecodeResult, payloads: Sequence[bytes]) -> DecodeResult:
+        """The same events, and those of which an attribute is the text of another value."""
+        numbers = sorted({number for number, _, _ in strict.errors})
+        numbers = [n for n in numbers if len(payloads[n]) <= USUAL.bytes_max]
+        at = np.array(numbers, np.int64)
+        chosen = [without_mark(payloads[n]) for n in numbers]
+        found = of_values(self._events, chosen, self._schema, self._missing)
+        is_good = ~np.isin(strict.message, at)
+        rows = strict.rows.filter(pa.array(is_good))
+        parts = [
+            part(rows, strict.message[is_good], strict.index[is_good]),
+            part(found.rows, at[found.message], found.index),
+        ]
+        errors = [error for error in strict.errors if error[0] not in set(numbers)]
+        errors += [(numbers[number], index, why) for number, index, why in found.errors]
+        return assembled([p for p in parts if len(p.message)], self._schema, errors, len(payloads))
+
+    def _events(self, _: int, payload: bytes) -> Parsed:
+        """The events of a payload by its exact values."""
+        assert self._read is not None
+        return [
+            event if isinstance(event, str) else self._event(event, payload)
+            for event in self._read(payload)
+        ]
+
+    def _event(self, event: dict[str, Any], payload: bytes) -> dict[str, Any] | str:
+        return of_outside(event, self._schema)
 
     def _plain(self, data: Any, schema: pa.Schema) -> DecodeResult:
         kinds = pa.repeat(pa.scalar(self._content_type), len(data))
@@ -87,10 +117,16 @@ class JsonSource(PlainSource):
     def __init__(self, schema: pa.Schema, missing: str) -> None:
         super().__init__(schema, missing, "application/json")
 
-    def decode(
-        self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
-    ) -> DecodeResult:
-        """See ``SourceMapper``."""
+    def _event(self, event: dict[str, Any], payload: bytes) -> dict[str, Any] | str:
+        if _EVENT not in self._schema.names and _ENVELOPE_OF(payload) is not None:
+            inner = event.get(_EVENT)
+            if not isinstance(inner, dict):
+                is_missing = _EVENT not in event
+                return f'"event" is {"missing" if is_missing else shown(inner) + ", not an object"}'
+            event = inner
+        return of_outside(event, self._schema)
+
+    def _strict(self, payloads: Sequence[bytes]) -> DecodeResult:
         data = pa.array(payloads, pa.binary())
         if _EVENT in self._schema.names:
             return self._plain(data, self._schema)
@@ -179,10 +215,9 @@ class JsonPathSource:
     ) -> None:
         self._schema, self._missing = schema, missing
         self._enclosing = parse(rooted(enclosing))
-        self._paths: list[tuple[str, Path, bool]] = []
-        for field in schema:
-            is_text = pa.types.is_string(field.type)
-            self._paths.append((field.name, parse(rooted(paths[field.name])), is_text))
+        self._paths: list[tuple[str, Path]] = [
+            (name, parse(rooted(paths[name]))) for name in schema.names
+        ]
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
@@ -191,7 +226,7 @@ class JsonPathSource:
 
         def events(number: int, payload: bytes) -> Parsed:
             try:
-                document = orjson.loads(payload)
+                document = read_exact(without_mark(payload))
             except orjson.JSONDecodeError as error:
                 return [f"not JSON: {error.msg}"]
             try:
@@ -205,15 +240,12 @@ class JsonPathSource:
 
     def _event(self, document: Any) -> dict[str, Any]:
         event: dict[str, Any] = {}
-        for name, path, is_text in self._paths:
+        for name, path in self._paths:
             try:
-                value = path.read(document)
+                event[name] = path.read(document)
             except PathNotFoundError:
                 continue
-            if is_text and value is not None and not isinstance(value, str):
-                value = orjson.dumps(value).decode()
-            event[name] = value
-        return event
+        return of_outside(event, self._schema)
 
 
 def rooted(path: str) -> str:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from mesh.connect.spec import PROPERTY
 from mesh.mapping.texts import typed
 from pyspark_nats.decode.result import DecodeResult, bounded
+from pyspark_nats.decode.values import WrongValueError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,8 +61,8 @@ class PropertySource:
             column, wrong = typed(pa.array(texts, pa.string()), field.type)
             columns.append(column)
             for row in wrong:
-                shown = str(texts[row])[:80]
-                reasons.setdefault(row, f'attribute "{field.name}" is no {field.type}: "{shown}"')
+                wrong_value = WrongValueError(texts[row], field.type)
+                reasons.setdefault(row, wrong_value.reason(field.name))
             if self._missing == "error":
                 for row in (row for row, text in enumerate(texts) if text is None):
                     reasons.setdefault(row, f'attribute "{field.name}" is missing')

@@ -1,15 +1,26 @@
-"""A reader of the text of Protocol Buffers definitions: messages, enums, fields; no files."""
+"""A reader of the text of Protocol Buffers definitions, and classes of their messages.
+
+The text becomes a descriptor, and all else is the library's.  The library reads no text, and the
+compiler that is a package of Python (grpcio-tools) brings 30 MB and a library of calls.  So a
+definition that needs files of its own, or parts that are not read here, is given as the compiler
+makes it: ``protoc --include_imports --descriptor_set_out``.
+"""
 
 from __future__ import annotations
 
+import importlib
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect.extras import library
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_KNOWN_FILE: Final = re.compile(r"google/protobuf/[a-z_]+\.proto\Z")
 _TOKEN: Final = re.compile(
     r"\s+|//[^\n]*|/\*.*?\*/|(?P<text>\"[^\"\n]*\"|'[^'\n]*')|(?P<word>[A-Za-z_][\w.]*|\.[\w.]+)"
-    r"|(?P<number>-?\d+)|(?P<mark>[{}=;<>,\[\]])",
+    r"|(?P<number>[+-]?(?:0[xX][0-9a-fA-F]+|[\d.]+(?:[eE][+-]?\d+)?))|(?P<mark>[{}=;<>,\[\]():+-])",
     re.DOTALL,
 )
 _TEXT_MAX: Final = 100_000
@@ -19,6 +30,8 @@ SCALARS: Final = {
     "bool": 8, "string": 9, "bytes": 12, "uint32": 13, "sfixed32": 15, "sfixed64": 16,
     "sint32": 17, "sint64": 18,
 }  # fmt: skip
+_COMPILE: Final = "; give it compiled, in option descriptor"
+_OWN_FILES: Final = "google/protobuf/"
 _LABELS: Final = {"optional": 1, "required": 2, "repeated": 3}
 
 
@@ -56,7 +69,10 @@ class ProtoReader:
                 case "package":
                     self._file.package = self._next()
                     self._expect(";")
-                case "option":
+                case "import":
+                    self._import()
+                case "option" | "service" | "extend":
+                    # None of them changes a message that is read here.
                     self._skip()
                 case "message":
                     self._message(self._file.message_type.add(), 0)
@@ -65,10 +81,20 @@ class ProtoReader:
                 case ";":
                     pass
                 case other:
-                    raise ValueError(f'the definition has "{other}", which is not supported')
+                    raise ValueError(f'the definition has "{other}"{_COMPILE}')
         if self._file.syntax not in ("proto2", "proto3"):
-            raise ValueError(f'syntax "{self._file.syntax}" is not supported')
+            raise ValueError(f'syntax "{self._file.syntax}" is not supported{_COMPILE}')
         return self._file
+
+    def _import(self) -> None:
+        name = self._next()
+        if name in ("public", "weak"):
+            name = self._next()
+        name = name.strip("\"'")
+        if not name.startswith(_OWN_FILES):
+            raise ValueError(f'the definition imports "{name}"{_COMPILE}')
+        self._file.dependency.append(name)
+        self._expect(";")
 
     def _next(self) -> str:
         if self._at >= len(self._tokens):
@@ -82,8 +108,15 @@ class ProtoReader:
             raise ValueError(f'the definition has "{found}" instead of "{token}"')
 
     def _skip(self) -> None:
-        while self._next() != ";":
-            pass
+        """Skip a statement: to its semicolon, or to the brace that ends its block."""
+        depth = 0
+        while (token := self._next()) != ";" or depth:
+            depth += (token in ("{", "[")) - (token in ("}", "]"))
+            if token == "}" and not depth and self._peek() != ";":
+                return
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
     def _message(self, message: Any, depth: int) -> None:
         if depth > 20:
@@ -96,54 +129,93 @@ class ProtoReader:
                     self._message(message.nested_type.add(), depth + 1)
                 case "enum":
                     self._enum(message.enum_type.add())
-                case "reserved" | "option":
+                case "oneof":
+                    self._oneof(message)
+                case "reserved" | "option" | "extensions" | "extend":
                     self._skip()
                 case ";":
                     pass
-                case "oneof" | "map" | "extensions" | "extend" | "group":
-                    raise ValueError(f'the definition has "{token}", which is not supported')
                 case _:
                     self._field(message, token)
+        # The oneofs that optional fields are in come after the others.
+        for field in message.field:
+            if field.proto3_optional:
+                field.oneof_index = len(message.oneof_decl)
+                message.oneof_decl.add().name = f"_{field.name}"
 
-    def _field(self, message: Any, token: str) -> None:
+    def _oneof(self, message: Any) -> None:
+        index = len(message.oneof_decl)
+        message.oneof_decl.add().name = self._next()
+        self._expect("{")
+        while (token := self._next()) != "}":
+            if token == "option":
+                self._skip()
+            elif token != ";":
+                self._field(message, token).oneof_index = index
+
+    def _map(self, message: Any, field: Any) -> None:
+        """A map is a repeated message of a key and a value."""
+        self._expect("<")
+        key = self._next()
+        self._expect(",")
+        value = self._next()
+        self._expect(">")
+        field.name, field.label = self._next(), _LABELS["repeated"]
+        entry = message.nested_type.add()
+        entry.name = "".join(part.capitalize() for part in field.name.split("_")) + "Entry"
+        entry.options.map_entry = True
+        field.type_name = entry.name
+        for number, (name, kind) in enumerate((("key", key), ("value", value)), 1):
+            inner = entry.field.add()
+            inner.name, inner.number, inner.label = name, number, 1
+            self._set_type(inner, kind)
+
+    def _field(self, message: Any, token: str) -> Any:
         field = message.field.add()
         field.label = _LABELS.get(token, 1)
         kind = self._next() if token in _LABELS else token
-        if token == "optional" and self._file.syntax == "proto3":
-            field.proto3_optional = True
-            field.oneof_index = len(message.oneof_decl)
-        field.name = self._next()
-        if field.proto3_optional:
-            message.oneof_decl.add().name = f"_{field.name}"
+        if kind == "group":
+            raise ValueError(f'the definition has "group"{_COMPILE}')
+        if kind == "map" and self._peek() == "<":
+            self._map(message, field)
+        else:
+            field.proto3_optional = token == "optional" and self._file.syntax == "proto3"
+            field.name = self._next()
+            self._set_type(field, kind)
         self._expect("=")
         number = self._next()
         if not number.isdecimal():
             raise ValueError(f'"{number}" is no number of a field')
         field.number = int(number)
+        if self._next() == "[":
+            self._at -= 1
+            self._skip()
+        elif self._tokens[self._at - 1] != ";":
+            raise ValueError(f'field "{field.name}" does not end with ";"')
+        return field
+
+    @staticmethod
+    def _set_type(field: Any, kind: str) -> None:
         if kind in SCALARS:
             field.type = SCALARS[kind]
         else:
             # The pool looks up whether it is a message or an enum.
             field.type_name = kind
-        if self._next() == "[":
-            while self._next() != "]":
-                pass
-            self._expect(";")
-        elif self._tokens[self._at - 1] != ";":
-            raise ValueError(f'field "{field.name}" does not end with ";"')
 
     def _enum(self, enum: Any) -> None:
         enum.name = self._next()
         self._expect("{")
         while (token := self._next()) != "}":
+            if token == "option" and self._peek() == "allow_alias":
+                enum.options.allow_alias = True
             if token in ("option", "reserved"):
                 self._skip()
                 continue
             value = enum.value.add()
             value.name = token
             self._expect("=")
-            value.number = int(self._next())
-            self._expect(";")
+            value.number = int(self._next(), 0)
+            self._skip()
 
 
 def message_class(text: str, name: str | None) -> Any:
@@ -156,27 +228,60 @@ def message_class(text: str, name: str | None) -> Any:
     Raises:
         ValueError: the text is no definition, or has no such message.
     """
-    file = ProtoReader(text).read()
-    known = [message.name for message in file.message_type]
-    if name is None and len(known) != 1:
-        raise ValueError(f"option message names one of {', '.join(known) or 'no messages'}")
-    return class_of(file, name or known[0])
+    return class_of([ProtoReader(text).read()], name)
 
 
-def class_of(file: Any, name: str) -> Any:
-    """The class of a message of a file, in a pool of its own.
+def compiled_class(octets: bytes, name: str | None) -> Any:
+    """The class of a message in a set of files that the compiler made; as ``message_class``."""
+    files = library("google.protobuf.descriptor_pb2", "protobuf").FileDescriptorSet()
+    try:
+        files.ParseFromString(octets)
+    # The library has errors of several kinds.
+    except Exception as error:
+        raise ValueError(f"option descriptor is no compiled definition: {error}") from error
+    return class_of(list(files.file), name)
+
+
+def class_of(files: Sequence[Any], name: str | None) -> Any:
+    """The class of a message of the last of some files, in a pool of their own.
 
     Raises:
-        ValueError: the file is invalid, or has no such message.
+        ValueError: a file is invalid, or there is no such message.
     """
     pools = library("google.protobuf.descriptor_pool", "protobuf")
     factory = library("google.protobuf.message_factory", "protobuf")
     pool = pools.DescriptorPool()
+    if not files:
+        raise ValueError("the definition has no file")
+    own = files[-1]
+    if name is None:
+        known = [message.name for message in own.message_type]
+        if len(known) != 1:
+            raise ValueError(f"option message names one of {', '.join(known) or 'no messages'}")
+        name = known[0]
     try:
-        pool.AddSerializedFile(file.SerializeToString())
-        full = name if "." in name or not file.package else f"{file.package}.{name}"
+        given = {file.name for file in files}
+        for file in files:
+            _add_known(pool, [n for n in file.dependency if n not in given], given)
+            pool.AddSerializedFile(file.SerializeToString())
+        full = name if "." in name or not own.package else f"{own.package}.{name}"
         return factory.GetMessageClass(pool.FindMessageTypeByName(full))
     except KeyError as error:
         raise ValueError(f'the definition has no message "{name}"') from error
     except TypeError as error:
         raise ValueError(f"the definition is invalid: {error}") from error
+
+
+def _add_known(pool: Any, names: Sequence[str], given: set[str]) -> None:
+    """Add files that are part of the library, with those that they import."""
+    for name in names:
+        module = name.removesuffix(".proto").replace("/", ".")
+        if name in given or not _KNOWN_FILE.match(name):
+            continue
+        given.add(name)
+        try:
+            descriptor = importlib.import_module(f"{module}_pb2").DESCRIPTOR
+        except ImportError as error:
+            raise ValueError(f'the definition imports "{name}", which is not known') from error
+        _add_known(pool, [file.name for file in descriptor.dependencies], given)
+        pool.AddSerializedFile(descriptor.serialized_pb)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import binascii
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from mesh.connect.extras import library
+from mesh.functions.exact_json import read_exact
 from mesh.mapping.contract import Refusal
 from mesh.mapping.events import of_values
-from mesh.mapping.proto_text import SCALARS, class_of, message_class
+from mesh.mapping.outside import Exact, instant, of_outside
+from mesh.mapping.proto_text import SCALARS, class_of, compiled_class, message_class
+from pyspark_nats.decode.values import real_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,14 +25,31 @@ _REPEATED: Final = 3
 _MESSAGE: Final = 11
 _BYTES: Final = 12
 _ENUM: Final = 14
+_TIMESTAMP: Final = "google.protobuf.Timestamp"
+_DURATION: Final = "google.protobuf.Duration"
+#: Messages that are a value which may be absent.
+_WRAPPERS: Final = frozenset(
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String")
+)
 
 
-def class_for(text: str | None, name: str | None, schema: pa.Schema) -> Any:
-    """The class of ``proto`` and ``message``, or one made of the stream: fields 1 to n, optional.
+def class_for(text: str | None, descriptor: str | None, name: str | None, schema: pa.Schema) -> Any:
+    """The class of a message of ``proto`` or ``descriptor``, or one made of the stream.
+
+    That has fields 1 to n, all optional.
 
     Raises:
         ValueError: the definition is invalid.
     """
+    if text and descriptor:
+        raise ValueError("options proto and descriptor exclude each other")
+    if descriptor:
+        try:
+            octets = binascii.a2b_base64(descriptor.strip(), strict_mode=True)
+        except ValueError as error:
+            raise ValueError(f"option descriptor is not base64: {error}") from error
+        return compiled_class(octets, name)
     if text:
         return message_class(text, name)
     file = library("google.protobuf.descriptor_pb2", "protobuf").FileDescriptorProto()
@@ -41,7 +62,7 @@ def class_for(text: str | None, name: str | None, schema: pa.Schema) -> Any:
         field.type, field.proto3_optional = _number_of(own.type), True
         field.oneof_index = number - 1
         message.oneof_decl.add().name = f"_{own.name}"
-    return class_of(file, "Event")
+    return class_of([file], "Event")
 
 
 def _number_of(kind: Any) -> int:
@@ -58,46 +79,126 @@ class _Place:
     """A field of a message, or of a message inside of it."""
 
     def __init__(self, made: Any, path: str) -> None:
+        self._json = library("google.protobuf.json_format", "protobuf")
+        self._name = path
         descriptor = made.DESCRIPTOR
-        self.path: list[Any] = []
-        for at, name in enumerate(words := path.split(".")):
-            field = descriptor.fields_by_name.get(name) if descriptor is not None else None
+        self._path: list[Any] = []
+        for name in path.split("."):
+            field = None if descriptor is None else descriptor.fields_by_name.get(name)
             if field is None:
                 raise ValueError(f'message "{made.DESCRIPTOR.full_name}" has no field "{path}"')
-            is_last = at == len(words) - 1
-            if _is_repeated(field) or (field.type == _MESSAGE) is is_last or field.type == _BYTES:
-                raise ValueError(f'field "{path}" is no single value')
-            self.path.append(field)
+            if self._path and _is_repeated(self._path[-1]):
+                raise ValueError(f'field "{self._path[-1].name}" of "{path}" is no single message')
+            self._path.append(field)
             descriptor = field.message_type
+        last = self._path[-1]
+        if last.type == _BYTES:
+            raise ValueError(f'field "{path}" is bytes, and no attribute has those')
+        self._kind = last.message_type.full_name if last.type == _MESSAGE else ""
 
     def read(self, message: Any) -> Any:
         """The value; None for a field that is not set and knows that."""
-        for field in self.path[:-1]:
+        for field in self._path[:-1]:
             if not message.HasField(field.name):
                 return None
             message = getattr(message, field.name)
-        last = self.path[-1]
+        last = self._path[-1]
+        if _is_repeated(last):
+            return self._read_several(message, last)
         if last.has_presence and not message.HasField(last.name):
             return None
         value = getattr(message, last.name)
         if last.type == _ENUM:
             known = last.enum_type.values_by_number.get(value)
-            return known.name if known is not None else str(value)
-        return value
+            return Exact(known.name if known is not None else str(value), value)
+        if last.type != _MESSAGE:
+            return value
+        if self._kind == _TIMESTAMP:
+            return instant(value.seconds * 10**9 + value.nanos, "ns", "ms")
+        if self._kind == _DURATION:
+            return _duration(value.seconds * 10**9 + value.nanos)
+        if self._kind in _WRAPPERS:
+            return value.value
+        return self._json.MessageToDict(value, preserving_proto_field_name=True)
+
+    def _read_several(self, message: Any, field: Any) -> Any:
+        """A list or a map, as the library's JSON has it."""
+        only = type(message)()
+        getattr(only, field.name).MergeFrom(getattr(message, field.name))
+        is_map = field.type == _MESSAGE and field.message_type.GetOptions().map_entry
+        found = self._json.MessageToDict(only, preserving_proto_field_name=True)
+        return found.get(field.name, {} if is_map else [])
 
     def write(self, message: Any, value: Any) -> None:
-        """Set the value; None leaves the field alone."""
+        """Set the value; None leaves the field alone.
+
+        Raises:
+            ValueError: the field has no such value; it names the field.
+        """
         if value is None:
             return
-        for field in self.path[:-1]:
-            message = getattr(message, field.name)
-        last = self.path[-1]
-        if last.type == _ENUM and isinstance(value, str):
-            known = last.enum_type.values_by_name.get(value)
-            if known is None:
-                raise ValueError(f'"{value}" is no value of enum "{last.enum_type.name}"')
-            value = known.number
-        setattr(message, last.name, value)
+        try:
+            for field in self._path[:-1]:
+                message = getattr(message, field.name)
+            self._set(message, self._path[-1], value)
+        # The library has errors of many kinds.
+        except Exception as error:
+            lines = str(error).splitlines()
+            why = lines[0] if lines else type(error).__name__
+            raise ValueError(f'field "{self._name}" can\'t be {shown(value)}: {why}') from error
+
+    def _set(self, message: Any, field: Any, value: Any) -> None:
+        is_message = field.type == _MESSAGE
+        if _is_repeated(field) or (
+            is_message and self._kind not in (_TIMESTAMP, _DURATION, *_WRAPPERS)
+        ):
+            if not isinstance(value, str):
+                raise TypeError("it takes JSON texts")
+            self._json.ParseDict({field.name: read_exact(value)}, message)
+        elif self._kind in _WRAPPERS:
+            inner = getattr(message, field.name)
+            inner.value = _scalar(field.message_type.fields_by_name["value"], value)
+            inner.SetInParent()
+        elif is_message and type(value) is int:
+            getattr(message, field.name).FromMilliseconds(value)
+        elif is_message and isinstance(value, str):
+            getattr(message, field.name).FromJsonString(value)
+        elif is_message:
+            raise TypeError("it takes milliseconds as a long, or texts")
+        else:
+            setattr(message, field.name, _scalar(field, value))
+
+
+def _duration(nanos: int) -> Exact:
+    """A time span as the library's JSON has it; its number is in milliseconds."""
+    seconds, rest = divmod(abs(nanos), 10**9)
+    fraction = f".{rest:09}".rstrip("0") if rest else ""
+    number, odd = divmod(nanos, 10**6)
+    return Exact(f"{'-' if nanos < 0 else ''}{seconds}{fraction}s", None if odd else number)
+
+
+def _scalar(field: Any, value: Any) -> Any:
+    """A value of a field that is no message.
+
+    Raises:
+        ValueError: it is of another type, or a number beyond a float.
+    """
+    if field.type == _ENUM and isinstance(value, str):
+        known = field.enum_type.values_by_name.get(value)
+        if known is None:
+            raise ValueError(f'it is no value of enum "{field.enum_type.name}"')
+        return known.number
+    if field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
+        is_single = field.cpp_type == field.CPPTYPE_FLOAT
+        if type(value) in (int, float):
+            value = real_of(value, pa.float32() if is_single else pa.float64())
+        if type(value) is not float:
+            raise ValueError("it is no number of the field's type")
+        return value
+    wanted = {field.CPPTYPE_STRING: str, field.CPPTYPE_BOOL: bool}.get(field.cpp_type, int)
+    if type(value) is not wanted:
+        raise ValueError("it is of another type")
+    return value
 
 
 def _is_repeated(field: Any) -> bool:
@@ -129,7 +230,8 @@ class ProtobufSource:
             message.ParseFromString(payload)
         except self._error:
             return [f'the payload is no message "{self._made.DESCRIPTOR.full_name}"']
-        return [{name: place.read(message) for name, place in self._places}]
+        event = {name: place.read(message) for name, place in self._places}
+        return [of_outside(event, self._schema)]
 
 
 class ProtobufSink:
@@ -157,7 +259,7 @@ class ProtobufSink:
             for place, value in zip(places, values, strict=True):
                 place.write(message, value)
             found: bytes = message.SerializeToString()
-        # Values out of range, of another type, texts that are no UTF-8, required fields.
+        # Values of another type, texts that are no UTF-8, required fields.
         except Exception as error:
             reason = str(error).splitlines()[0]
             return Refusal(f"the event does not fit the message: {reason}".encode())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pyarrow as pa
 
-from mesh.mapping.encoder import Encoder, Frame
+from mesh.mapping.encoder import Encoder, Frame, not_finite
 from mesh.mapping.templates import in_json, in_xml, mustache, template
 from mesh.mapping.texts import text_of
 from pyspark_nats.arrow import kernels
@@ -32,7 +32,8 @@ def json_sink(envelope: str, enclosing: str, **more: Any) -> Encoder:
     def encode(rows: pa.RecordBatch) -> Array:
         return _around(head, to_json(rows), tail)
 
-    return Encoder(encode, "application/json", _json_frame(enclosing, b","), **more)
+    frame = _json_frame(enclosing, b",")
+    return Encoder(encode, "application/json", frame, unfit=not_finite, **more)
 
 
 def _json_frame(enclosing: str, between: bytes) -> Frame:
@@ -44,7 +45,7 @@ def _json_frame(enclosing: str, between: bytes) -> Frame:
 
 def plain_json_sink() -> Encoder:
     """The object by attribute name."""
-    return Encoder(to_json, "application/json")
+    return Encoder(to_json, "application/json", unfit=not_finite)
 
 
 def msgpack_sink() -> Encoder:
@@ -67,7 +68,11 @@ def csv_sink(delimiter: str, order: Sequence[str], *, has_header: bool, **more: 
 
     def encode(rows: pa.RecordBatch) -> Array:
         columns = [rows.column(name) for name in order]
-        return _together([_csv_value(column, between) for column in columns], between)
+        texts = [_csv_value(column, between) for column in columns]
+        if len(texts) == 1:
+            # An empty line is no event.
+            texts = [kernels.if_else(kernels.equal(texts[0], ""), '""', texts[0])]
+        return _together(texts, between)
 
     header = f"{between.join(order)}\n".encode() if has_header else b""
     return Encoder(encode, "text/csv", header=header, **more)
@@ -127,7 +132,7 @@ def keyvalue_sink(keys: Sequence[tuple[str, str]], names: Sequence[str]) -> Enco
         batch = pa.RecordBatch.from_arrays(columns, names=[key for key, _ in made])
         return to_json(batch)
 
-    return Encoder(encode, "application/json")
+    return Encoder(encode, "application/json", unfit=not_finite)
 
 
 def _value_template(text: str, names: Sequence[str]) -> Callable[[pa.RecordBatch], Array]:

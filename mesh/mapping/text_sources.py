@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
+from mesh.functions.exact_json import read_exact
 from mesh.functions.patterns import compiled
-from mesh.mapping.events import of_texts, of_values
+from mesh.mapping.events import of_texts, of_values, without_mark
+from mesh.mapping.outside import of_outside, value_for
+from mesh.mapping.texts import may_be_changed
 from pyspark_nats.decode.result import DecodeResult, assembled, part
 
 if TYPE_CHECKING:
@@ -25,10 +27,12 @@ if TYPE_CHECKING:
 #: ``name:"text",`` or ``name:value,`` in a line.
 _LINE: Final = re.compile(r'\s*([A-Za-z_]\w*)\s*:\s*(?:"(.*)"|(.*?))\s*,?\s*\Z', re.DOTALL)
 _GROUP: Final = re.compile(r"(\w+)\[(\d+)\]\Z")
-#: A field of Python's reader may be as large as a message.
-_FIELD_MAX: Final = 64 << 20
+_LINE_END: Final = re.compile(r"\r\n|\n|\r")
+_CLOSED: Final = re.compile(r'"(?:[^"]|"")*+"')
 _KEYS_MAX: Final = 10_000
 _NULL: Final = "null"
+_OPEN_QUOTE: Final = "a quote is not closed; the lines after it are not read"
+_STRAY_QUOTE: Final = "a value without quotes has a quote in it, or text follows a quote"
 
 
 class CsvSource:
@@ -45,20 +49,45 @@ class CsvSource:
         """The mapping; ``positions`` are the columns of the attributes, those in order if empty."""
         self._schema = schema
         self._delimiter = {"\\t": "\t"}.get(delimiter, delimiter)
+        if len(self._delimiter) != 1 or self._delimiter in '"\r\n':
+            raise ValueError(f'delimiter "{delimiter}" of csv is not one character')
+        self._field = _field_of(self._delimiter)
         self._has_header = has_header
         self._positions = tuple(positions) or tuple(range(len(schema)))
         self._width = None if positions else len(schema)
-        csv.field_size_limit(_FIELD_MAX)
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
     ) -> DecodeResult:
         """See ``SourceMapper``."""
-        return self._at_once(payloads) or of_texts(self._events, payloads, self._schema, "error")
+        payloads = [without_mark(payload) for payload in payloads]
+        return self._at_once(payloads) or self._line_by_line(payloads)
+
+    def _line_by_line(self, payloads: Sequence[bytes]) -> DecodeResult:
+        """All lines; errors of payloads of several lines begin with the line's number."""
+        lines: list[list[int]] = [[] for _ in payloads]
+
+        def events(number: int, payload: bytes) -> Parsed:
+            found = self._events(payload)
+            lines[number] = [line for line, _ in found]
+            return [event for _, event in found]
+
+        found = of_texts(events, payloads, self._schema, "error")
+        errors = [
+            (
+                n,
+                at,
+                f"line {lines[n][at]}: {why}"
+                if at < len(lines[n]) and b"\n" in payloads[n]
+                else why,
+            )
+            for n, at, why in found.errors
+        ]
+        return replace(found, errors=errors)
 
     def _at_once(self, payloads: Sequence[bytes]) -> DecodeResult | None:
         """All lines by Arrow; None if a line needs another reader, or is wrong."""
-        if self._has_header or self._width is None or len(self._delimiter) != 1 or not payloads:
+        if self._has_header or self._width is None or not payloads:
             return None
         joined = b"\n".join(payloads)
         counts = None
@@ -66,7 +95,7 @@ class CsvSource:
             lines = [payload.removesuffix(b"\n") for payload in payloads]
             counts = np.array([line.count(b"\n") + 1 for line in lines])
             joined = b"\n".join(lines)
-        if b'"' in joined or b"\r" in joined or b"\x00" in joined:
+        if any(mark in joined for mark in (b'"', b"\r", b"\x00", b"0x", b"0X")):
             return None
         try:
             table = arrow_csv.read_csv(
@@ -81,14 +110,14 @@ class CsvSource:
                     column_types=self._schema,
                     null_values=[_NULL],
                     strings_can_be_null=True,
-                    true_values=["true", "TRUE", "True"],
-                    false_values=["false", "FALSE", "False"],
+                    true_values=["true", "TRUE", "True", "1"],
+                    false_values=["false", "FALSE", "False", "0"],
                 ),
             )
         except (pa.ArrowInvalid, pa.ArrowKeyError, OverflowError):
             return None
         total = len(payloads) if counts is None else int(counts.sum())
-        if table.num_rows != total:
+        if table.num_rows != total or any(may_be_changed(column) for column in table.columns):
             return None
         message = np.arange(len(payloads), dtype=np.int64)
         index = np.zeros(total, np.int64)
@@ -100,29 +129,104 @@ class CsvSource:
             [part(rows[0], message, index)] if rows else [], self._schema, [], len(payloads)
         )
 
-    def _events(self, number: int, payload: bytes) -> Parsed:
+    def _events(self, payload: bytes) -> list[tuple[int, dict[str, Any] | str]]:
+        """The events, or the reasons why there is none, each with the number of its line."""
         text = payload.decode()
         if "\x00" in text:
-            return ["the payload holds a NUL character"]
-        rows = [row for row in csv.reader(io.StringIO(text), delimiter=self._delimiter) if row]
-        if not self._has_header or not rows:
-            return [self._event(row) for row in rows] or ["no values"]
-        head, *rows = rows
-        if self._width is None or not set(self._schema.names) <= set(head):
-            return [self._event(row) for row in rows]
-        places = [head.index(name) for name in self._schema.names]
-        return [self._named(row, places) for row in rows]
+            return [(1, "the payload holds a NUL character")]
+        rows = self._rows(text)
+        places: Sequence[int] = self._positions
+        width = self._width
+        if self._has_header and rows:
+            (_, head), *rows = rows
+            found = self._places_of(head)
+            if isinstance(found, str):
+                return [(1, found)]
+            places, width = found or places, None if found else width
+        return [(line, self._event(row, places, width)) for line, row in rows] or [(1, "no values")]
 
-    def _named(self, row: list[str], places: Sequence[int]) -> dict[str, Any] | str:
+    def _rows(self, text: str) -> list[tuple[int, list[str | None] | str]]:
+        """The values of each line that is not empty, or the reason against it, with its number."""
+        if '"' not in text:
+            lines = enumerate(_LINE_END.split(text), 1)
+            null = self._null_or_text
+            return [(n, [null(v) for v in one.split(self._delimiter)]) for n, one in lines if one]
+        rows: list[tuple[int, list[str | None] | str]] = []
+        row: list[str | None] = []
+        line = first = 1
+        at = 0
+        while at < len(text) or row:
+            found = self._field.match(text, at)
+            if found is None:
+                is_open = text[at : at + 1] == '"' and not _CLOSED.match(text, at)
+                if is_open:
+                    rows.append((first, _OPEN_QUOTE))
+                    break
+                rows.append((first, _STRAY_QUOTE))
+                end = _LINE_END.search(text, at)
+                if end is None:
+                    break
+                at, row = end.end(), []
+                line = first = line + 1
+                continue
+            quoted, plain, end_of = found.groups()
+            row.append(
+                quoted.replace('""', '"') if quoted is not None else self._null_or_text(plain)
+            )
+            at = found.end()
+            line += len(_LINE_END.findall(found[0]))
+            if end_of != self._delimiter:
+                if row != [""] or quoted is not None:
+                    rows.append((first, row))
+                row, first = [], line
+        return rows
+
+    @staticmethod
+    def _null_or_text(value: str) -> str | None:
+        return None if value == _NULL else value
+
+    def _places_of(self, head: list[str | None] | str) -> Sequence[int] | str:
+        """The column of each attribute by a header, none if it has other names; or a reason.
+
+        A header that has the name of an attribute has those of all, exactly.
+        """
+        if isinstance(head, str):
+            return head
+        if self._width is None:
+            return ()
+        names = self._schema.names
+        if all(head.count(name) == 1 for name in names):
+            return [head.index(name) for name in names]
+        plain = [(name or _NULL).strip().casefold() for name in head]
+        like = [
+            (at, plain.index(name.casefold()))
+            for at, name in enumerate(names)
+            if name.casefold() in plain
+        ]
+        if all(at == place for at, place in like) and len(set(plain)) == len(plain):
+            return ()
+        missing = next(name for name in names if head.count(name) != 1)
+        shown = ", ".join(map(str, head))
+        if missing in head:
+            return f'the header has attribute "{missing}" more than once: {shown}'
+        return f'the header has no "{missing}", spelled as in the stream: {shown}'
+
+    def _event(
+        self, row: list[str | None] | str, places: Sequence[int], width: int | None
+    ) -> dict[str, Any] | str:
+        if isinstance(row, str):
+            return row
+        if width is not None and len(row) != width:
+            return f"the line has {len(row)} values, the stream {width} attributes"
         if max(places) >= len(row):
             return f"the line has {len(row)} values, and value {max(places)} is used"
-        names = zip(self._schema.names, places, strict=True)
-        return {name: None if row[at] == _NULL else row[at] for name, at in names}
+        return {name: row[at] for name, at in zip(self._schema.names, places, strict=True)}
 
-    def _event(self, row: list[str]) -> dict[str, Any] | str:
-        if self._width is not None and len(row) != self._width:
-            return f"the line has {len(row)} values, the stream {self._width} attributes"
-        return self._named(row, self._positions)
+
+def _field_of(delimiter: str) -> re.Pattern[str]:
+    """A value in quotes, or one without, and its end."""
+    mark = re.escape(delimiter)
+    return re.compile(rf'(?:"((?:[^"]|"")*+)"|([^"\r\n{mark}]*+))({mark}|\r\n|\n|\r|\Z)')
 
 
 class TextSource:
@@ -207,17 +311,18 @@ class KeyValueSource:
         return of_texts(self._texts, payloads, self._schema, self._missing)
 
     def _typed(self, number: int, payload: bytes) -> Parsed:
-        document = orjson.loads(payload)
+        document = read_exact(without_mark(payload))
         several = document if isinstance(document, list) else [document]
         return [self._named(one) if isinstance(one, dict) else "no map" for one in several]
 
     def _named(self, given: dict[str, Any]) -> dict[str, Any]:
-        return {name: given[key] for name, key in self._keys.items() if key in given}
+        event = {name: given[key] for name, key in self._keys.items() if key in given}
+        return event if self._casts else of_outside(event, self._schema)
 
     def _texts(self, number: int, payload: bytes) -> Parsed:
         if payload.lstrip()[:1] in (b"{", b"["):
             return [
-                {name: _text(value) for name, value in event.items()}
+                {name: value_for(value, pa.string()) for name, value in event.items()}
                 if isinstance(event, dict)
                 else event
                 for event in self._typed(number, payload)
@@ -226,10 +331,5 @@ class KeyValueSource:
             payload.decode(), keep_blank_values=True, strict_parsing=True,
             errors="strict", max_num_fields=_KEYS_MAX,
         )  # fmt: skip
-        return [self._named(dict(pairs))]
-
-
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return orjson.dumps(value).decode()
+        form = dict(pairs)
+        return [{name: form[key] for name, key in self._keys.items() if key in form}]

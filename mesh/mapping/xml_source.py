@@ -95,6 +95,9 @@ class XmlSource:
 
     def _events(self, number: int, payload: bytes) -> Parsed:
         root = document(payload)
+        if not self._paths and not self._namespaces:
+            for element in root.iter():
+                element.tag = self._tail(element.tag)
         if self._enclosing:
             holders = self._holders(root)
             if not holders:

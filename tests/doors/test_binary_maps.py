@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import random
@@ -124,6 +125,71 @@ def test_protobuf_by_paths_and_enums() -> None:
     assert found.rows.to_pylist() == [{"who": "a", "n": None, "kind": "OLD"}]
 
 
+LARGE_PROTO = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+option (file).opt = { a: 1 b: [1, 2] c { d: "}" } };
+message Order {
+  reserved 20, 22 to 30; reserved "old";
+  enum Kind { option allow_alias = true; NEW = 0; OLD = 7 [deprecated = true]; PAST = 7;
+    HEX = 0x10; }
+  message Person { string name = 1; message Deep { int32 x = 1; } Deep deep = 2; }
+  map<string, Person> people_by = 1 [(opt) = { z: ["]"] }];
+  oneof what { string a = 2; Person.Deep b = 3; }
+  optional int32 n = 4;
+  google.protobuf.Timestamp at = 5;
+  extend Order { }
+}
+service Shop { rpc Get (Order) returns (stream Order) { option (http) = { get: "/v1" }; }
+               rpc Put (Order) returns (Order); }
+"""
+
+
+def test_a_definition_with_all_usual_parts_is_read() -> None:
+    made = message_class(LARGE_PROTO, "Order")
+    message = made()
+    message.people_by["k"].deep.x = 3
+    message.b.x = 4
+    message.at.seconds = 5
+    again = made.FromString(message.SerializeToString())
+    assert (again.people_by["k"].deep.x, again.WhichOneof("what"), again.HasField("n")) == (
+        3, "b", False,
+    )  # fmt: skip
+    assert again.at.ToJsonString() == "1970-01-01T00:00:05Z"
+
+
+def test_a_compiled_definition_has_what_a_text_can_not_have() -> None:
+    from google.protobuf import descriptor_pb2
+
+    files = descriptor_pb2.FileDescriptorSet()
+    first, second = files.file.add(name="a.proto"), files.file.add(name="b.proto")
+    first.package = "lib"
+    inner = first.message_type.add(name="Who").field.add(name="name", number=1, label=1, type=9)
+    assert inner.name == "name"
+    second.dependency.append("a.proto")
+    event = second.message_type.add(name="Event")
+    event.field.add(name="who", number=1, label=1, type_name=".lib.Who")
+    # A group of proto2.
+    event.nested_type.add(name="G").field.add(name="n", number=1, label=1, type=5)
+    event.field.add(name="g", number=2, label=1, type=10, type_name=".Event.G")
+    text = base64.b64encode(files.SerializeToString()).decode()
+    options = {"descriptor": text, "message": "Event"}
+    stream = StreamSchema("T", SMALL.attributes[:1])
+    (payload,) = sink_mapper("protobuf", options, [("who.name", "who")], stream).encode(
+        rows_of([{"who": "ä"}], stream)
+    )
+    found = source_mapper("protobuf", options, [("who", "who.name")], stream).decode([payload])
+    assert found.rows.to_pylist() == [{"who": "ä"}]
+
+
+def test_a_refusal_of_avro_names_the_field_inside_of_the_record() -> None:
+    template = '{"who":{"name":5},"n":{{n}},"tags":[]}'
+    sink = sink_mapper("avro", {"schema.def": json.dumps(SCHEMA)}, [(None, template)], SMALL)
+    (refusal,) = sink.encode(rows_of([{"who": "a", "n": 7}], SMALL))
+    assert refusal.decode().endswith('field "who.name" is 5, not a string')
+
+
 @pytest.mark.parametrize("kind", ["avro", "protobuf"])
 def test_payloads_of_strangers_give_errors_and_never_an_exception(kind: str) -> None:
     source = source_mapper(kind, {}, (), STREAM)
@@ -161,7 +227,13 @@ def test_payloads_of_strangers_give_errors_and_never_an_exception(kind: str) -> 
         ),
         ("protobuf", {"proto": "message A { int32 n = 1; }"}, 'no field "who"'),
         ("protobuf", {"proto": "message A { int32 who }"}, 'instead of "="'),
-        ("protobuf", {"proto": 'import "x";'}, "not supported"),
+        ("protobuf", {"proto": 'import "x.proto";'}, "compiled, in option descriptor"),
+        ("protobuf", {"proto": 'edition = "2023";'}, "compiled, in option descriptor"),
+        ("protobuf", {"proto": "message A { repeated group G = 1 {} }"}, "compiled, in option"),
+        ("protobuf", {"descriptor": "x"}, "not base64"),
+        ("protobuf", {"descriptor": "eHh4eA=="}, "has no file"),
+        ("protobuf", {"descriptor": "eA==", "proto": "message A {}"}, "exclude each other"),
+        ("protobuf", {"proto": "message A { bytes who = 1; int32 n = 2; }"}, "is bytes"),
         ("protobuf", {"proto": "message A {}", "message": "B"}, 'no message "B"'),
         ("protobuf", {"proto": "message A { Other who = 1; }"}, "invalid"),
     ],

@@ -181,7 +181,7 @@ def test_attributes_of_the_transport_beside_those_of_any_payload(kind: str) -> N
         {"topic": "a", "v": v, "n": 7, "flag": True} for v in (1.5, 2.0)
     ]
     assert found.message.tolist() == [0, 0]
-    reasons = ['attribute "n" is no int32: "x"', 'attribute "n" is missing']
+    reasons = ['attribute "n" is "x", not an int', 'attribute "n" is missing']
     assert found.errors == [(n, at, why) for n, why in enumerate(reasons, 1) for at in (0, 1)]
     lenient = source_mapper(kind, {**options, "fail.on.missing.attribute": False}, pairs, stream)
     kept = lenient.decode([payload], [{"topic": "c"}]).rows.to_pylist()

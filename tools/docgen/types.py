@@ -10,7 +10,7 @@ import textwrap
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from mesh.mapping import json_source
+from mesh.mapping import conversions as payloads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,20 @@ BEGIN: Final = "<!-- made by `make docs`: begin -->"
 END: Final = "<!-- made by `make docs`: end -->"
 
 #: In the order of the page; tables of one outside world are neighbours.
-TABLES: Final[tuple[Conversions, ...]] = (json_source.MSGPACK_READ,)
+TABLES: Final[tuple[Conversions, ...]] = (
+    payloads.JSON_READ,
+    payloads.JSON_WRITTEN,
+    payloads.TEXT_READ,
+    payloads.TEXT_WRITTEN,
+    payloads.MSGPACK_READ,
+    payloads.MSGPACK_WRITTEN,
+    payloads.AVRO_READ,
+    payloads.AVRO_WRITTEN,
+    payloads.PROTOBUF_READ,
+    payloads.PROTOBUF_WRITTEN,
+    payloads.ARROW_READ,
+    payloads.ARROW_WRITTEN,
+)
 
 
 def types_document(root: Path) -> str:

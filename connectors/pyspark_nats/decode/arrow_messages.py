@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_nats.arrow import arrow, kernels
-from pyspark_nats.decode import text_columns
+from pyspark_nats.decode import columns, text_columns
 from pyspark_nats.decode.arrow_sizes import (
     converted_bytes,
     decompressed_bytes,
@@ -25,7 +25,7 @@ from pyspark_nats.decode.arrow_sizes import (
 )
 from pyspark_nats.decode.limits import row_bytes, width
 from pyspark_nats.decode.result import Part
-from pyspark_nats.decode.values import article, type_name
+from pyspark_nats.decode.values import WrongValueError, article, type_name
 
 if TYPE_CHECKING:
     from pyspark_nats.arrow import Array, DataType
@@ -257,20 +257,20 @@ def _rows(table: pa.Table, schema: pa.Schema, missing: str) -> tuple[pa.RecordBa
         chosen.validate(full=True)
     except (pa.ArrowException, KeyError, ValueError) as error:
         raise _UnreadableError(_reason(error)) from error
-    columns: list[Array] = []
+    found: list[Array] = []
     for field in schema:
         if field.name in present:
-            columns.append(_column(chosen, field.name, field.type, missing))
+            found.append(_column(chosen, field.name, field.type, missing))
         elif missing == "error":
             raise _UnreadableError(f'attribute "{field.name}" is missing')
         else:
-            columns.append(pa.nulls(table.num_rows, field.type))
+            found.append(pa.nulls(table.num_rows, field.type))
     times = (
         _column(chosen, EVENT_TIME, pa.int64(), missing)
         if has_times
         else pa.nulls(table.num_rows, pa.int64())
     )
-    return pa.RecordBatch.from_arrays(columns, schema=schema), times
+    return pa.RecordBatch.from_arrays(found, schema=schema), times
 
 
 def _column(table: pa.Table, name: str, kind: pa.DataType, missing: str) -> Array:
@@ -320,6 +320,11 @@ def _as(array: Array, kind: DataType, missing: str, path: str) -> Array:
         return _checked(array.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(kind))
     if types.is_timestamp(kind):
         return _checked(array.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind))
+    if types.is_integer(given) and types.is_floating(kind):
+        try:
+            return columns.column(array.to_pylist(), kind, missing)
+        except WrongValueError as wrong:
+            raise _UnreadableError(wrong.reason(path)) from None
     if types.is_decimal(kind):
         return array.cast(kind)
     return _checked(array.cast(kind, safe=False))

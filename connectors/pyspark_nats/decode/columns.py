@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pyspark_nats.arrow import arrow
+from pyspark_nats.arrow import arrow, kernels
 from pyspark_nats.decode import text_columns
 from pyspark_nats.decode.values import WrongValueError, reader_of
 
@@ -64,11 +64,15 @@ def column(values: list[Any], kind: DataType, missing: str) -> Array:
                 return text_columns.of_type(pa.array(values, pa.string()), kind)
         elif (
             (given == {int} and types.is_integer(kind))
-            or (given <= {int, float} and types.is_floating(kind))
             or (given == {bool} and types.is_boolean(kind))
             or (given == {bytes} and types.is_binary(kind))
         ):
             return pa.array(values, kind)
+        elif given <= {int, float} and types.is_floating(kind):
+            found = pa.array(values, kind)
+            # A double may be beyond the range of a float.
+            if kind.bit_width == 64 or kernels.all(kernels.is_finite(found)).as_py() is not False:
+                return found
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
         pass  # The rule accepts more than Arrow does, or gives the reason of the error.
     read_one = reader_of(kind, missing)

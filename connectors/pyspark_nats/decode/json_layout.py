@@ -192,8 +192,16 @@ class _Block:
             return _from_text(self._slices(start, end), kind)
         if pa.types.is_boolean(kind):
             return self._truths(start, end)
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        if pa.types.is_integer(kind):
             return self._numbers(start, end, kind)
+        if pa.types.is_floating(kind):
+            values, limit = self._numbers(start, end, kind), whole_max(kind)
+            if (
+                int((end - start).max()) >= len(str(limit))
+                and (np.abs(values.to_numpy(zero_copy_only=False)) >= limit).any()
+            ):
+                raise pa.ArrowInvalid("a number that may lose digits")
+            return values
         raise pa.ArrowInvalid("a type that is not read here")
 
     def _slices(self, start: Places, end: Places) -> Array:
@@ -236,10 +244,10 @@ class _Block:
             raise pa.ArrowInvalid("a number without a digit")
         if zero_first.any() and (self._padded[start[zero_first] + 1] != ord(".")).any():
             raise pa.ArrowInvalid("a number with a zero in front")
-        if pa.types.is_floating(kind):
-            texts = texts.cast(pa.float64())
-            return texts if kind == pa.float64() else texts.cast(kind, safe=False)
-        return texts.cast(kind)
+        if not pa.types.is_floating(kind):
+            return texts.cast(kind)
+        values = texts.cast(pa.float64())
+        return values if kind == pa.float64() else values.cast(kind, safe=False)
 
 
 _TRUE = np.uint64(int.from_bytes(b"true", "little"))
@@ -248,6 +256,11 @@ _FALSE = np.uint64(int.from_bytes(b"false", "little"))
 
 def _from_text(texts: Array, kind: pa.DataType) -> Array:
     return texts if pa.types.is_string(kind) else text_columns.of_type(texts, kind)
+
+
+def whole_max(kind: pa.DataType) -> int:
+    """The number up to which a floating-point type has every whole number."""
+    return 1 << (24 if kind.bit_width == 32 else 53)
 
 
 def is_read(kind: pa.DataType) -> bool:

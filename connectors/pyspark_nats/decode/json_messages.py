@@ -336,8 +336,10 @@ def _doubts(column: Array, is_strict: bool) -> tuple[Flags | None, Flags | None]
     if pa.types.is_floating(column.type):
         values = column.to_numpy(zero_copy_only=False)
         with np.errstate(invalid="ignore"):
-            # The integer -0 is 0, the number -0.0 is not; and a word may represent a number.
-            wrong = ~np.isfinite(values) | ((values == 0) & np.signbit(values))
+            # The integer -0 is 0, the number -0.0 is not; a word may represent a number; and a
+            # large whole number may lose digits.
+            is_small = np.abs(values) < json_layout.whole_max(column.type)
+            wrong = ~is_small | ((values == 0) & np.signbit(values))
         if column.null_count:
             wrong &= ~_flags(column.is_null())
     elif pa.types.is_struct(column.type):

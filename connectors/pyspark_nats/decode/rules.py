@@ -156,7 +156,8 @@ def _rows(
 def reader_of_json(schema: pa.Schema) -> Callable[[bytes], list[Any]]:
     """``events_of_json``, which keeps all digits of numbers if ``schema`` needs them."""
     is_exact = any(_holds_decimal(field.type) for field in schema)
-    return lambda payload: events_of_json(payload, is_exact)
+    load = _with_decimals if is_exact else orjson.loads
+    return lambda payload: events_of_json(payload, load)
 
 
 def _holds_decimal(kind: pa.DataType) -> bool:
@@ -165,35 +166,35 @@ def _holds_decimal(kind: pa.DataType) -> bool:
     return pa.types.is_decimal(kind)
 
 
-def events_of_json(payload: bytes, is_exact: bool = False) -> list[Any]:
+def events_of_json(payload: bytes, load: Callable[[bytes], Any] = orjson.loads) -> list[Any]:
     """The events of a payload: an object, an array of them, or one in each line.
 
-    A string represents an unreadable event and gives the reason.  With ``is_exact`` numbers with a
-    fraction are of type ``Decimal``.
+    A string represents an unreadable event and gives the reason.  ``load`` parses a text, or raises
+    ``orjson.JSONDecodeError``.
     """
     try:
-        value = _loaded(payload, is_exact)
+        value = load(payload)
     except orjson.JSONDecodeError as error:
         lines = [line for line in payload.split(b"\n") if line.strip()]
         if len(lines) < 2 or payload.lstrip()[:1] == b"[":
             return [f"not JSON: {error.msg}" if payload.strip() else "not JSON: empty"]
-        return [_line(line, is_exact) for line in lines]
+        return [_line(line, load) for line in lines]
     if isinstance(value, list):
         return [_object(item) for item in value]
     return [_object(value)]
 
 
-def _line(line: bytes, is_exact: bool) -> Any:
+def _line(line: bytes, load: Callable[[bytes], Any]) -> Any:
     try:
-        return _object(_loaded(line, is_exact))
+        return _object(load(line))
     except orjson.JSONDecodeError as error:
         return f"not JSON: {error.msg}"
 
 
-def _loaded(text: bytes, is_exact: bool) -> Any:
-    value = orjson.loads(text)
+def _with_decimals(text: bytes) -> Any:
     # The first parser validates; the second one reads with every digit.
-    return json.loads(text, parse_float=Decimal) if is_exact else value
+    orjson.loads(text)
+    return json.loads(text, parse_float=Decimal)
 
 
 def events_of_msgpack(payload: bytes, bytes_max: int = USUAL.bytes_max) -> list[Any]:

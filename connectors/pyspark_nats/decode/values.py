@@ -9,7 +9,7 @@ type             is read from
 ===============  ==================================================================================
 string           text
 byte .. long     a whole number in range
-float, double    a number
+float, double    a number in range; a whole one only if no digit is lost
 boolean          true or false
 timestamp        ISO 8601 text (UTC where it names no zone), whole seconds since 1970, or a
                  MessagePack timestamp; microseconds, further digits are cut
@@ -29,6 +29,7 @@ year 9999, which is an error rather than a wrong time.
 from __future__ import annotations
 
 import binascii
+import math
 import re
 import reprlib
 from datetime import date, datetime
@@ -193,10 +194,29 @@ def _real(value: Any, kind: pa.DataType) -> float:
     # A Decimal represents a JSON number with all of its digits.
     if type(value) not in (int, float, Decimal):
         raise WrongValueError(value, kind)
+    found = real_of(value, kind)
+    if found is None:
+        raise WrongValueError(value, kind)
+    return found
+
+
+def real_of(value: int | float | Decimal, kind: pa.DataType) -> float | None:
+    """The nearest number of a floating-point type.
+
+    None if a finite number is beyond the range of the type, or if a whole number loses digits: the
+    shortest decimal text of the result is another number.
+    """
     try:
-        return float(value)
+        double = float(value)
     except OverflowError:
-        raise WrongValueError(value, kind) from None
+        return None
+    with np.errstate(over="ignore"):
+        nearest: Any = np.float32(double) if kind.bit_width == 32 else double
+    if math.isinf(nearest):
+        return double if type(value) is float and math.isinf(value) else None
+    if type(value) is int and int(nearest) != value and Decimal(str(nearest)) != value:
+        return None
+    return float(nearest)
 
 
 _DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")

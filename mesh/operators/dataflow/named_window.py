@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from mesh.language.syntax import EventKind
 from mesh.operators.base import CURRENT, EXPIRED, RESET, WHOLE, Longs, State, merge, with_timer_path
 from mesh.operators.environment import current
+from mesh.operators.failures import failed_output
+from mesh.operators.query.handlers import Failures, TimeFilter
 from mesh.operators.windows import kind_of, make_window
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ class NamedWindowNode:
             and definition.events is EventKind.CURRENT
         )
         self._timer = timer
+        self._times = TimeFilter(definition.window)
+        self._failures = Failures()
         self._window = make_window(definition.window, self._schema, timer)
         self._count = current().count_of("window", self._name)
 
@@ -49,7 +53,8 @@ class NamedWindowNode:
         events = merge(inputs.get(window_input(self._name), ()), self._schema)
         if events.rows.schema != self._schema:
             events = events.with_rows(events.rows.rename_columns(self._schema.names))
-        made = with_timer_path(self._window.process(events.outside(), timeline), self._timer)
+        entering = self._times.process(events.outside(), self._failures)
+        made = with_timer_path(self._window.process(entering, timeline), self._timer)
         match self._events:
             case EventKind.ALL:
                 made = made.where(made.kind != RESET)
@@ -59,7 +64,11 @@ class NamedWindowNode:
                 made = made.where(made.kind == EXPIRED)
         self._count[0] += len(events)
         self._count[1] += len(made)
-        return [(self._name, made)]
+        outputs = [(self._name, made)]
+        for failed, reasons, _ in self._failures.found:
+            outputs += failed_output(self._name, self._name, None, failed, reasons)
+        self._failures.found.clear()
+        return outputs
 
     def content(self, instance: int = WHOLE) -> tuple[pa.RecordBatch, Longs]:
         """The present contents: rows in the engine's order, and their times."""

@@ -20,7 +20,7 @@ from mesh.operators.base import (
     subset,
 )
 from mesh.operators.expressions import columns_of, selected_expressions
-from mesh.operators.query.handlers import Failures, Handlers
+from mesh.operators.query.handlers import Failures, Handlers, TimeFilter
 from mesh.operators.state.row_store import RowStore
 from mesh.operators.windows import kind_of, make_window
 from mesh.plan.bound import BoundJoin, Window
@@ -49,6 +49,7 @@ class JoinInput:
         self.stream = source.schema.name
         self._timer_path = timer_path
         self.definition = source.window
+        self._times = None if source.window is None else TimeFilter(source.window)
         self.kind = None if source.window is None else kind_of(source.window)
         self.arguments = () if source.window is None else source.window.arguments
         #: The other side never finds anything in the window: see ``holds_only_for_expired``.
@@ -73,6 +74,8 @@ class JoinInput:
         """Apply the handlers; the events that reach the window."""
         own = Failures()
         going = self._handlers.process(events, timeline, own)
+        if self._times is not None:
+            going = self._times.process(going, own)
         failures.found += [(lost, reasons, self.stream) for lost, reasons, _ in own.found]
         return going
 

@@ -14,7 +14,7 @@ from mesh.operators.failures import lost
 from mesh.operators.frame import Frame
 from mesh.operators.query.late_selection import schema_needed
 from mesh.operators.query.stream_functions import StreamFunction
-from mesh.operators.windows import make_window
+from mesh.operators.windows import make_window, time_columns
 from mesh.plan.bound import BoundFilter, BoundStreamFunction, Window
 
 if TYPE_CHECKING:
@@ -97,6 +97,29 @@ class Filter:
         return events.where(passes)
 
 
+class TimeFilter:
+    """Events whose time for ``externalTime`` and ``externalTimeBatch`` is not null; others fail."""
+
+    def __init__(self, window: Window) -> None:
+        self._names = time_columns(window)
+
+    def process(self, events: EventBatch, failures: Failures) -> EventBatch:
+        """The events that the window takes."""
+        frame: Frame | None = None
+        for name in self._names:
+            column = events.rows.column(name)
+            if not column.null_count:
+                continue
+            frame = frame or Frame.of_events(events)
+            for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+                frame.failures.setdefault(row, f'"{name}" is null, and it is the window\'s time')
+        if frame is None:
+            return events
+        gone = lost(frame, events)
+        failures.take(frame, events)
+        return events.where(~gone)
+
+
 class Handlers:
     """The handlers that the events of one stream pass, in order.
 
@@ -117,7 +140,7 @@ class Handlers:
         needed: BoundQuery | None = None,
     ) -> None:
         self._timer_path = timer_path
-        self._steps: list[Filter | StreamFunction | None] = []
+        self._steps: list[Filter | TimeFilter | StreamFunction | None] = []
         self.schema = schema
         self.window: WindowOperator | None = None
         for handler in handlers:
@@ -133,12 +156,12 @@ class Handlers:
                     self.window = make_window(
                         handler, kept, timer_path, expired=expired, used=used, late=bool(needed)
                     )
-                    self._steps.append(None)
+                    self._steps += [TimeFilter(handler), None]
 
     def before_window(self, events: EventBatch, failures: Failures) -> EventBatch:
         """The events that reach the window, which is the last handler."""
         for step in self._steps[:-1]:
-            if isinstance(step, Filter):
+            if isinstance(step, Filter | TimeFilter):
                 events = step.process(events, failures)
             elif step is not None:
                 events = _computed(step, events, failures)
@@ -147,7 +170,7 @@ class Handlers:
     def process(self, events: EventBatch, timeline: Timeline, failures: Failures) -> EventBatch:
         """The events after all handlers, and those that the window's timers cause."""
         for step in self._steps:
-            if isinstance(step, Filter):
+            if isinstance(step, Filter | TimeFilter):
                 events = step.process(events, failures)
             elif step is None:
                 assert self.window is not None, "None is the window's step"

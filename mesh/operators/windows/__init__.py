@@ -10,4 +10,5 @@ from mesh.operators.windows.kind import WindowOperator as WindowOperator
 from mesh.operators.windows.registry import WINDOWS as WINDOWS
 from mesh.operators.windows.registry import kind_of as kind_of
 from mesh.operators.windows.registry import make_window as make_window
+from mesh.operators.windows.registry import time_columns as time_columns
 from mesh.operators.windows.row_ref_window import RowRefWindow as RowRefWindow

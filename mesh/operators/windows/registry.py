@@ -56,6 +56,17 @@ def _column(window: Window, index: int) -> str:
     return argument.name
 
 
+def time_columns(window: Window) -> tuple[str, ...]:
+    """The attributes that give the window its time: an event where one is null fails."""
+    match window.name:
+        case "externalTime":
+            return (_column(window, 0),)
+        case "externalTimeBatch":
+            return tuple(one.name for one in window.arguments if not isinstance(one, Constant))
+        case _:
+            return ()
+
+
 # Windows with a native loop
 
 

@@ -13,6 +13,7 @@ import orjson
 from mesh.connect.contract import RefusedPayloadError, UnavailableError
 from mesh.errors import MeshError
 from mesh.receiver.access import check_listen, words
+from mesh.receiver.body_text import in_utf8
 from mesh.receiver.http_server import SERVERS, Response, allowed, unpacked
 from mesh.receiver.tls import server_context
 
@@ -108,6 +109,8 @@ class HttpSource:
             body = await request.body(limit)
             if body is not None and packing == "gzip":
                 body = unpacked(body, limit)
+            if body is not None:
+                body = in_utf8(body, request.headers.get("content-type", ""))
         except ConnectionResetError:
             return Response(400)
         except ValueError as error:
