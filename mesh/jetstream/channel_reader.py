@@ -31,7 +31,9 @@ _EXPIRES_S: Final = 5.0
 #: Bytes of a message besides its payload.
 _HEAD_ROOM: Final = 64 << 10
 #: The server deletes a consumer that is not used for this time, seconds.
-_UNUSED_S: Final = 60
+_UNUSED_S: Final = 60.0
+#: Time limit for an answer that is asked for again soon, seconds.
+_COUNTED_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +141,47 @@ class ChannelReader:
         is_served = status == "409" and text.startswith(jetstream.SERVED)
         self._is_lost = status not in ("404", "408") and not is_served
 
+    async def count(self) -> None:
+        """Have the server count what the stream has after the last message that was returned.
+
+        Without an answer the earlier count stays.
+        """
+        if name := self._name:
+            with contextlib.suppress(NatsError, TimeoutError, OSError):
+                pending = await self._counted(name)
+                if name == self._name:
+                    self.pending = pending
+
+    async def _counted(self, name: str) -> int:
+        call = f"CONSUMER.INFO.{self._js_stream}.{name}"
+        answer = await api_call(self._client, call, timeout_s=_COUNTED_S)
+        if "error" in answer:
+            # The consumer was not used for long, and is gone.
+            answer = await self._create(f"mesh_{secrets.token_hex(6)}", _COUNTED_S)
+            return int(answer["num_pending"])
+        return (
+            int(answer["num_pending"]) + int(answer["delivered"]["consumer_seq"]) - self._delivered
+        )
+
     async def _make(self) -> None:
         name = f"mesh_{secrets.token_hex(6)}"
+        answer = await self._create(name, _UNUSED_S)
+        self.pending = int(answer.get("num_pending", 0))
+        self._inbox = self._client.new_inbox()
+        self._subscription = await self._client.subscribe(
+            self._inbox, cb=self._received, pending_bytes_limit=4 * _BYTES
+        )
+        self._name, self._delivered, self._open = name, 0, 0
+
+    async def _create(self, name: str, unused_s: float) -> dict[str, Any]:
+        """Make a consumer after the last message that was returned; the server's answer."""
         config: dict[str, Any] = {
             "name": name,
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": self._after + 1,
             "ack_policy": "none",
             "filter_subject": self._subject,
-            "inactive_threshold": _UNUSED_S * 1_000_000_000,
+            "inactive_threshold": int(unused_s * 1e9),
             "mem_storage": True,
             "num_replicas": 1,
         }
@@ -160,12 +194,7 @@ class ChannelReader:
         if (error := answer.get("error")) is not None:
             about = str(error.get("description"))
             raise NotFoundError(description=about) if error.get("code") == 404 else NatsError(about)
-        self.pending = int(answer.get("num_pending", 0))
-        self._inbox = self._client.new_inbox()
-        self._subscription = await self._client.subscribe(
-            self._inbox, cb=self._received, pending_bytes_limit=4 * _BYTES
-        )
-        self._name, self._delivered, self._open = name, 0, 0
+        return answer
 
     async def _received(self, message: Msg) -> None:
         self._arrived.append(message)

@@ -53,6 +53,8 @@ T = TypeVar("T")
 _FORGOTTEN = "\0"
 #: Timeout of one call, longer than a change of the stream's leader.
 CALL_S = 20.0
+#: Time limit for an answer that is asked for again soon.
+_SOON_S = 2.0
 #: Pieces stored or deleted at once: each waits for several answers in turn.
 _CALLS: Final = 8
 #: Times of one message are at most this far apart, seconds: they are floats of microseconds.
@@ -158,9 +160,9 @@ class JetStreamSnapshots:
         # Their objects are deleted once their successors are stored.
         known.objects = {f"{_FORGOTTEN}{name}": one for name, one in known.objects.items()}
 
-    def behind(self, consumed: Mapping[str, int]) -> int:
-        """See ``SnapshotStore.behind``."""
-        return self._wait(self._behind(consumed))
+    def bounds(self, streams: Collection[str]) -> dict[str, tuple[int, int]]:
+        """See ``SnapshotStore.bounds``."""
+        return self._wait(self._bounds(streams), _SOON_S)
 
     def ends(self, streams: Collection[str]) -> dict[str, int]:
         """See ``SnapshotStore.ends``."""
@@ -310,9 +312,10 @@ class JetStreamSnapshots:
                 raise
             return await manifests.update(key, value, entry.revision)
 
-    async def _behind(self, consumed: Mapping[str, int]) -> int:
-        ends = await self._ends(consumed)
-        return sum(max(0, ends[stream] - sequence) for stream, sequence in consumed.items())
+    async def _bounds(self, streams: Collection[str]) -> dict[str, tuple[int, int]]:
+        infos = await asyncio.gather(*map(self._js.stream_info, streams))
+        bounds = ((info.state.first_seq, info.state.last_seq) for info in infos)
+        return dict(zip(streams, bounds, strict=True))
 
     async def _ends(self, streams: Collection[str]) -> dict[str, int]:
         return {stream: (await self._js.stream_info(stream)).state.last_seq for stream in streams}

@@ -187,8 +187,12 @@ class DoorInstance(ABC):
             self._state, self._error, self._retry_at_ms = InstanceState.RUNNING, None, None
             self._report()
 
+    async def _count_waiting(self) -> None:  # noqa: B027
+        """Update the number of messages that wait."""
+
     async def _report_often(self) -> None:
         while True:
+            await self._count_waiting()
             self._report()
             await asyncio.sleep(_REPORT_S)
 

@@ -2,6 +2,7 @@
 
 It reads the channel by sequence, maps the events, and writes them.  While its destination is away,
 it alone waits.  Refused events go to the stream's fault stream, or else to the app's error stream.
+The file is longer than 400 lines because writes, refusals and the position are of one loop.
 """
 
 from __future__ import annotations
@@ -287,6 +288,12 @@ class Outbox:
             if self._to.sink.state is not None:
                 await self._store()
 
+    async def count_waiting(self) -> None:
+        """Have the server count the messages that wait: more come while a write takes long."""
+        if (reader := self._reader) is not None and (self._undone or reader.pending):
+            await reader.count()
+            self.status = replace(self.status, behind=reader.pending + self._undone)
+
     async def replay(self, replayed: Replayed) -> str | None:
         """Write a payload again, between others; None, or the reason why it is refused.
 
@@ -382,8 +389,7 @@ class Outbox:
         self, state: InstanceState, error: str | None = None, rest_s: float | None = None
     ) -> None:
         # Without a reader, what waited when it ended waits at least.
-        reader = self._reader
-        behind = reader.pending + self._undone if reader else self.status.behind
+        behind = reader.pending + self._undone if (reader := self._reader) else self.status.behind
         retry_at_ms = None if rest_s is None else self._clock.wall_ms() + round(rest_s * 1000)
         is_news = self.status.state is not state
         self.status = replace(

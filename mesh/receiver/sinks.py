@@ -169,6 +169,10 @@ class SinkInstance(DoorInstance):
         for outbox in self._outboxes:
             outbox.stop()
 
+    async def _count_waiting(self) -> None:
+        for outbox in self._outboxes:
+            await outbox.count_waiting()
+
     def _doors(self) -> tuple[DoorStatus, ...]:
         return tuple(outbox.status for outbox in self._outboxes)
 

@@ -47,8 +47,8 @@ class SnapshotStore(Protocol):
         """Treat no piece of ``part`` as stored: their names now denote other pieces."""
         ...
 
-    def behind(self, consumed: Mapping[str, int]) -> int:
-        """The number of messages in the JetStream streams above these sequences."""
+    def bounds(self, streams: Collection[str]) -> dict[str, tuple[int, int]]:
+        """The first and the last sequence of each of these JetStream streams, soon or never."""
         ...
 
     def ends(self, streams: Collection[str]) -> dict[str, int]:

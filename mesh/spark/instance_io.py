@@ -14,6 +14,7 @@ from mesh.model.app import GroupSpec, Strategy
 from mesh.model.cluster import Assignment
 from mesh.model.types import AttributeType
 from pyspark_nats.decode.limits import EVENTS_CEILING, USUAL, MessageLimits
+from pyspark_nats.source.ranges import Blocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,6 +97,19 @@ class InstanceIO:
             self.assignment.app_incarnation, self.group.name, self.group.edit, part
         )
 
+    def blocks(self, js_stream: str) -> Blocks:
+        """The messages of a JetStream stream that are this instance's."""
+        strategies = {
+            s.strategy for p in self.partitions if (s := self.input_streams(p).get(js_stream))
+        }
+        if (
+            Strategy.ROUND_ROBIN in strategies
+            and not self.group.stateful
+            and self.group.parallel > 1
+        ):
+            return Blocks(ROUND_ROBIN_BLOCK, self.assignment.index - 1, self.group.parallel)
+        return Blocks()
+
     def skips(self, js_stream: str) -> tuple[tuple[int, int], ...]:
         """Ranges of an input, each as (after, to), whose messages are skipped."""
         return tuple(
@@ -175,11 +189,11 @@ def source_options(
         "missing": "error",
         "metadata": ",".join(METADATA),
     }
-    if group_input.strategy is Strategy.ROUND_ROBIN and io.group.parallel > 1:
+    if (blocks := io.blocks(js_stream)).count > 1:
         options |= {
-            "blockSize": str(ROUND_ROBIN_BLOCK),
-            "blockIndex": str(io.assignment.index - 1),
-            "blockCount": str(io.group.parallel),
+            "blockSize": str(blocks.size),
+            "blockIndex": str(blocks.index),
+            "blockCount": str(blocks.count),
         }
     return options
 

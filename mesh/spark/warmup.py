@@ -132,8 +132,8 @@ class _NoSnapshots:
     def forget(self, part: str) -> None:
         return
 
-    def behind(self, consumed: Mapping[str, int]) -> int:
-        return 0
+    def bounds(self, streams: Collection[str]) -> dict[str, tuple[int, int]]:
+        return dict.fromkeys(streams, (1, 0))
 
     def ends(self, streams: Collection[str]) -> dict[str, int]:
         return dict.fromkeys(streams, 0)

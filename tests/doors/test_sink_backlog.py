@@ -34,6 +34,9 @@ async def test_what_a_destination_that_is_away_has_not_got_still_waits(
         said = stage.reports[-1]
         # It has read them, and nobody has got them.
         assert (said.messages_in, said.behind, said.doors[0].behind) == (0, 5, 5)
+        # Those that come meanwhile wait, too.
+        await stage.publish("T", *events(5, 8))
+        await stage.until("a count of all", lambda: stage.reports[-1].behind == 8)
         await end.open()
         await stage.until("nothing waits", lambda: not stage.reports[-1].behind)
-        assert (stage.reports[-1].messages_in, stage.reports[-1].rows_out) == (5, 5)
+        assert (stage.reports[-1].messages_in, stage.reports[-1].rows_out) == (8, 8)

@@ -92,8 +92,8 @@ class Snapshots:
     def forget(self, part: str) -> None:
         return
 
-    def behind(self, consumed: Mapping[str, int]) -> int:
-        return 0
+    def bounds(self, streams: Collection[str]) -> dict[str, tuple[int, int]]:
+        return dict.fromkeys(streams, (1, self.last))
 
     def ends(self, streams: Collection[str]) -> dict[str, int]:
         return dict.fromkeys(streams, self.last)

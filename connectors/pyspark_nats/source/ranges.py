@@ -73,6 +73,10 @@ class Blocks:
             yield max(start + 1, block * self.size), min(end, (block + 1) * self.size - 1)
             block += self.count
 
+    def number_in(self, start: int, end: int) -> int:
+        """Number of the sequences in (start, end] that belong to this reader."""
+        return sum(last - first + 1 for first, last in self.own(start, end))
+
     def owned(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of ``sequences`` belong to this reader."""
         return np.asarray((sequences // self.size) % self.count == self.index)

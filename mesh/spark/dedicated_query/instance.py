@@ -22,7 +22,7 @@ import orjson
 from mesh.control import instance_events as events
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
 from mesh.logs import fields
-from mesh.spark import drain, input_kept, snapshot_migration
+from mesh.spark import backlog, drain, input_kept, snapshot_migration
 from mesh.spark.dedicated_query import observing, query
 from mesh.spark.instance_failures import is_nats_timeout, is_replaced, reason_of
 from mesh.spark.instance_metrics import InstanceMetrics
@@ -279,7 +279,8 @@ class DedicatedInstance:
             run.shared = self._share(_end_offsets(progress), run.directory, run.shared)
             run.shared_at_s = now_s
         if now_s - run.reported_at_s >= pacing.REPORT_S:
-            self._metrics.behind = self._store.behind(_consumed(progress))
+            counted = backlog.waiting(self._given, _consumed(progress))
+            self._metrics.behind = backlog.total([counted]) if counted else self._metrics.behind
             self._report()
             run.reported_at_s = now_s
 

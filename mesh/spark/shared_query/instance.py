@@ -22,6 +22,7 @@ from mesh.control import instance_events as events
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState
+from mesh.spark import backlog
 from mesh.spark.dedicated_query.instance import DedicatedInstance
 from mesh.spark.instance_failures import first_line, is_nats_timeout, is_replaced, message_of
 from mesh.spark.instance_metrics import InstanceMetrics
@@ -73,7 +74,12 @@ class SharedInstance:
         self._generation = 0
         #: The last restored positions, and the parts with restored state.
         self._restored: tuple[dict[str, Offsets], frozenset[str]] = {}, frozenset()
-        self._behind: dict[str, int] = {}
+        #: By part: the last sequences read, those that are not counted yet, and waiting messages.
+        self._read: dict[str, Mapping[str, int]] = {}
+        self._uncounted: dict[str, Mapping[str, int]] = {}
+        self._waiting: dict[str, Mapping[str, int]] = {}
+        self._counted_at_s = 0.0
+        self._is_counting = False
         self._is_changed = self._was_changed = False
         self._reported_at_s = self._shared_at_s = 0.0
         #: No tick has anything to do before this time, unless something happens.
@@ -122,6 +128,7 @@ class SharedInstance:
             match outcome.kind:
                 case work.ADMITTED:
                     assert outcome.ends is not None
+                    self._note_read(outcome)
                     if self._snapshots.admitted(outcome.part, outcome.ends):
                         self._take(events.Up())
                 case work.REMOVED:
@@ -161,12 +168,18 @@ class SharedInstance:
             if since_s >= rest_s or (self._is_changed and since_s >= busy_s):
                 self._reported_at_s = now_s
                 self._shared_query.errands.submit(self._report)
+            # One whose slot is stuck has no outcomes, and its backlog grows.
+            count_s = 2 * pacing.REPORT_S if self._metrics.behind else rest_s
+            if now_s - self._counted_at_s >= count_s:
+                self._count_waiting(self._read)
             is_due = now_s - self._shared_at_s >= self._given.options.snapshot_interval_s
             if is_due and not self._is_sharing and self._snapshots.is_dirty:
                 self._is_sharing, self._shared_at_s = True, now_s
                 self._schedule(self._share_now, self._shared_query.pool)
             if not (self._is_changed or self._life.is_stopping or self._snapshots.is_dirty):
-                self._quiet_until_s = self._reported_at_s + rest_s
+                self._quiet_until_s = min(
+                    self._reported_at_s + rest_s, self._counted_at_s + count_s
+                )
             return True
 
     # --- events and instructions
@@ -333,12 +346,40 @@ class SharedInstance:
         )
         self._metrics.count_elements(done.part, done.elements)
         self._metrics.state_bytes = self._snapshots.state_bytes
-        self._behind[done.part] = done.behind
-        self._metrics.behind = sum(self._behind.values())
+        self._note_read(done)
         self._is_changed = True
         if is_first:
             # People wait for it, and so does the warm-up.
             self._shared_query.errands.submit(self._report)
+
+    # --- backlog
+
+    def _note_read(self, done: Outcome) -> None:
+        self._read[done.part] = done.read
+        self._count_waiting({done.part: done.read})
+
+    def _count_waiting(self, read: Mapping[str, Mapping[str, int]]) -> None:
+        """Have the server count the messages for parts that have read up to there."""
+        self._uncounted.update(read)
+        self._counted_at_s = self._clock.monotonic_s()
+        if not self._is_counting:
+            self._is_counting = True
+            self._schedule(self._count_all, self._shared_query.pool)
+
+    def _count_all(self) -> None:
+        while True:
+            with self._lock:
+                read, self._uncounted = self._uncounted, {}
+                if not read:
+                    self._is_counting = False
+                    return
+            found = {part: backlog.waiting(self._given, at) for part, at in read.items()}
+            with self._lock:
+                self._waiting |= {part: one for part, one in found.items() if one is not None}
+                behind = backlog.total(self._waiting.values())
+                self._is_changed |= behind != self._metrics.behind
+                self._metrics.behind = behind
+                self._quiet_until_s = 0.0
 
     def _report(self) -> None:
         with self._reporting:

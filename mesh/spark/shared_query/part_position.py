@@ -96,6 +96,11 @@ class PartPosition:
         return now_s - self.unanswered_s < _SILENCE_S
 
     @property
+    def read(self) -> dict[str, int]:
+        """The last sequence that has come of each stream, whether or not it is the part's."""
+        return {stream: max(at["sequence"], self.seen) for stream, at in self.at.items()}
+
+    @property
     def watch(self) -> offsets.Watch:
         """The observer of its streams."""
         assert self._watch is not None

@@ -34,7 +34,7 @@ from pyspark_nats.source.tail import Tails
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from mesh.spark.shared_query.members import Member
+    from mesh.spark.shared_query.members import InputPartition, Member
     from pyspark_nats.protocol.connection_options import ConnectionOptions
 
 T = TypeVar("T")
@@ -184,6 +184,10 @@ class RoundPlanner:
                 self._again.discard(stream)
                 self._doubts.pop(stream, None)
                 self._listener.forget(stream)
+
+    def place(self, member: Member, part: InputPartition) -> PartPosition:
+        """The position of a part that is served."""
+        return next(place for place in self._places[member.file_name] if place.part is part)
 
     def has(self, name: str) -> bool:
         """Whether parts of a member are served."""
@@ -395,18 +399,10 @@ class RoundPlanner:
                 return WorkItem(REMOVED, member) if is_through else None
             ends = further
         (partition,) = planning.partitions(options, self._asks, place.at, ends)
-        report = place.watch.report() or {}
         assert isinstance(partition, planning.NatsPartition)
         place.at, place.due_s, place.is_unknown = ends, None, False
-        return WorkItem(
-            WORK,
-            member,
-            place.part,
-            partition.ranges,
-            ends,
-            sum(stream["messages_behind"] for stream in report.values()),
-            began_ms=place.began_ms,
-        )
+        began_ms = place.began_ms
+        return WorkItem(WORK, member, place.part, partition.ranges, ends, began_ms=began_ms)
 
     def _next_s(self, ends_s: float) -> float:
         """Time of the next look without a notification."""

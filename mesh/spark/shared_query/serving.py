@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from mesh.spark.shared_query.at_work import AtWork, ToldWork
     from mesh.spark.shared_query.members import InputPartition, Member, Offsets
+    from mesh.spark.shared_query.part_position import PartPosition
     from mesh.spark.shared_query.task import LiveState, PartRun
     from mesh.spark.shared_query.work import WorkItem
     from pyspark_nats.protocol.connection_options import ConnectionOptions
@@ -47,7 +48,6 @@ class _Served:
     errors: int = 0
     runs: int = 0
     took_ms: float = 0.0
-    behind: int = 0
     batches: Histogram = field(default_factory=Histogram)
     #: Of each run: times of its events, and when their output was published.
     times: list[tuple[list[Any], list[int]]] = field(default_factory=list)
@@ -57,6 +57,16 @@ class _Served:
     live: LiveState | None = None
     #: Time of the next report, if there is something to report.
     due_s: float = 0.0
+    #: Where it reads, and the last sequence that had come at the last report.
+    place: PartPosition | None = None
+    told_seen: int = 0
+
+    @property
+    def is_unreported(self) -> bool:
+        """Whether there is something to report; markers come without a run."""
+        return self.ends is not None or (
+            self.place is not None and self.place.seen > self.told_seen
+        )
 
     def add(self, item: WorkItem, run: PartRun, took_ms: float) -> None:
         """Record a run."""
@@ -67,7 +77,7 @@ class _Served:
         self.took_ms += took_ms
         self.batches.observe(took_ms / 1000)
         self.times.append((run.times, run.published_ms))
-        self.behind, self.ends, self.live = item.behind, item.ends, run.live
+        self.ends, self.live = item.ends, run.live
         if run.has_committed:
             # Questions need a state that is not older than the rows in the database.
             self.due_s = 0.0
@@ -88,13 +98,14 @@ class _Served:
             self.messages,
             self.rows,
             self.errors,
-            self.behind,
+            self.place.read if self.place is not None else {},
             self.runs,
             self.took_ms,
             self.batches.counts,
             *latency.count(self.times),
             self.elements.take(self.member.io, self.part.key, self.live),
         )
+        self.told_seen = self.place.seen if self.place is not None else 0
         self.batches, self.times = Histogram(), []
         self.messages = self.rows = self.errors = self.runs = 0
         self.took_ms = 0.0
@@ -138,7 +149,11 @@ class Serving:
                 self._fail(member, str(item.failure))
                 return
             assert item.part is not None
-            told = Outcome(ADMITTED, member.name, member.generation, item.part.key, item.ends)
+            served, place = self._served[member.file_name], self._planner.place(member, item.part)
+            served[item.part.key].place = place
+            told = Outcome(
+                ADMITTED, member.name, member.generation, item.part.key, item.ends, read=place.read
+            )
             self._tell((told,))
 
     def remove(self, name: str) -> None:
@@ -247,7 +262,7 @@ class Serving:
 
     def _unreported(self) -> Iterator[_Served]:
         for parts in self._served.values():
-            yield from (one for one in parts.values() if one.ends is not None)
+            yield from (one for one in parts.values() if one.is_unreported)
 
     def _report(self) -> None:
         now_s = time.monotonic()
@@ -256,7 +271,7 @@ class Serving:
         if any((one.member.file_name, one.part.key) == self._background.owner for one in due):
             self._settle()
         for one in due:
-            if one.ends is not None and self._planner.has(one.member.file_name):
+            if one.is_unreported and self._planner.has(one.member.file_name):
                 self._stored(one, now_s, told)
         if told:
             self._tell(tuple(told))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mesh.model.cluster import ElementCounts
     from mesh.spark.shared_query.members import InputPartition, Member, Offsets
     from pyspark_nats.source.messages import Messages
@@ -33,7 +35,7 @@ class WorkItem:
     ranges: tuple[StreamRange, ...] = ()
     #: The position of the part afterwards.
     ends: Offsets | None = None
-    #: Messages that wait after that.
+    #: Messages that are known to wait after that.
     behind: int = 0
     #: The messages of the range, if they have been read.
     messages: Messages | None = None
@@ -60,8 +62,8 @@ class Outcome:
     messages: int = 0
     rows: int = 0
     errors: int = 0
-    #: Messages that wait after ``ends``.
-    behind: int = 0
+    #: The last sequence that has come of each stream, whether or not it was the part's.
+    read: Mapping[str, int] = field(default_factory=dict)
     #: Runs since the last report, and the time that they took together, milliseconds.
     runs: int = 0
     took_ms: float = 0.0
