@@ -66,7 +66,7 @@ help:
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
 	@echo 'make bench-dashboard   the overview of 1,000 apps, and what open pages cost a manager; CHECK=1 to fail on a missed target'
 	@echo 'make bench-doors       rates of sources, sinks and mappers; CHECK=1 to fail on a missed target'
-	@echo 'make bench-flow        latency and rates of events through a mesh, beside plain Python and C; CHECK=1, ONLY=latency,repeats,batches,rates,backlog,bulk,crowd,footprint, ARGS=--events=10000000'
+	@echo 'make bench-flow        latency and rates of events through a mesh, beside plain Python and C; CHECK=1, ONLY=latency,repeats,batches,rates,backlog,bulk,crowd,footprint, ARGS=--events=10000000; ARGS=--secured for TLS, roles and three servers beside plain'
 	@echo 'make bench-language    how fast SiddhiQL is read, bound and laid out; CHECK=1 to fail on a missed target'
 	@echo 'make bench-mesh        what idle apps cost, how soon apps are deployed, scaled and taken over; CHECK=1, ONLY=idle,deciding,scaling,busy,failover; ARGS=--servers=3'
 	@echo 'make bench-operators   how fast the operators are beside the engine; ORACLE=PROGRAM drives it, CHECK=1, ONLY=pattern'

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from bench.connector import events
-from bench.connector.wire import SILENCE_S, Wire
+from bench.connector.wire import SILENCE_S, Access, Wire
 from mesh.child_process import die_with_parent
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _HEAD_BYTES: Final = 256
 class CountBytes:
     """Read a stream from its start up to ``last`` and count the bytes, nothing else."""
 
-    port: int
+    port: int | Access
     stream: str
     last: int
     #: Number of messages of a request; two are under way at a time.  Their size must stay below the
@@ -87,7 +87,7 @@ class CountBytes:
 class Publish:
     """Publish prebuilt messages with a bounded window of acks, which are only counted."""
 
-    port: int
+    port: int | Access
     subject: str
     #: Bytes of an event as JSON: 70 or 120.
     size: int
@@ -150,9 +150,7 @@ def _send_within(wire: Wire, chunks: Sequence[tuple[bytes, int]], window: int) -
 
 def acks(wire: Wire, rest: bytes) -> tuple[int, bytes]:
     """Receive, and count the acks; a possible first part of another is an argument and a result."""
-    got = wire.socket.recv(1 << 20)
-    if not got:
-        raise RuntimeError("the server closed the connection")
+    got = wire.receive()
     data = rest + got
     if b'"error"' in data or b"-ERR" in data:
         raise RuntimeError(f"the server refused a message: {data[:300]!r}")
@@ -163,7 +161,7 @@ def acks(wire: Wire, rest: bytes) -> tuple[int, bytes]:
 class PublishAtomically:
     """Publish prebuilt atomic batches, several under way at a time."""
 
-    port: int
+    port: int | Access
     subject: str
     #: Bytes of an event as JSON: 70 or 120.
     size: int
@@ -208,7 +206,7 @@ class PublishAtomically:
 class PublishIngested:
     """Publish prebuilt messages in one ingest batch, as fast as the server's acks allow."""
 
-    port: int
+    port: int | Access
     subject: str
     #: Bytes of an event as JSON: 70 or 120.
     size: int
@@ -252,9 +250,7 @@ class PublishIngested:
 
 def _answers(wire: Wire, rest: bytes) -> tuple[list[dict[str, Any]], bytes]:
     """Receive answers in JSON; a possible first part of another is an argument and a result."""
-    got = wire.socket.recv(1 << 20)
-    if not got:
-        raise RuntimeError("the server closed the connection")
+    got = wire.receive()
     *lines, rest = (rest + got).split(b"\r\n")
     told = [json.loads(line) for line in lines if line.startswith(b"{")]
     if refused := [one for one in told if "error" in one or one.get("type") == "gap"]:
@@ -266,7 +262,7 @@ def _answers(wire: Wire, rest: bytes) -> tuple[list[dict[str, Any]], bytes]:
 class NatsPyLoop:
     """The usual program of a nats-py user: fetch, decode each message with orjson, fetch again."""
 
-    port: int
+    port: int | Access
     stream: str
     count: int
     fetch: int

@@ -1,16 +1,19 @@
 """``python -m bench.flow``: measure, print the table, keep the result.
 
-A measurement is a module beside this one with ``async def measure() -> list[Figure]``.
+A measurement is a module beside this one with ``async def measure() -> list[Figure]``.  With
+``--secured`` each is made beside its twin with TLS and roles (``bench.flow.secured``).
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from bench import measuring
 from bench.connector import report
+from bench.flow import secured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +25,7 @@ MEASUREMENTS: Final = (
     "latency", "repeats", "batches", "rates", "backlog", "bulk", "crowd", "footprint", "history",
 )  # fmt: skip
 #: Those that ``--events`` gives a size.
-_SIZED: Final = ("repeats", "rates", "backlog", "history")
+_SIZED: Final = ("latency", "repeats", "rates", "backlog", "history")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sized = " and ".join(_SIZED)
     parser.add_argument("--events", type=int, help=f"number of events in {sized}")
     parser.add_argument("--times", type=int, help="rows of history for each event that is played")
+    parser.add_argument("--secured", action="store_true", help="beside TLS, roles, three servers")
+    parser.add_argument("--servers", default="1,3", help="numbers of servers with --secured")
+    parser.add_argument("--rounds", type=int, default=1, help="of which --secured takes the best")
     given = parser.parse_args(arguments)
     names = measuring.wanted(given.only, MEASUREMENTS)
     if names is None:
@@ -42,11 +48,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         size: tuple[int, ...] = (given.events,) if given.events and name in _SIZED else ()
         if name == "history" and size and given.times:
             size = (*size, given.times)
-        figures += measuring.measured(console, "flow", name, *size)
-    console.print(report.shown(figures, "flow"))
+        measure = partial(measuring.measured, console, "flow", name, *size)
+        if given.secured:
+            counts = [int(count) for count in given.servers.split(",")]
+            figures += secured.measured(measure, counts, given.rounds)
+        else:
+            figures += measure()
+    title = "flow, secured beside plain" if given.secured else "flow"
+    console.print(report.shown(figures, title))
     if not given.only:
         kept = report.document(figures, [], time.monotonic() - started_s)
-        console.print(f"kept in {measuring.keep(kept, 'flow')}", markup=False)
+        kind = "flow-secured" if given.secured else "flow"
+        console.print(f"kept in {measuring.keep(kept, kind)}", markup=False)
     return int(given.check and measuring.is_missed(figures))
 
 

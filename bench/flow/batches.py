@@ -20,10 +20,13 @@ import psutil
 from bench.connector.harness import Figure
 from bench.connector.plain import Job, Publish, PublishAtomically, PublishIngested
 from bench.connector.wire import Wire
-from mesh.jetstream import server
+from bench.mesh import harness
+from tests.support.secured import FEEDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from bench.chaos.servers import Servers
 
 MESSAGES: Final = 300_000
 SMALL: Final = 3_000
@@ -44,9 +47,10 @@ async def measure() -> list[Figure]:
 
 def _measure() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="bench-batches-") as directory:
-        running = server.start(Path(directory))
+        running = harness.servers(Path(directory))
+        access = harness.access(running, FEEDER)
         try:
-            plain = Publish(running.port, "out", _BYTES, 0, MESSAGES)
+            plain = Publish(access, "out", _BYTES, 0, MESSAGES)
             single, _ = _rate(running, "file", plain.prepare)
             found = [Figure("messages of their own", single / 1000, "k/s")]
             job: Job = replace(plain, header=_HEADER)
@@ -55,7 +59,7 @@ def _measure() -> list[Figure]:
                 Figure("the same, with the header of a row", rate / 1000, "k/s",
                        limit=single / 1000)
             )  # fmt: skip
-            job = PublishIngested(running.port, "out", _BYTES, 0, MESSAGES, _HEADER)
+            job = PublishIngested(access, "out", _BYTES, 0, MESSAGES, _HEADER)
             rate, used_s = _rate(running, "file", job.prepare)
             note = f"{used_s / MESSAGES * 1e6:.1f} s of the server for a million"
             found.append(
@@ -67,7 +71,7 @@ def _measure() -> list[Figure]:
                 (1, SMALL, "file"),
                 (1, SMALL, "memory"),
             ):
-                job = PublishAtomically(running.port, "out", _BYTES, 0, count, _WINDOW, rows)
+                job = PublishAtomically(access, "out", _BYTES, 0, count, _WINDOW, rows)
                 rate, used_s = _rate(running, storage, job.prepare)
                 note = f"{used_s / count * rows * 1000:.2f} ms of the server for a batch"
                 found.append(
@@ -80,25 +84,26 @@ def _measure() -> list[Figure]:
 
 
 def _rate(
-    running: server.NatsServer, storage: str, prepare: Callable[[], Callable[[], int]]
+    running: Servers, storage: str, prepare: Callable[[], Callable[[], int]]
 ) -> tuple[float, float]:
     """Messages per second, and processor time of the server in seconds.
 
     Raises:
         RuntimeError: the server did not store each message.
     """
-    with Wire(running.port) as wire:
+    with Wire(harness.access(running, FEEDER)) as wire:
         wire.call(
             "STREAM.CREATE.out", name="out", subjects=["out"], storage=storage,
-            allow_atomic=True, allow_batched=True,
+            allow_atomic=True, allow_batched=len(running.names) == 1,
+            num_replicas=len(running.names),
         )  # fmt: skip
         work = prepare()
-        process = psutil.Process(running.process.pid)
-        before = sum(process.cpu_times()[:2])
+        processes = [psutil.Process(running.pid(name)) for name in running.names]
+        before = harness.cpu_s(processes)
         started_s = time.perf_counter()
         count = work()
         took_s = time.perf_counter() - started_s
-        used_s = sum(process.cpu_times()[:2]) - before
+        used_s = harness.cpu_s(processes) - before
         stored = wire.call("STREAM.INFO.out")["state"]["messages"]
         if stored != count:
             raise RuntimeError(f"{stored} of {count} messages were stored")

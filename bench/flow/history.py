@@ -26,7 +26,9 @@ from mesh.clock import SystemClock
 from mesh.jetstream import log_reader
 from mesh.manager.service import ManagerService
 from mesh.model.history import HistoryInput
-from mesh.settings import ManagerSettings, NatsSettings, Settings
+from mesh.model.nats_roles import Role
+from mesh.settings import ManagerSettings, Settings
+from tests.support.secured import FEEDER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,14 +77,14 @@ async def _both(
 ) -> tuple[float, float, int]:
     """Rates of playing ``events`` and of a history of ``rows``; the outputs compared."""
     given = Settings(
-        nats=NatsSettings(url=view.cluster.servers.url),
+        nats=view.cluster.settings(Role.MANAGER),
         manager=replace(ManagerSettings(), history_dir=str(directory / "files")),
     )
     service = ManagerService(view.client, view.view, given, SystemClock())
     live, late = f"{name}Live", f"{name}Late"
     await view.service.order_node("w1", "cordoned")
     await service.deploy(_APP.format(name=live))
-    await asyncio.to_thread(plain.fill, view.port, f"mesh.{live}.Input", events)
+    await asyncio.to_thread(plain.fill, view.access(FEEDER), f"mesh.{live}.Input", events)
     started_s = time.perf_counter()
     await view.service.order_node("w1", "open")
     await _until(view, live, events)
@@ -96,7 +98,7 @@ async def _both(
     assert done.rows == rows
     outputs = []
     for app, before in ((live, events), (late, 0)):
-        await asyncio.to_thread(plain.fill, view.port, f"mesh.{app}.Input", _LIVE)
+        await asyncio.to_thread(plain.fill, view.access(FEEDER), f"mesh.{app}.Input", _LIVE)
         await _until(view, app, before + _LIVE)
         outputs.append(await _last(view, app))
         await service.undeploy(app)

@@ -16,6 +16,7 @@ from bench.connector.harness import Figure
 from bench.flow.meter import Job, Measured
 from bench.mesh import harness
 from mesh.child_process import die_with_parent
+from tests.support.secured import PUBLISHER, READER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,13 +51,14 @@ _TARGETS: Final = {
     "Chain": ("three groups in a row", None, 100.0),
 }
 _WARM_UP_S: Final = 5.0
-_MEASURED_S: Final = 20.0
+#: Events of each app; ``--events`` gives another number.
+EVENTS: Final = 4_000
 _RATE: Final = 200
 _FAST: Final = 20_000
 _SILENCE_S: Final = 60.0
 
 
-async def measure() -> list[Figure]:
+async def measure(events: int = EVENTS) -> list[Figure]:
     """200 events a second, 20,000 events a second, and one event after a minute of silence."""
     figures = []
     wrong = 0
@@ -64,7 +66,7 @@ async def measure() -> list[Figure]:
         for name, text in APPS.items():
             await harness.deploy(view, [name], HEAD + text)
             await metered(view, name, _RATE, _WARM_UP_S)
-            found = await metered(view, name, _RATE, _MEASURED_S)
+            found = await metered(view, name, _RATE, events / _RATE)
             label, p50, p99 = _TARGETS[name]
             note = f"{found.count} events, highest {found.max_ms:.0f} ms"
             figures += [
@@ -97,7 +99,8 @@ async def measure() -> list[Figure]:
 async def metered(view: View, apps: str | Sequence[str], rate: float, seconds: float) -> Measured:
     """Run a meter of one or more apps, which get ``rate`` together, in a process of its own."""
     names = (apps,) if isinstance(apps, str) else tuple(apps)
-    job = Job(view.port, names, "Output", rate, round(rate * seconds))
+    source, target = view.access(PUBLISHER), view.access(READER)
+    job = Job(source, target, names, "Output", rate, round(rate * seconds))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.flow.meter", job.to_json(),
         stdout=subprocess.PIPE, preexec_fn=die_with_parent(),

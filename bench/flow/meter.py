@@ -18,14 +18,13 @@ from typing import Final
 
 import numpy as np
 
-from bench.connector.wire import Wire
+from bench.connector.wire import Access, Wire
 
 #: Time limit for the last events, seconds.
 _REST_S: Final = 10.0
 #: Least time between two sends, seconds: events that are due in between go together.
 _TICK_S: Final = 0.001
 _QUIET_S: Final = 0.1
-_RECEIVE_BYTES: Final = 1 << 20
 _NUMBER: Final = re.compile(rb'"n": ?(\d+)[,}]')
 
 
@@ -33,7 +32,9 @@ _NUMBER: Final = re.compile(rb'"n": ?(\d+)[,}]')
 class Job:
     """Events to publish, and the stream in which they come out."""
 
-    port: int
+    #: Of the publisher, and of the subscriber.
+    source: Access
+    target: Access
     #: Apps that get the events in turn.
     apps: tuple[str, ...]
     #: Stream of each app whose events have the attribute ``n`` of the input event.
@@ -73,10 +74,8 @@ class _Arrivals:
 
     def take(self) -> None:
         """Receive what is there; it is looked at later."""
-        chunk = self._wire.socket.recv(_RECEIVE_BYTES)
+        chunk = self._wire.receive()
         self._received.append((chunk, time.perf_counter()))
-        if not chunk:
-            raise RuntimeError("the server closed the connection")
         if b"PING\r\n" in chunk:
             self._wire.send(b"PONG\r\n")
 
@@ -115,10 +114,10 @@ def run(job: Job) -> Measured:
     base = time.time_ns() // 1000
     sent_s = np.zeros(job.count)
     heads = [f"PUB mesh.{app}.Input ".encode() for app in job.apps]
-    with Wire(job.port) as source, Wire(job.port) as target:
+    with Wire(job.source) as source, Wire(job.target) as target:
         for number, app in enumerate(job.apps, 2):
             target.send(f"SUB mesh.{app}.{job.stream} {number}\r\n".encode())
-        target.call("INFO")  # When it is answered, the subscriptions are there.
+        target.flush()
         arrivals = _Arrivals(target, base, job.count)
         started_s = time.perf_counter()
         published = 0
@@ -153,6 +152,7 @@ def run(job: Job) -> Measured:
 def main() -> None:
     """Do the job that is given."""
     given = json.loads(sys.argv[1])
+    given |= {name: Access.of(given[name]) for name in ("source", "target")}
     print(json.dumps(asdict(run(Job(**{**given, "apps": tuple(given["apps"])})))))
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from bench.connector.plain import acks
-from bench.connector.wire import SILENCE_S, Wire
+from bench.connector.wire import SILENCE_S, Access, Wire
 from mesh.child_process import die_with_parent
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _WINDOW: Final = 8000
 class Job:
     """Input, computation and output."""
 
-    port: int
+    access: Access
     stream: str
     #: Number of messages to read.
     count: int
@@ -77,9 +77,9 @@ class Publisher:
         self._open -= done
 
 
-def fill(port: int, subject: str, count: int) -> None:
+def fill(access: Access, subject: str, count: int) -> None:
     """Store ``count`` events on a subject, numbered from 0, with 50 keys."""
-    with Wire(port) as wire:
+    with Wire(access) as wire:
         out = Publisher(wire, subject)
         pad = b"x" * 60
         for n in range(count):
@@ -102,7 +102,7 @@ def messages(wire: Wire, job: Job) -> Iterator[list[tuple[int, bytes]]]:
         while asked < job.count and asked - got <= _PULL:
             wire.publish(subject, pull, "m")
             asked += _PULL
-        buffer += wire.socket.recv(1 << 20)
+        buffer += wire.receive()
         at = 0
         part: list[tuple[int, bytes]] = []
         while (end := buffer.find(b"\r\n", at)) >= 0:
@@ -126,7 +126,7 @@ def messages(wire: Wire, job: Job) -> Iterator[list[tuple[int, bytes]]]:
 
 def work(job: Job) -> float:
     """Do it; the seconds that it took."""
-    source, target = Wire(job.port), Wire(job.port)
+    source, target = Wire(job.access), Wire(job.access)
     out = Publisher(target, job.subject)
     started_s = time.perf_counter()
     if job.kind == "filter":
@@ -163,4 +163,5 @@ def run(job: Job) -> float:
 
 
 if __name__ == "__main__":
-    print(work(Job(**json.loads(sys.argv[1]))))
+    given = json.loads(sys.argv[1])
+    print(work(Job(**{**given, "access": Access.of(given["access"])})))

@@ -23,6 +23,7 @@ from nats.js.errors import NotFoundError
 from bench.connector.harness import Figure
 from bench.flow import c_peer, plain
 from bench.mesh import harness
+from tests.support.secured import FEEDER
 
 if TYPE_CHECKING:
     from bench.mesh.harness import View
@@ -34,6 +35,9 @@ _QUIET_S: Final = 1.5
 _TAIL: Final = 200
 #: Last events for two instances of W2, with enough keys for all partitions.
 _LAST: Final = 64
+
+#: Subjects of the plain programs, where processes of the mesh may publish.
+_PLAIN_IN, _PLAIN_OUT = "mesh.plain.in", "mesh.plain.out"
 
 _HEAD: Final = """
 @App:name('{name}')
@@ -134,7 +138,7 @@ async def _fill(view: View, subject: str, events: int, last: int = 0) -> None:
 
     If ``last`` is not 0, so many with keys of their own and a negative value follow instead.
     """
-    await asyncio.to_thread(plain.fill, view.port, subject, events)
+    await asyncio.to_thread(plain.fill, view.access(FEEDER), subject, events)
     await asyncio.sleep(2.0)
     for number in range(last):
         await view.js.publish(subject, b'{"n": -1, "v": -1.0, "k": "last-%d"}' % number)
@@ -178,11 +182,11 @@ async def _has_end(view: View, stream: str, last: int) -> bool:
 
 async def _plain(view: View, kind: str, events: int) -> tuple[float, float | None]:
     """Events per second of the plain programs in Python and in C, None without a compiler."""
-    await view.js.add_stream(name="plain-in", subjects=["plain.in"])
-    await view.js.add_stream(name="plain-out", subjects=["plain.out"])
+    await view.js.add_stream(name="plain-in", subjects=[_PLAIN_IN], num_replicas=view.replicas)
+    await view.js.add_stream(name="plain-out", subjects=[_PLAIN_OUT], num_replicas=view.replicas)
     try:
-        await _fill(view, "plain.in", events)
-        job = plain.Job(view.port, "plain-in", events + 1, "plain.out", kind)
+        await _fill(view, _PLAIN_IN, events)
+        job = plain.Job(view.access(FEEDER), "plain-in", events + 1, _PLAIN_OUT, kind)
         python_s = await asyncio.to_thread(plain.run, job)
         c_s = await asyncio.to_thread(c_peer.run, job)
         return events / python_s, None if c_s is None else events / c_s

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
 from bench.chaos.servers import Servers
+from bench.connector.wire import Access
 from mesh import scratch
+from mesh.model.nats_roles import Role
 from mesh.operators import precompile
 from mesh.settings import ChannelSettings, NatsSettings
-from mesh.testing.cluster import Outside, watching
+from mesh.testing.cluster import Outside, variables, watching
 from mesh.testing.processes import Processes
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
@@ -43,27 +47,77 @@ from Input[v > 0] select k, v * 2 as twice insert into Twice;
 """
 
 
+@dataclass(frozen=True)
+class Arrangement:
+    """The NATS servers of a measurement."""
+
+    servers: int = 1
+    #: Whether they have TLS, client certificates and roles, as ``mesh nats-config`` writes them.
+    is_secured: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.servers} server{'s' if self.servers > 1 else ''}"
+
+
+PLAIN: Final = Arrangement()
+_arrangement: ContextVar[Arrangement] = ContextVar("_arrangement", default=PLAIN)
+
+
+@contextmanager
+def arranged(arrangement: Arrangement) -> Iterator[None]:
+    """Measure with these servers meanwhile."""
+    token = _arrangement.set(arrangement)
+    try:
+        yield
+    finally:
+        _arrangement.reset(token)
+
+
+def servers(directory: Path, count: int = 0) -> Servers:
+    """The servers of the present arrangement, or so many of its kind."""
+    wanted = _arrangement.get()
+    return Servers(directory, count or wanted.servers, is_secured=wanted.is_secured)
+
+
+def access(servers: Servers, user: str) -> Access:
+    """What a plain program needs to connect as a user to the last of several servers."""
+    given = servers.settings(user)
+    return Access(
+        servers.addresses[-1][1],
+        given.tls_ca,
+        given.tls_cert,
+        given.tls_key,
+        given.nkey_seed_file,
+        given.inbox_prefix or "_INBOX",
+    )
+
+
 class Cluster(Processes):
     """Servers, managers and workers; nothing is done to the servers."""
 
-    def __init__(self, directory: Path, servers: int, environment: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, count: int, environment: Mapping[str, str]) -> None:
         super().__init__(directory)
-        self.servers = Servers(directory / "nats", servers)
-        self.channels = ChannelSettings(replicas=servers)
+        self.servers = servers(directory / "nats", count)
+        self.channels = ChannelSettings(replicas=len(self.servers.names))
         self._environment = {
-            "MESH_NATS_URL": self.servers.url,
-            "MESH_CHANNELS_REPLICAS": str(servers),
             # A query for each instance can't hold a hundred apps on one worker.
             "MESH_SPARK_SHARED_QUERY": "true",
             **environment,
         }
+
+    def settings(self, role: str, process: str = "") -> NatsSettings:
+        """The connection of a process of a role."""
+        return self.servers.settings(role, process)
+
+    def _common(self, role: str, name: str) -> dict[str, str]:
+        return variables(self.settings(role, name), self.channels) | self._environment
 
     def start_worker(self, name: str) -> None:
         """Start a worker; it is ready some seconds later."""
         self.start(
             name,
             "worker",
-            **self._environment,
+            **self._common(Role.WORKER, name),
             MESH_WORKER_ID=name,
             MESH_WORKER_STATE_DIR=str(self.directory / "state" / name),
         )
@@ -73,7 +127,7 @@ class Cluster(Processes):
         self.start(
             name,
             "manager",
-            **self._environment,
+            **self._common(Role.MANAGER, name),
             MESH_MANAGER_ID=name,
             MESH_MANAGER_PORT="0",
             MESH_MANAGER_ANONYMOUS="true",
@@ -92,10 +146,14 @@ class View(Outside):
         super().__init__(cluster, client, view, cluster.channels)
         self.cluster = cluster
 
+    def access(self, user: str) -> Access:
+        """What a plain program needs to connect as a user; see ``tests.support.secured``."""
+        return access(self.cluster.servers, user)
+
     @property
-    def port(self) -> int:
-        """The NATS server's port, of several servers that of one."""
-        return int(self.cluster.servers.url.rsplit(":", 1)[1])
+    def replicas(self) -> int:
+        """Copies of each stream."""
+        return self.cluster.channels.replicas
 
     @property
     def server_processes(self) -> list[psutil.Process]:
@@ -106,14 +164,15 @@ class View(Outside):
 
 @asynccontextmanager
 async def mesh(
-    workers: int, *, managers: int = 1, servers: int = 1, **environment: str
+    workers: int, *, managers: int = 1, servers: int = 0, **environment: str
 ) -> AsyncIterator[View]:
     """A mesh with ready workers, w1 and so on, and managers m1 and so on; gone afterwards.
 
     Args:
         workers: how many.
         managers: how many.
-        servers: NATS servers, one or three; of three each stream has three replicas.
+        servers: NATS servers, one or three, those of the arrangement by default; of three each
+            stream has three replicas.
         environment: settings of all processes, as ``MESH_SECTION_NAME``.
     """
     precompile.compile_once()
@@ -124,8 +183,7 @@ async def mesh(
             cluster.start_worker(f"w{number}")
         for number in range(1, managers + 1):
             cluster.start_manager(f"m{number}")
-        nats = NatsSettings(url=cluster.servers.url)
-        async with watching(nats, cluster.channels) as (client, records):
+        async with watching(cluster.settings(Role.MANAGER), cluster.channels) as (client, records):
             view = View(cluster, client, records)
             await view.until_ready(*(f"w{number}" for number in range(1, workers + 1)))
             yield view
