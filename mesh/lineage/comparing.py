@@ -4,18 +4,25 @@ The rows of one producer have a fixed order; those of several mix as they are pu
 are lined up within a **line**: the rows of one producer, or those with one key.  Within a line the
 rows of both apps are walked in their order.  A row that the other app has later shows that the rows
 before it there have no partner.
+
+The producer of an old row may be unknown: markers are purged.  So rows without a partner in their
+line are at last compared, without an order, with equal ones of other lines.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+#: The line of rows whose producer is unknown.
+UNKNOWN: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +93,13 @@ def compare(
             before the first row of a line that both have are not missed.
     """
     made = Compared()
-    for line in dict.fromkeys([*before, *after]):
-        ours, theirs = before.get(line, ()), after.get(line, ())
-        found = list(_walk(ours, theirs))
+    lines = [
+        list(_walk(before.get(line, ()), after.get(line, ())))
+        for line in dict.fromkeys([*before, *after])
+    ]
+    # Rows of an unknown producer may be missing in any line, and shift its walk.
+    is_known = UNKNOWN not in before and UNKNOWN not in after
+    for found in _paired(lines, keeps_order=is_known):
         if begins_later:
             common = next((n for n, one in enumerate(found) if one is None), len(found))
             earlier = [one for one in found[:common] if one is not None and one.kind == "gone"]
@@ -106,6 +117,58 @@ def by_key(items: Sequence[Item], key: Sequence[str]) -> dict[Hashable, list[Ite
         name = orjson.dumps([one.event.get(attribute) for attribute in key])
         lines.setdefault(name, []).append(one)
     return lines
+
+
+def _paired(
+    lines: Sequence[Sequence[Difference | None]], *, keeps_order: bool
+) -> list[list[Difference | None]]:
+    """The lines, in which equal rows of the two apps in different lines are one row of both.
+
+    Equal rows of one line, too, unless it ``keeps_order``.
+    """
+    #: By content and line, the places of the rows of the fork.
+    waiting: dict[bytes, dict[int, deque[int]]] = {}
+    for line, found in enumerate(lines):
+        for place, one in enumerate(found):
+            if one is not None and one.after is not None:
+                waiting.setdefault(one.after.data, {}).setdefault(line, deque()).append(place)
+    paired_before: set[tuple[int, int]] = set()
+    paired_after: set[tuple[int, int]] = set()
+    for line, found in enumerate(lines):
+        for place, one in enumerate(found):
+            if one is None or one.before is None:
+                continue
+            others = waiting.get(one.before.data, {})
+            other = next((at for at in others if at != line or not keeps_order), None)
+            if other is not None:
+                paired_before.add((line, place))
+                paired_after.add((other, others[other].popleft()))
+                if not others[other]:
+                    del others[other]
+    return [
+        [
+            left
+            for place, one in enumerate(found)
+            for left in _left(one, (line, place) in paired_before, (line, place) in paired_after)
+        ]
+        for line, found in enumerate(lines)
+    ]
+
+
+def _left(
+    one: Difference | None, is_before_paired: bool, is_after_paired: bool
+) -> Iterator[Difference | None]:
+    """What is left of a difference; a row of both is counted where the app has it."""
+    if is_before_paired:
+        yield None
+    if one is None:
+        yield None
+    elif not is_before_paired and not is_after_paired:
+        yield one
+    elif not is_before_paired and one.before is not None:
+        yield Difference("gone", one.before, None)
+    elif not is_after_paired and one.after is not None:
+        yield Difference("new", None, one.after)
 
 
 def _count(made: Compared, one: Difference | None) -> None:

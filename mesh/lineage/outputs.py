@@ -8,7 +8,7 @@ import orjson
 
 from mesh.errors import MeshError
 from mesh.jetstream import log_reader, stream_positions
-from mesh.lineage.comparing import Compared, Item, by_key, compare
+from mesh.lineage.comparing import UNKNOWN, Compared, Item, by_key, compare
 from mesh.lineage.replay import events_of
 from mesh.lineage.why import EDIT, Lineage
 from mesh.model import names
@@ -103,6 +103,8 @@ def _attributes(spec: AppSpec, stream: str) -> list[str]:
 
 
 def _line(record: AppRecord, partition: int, producer: str) -> str:
+    if not producer:
+        return UNKNOWN
     own = producer.removeprefix(f"{record.incarnation}-")
     return f"{partition} {EDIT.sub('-', own, count=1)}"
 
@@ -182,9 +184,10 @@ def _lined_up(
     """The rows of both by key, or by producer; in one line if they have no producer in common."""
     if key:
         return by_key(_all(ours.values()), key), by_key(_all(theirs.values()), key)
-    if set(ours) & set(theirs) or not ours or not theirs:
+    if set(ours) & set(theirs) - {UNKNOWN} or not ours or not theirs:
         return ours, theirs
-    return {"": _all(ours.values())}, {"": _all(theirs.values())}
+    line = UNKNOWN if UNKNOWN in ours or UNKNOWN in theirs else "all"
+    return {line: _all(ours.values())}, {line: _all(theirs.values())}
 
 
 def _all(lines: Iterable[list[Item]]) -> list[Item]:

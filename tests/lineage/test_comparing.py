@@ -47,6 +47,34 @@ def test_rows_before_a_fork_began_are_not_missed() -> None:
     assert counts([1, 2, 3, 4, 5], [3, 5]) == (2, 0, 3, 0)
 
 
+def test_rows_whose_producer_is_unknown_are_found_in_other_lines() -> None:
+    ours = {"": items([1, 2]), "p": items([3, 4]), "q": items([5])}
+    found = compare(ours, {"p": items([1, 2, 3, 4]), "q": items([5])})
+    assert (found.same, found.differs, found.first) == (5, False, None)
+    # A row that a purged marker gave to the line of another producer.
+    found = compare(
+        {"p": items([1, 2, 6]), "q": items([5])}, {"p": items([1, 2]), "q": items([5, 7])}
+    )
+    assert (found.same, found.new, found.gone, found.changed) == (3, 1, 1, 0)
+    found = compare({"p": items([1, 8]), "q": items([9])}, {"p": items([1, 9]), "q": items([8])})
+    assert (found.same, found.differs) == (3, False)
+    # Within a line the order counts, and so does how often a row is there.
+    assert counts([1, 2], [2, 1]) != (2, 0, 0, 0)
+    found = compare({"": items([1, 1]), "p": []}, {"p": items([1])})
+    assert (found.same, found.gone, found.new) == (1, 1, 0)
+
+
+def test_any_attribution_of_equal_rows_is_no_difference() -> None:
+    draw = random.Random(5)
+    for _ in range(100):
+        rows = [(draw.choice("pq"), draw.randrange(8)) for _ in range(40)]
+        whole = {name: items(value for at, value in rows if at == name) for name in "pq"}
+        lost = draw.randrange(40)
+        ours = {name: items(v for at, v in rows[lost:] if at == name) for name in "pq"}
+        found = compare({**ours, "": items(value for _, value in rows[:lost])}, whole)
+        assert (found.same, found.differs) == (40, False)
+
+
 def test_any_subset_is_found_exactly() -> None:
     draw = random.Random(3)
     for _ in range(100):
