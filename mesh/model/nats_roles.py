@@ -166,7 +166,8 @@ def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
             )
         case Role.OPERATOR:
             return Permissions(
-                (f"{names.ROOT}.*.*", *_consuming("*"), f"{_API}.STREAM.NAMES"),
+                # The servers report the hops of a traced event to an inbox, as its publisher.
+                (f"{names.ROOT}.*.*", *_consuming("*"), f"{_API}.STREAM.NAMES", own),
                 (own, f"{names.ROOT}.>"),
                 (*INTERNAL, _AUDIT, *_private()),
                 (_AUDIT,),

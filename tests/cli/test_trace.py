@@ -12,12 +12,16 @@ from typer.testing import CliRunner
 from mesh.cli import client as rest
 from mesh.cli import commands, trace
 from mesh.cli.context import Context
+from mesh.jetstream import server
 from mesh.jetstream.connection import close, connect
 from mesh.manager.manager import running
 from mesh.plan.build import plan
 from mesh.settings import ManagerSettings, NatsSettings, Settings
+from tests.support.permissions import PASSWORDS, inbox_of, write_accounts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nats.aio.msg import Msg
 
     from mesh.jetstream.server import NatsServer
@@ -68,9 +72,18 @@ def test_hops_of_servers_are_in_the_order_of_their_times() -> None:
     assert trace.server_hops([]) == []
 
 
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """A server with the roles of ``mesh dev``."""
+    directory = tmp_path_factory.mktemp("roles")
+    made = server.start(directory / "nats", arguments=write_accounts(directory / "accounts.conf"))
+    yield made
+    made.stop()
+
+
 @pytest.mark.nats
 def test_an_event_is_followed_from_its_publisher_to_the_sink(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+    guarded: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[dict[str, str]] = []
     # The worker reports the sink's position, once it has sent the first event.
@@ -79,11 +92,15 @@ def test_an_event_is_followed_from_its_publisher_to_the_sink(
     monkeypatch.setattr(rest.Client, "status", lambda self, app: status)
 
     async def scene() -> tuple[list[trace.Hop], list[str]]:
-        settings = NatsSettings(url=nats_server.url)
+        def login(name: str) -> dict[str, str]:
+            values = {"user": name, "password": PASSWORDS[name], "inbox_prefix": inbox_of(name)}
+            return {**values, "url": guarded.url}
+
+        settings = NatsSettings(**login("manager"))
         managers = Settings(nats=settings, manager=ManagerSettings(id="m1"))
         async with running(managers) as (_, service):
             await service.deploy(TEXT)
-            groups = await connect(settings, "groups")
+            groups = await connect(NatsSettings(**login("worker")), "groups")
 
             async def one(message: Msg) -> None:
                 seen.append(dict(message.headers or {}))
@@ -96,7 +113,8 @@ def test_an_event_is_followed_from_its_publisher_to_the_sink(
                 await groups.subscribe("mesh.Shop.Orders", cb=one)
                 await groups.subscribe("mesh.Shop.Big", cb=two)
                 await groups.flush()
-                at = Context(server="http://127.0.0.1:1", nats=nats_server.url)
+                values = {f"nats_{name}": value for name, value in login("operator").items()}
+                at = Context(server="http://127.0.0.1:1", nats=values.pop("nats_url"), **values)
                 return await trace._traced(at, "Shop", "Orders", b'{"item":"tea","count":2}', 60.0)
             finally:
                 await close(groups)

@@ -125,6 +125,7 @@ PUBLISH: Final[dict[str, set[str]]] = {
     # answers
     "_INBOX.manager.x": {M, W, R},
     "_INBOX.worker.x": {M, W},
+    "_INBOX.operator.x": {M, C},
     "_INBOX.other.x": {M},
     "_R_.x": {M},
     "$SYS.REQ.SERVER.PING": set(),
