@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from mesh.jetstream.channel_reader import Message
 
 _PANEL = "Events"
-#: Most publishes without an acknowledgement.
-_WINDOW = 500
-
 StreamArgument = Annotated[str, typer.Argument(help="Stream of the app.", metavar="STREAM")]
 
 
@@ -84,8 +81,9 @@ def tap(
 ) -> None:
     """Print the events of a stream as they arrive, one JSON object per line, until Ctrl-C.
 
-    With `--output json` each line also has the subject and the event time; with `--from-start` the
-    sequence of its message as well.
+    With `--output json` each line also has the subject and the time in ms since 1970: that of the
+    publisher's header `Mesh-Timestamp`, else of storage, else of arrival here without
+    `--from-start`. With it, the sequence of the message as well.
 
     Example: `mesh tap Temperature AlertStream --from-start --count 10`
     """
@@ -129,38 +127,32 @@ def subject_of(app: str, stream: str) -> str:
 
 
 async def _publish(at: Context, app: str, stream: str, events: Iterator[bytes], time: str) -> int:
-    from nats.js.errors import Error as JetStreamError
-    from nats.js.errors import NoStreamResponseError
-
     from mesh.cli import wire
     from mesh.model.names import EVENT_TIME_HEADER
 
     subject = subject_of(app, stream)
-    sent = 0
     async with wire.connected(checked(at)) as client:
-        js = client.jetstream(publish_async_max_pending=_WINDOW)
-        pending: set[asyncio.Future[Any]] = set()
+        publisher = wire.Publisher(client, subject)
         try:
             for data in events:
                 headers = {EVENT_TIME_HEADER: _time(data, time)} if time else None
-                future = await js.publish_async(subject, data, headers=headers)
-                pending.add(future)
-                sent += 1
-                if len(pending) >= _WINDOW:
-                    done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                    for one in done:
-                        one.result()
-            for one in pending:
-                await one
-        except NoStreamResponseError as error:
+                await publisher.send(data, headers)
+            await publisher.settle()
+        except wire.NoStreamError as error:
             raise MeshError(
                 "MESH-N111",
                 f'no channel takes "{subject}"',
+                detail=_stored(publisher.stored) if publisher.stored else None,
                 hint=f'Is the app deployed, and does it define and read "{stream}"? mesh apps',
             ) from error
-        except (JetStreamError, TimeoutError) as error:
-            raise MeshError("MESH-N112", "events were not accepted", detail=f"{error}.") from error
-    return sent
+        except (wire.RefusedError, TimeoutError) as error:
+            told = f"{str(error) or 'No answer in time'}. {_stored(publisher.stored)}"
+            raise MeshError("MESH-N112", "events were not accepted", detail=told) from error
+    return publisher.stored
+
+
+def _stored(count: int) -> str:
+    return f"{counted(count, 'event')} stored before."
 
 
 def _time(data: bytes, name: str) -> str:
@@ -215,8 +207,9 @@ def _shown(message: Message, output: Output) -> list[str]:
         show_error(error)
         return []
     if output is Output.JSON:
-        time_ms = headers.get(EVENT_TIME_HEADER)
-        more = {"subject": message.subject, "time_ms": int(time_ms) if time_ms else None}
+        time_ms = headers.get(EVENT_TIME_HEADER, "")
+        at_ms = int(time_ms) if time_ms.isascii() and time_ms.isdigit() else message.time_ms
+        more = {"subject": message.subject, "time_ms": at_ms}
         if message.sequence:
             more["sequence"] = message.sequence
         events = [{**more, "event": event} for event in events]

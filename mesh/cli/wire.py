@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import nats.errors
 import orjson
 
+from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream import connection
 from mesh.mapping.messages import decode as decode
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 #: Messages of one look at a channel, and how long it waits for the first, seconds.
 _MESSAGES = 1000
+#: Most events without an acknowledgement, and time limit of the next one, seconds.
+_WINDOW = 500
+_ACK_S = 5.0
 _WAIT_S = 5.0
 
 
@@ -97,6 +101,70 @@ async def connected(context: Context) -> AsyncIterator[Client]:
         await connection.close(client)
 
 
+class NoStreamError(Exception):
+    """No JetStream stream takes the subject."""
+
+
+class RefusedError(Exception):
+    """The server has refused an event; the message is its reason."""
+
+
+class Publisher:
+    """Publishes events to a subject with a bounded number of unacknowledged ones.
+
+    ``publish_async`` of nats-py 2.16 is not used: its futures never end on most refusals.
+    """
+
+    def __init__(self, client: Client, subject: str) -> None:
+        self._client = client
+        self._subject = subject
+        self._inbox = ""
+        self._sent = 0
+        self._refusal: Exception | None = None
+        self._news = asyncio.Event()
+        #: Acknowledged events.
+        self.stored = 0
+
+    async def send(self, data: bytes, headers: dict[str, str] | None) -> None:
+        """Publish an event; wait while too many are unacknowledged.
+
+        Raises:
+            NoStreamError, RefusedError: an answer to this or an earlier event.
+            TimeoutError: no answer for ``_ACK_S``.
+        """
+        if not self._inbox:
+            self._inbox = self._client.new_inbox()
+            await self._client.subscribe(self._inbox, cb=self._receive)
+        await self._client.publish(self._subject, data, reply=self._inbox, headers=headers)
+        self._sent += 1
+        # The first one alone: where it is refused, no other event is sent.
+        await self._wait(0 if self._sent == 1 else _WINDOW)
+
+    async def settle(self) -> None:
+        """Wait until every event is acknowledged; the errors are those of ``send``."""
+        await self._wait(0)
+
+    async def _wait(self, most: int) -> None:
+        while self._refusal is None and self._sent - self.stored > most:
+            self._news.clear()
+            async with asyncio.timeout(_ACK_S):
+                await self._news.wait()
+        if self._refusal is not None:
+            raise self._refusal
+
+    async def _receive(self, message: Msg) -> None:
+        self._news.set()
+        if not message.data:
+            # The only answer without data is the server's: nobody listens to the subject.
+            self._refusal = self._refusal or NoStreamError(self._subject)
+            return
+        error = orjson.loads(message.data).get("error")
+        if error is None:
+            self.stored += 1
+        else:
+            self._refusal = self._refusal or RefusedError(str(error.get("description")))
+
+
 async def spec_of(client: Client, app: str) -> AppSpec:
     """The plan of an app; KeyNotFoundError or NotFoundError of NATS for one that is not there."""
     from mesh.model import codec, names
@@ -125,6 +193,7 @@ async def live(client: Client, app: str, stream: str) -> AsyncGenerator[Message,
     """Messages of a stream from now on, as a client that subscribes gets them."""
     from mesh.jetstream.channel_reader import Message
 
+    clock = SystemClock()
     arrived: asyncio.Queue[Msg] = asyncio.Queue()
     for _, subject in await holders(client, app, stream):
         await client.subscribe(subject, cb=arrived.put)
@@ -132,7 +201,8 @@ async def live(client: Client, app: str, stream: str) -> AsyncGenerator[Message,
     while True:
         found = await arrived.get()
         headers = found.headers or {}
-        yield Message(0, found.data, headers.get("Content-Type"), 0, found.subject, headers)
+        kind = headers.get("Content-Type")
+        yield Message(0, found.data, kind, clock.wall_ms(), found.subject, headers)
 
 
 async def stored(client: Client, app: str, stream: str) -> AsyncGenerator[Message, None]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING
 
+import orjson
 import pytest
 
 from mesh.cli.context import Context
-from mesh.cli.events import _tap
+from mesh.cli.events import _publish, _tap
 from mesh.cli.output import Output
 from mesh.errors import MeshError
 from mesh.jetstream.connection import close, connect
@@ -40,6 +42,58 @@ async def test_a_server_that_ends_ends_a_tap(
     with pytest.raises(MeshError, match=r"ended the connection|gives no events") as raised:
         await asyncio.wait_for(tapping, 30)
     assert raised.value.code == "MESH-N110"
+
+
+@pytest.mark.nats
+async def test_a_line_as_json_has_a_time(
+    nats_server: NatsServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    stream, subject = names.js_stream("Shop", "Orders"), names.subject("Shop", "Orders")
+    try:
+        await client.jetstream().add_stream(name=stream, subjects=[subject])
+        headers = {names.EVENT_TIME_HEADER: "1700000000000"}
+        await client.jetstream().publish(subject, b'{"n": 1}', headers=headers)
+        await client.jetstream().publish(subject, b'{"n": 2}')
+        stored = await client.jetstream().get_msg(stream, 2)
+    finally:
+        await close(client)
+    await _tap(Context(nats=nats_server.url), "Shop", "Orders", 2, True, Output.JSON)
+    first, second = map(orjson.loads, capsys.readouterr().out.splitlines())
+    assert (first["time_ms"], first["event"]) == (1_700_000_000_000, {"n": 1})
+    assert stored.time is not None
+    assert second["time_ms"] == int(stored.time.timestamp() * 1000)
+
+
+@pytest.mark.nats
+async def test_a_file_for_a_stream_that_is_not_there_is_one_error(
+    nats_server: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = Context(nats=nats_server.url)
+    with pytest.raises(MeshError, match="no channel takes") as raised:
+        await _publish(at, "Shop", "Orders", iter([b"{}"] * 1000), "")
+    assert raised.value.code == "MESH-N111"
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
+@pytest.mark.nats
+async def test_a_refused_event_ends_a_file_and_the_stored_ones_are_counted(
+    nats_server: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    stream, subject = names.js_stream("Shop", "Orders"), names.subject("Shop", "Orders")
+    try:
+        await client.jetstream().add_stream(
+            name=stream, subjects=[subject], max_msgs=100, discard="new"
+        )
+    finally:
+        await close(client)
+    with pytest.raises(MeshError, match="not accepted") as raised:
+        await _publish(Context(nats=nats_server.url), "Shop", "Orders", iter([b"{}"] * 5000), "")
+    assert "100 events stored before." in str(raised.value.detail)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 @pytest.mark.nats

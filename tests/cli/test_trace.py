@@ -92,7 +92,7 @@ def test_an_event_is_followed_from_its_publisher_to_the_sink(
     monkeypatch.setattr(rest.Client, "status", lambda self, app: status)
 
     async def scene() -> tuple[list[trace.Hop], list[str]]:
-        def login(name: str) -> dict[str, str]:
+        def login(name: str) -> dict[str, Any]:
             values = {"user": name, "password": PASSWORDS[name], "inbox_prefix": inbox_of(name)}
             return {**values, "url": guarded.url}
 
