@@ -36,7 +36,7 @@ from mesh.connect.contract import Access
 from mesh.jetstream import server
 from mesh.mapping import sink_mapper, source_mapper
 from mesh.model.types import Attribute, AttributeType, StreamSchema
-from mesh.settings import NatsSettings, Settings
+from mesh.settings import NatsSettings, ReceiverSettings, Settings
 from mesh.testing.connectors import staged
 from mesh.worker.child import SessionProcess
 from mesh.worker.children import HOST
@@ -260,7 +260,8 @@ async def neighbours(url: str) -> dict[str, float]:
 
 def idle(url: str) -> dict[str, float]:
     """Start, megabytes and processor time of a host that runs no instance."""
-    settings = Settings(nats=NatsSettings(url=url))
+    receiver = ReceiverSettings(egress="127.0.0.1:1-65535")
+    settings = Settings(nats=NatsSettings(url=url), receiver=receiver)
 
     async def measured() -> dict[str, float]:
         config = SessionConfig("bench", "", settings)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
+
+def user_directory() -> Path:
+    """The directory of the user's commands, with addresses and passwords of clusters."""
+    below = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(below, "mesh")
 
 
 def write_private(path: Path, text: str) -> None:

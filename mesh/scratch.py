@@ -62,6 +62,18 @@ def owned(parent: Path, prefix: str) -> Iterator[Path]:
         os.close(descriptor)
 
 
+def is_scratch(path: str) -> bool:
+    """Whether a path is in a scratch directory of a process of the mesh."""
+    directory = path
+    while True:
+        if os.path.lexists(os.path.join(directory, _LOCK)):
+            return True
+        above = os.path.dirname(directory)
+        if above == directory:
+            return os.path.basename(path) == _LOCK
+        directory = above
+
+
 def for_process(kind: str) -> Path:
     """A new directory that is removed when this process ends."""
     return _until_exit(directory(kind))

@@ -35,10 +35,15 @@ def setting(
     most: float = math.inf,
     is_positive: bool = False,
     choices: tuple[str, ...] = (),
+    is_own_file: bool = False,
 ) -> Any:
-    """A setting's default, its one sentence, the bounds of a number, and the choices of a text."""
+    """A setting's default, its one sentence, the bounds of a number, and the choices of a text.
+
+    ``is_own_file``: it names a file or a directory of the mesh, which no app may use.
+    """
     bounds = Bounds(least, most, is_positive)
-    return field(default=default, metadata={"help": help, "bounds": bounds, "choices": choices})
+    given = {"help": help, "bounds": bounds, "choices": choices, "is_own_file": is_own_file}
+    return field(default=default, metadata=given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +87,21 @@ class NatsSettings:
     url: str = setting("nats://127.0.0.1:4222", "Servers, comma-separated.")
     user: str = setting("", "User name, empty for none.")
     password: str = setting("", "Password of the user.")
-    creds: str = setting("", "Path of a credentials file (JWT and seed), empty for none.")
-    tls_ca: str = setting(
-        "", "Path of the certificate authority's PEM file, empty for the system's."
+    creds: str = setting(
+        "", "Path of a credentials file (JWT and seed), empty for none.", is_own_file=True
     )
-    nkey_seed_file: str = setting("", "Path of a file with the seed of an nkey, empty for none.")
-    tls_cert: str = setting("", "Path of the client certificate's PEM file, empty for none.")
-    tls_key: str = setting("", "Path of the client certificate's key.")
+    tls_ca: str = setting(
+        "",
+        "Path of the certificate authority's PEM file, empty for the system's.",
+        is_own_file=True,
+    )
+    nkey_seed_file: str = setting(
+        "", "Path of a file with the seed of an nkey, empty for none.", is_own_file=True
+    )
+    tls_cert: str = setting(
+        "", "Path of the client certificate's PEM file, empty for none.", is_own_file=True
+    )
+    tls_key: str = setting("", "Path of the client certificate's key.", is_own_file=True)
     tls_first: bool = setting(
         False, "Begin with the TLS handshake; the servers need handshake_first."
     )
@@ -145,11 +158,17 @@ class ManagerSettings:
     id: str = setting("", "Name of this manager, empty for the host name and a number.")
     host: str = setting("127.0.0.1", "Address that the REST API listens on.")
     port: int = setting(9543, "Port of the REST API, 0 for a free one.", most=65535)
-    tls_cert: str = setting("", "Path of the certificate's PEM file, empty for plain HTTP.")
-    tls_key: str = setting("", "Path of the certificate's key.")
-    users_file: str = setting("", "Path of the users file, which 'mesh user add' writes.")
+    tls_cert: str = setting(
+        "", "Path of the certificate's PEM file, empty for plain HTTP.", is_own_file=True
+    )
+    tls_key: str = setting("", "Path of the certificate's key.", is_own_file=True)
+    users_file: str = setting(
+        "", "Path of the users file, which 'mesh user add' writes.", is_own_file=True
+    )
     apps_dir: str = setting(
-        "", "Folder of .siddhi files that the manager keeps deployed, empty for none."
+        "",
+        "Folder of .siddhi files that the manager keeps deployed, empty for none.",
+        is_own_file=True,
     )
     apps_variables: str = setting(
         "", "Environment variables that files of apps_dir may use as ${NAME}, comma-separated."
@@ -270,6 +289,7 @@ class WorkerSettings:
         "",
         "Directory in which the worker makes one for local state, empty for the system's "
         "temporary directory.",
+        is_own_file=True,
     )
     snapshot_interval_s: float = setting(
         2.0, "Interval of snapshots to the state store, seconds.", is_positive=True
@@ -291,6 +311,12 @@ class ReceiverSettings:
     file_roots: str = setting(
         "", "Directories below which connectors read and write files, comma-separated; none: no."
     )
+    files_closed: str = setting(
+        "",
+        "Files and directories below them that connectors do not use, comma-separated; those of "
+        "the mesh that other settings name are closed as well.",
+        is_own_file=True,
+    )
     listen: str = setting(
         "127.0.0.1:1024-65535",
         "Addresses that sources may bind, 'host:port' or 'host:first-last', comma-separated; "
@@ -299,12 +325,14 @@ class ReceiverSettings:
     egress: str = setting(
         "",
         "Addresses that sources and sinks may connect to, as in receiver.listen, and "
-        "'*.example.org:443' for all below a domain; empty: all.",
+        "'*.example.org:443' for all below a domain; empty: all. Loopback and link-local addresses "
+        "have to be named.",
     )
     refs_file: str = setting(
         "",
         "YAML file with options by reference, for @source and @sink with ref='name'; keeps "
         "passwords on this node.",
+        is_own_file=True,
     )
     retry_max_s: float = setting(
         60.0, "Longest delay before a sink tries again, seconds.", is_positive=True
@@ -342,7 +370,9 @@ class OidcSettings:
         "", "Id of the dashboard's client at the provider, empty for no sign-in."
     )
     client_secret: str = setting("", "Secret of that client, empty for a public client.")
-    client_secret_file: str = setting("", "Path of a file with that secret, in place of it.")
+    client_secret_file: str = setting(
+        "", "Path of a file with that secret, in place of it.", is_own_file=True
+    )
     scopes: str = setting(
         "openid profile", "Scopes of a sign-in; many providers renew with 'offline_access' only."
     )
@@ -367,6 +397,7 @@ class SecretSettings:
         "",
         "File with the key of secrets, 32 bytes in base64, the same on managers and workers; "
         "empty for systemd's credential mesh-secrets-key.",
+        is_own_file=True,
     )
 
 
@@ -378,6 +409,7 @@ class StateSettings:
         "jetstream",
         "Store of snapshots and backups: 'jetstream', or a path or URI that all workers and "
         "managers reach.",
+        is_own_file=True,
     )
     backups_kept: int = setting(
         10, "Backups kept per app; a new backup deletes the oldest; 0 keeps all."
@@ -409,6 +441,7 @@ class StoreSettings:
         "",
         "YAML file with databases by name (url, username, password), for @store with "
         "datasource='name'; keeps passwords on this node.",
+        is_own_file=True,
     )
 
 
@@ -432,6 +465,7 @@ class SparkSettings:
         "",
         "File of further settings of Spark on a cluster, like spark-defaults.conf; may hold "
         "spark.authenticate.secret.",
+        is_own_file=True,
     )
     driver_host: str = setting(
         "",

@@ -135,6 +135,7 @@ class Stage:
                     "MESH_WORKER_SPARK": "false",
                     "MESH_WORKER_TAKES_RECEIVERS": "true",
                     "MESH_RECEIVER_LISTEN": "127.0.0.1:0-65535",
+                    "MESH_RECEIVER_EGRESS": "*:1-65535,127.0.0.1:1-65535",
                 }
         return common | own
 

@@ -19,7 +19,7 @@ import orjson
 
 from mesh import mesh_name, settings
 from mesh.errors import MeshError
-from mesh.private_files import write_private
+from mesh.private_files import user_directory, write_private
 from mesh.settings import NatsSettings
 
 #: What says who the user is; it belongs to the server of its source.
@@ -76,8 +76,7 @@ class Context:
 
 def config_path() -> Path:
     """The user's context file."""
-    below = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(below, "mesh", "context.json")
+    return user_directory() / "context.json"
 
 
 def find(given: dict[str, Any], file: Path | None = None) -> Context:

@@ -27,6 +27,7 @@ from mesh.cli import local_nats
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream import server
+from mesh.model.addresses import split_list
 from mesh.model.nats_roles import Role, inbox
 from mesh.private_files import write_private
 from mesh.settings import FunctionSettings, NatsSettings, Settings, to_yaml
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 _PARENT_VARIABLE = "MESH_PARENT_PID"
 #: A child that ends sooner than this after its start is not started again.
 _RESTART_AFTER_S = 5.0
+#: Apps of this machine's user reach its other programs.
+_EGRESS = "*:1-65535,localhost:1-65535,127.0.0.1:1-65535,[::1]:1-65535"
 _STOP_S = 10.0
 
 
@@ -214,7 +217,12 @@ def _settings(plan: LocalPlan, nats_url: str, directory: Path) -> Settings:
             history_dir=given.manager.history_dir or os.getcwd(),
             history_databases=given.manager.history_databases or "*:1-65535",
         ),
-        receiver=replace(given.receiver, file_roots=given.receiver.file_roots or os.getcwd()),
+        receiver=replace(
+            given.receiver,
+            file_roots=given.receiver.file_roots or os.getcwd(),
+            files_closed=",".join([*split_list(given.receiver.files_closed), str(directory)]),
+            egress=given.receiver.egress or _EGRESS,
+        ),
         # The apps are those of this machine's user, and run as that user.
         functions=FunctionSettings(python=True),
         log=replace(given.log, level=plan.log_level),

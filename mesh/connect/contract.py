@@ -93,6 +93,8 @@ class Access:
     connections_max: int = 800
     head_timeout_s: float = 10.0
     body_timeout_s: float = 60.0
+    #: Files and directories of the mesh itself, with links resolved: closed, wherever they are.
+    own_files: tuple[str, ...] = ()
     #: JetStream streams of the mesh that are not the app's own, and that it may read.
     reads: tuple[str, ...] = ()
 

@@ -90,7 +90,8 @@ class Backfills:
         self._catalogs = split_list(settings.manager.history_catalogs)
         self._databases = split_list(settings.manager.history_databases)
         self._clock = clock
-        variables = sources.variables("", settings.stores.sources_file)
+        # The past has no shard of its own.
+        variables = sources.variables(settings) | {sources.SHARD_VARIABLE: ""}
         self.runner = HistoryRunner(
             client.jetstream(), pieces, variables, connector_options(settings.nats), command
         )

@@ -13,6 +13,11 @@ def split_list(text: str) -> tuple[str, ...]:
     return tuple(one.strip() for one in text.split(",") if one.strip())
 
 
+def is_named(addresses: Iterable[str], host: str, port: int) -> bool:
+    """Whether a list has an address by its own name, without a wildcard; see ``is_among``."""
+    return is_among((one for one in addresses if not one.startswith("*")), host, port)
+
+
 def is_among(addresses: Iterable[str], host: str, port: int) -> bool:
     """Whether a list has an address.
 

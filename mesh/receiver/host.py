@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from mesh import logs, traces
 from mesh.clock import SystemClock
+from mesh.connect.access import access_of
 from mesh.control.retries import Retries
 from mesh.imports import import_arrow
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.secret_store import SecretStore
 from mesh.logs import fields
-from mesh.receiver.access import access_of, references_of
+from mesh.receiver.access import references_of
 from mesh.receiver.environment import Environment
 from mesh.worker.protocol import (
     Ready,
@@ -57,7 +58,7 @@ def environment_of(
         client,
         SystemClock(),
         config.worker,
-        access_of(settings),
+        access_of(config.settings),
         lambda: references_of(settings.refs_file),
         lambda: Retries(_RETRY_S, settings.retry_max_s),
         report,

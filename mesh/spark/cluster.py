@@ -44,6 +44,7 @@ _VARIABLES: Final = (
     SWITCH,
     sources.SHARD_VARIABLE,
     sources.SOURCES_VARIABLE,
+    sources.ACCESS_VARIABLE,
     traces.ENDPOINT_VARIABLE,
     traces.RATIO_VARIABLE,
     traces.NAME_VARIABLE,

@@ -12,7 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.connect.access import access_of, open_database
+from mesh.connect.contract import Access
 from mesh.errors import MeshError
+from mesh.model import codec
 from mesh.model.secrets import filled, names_in
 from mesh.plan.jdbc import database_of
 
@@ -20,10 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.model.stored import Database, StoreOptions
+    from mesh.settings import Settings
 
 SHARD_VARIABLE: Final = "MESH_STORES_SHARD_ID"
 SOURCES_VARIABLE: Final = "MESH_STORES_SOURCES_FILE"
 SECRETS_VARIABLE: Final = "MESH_STORES_SECRETS"
+#: What apps may use of this node, as JSON; missing in processes that are no node's.
+ACCESS_VARIABLE: Final = "MESH_STORES_ACCESS"
 
 
 def shard() -> str:
@@ -31,25 +37,42 @@ def shard() -> str:
     return os.environ.get(SHARD_VARIABLE, "")
 
 
-def variables(shard_id: str, sources_file: str, secrets: str = "") -> dict[str, str]:
+def variables(settings: Settings, secrets: str = "") -> dict[str, str]:
     """The environment of processes that use databases.
 
     ``secrets``: a function of the values of secrets by their names, as ``module:function``.
     """
-    given = {SHARD_VARIABLE: shard_id, SOURCES_VARIABLE: sources_file}
+    given = {
+        SHARD_VARIABLE: settings.stores.shard_id,
+        SOURCES_VARIABLE: settings.stores.sources_file,
+        ACCESS_VARIABLE: codec.encode(access_of(settings)).decode(),
+    }
     return {**given, SECRETS_VARIABLE: secrets} if secrets else given
 
 
 def database(options: StoreOptions) -> Database:
     """The database of a store, with the values of secrets that its options refer to.
 
-    It is that of the annotation, or a named one of the settings.
+    It is that of the annotation, which has to be open to apps on this node, or a named one of the
+    settings.
 
     Raises:
         MeshError: MESH-S145, there is no such name, or the file can't be read; MESH-C140 .. C142
-            for secrets.
+            for secrets; MESH-C132 for a file or a server that is not open.
     """
-    found = _named(options) if options.database is None else options.database
+    if options.database is None:
+        return _filled(_named(options))
+    found = _filled(options.database)
+    access = _access(os.environ.get(ACCESS_VARIABLE, ""))
+    return found if access is None else open_database(access, found)
+
+
+@lru_cache(maxsize=4)
+def _access(text: str) -> Access | None:
+    return codec.decode(Access, text.encode()) if text else None
+
+
+def _filled(found: Database) -> Database:
     texts = (found.host, found.database, found.username, found.password)
     wanted = names_in((*texts, *(value for _, value in found.parameters)))
     if not wanted:

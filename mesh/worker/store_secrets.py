@@ -35,7 +35,7 @@ _known: dict[str, tuple[float, str]] = {}
 def variables(settings: Settings) -> dict[str, str]:
     """The environment of processes that use databases, until this process ends."""
     return {
-        **sources.variables(settings.stores.shard_id, settings.stores.sources_file, _FUNCTION),
+        **sources.variables(settings, _FUNCTION),
         SETTINGS_VARIABLE: str(_stored(codec.encode(settings))),
     }
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from mesh.connect.access import access_of
 from mesh.connect.contract import Access, Context
 from mesh.errors import MeshError
 from mesh.jetstream import door_replay
 from mesh.model.cluster import InstanceState
-from mesh.receiver.access import access_of, check_listen, path_of, references_of
+from mesh.receiver.access import check_listen, path_of, references_of
 from mesh.receiver.types.file_source import FileSource
-from mesh.settings import ReceiverSettings
+from mesh.settings import Settings
 from tests.support.doors import staged
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ async def test_a_stopped_source_refuses_and_its_address_is_free(nats_server: Nat
 
 
 def test_addresses_and_files_are_closed_unless_a_setting_opens_them(tmp_path: Path) -> None:
-    access = access_of(ReceiverSettings())
+    access = access_of(Settings())
     check_listen(access, "127.0.0.1", 8280)
     for host, port in (("0.0.0.0", 8280), ("127.0.0.1", 80)):
         with pytest.raises(MeshError, match="not open"):

@@ -22,12 +22,13 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
+from mesh.connect.access import access_of
 from mesh.connect.contract import Access, Context, UnavailableError
 from mesh.errors import MeshError
 from mesh.jetstream.server import free_port
-from mesh.receiver.access import access_of, check_egress
+from mesh.receiver.access import check_egress
 from mesh.receiver.types.mqtt import MqttSink
-from mesh.settings import ReceiverSettings
+from mesh.settings import ReceiverSettings, Settings
 from mesh.testing.connectors import staged
 from tests.support.mosquitto import broker
 
@@ -256,7 +257,9 @@ def test_files_that_are_no_certificates_are_named_without_their_content(
 
 def test_connections_go_to_open_addresses_only() -> None:
     check_egress(Access(), "anything", 80)
-    access = access_of(ReceiverSettings(egress="api.example.org:443, *.in:8000-8010"))
+    access = access_of(
+        Settings(receiver=ReceiverSettings(egress="api.example.org:443, *.in:8000-8010"))
+    )
     for host, port in (("api.example.org", 443), ("a.in", 8005)):
         check_egress(access, host, port)
     for host, port in (("api.example.org", 80), ("a.in", 9000), ("in", 8000), ("x", 443)):

@@ -14,6 +14,7 @@ from mesh.history.reader import table_reader
 from mesh.history.tables import HistoryTable
 from mesh.model.history import HistoryInput
 from mesh.plan.history_tables import TablePlace, check_address, is_table, table_of
+from mesh.settings import Settings, StoreSettings
 from mesh.store import sources
 from mesh.store.engine import engine_of
 
@@ -90,7 +91,8 @@ def test_a_database_may_have_a_name_of_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sources.yaml").write_text(f"shop: {{url: 'jdbc:sqlite:{tmp_path}/shop.db'}}\n")
-    for name, value in sources.variables("", str(tmp_path / "sources.yaml")).items():
+    settings = Settings(stores=StoreSettings(sources_file=str(tmp_path / "sources.yaml")))
+    for name, value in sources.variables(settings).items():
         monkeypatch.setenv(name, value)
     with sa.create_engine(f"sqlite:///{tmp_path}/shop.db").begin() as connection:
         connection.execute(sa.text("create table orders (item text, price real, sold int, at int)"))

@@ -16,7 +16,13 @@ from mesh.model import secrets
 from mesh.model.stored import Backend
 from mesh.plan.bind import bind
 from mesh.plan.stores import stored_table_of
-from mesh.settings import NatsSettings, SecretSettings, Settings, StoreSettings
+from mesh.settings import (
+    NatsSettings,
+    ReceiverSettings,
+    SecretSettings,
+    Settings,
+    StoreSettings,
+)
 from mesh.store import sources
 from mesh.store.engine import engine_of
 from mesh.worker import store_secrets
@@ -45,7 +51,7 @@ def database(store: str) -> Database:
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "sources.yaml"
-    given = sources.variables("", str(path))
+    given = sources.variables(Settings(stores=StoreSettings(sources_file=str(path))))
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     return path
@@ -103,6 +109,7 @@ async def test_secrets_are_read_where_the_instance_runs(
         nats=NatsSettings(nats_server.url),
         secrets=SecretSettings(key_file=str(key)),
         stores=StoreSettings(sources_file=str(listed)),
+        receiver=ReceiverSettings(egress="127.0.0.1:1-65535"),
     )
     for name, value in store_secrets.variables(settings).items():
         monkeypatch.setenv(name, value)
@@ -126,3 +133,59 @@ async def test_secrets_are_read_where_the_instance_runs(
         with engine_of(database(given)).connect() as connection:
             assert connection.exec_driver_sql("SELECT 1").scalar_one() == 1
     assert secrets.masked(f"login with {PASSWORD}") == "login with ***"
+
+
+@pytest.fixture
+def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A node's directory that is open to apps; its keys are in it."""
+    (tmp_path / "open").mkdir()
+    settings = Settings(
+        receiver=ReceiverSettings(
+            file_roots=str(tmp_path / "open"), egress="db.example:5432,*.example:3306"
+        ),
+        secrets=SecretSettings(key_file=str(tmp_path / "open" / "key")),
+    )
+    for name, value in sources.variables(settings).items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "jdbc:sqlite:{}/private.db",
+        "jdbc:sqlite:{}/open/../private.db",
+        "jdbc:sqlite:{}/open/link/private.db",
+        "sqlite:///{}/private.db",
+        "jdbc:sqlite:{}/open/key",
+        "jdbc:postgresql://db.example:5433/d",
+        "jdbc:postgresql://other/d",
+        "jdbc:postgresql:d",
+        "postgresql+psycopg://u:p@127.0.0.1/d",
+        "jdbc:mysql://localhost/d",
+        "jdbc:mariadb://169.254.169.254:3306/d",
+        "jdbc:mysql://127.0.0.1,x.example/d",
+        "jdbc:postgresql://db.example:5432/d?sslmode=verify-full&sslrootcert=/etc/passwd",
+    ],
+)
+def test_a_store_is_in_files_and_at_servers_that_are_open(roots: Path, url: str) -> None:
+    (roots / "open" / "link").symlink_to(roots)
+    with pytest.raises(MeshError, match="MESH-C132"):
+        database(f"jdbc.url='{url.format(roots)}'")
+    assert sorted(one.name for one in roots.iterdir()) == ["open"]
+
+
+def test_a_store_that_is_open_is_used(roots: Path) -> None:
+    assert database(f"jdbc.url='jdbc:sqlite:{roots}/open/a.db'").database == f"{roots}/open/a.db"
+    assert database("jdbc.url='jdbc:postgresql://db.example/d'").host == "db.example"
+
+
+def test_a_node_without_settings_opens_no_file_and_nothing_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in store_secrets.variables(Settings()).items():
+        monkeypatch.setenv(name, value)
+    for url in (f"jdbc:sqlite:{tmp_path}/a.db", "jdbc:mysql://127.0.0.1/d"):
+        with pytest.raises(MeshError, match="MESH-C132"):
+            database(f"jdbc.url='{url}'")
+    assert database("jdbc.url='jdbc:mysql://192.0.2.7/d'").host == "192.0.2.7"

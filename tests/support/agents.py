@@ -74,6 +74,7 @@ class Cluster:
                 env={
                     **os.environ,
                     "MESH_NATS_URL": self.nats.url,
+                    "MESH_RECEIVER_EGRESS": "*:1-65535,127.0.0.1:1-65535",
                     "PYTHONPATH": os.pathsep.join(sys.path),
                     **environment,
                 },

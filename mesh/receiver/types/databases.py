@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.connect.access import open_database
 from mesh.connect.contract import UnavailableError
 from mesh.connect.extras import library
-from mesh.model.stored import Backend
 from mesh.plan.jdbc import database_of
-from mesh.receiver.access import check_egress, path_of
 from mesh.store.engine import engine_of
 
 if TYPE_CHECKING:
@@ -30,7 +28,6 @@ _NUMBERS: Final = (
     1048, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 1411, 1416, 1426, 1643, 1644, 1690, 1918, 3140,
     3141, 3819, 4025,
 )  # fmt: skip
-_PORTS: Final = {Backend.POSTGRESQL: 5432, Backend.MYSQL: 3306}
 
 
 def opened(context: Context, url: str) -> tuple[Database, sa.Connection]:
@@ -42,11 +39,7 @@ def opened(context: Context, url: str) -> tuple[Database, sa.Connection]:
     """
     options = context.options
     database = database_of(url, options.get("username"), options.get("password"))
-    if database.backend is Backend.SQLITE:
-        database = replace(database, database=path_of(context.access, database.database))
-    else:
-        port = database.port or _PORTS[database.backend]
-        check_egress(context.access, database.host or "localhost", port)
+    database = open_database(context.access, database)
     return database, engine_of(database).connect()
 
 

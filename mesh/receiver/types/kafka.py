@@ -24,6 +24,8 @@ _JAVA: Final = (
     "value.deserializer", "partitioner.class", "max.block.ms", "buffer.memory",
     "fetch.max.wait.ms",
 )  # fmt: skip
+#: Ends of the names of settings that are files.
+_FILES: Final = (".location", ".keytab", ".file", ".path")
 #: Errors of the client, not of a broker.
 _AWAY: Final = ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
 
@@ -47,8 +49,10 @@ def settings(context: Context, own: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in options.get("optional.configuration") or ():
         if name in _CLOSED:
             raise ValueError(f'optional.configuration can\'t have the setting "{name}"')
-        if name.endswith(".location"):
+        if name.endswith(_FILES):
             path_of(context.access, value)
+        if name.endswith(".url"):
+            check_url(context.access, value, 443)
         if name not in _JAVA:
             found[name] = value
     return found | dict(own)
