@@ -1,7 +1,7 @@
 """Hosts that are this machine, or on its link: loopback, link-local and unspecified addresses.
 
-Services that listen there trust whoever reaches them, such as the metadata of a cloud's machine at
-169.254.169.254.  A name counts by the addresses that it has when it is asked for.
+Services there often have no login, such as the metadata of a cloud's machine at 169.254.169.254.
+A name counts by its addresses of the moment.
 """
 
 from __future__ import annotations

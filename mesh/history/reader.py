@@ -43,14 +43,14 @@ def reader_of(task: HistoryTask, asked: HistoryInput, channels: Sequence[Channel
     """The reader of an input, whose events enter by ``channels``; MESH-C161 for what is none."""
     if history_streams.is_stream(asked.path):
         return history_stream(task, asked, channels)
-    return table_reader(task.root, asked, channels[0].stream.arrow)
+    return table_reader(task.root, asked, channels[0].stream.arrow, task.spec.name)
 
 
-def table_reader(root: str, asked: HistoryInput, schema: pa.Schema) -> Reader:
+def table_reader(root: str, asked: HistoryInput, schema: pa.Schema, app: str = "") -> Reader:
     """The reader of files or a table with these columns; MESH-C161 for what is none."""
     if history_iceberg.is_iceberg(asked.path):
         return HistoryIceberg(history_iceberg.iceberg_of(root, asked.path), schema, asked.time)
     if history_tables.is_table(asked.path):
         place = history_tables.table_of(root, asked.path)
-        return HistoryTable(place, schema, asked.time)
+        return HistoryTable(place, schema, asked.time, app)
     return HistoryFiles(root, asked.path, schema, asked.time)

@@ -44,6 +44,8 @@ class HistoryTable:
     place: TablePlace
     schema: pa.Schema
     time: str
+    #: The app that reads it.
+    app: str = ""
 
     def count(self) -> int:
         """The number of rows."""
@@ -91,7 +93,7 @@ class HistoryTable:
     def _connected(self) -> Iterator[sa.Connection]:
         database = self.place.database
         if database is None:
-            database = sources.database(StoreOptions(None, source=self.place.source))
+            database = sources.database(StoreOptions(None, source=self.place.source), self.app)
         with told(database, "reading past events"), _engine_of(database).connect() as connection:
             yield connection
 

@@ -174,6 +174,21 @@ def check_pattern(apps: str) -> str:
     return apps
 
 
+def is_open_to(apps: Any, app: str) -> bool:
+    """Whether an entry of a node's file is for an app.
+
+    Args:
+        apps: its value ``apps``: patterns, comma-separated or as a list; None for every app.  One
+            of another form fits no app.
+        app: the name of the app.
+    """
+    if apps is None:
+        return True
+    given = apps if isinstance(apps, list) else str(apps).split(",")
+    patterns = (str(one).strip() for one in given)
+    return any(_PATTERN.match(one) and fnmatchcase(app, one) for one in patterns)
+
+
 def grant_values(grant: Grant) -> dict[str, Any]:
     """A grant as JSON values."""
     return {"may": sorted(grant.may), "apps": grant.apps}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
 from mesh.connect.access import check_egress, check_listen, check_url, first_root, path_of
 from mesh.errors import MeshError
+from mesh.model.access import is_open_to
 from mesh.model.addresses import split_list
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+#: Key of a reference with the patterns of apps that may use it.
+_APPS: Final = "apps"
+
+
 def words(text: str | None) -> list[str]:
     """Words of a comma-separated list."""
     return list(split_list(text or ""))
@@ -25,6 +30,8 @@ def words(text: str | None) -> list[str]:
 
 def references_of(path: str) -> Mapping[str, Mapping[str, str]]:
     """Options by name of reference, from the file of ``receiver.refs_file``.
+
+    ``apps``, which is no option, has the patterns of apps that may use the reference.
 
     Raises:
         MeshError: MESH-C131 for a file that can't be read.
@@ -48,5 +55,18 @@ def references_of(path: str) -> Mapping[str, Mapping[str, str]]:
         ) from error
 
 
+def open_references(
+    references: Mapping[str, Mapping[str, str]], app: str
+) -> Mapping[str, Mapping[str, str]]:
+    """The references that an app may use, without their ``apps``."""
+    return {
+        name: {key: value for key, value in options.items() if key != _APPS}
+        for name, options in references.items()
+        if is_open_to(options.get(_APPS), app)
+    }
+
+
 def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

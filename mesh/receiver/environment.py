@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mesh.errors import MeshError
+from mesh.receiver.access import open_references
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -48,4 +49,8 @@ class Environment:
             app: its name.
             reads: the JetStream streams of others in the mesh that it may read.
         """
-        return replace(self, access=replace(self.access, reads=tuple(reads)))
+        return replace(
+            self,
+            access=replace(self.access, reads=tuple(reads)),
+            references=lambda: open_references(self.references(), app),
+        )

@@ -84,7 +84,9 @@ class Opened:
                 raise MeshError(
                     "MESH-C131",
                     f'reference "{self.door.ref}" of {self.door.connector} is not on this worker',
-                    hint="Add it to the file of the setting receiver.refs_file.",
+                    detail="Or it is not open to this app.",
+                    hint="Add it to the file of the setting receiver.refs_file; its key apps names "
+                    "patterns of apps that may use it.",
                 )
             given |= references[self.door.ref]
         written = {

@@ -190,7 +190,9 @@ class PartitionRun:
             {i.channel.stream.name: StreamClock() for i in self._inputs.values()},
             idle=IdleTime.of(bind_group(self._io.group)),
         )
-        partition.stores = StoreOutput.of(partition.executor, self._io.assignment.epoch)
+        partition.stores = StoreOutput.of(
+            partition.executor, self._io.assignment.epoch, self._io.group.app
+        )
         local = self._task.state(self._number)
         manifest = local.manifest(position) or local.restored(position)
         if manifest is not None:

@@ -43,12 +43,15 @@ log = logging.getLogger(__name__)
 class StoreOutput:
     """The writers of one partition, and the rows of its present run."""
 
-    def __init__(self, targets: Sequence[StoreTarget], producer: str, epoch: int) -> None:
+    def __init__(
+        self, targets: Sequence[StoreTarget], producer: str, epoch: int, app: str = ""
+    ) -> None:
         """Writers that are not connected yet.
 
         Args:
             targets: the stored tables of the partition's operators.
             producer: the name in markers.
+            app: its name, for databases that not every app may use.
             epoch: of the assignment.
 
         Raises:
@@ -77,7 +80,7 @@ class StoreOutput:
             )
         by_database: dict[Database, list[StoreTarget]] = {}
         for target in targets:
-            by_database.setdefault(database(target.options), []).append(target)
+            by_database.setdefault(database(target.options, app), []).append(target)
         for where, own in by_database.items():
             tables = [table for target in own for table in target.tables]
             columns = {t.name: target.own for target in own for t in target.tables if target.own}
@@ -98,12 +101,12 @@ class StoreOutput:
                 self._writer_of[table.name] = writer
 
     @classmethod
-    def of(cls, executor: Executor, epoch: int) -> StoreOutput | None:
-        """The writers of an executor's tables; None without tables."""
+    def of(cls, executor: Executor, epoch: int, app: str = "") -> StoreOutput | None:
+        """The writers of an executor's tables, of an app; None without tables."""
         targets = executor.stores
         if not targets:
             return None
-        made = cls(targets, executor.producer, epoch)
+        made = cls(targets, executor.producer, epoch, app)
         made._looked_up = executor.looked_up
         for table in made._looked_up:
             table.find_rows = partial(made._writer_of[table.stored.name].find, table.stored)

@@ -16,6 +16,7 @@ from mesh.connect.access import access_of, open_database
 from mesh.connect.contract import Access
 from mesh.errors import MeshError
 from mesh.model import codec
+from mesh.model.access import is_open_to
 from mesh.model.secrets import filled, names_in
 from mesh.plan.jdbc import database_of
 
@@ -50,18 +51,18 @@ def variables(settings: Settings, secrets: str = "") -> dict[str, str]:
     return {**given, SECRETS_VARIABLE: secrets} if secrets else given
 
 
-def database(options: StoreOptions) -> Database:
+def database(options: StoreOptions, app: str = "") -> Database:
     """The database of a store, with the values of secrets that its options refer to.
 
     It is that of the annotation, which has to be open to apps on this node, or a named one of the
-    settings.
+    settings, which has to be open to the app.  Without a name of an app only those for all are.
 
     Raises:
         MeshError: MESH-S145, there is no such name, or the file can't be read; MESH-C140 .. C142
             for secrets; MESH-C132 for a file or a server that is not open.
     """
     if options.database is None:
-        return _filled(_named(options))
+        return _filled(_named(options, app))
     found = _filled(options.database)
     access = _access(os.environ.get(ACCESS_VARIABLE, ""))
     return found if access is None else open_database(access, found)
@@ -101,16 +102,22 @@ def _secrets(wanted: frozenset[str]) -> Mapping[str, str]:
     return found
 
 
-def _named(options: StoreOptions) -> Database:
+def _named(options: StoreOptions, app: str) -> Database:
     file = os.environ.get(SOURCES_VARIABLE, "")
-    given = _sources(file) if file else {}
+    every = _sources(file) if file else {}
+    given = {
+        name: one
+        for name, one in every.items()
+        if not isinstance(one, dict) or is_open_to(one.get("apps"), app)
+    }
     one = given.get(options.source or "")
     if not isinstance(one, dict) or not one.get("url"):
         raise MeshError(
             "MESH-S145",
             f'there is no data source "{options.source}"',
             detail=f"Known here: {', '.join(sorted(given)) or 'none'}.",
-            hint="Add its url, username and password to the file of stores.sources_file.",
+            hint="Add its url, username and password to the file of stores.sources_file; its key "
+            "apps names patterns of apps that may use it.",
         )
     username, password = (
         None if one.get(name) is None else str(one[name]) for name in ("username", "password")

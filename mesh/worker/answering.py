@@ -105,7 +105,7 @@ def answer_task(task: AnswerTask) -> Answer | None:
         # The state has none of their rows, and those of another question are old.
         for table in stores.tables.values():
             if isinstance(table, LookedUpTable):
-                table.find_rows = _reader(table)
+                table.find_rows = _reader(table, bound(task.app_text).name)
                 table.forget()
         try:
             rows = answer(query, stores, time.time_ns() // 1_000_000)
@@ -222,9 +222,10 @@ def _finder(
     key: tuple[tuple[str, ...], int] | None,
 ) -> Callable[[TimeUnit, int, int], list[pa.RecordBatch]]:
     """Reads the rows of a part: with a key those of its groups, of which no other part has any."""
+    app = bound(task.app_text).name
 
     def found(per: TimeUnit, start: int, end: int) -> list[pa.RecordBatch]:
-        where = database(tables.target.options)
+        where = database(tables.target.options, app)
         read = read_rows(where, tables.of(per), (start, end), task.producer, position)
         return [own(rows) for rows in read]
 
@@ -238,9 +239,9 @@ def _finder(
     return found
 
 
-def _reader(table: LookedUpTable) -> Callable[[Clause], pa.RecordBatch]:
+def _reader(table: LookedUpTable, app: str) -> Callable[[Clause], pa.RecordBatch]:
     def found(clause: Clause) -> pa.RecordBatch:
-        where = database(table.target.options)
+        where = database(table.target.options, app)
         rows, has_more = read(where, table.stored, clause, READ_MAX)
         if has_more:
             raise too_many(table.schema.name, READ_MAX)

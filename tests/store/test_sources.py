@@ -44,8 +44,8 @@ def options_of(store: str) -> StoreOptions:
     return found
 
 
-def database(store: str) -> Database:
-    return sources.database(options_of(store))
+def database(store: str, app: str = "") -> Database:
+    return sources.database(options_of(store), app)
 
 
 @pytest.fixture
@@ -189,3 +189,28 @@ def test_a_node_without_settings_opens_no_file_and_nothing_of_its_own(
         with pytest.raises(MeshError, match="MESH-C132"):
             database(f"jdbc.url='{url}'")
     assert database("jdbc.url='jdbc:mysql://192.0.2.7/d'").host == "192.0.2.7"
+
+
+@pytest.mark.parametrize(
+    ("apps", "open_to", "closed_to"),
+    [
+        ("Shop*", ("Shop", "Shop2"), ("Bank", "", "shop")),
+        ("'Shop, Bank-*'", ("Shop", "Bank-1"), ("Shop2", "Bank")),
+        ("[Shop, Till]", ("Shop", "Till"), ("Bank",)),
+        ("'*'", ("Shop", ""), ()),
+        ("[]", (), ("Shop", "")),
+        ("''", (), ("Shop",)),
+        ("'a b'", (), ("Shop",)),
+        ("{a: 1}", (), ("Shop",)),
+    ],
+)
+def test_a_database_of_the_file_is_for_apps_that_it_names(
+    file: Path, apps: str, open_to: tuple[str, ...], closed_to: tuple[str, ...]
+) -> None:
+    file.write_text(f"x: {{url: 'jdbc:sqlite:/tmp/a.db', apps: {apps}}}\n")
+    sources._sources.cache_clear()
+    for app in open_to:
+        assert database("datasource='x'", app).database == "/tmp/a.db"
+    for app in closed_to:
+        with pytest.raises(MeshError, match="MESH-S145"):
+            database("datasource='x'", app)
