@@ -28,6 +28,7 @@ from starlette.responses import Response
 
 from mesh.api.account_service import Accounts
 from mesh.api.paths import route
+from mesh.api.scim_changes import with_filters
 from mesh.errors import MeshError
 from mesh.jetstream.provisioning import GROUP, NAMES, USER, identity_name
 from mesh.request_body import read_body
@@ -225,7 +226,7 @@ class ScimRoutes:
 
         kind, id_ = _kind(request), request.path_params["resource"]
         wanted = PatchOp[_models()[kind]].model_validate(  # type: ignore[misc]  # made of a value
-            await _object(request), scim_ctx=Context.RESOURCE_PATCH_REQUEST
+            with_filters(await _object(request)), scim_ctx=Context.RESOURCE_PATCH_REQUEST
         )
         async with self._turn:
             known = self._read(kind, id_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -137,6 +138,43 @@ async def test_a_user_has_the_grants_of_its_groups_until_it_is_deactivated(
         assert (await api.get(shop, headers=_bearer("eve"))).status_code == 200
         # What was revoked stays so.
         assert (await api.get(shop, headers=_bearer(token))).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("operation", "left"),
+    [
+        ({"op": "Remove", "path": "members", "value": [{"value": "{1}"}]}, "02"),
+        ({"op": "remove", "path": "members", "value": [{"value": "{0}"}, {"value": "{2}"}]}, "1"),
+        ({"op": "remove", "path": "members", "value": [{"value": "{0}", "display": "x"}]}, "12"),
+        ({"op": "remove", "path": "members", "value": {"value": "{0}"}}, "12"),
+        ({"op": "remove", "path": "members", "value": ["{0}"]}, "12"),
+        ({"op": "remove", "value": {"members": [{"value": "{2}"}]}}, "01"),
+        ({"op": "remove", "path": 'members[value eq "{1}"]'}, "02"),
+        ({"op": "remove", "path": "members", "value": [{"value": 'a" or value pr'}]}, "012"),
+        ({"op": "remove", "path": "members", "value": []}, "012"),
+        ({"op": "remove", "path": "members", "value": None}, ""),
+        ({"op": "remove", "path": "members"}, ""),
+    ],
+)
+async def test_members_are_removed_by_value(
+    nats_server: NatsServer, operation: dict[str, Any], left: str
+) -> None:
+    async with cluster(nats_server) as (api, _):
+        ids = [await _make(api, "User", userName=f"user{n}") for n in range(3)]
+        members = [{"value": id_} for id_ in ids]
+        group = await _make(api, "Group", displayName="SHOP", members=members)
+        text = json.dumps(operation)
+        for number, id_ in enumerate(ids):
+            text = text.replace(f"{{{number}}}", id_)
+        change = {
+            "schemas": ["urn:ietf:params:scim:api:messages:2.0:PatchOp"],
+            "Operations": [json.loads(text)],
+        }
+        done = await api.patch(f"/scim/v2/Groups/{group}", json=change, auth=ADMIN)
+        assert done.status_code == 200, done.text
+        found = (await api.get(f"/scim/v2/Groups/{group}", auth=ADMIN)).json()
+        kept = [one["value"] for one in found.get("members", ())]
+        assert kept == [ids[int(number)] for number in left]
 
 
 async def test_a_user_that_is_removed_or_unknown_is_refused_where_all_have_to_be_provisioned(
