@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from mesh.errors import MeshError
 from mesh.plan.build import plan
 from mesh.receiver.types.file_ftp import FtpFiles
 from mesh.testing.connectors import Scenario, Stage, conform
+from tests.support.doors import staged
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
@@ -67,6 +69,35 @@ async def test_files_are_read_exactly_once(
     use = Scenario(text, "receiver-S", write, found, lambda f: len(f) == 6 and f[-1] == left)
     moments = await conform(nats_server.url, use, tmp_path)
     assert {"before read", "after publish", "before committed"} <= set(moments)
+
+
+def write_named(directory: bytes) -> None:
+    """Write files with names in several encodings."""
+    os.mkdir(directory)
+    for name, text in ((b"a", "1\n"), ("naïve file".encode(), "2\n"), (b"caf\xe9", "4\n")):
+        with open(directory + b"/" + name + b".csv", "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+async def test_a_name_that_is_no_utf8_is_passed_over(
+    nats_server: NatsServer, ftp: tuple[str, Path]
+) -> None:
+    url, directory = ftp
+    own = os.fsencode(directory / "Names")
+    write_named(own)
+    options = "tailing='false', action.after.process='delete'"
+    text = APP.replace("OPTIONS", options).replace("URL", url).replace("{app}", "Names")
+    async with staged(nats_server, text) as stage:
+        stage.start("receiver-S")
+
+        async def both() -> bool:
+            return sorted(event["n"] for event in await stage.events("S")) == [1, 2]
+
+        await stage.until("both", both)
+        await stage.until(
+            "the name", lambda: "no UTF-8" in str([d.error for r in stage.reports for d in r.doors])
+        )
+        await stage.until("they are deleted", lambda: os.listdir(own) == [b"caf\xe9.csv"])
 
 
 def test_a_login_a_lost_connection_and_a_file_that_is_missing(ftp: tuple[str, Path]) -> None:

@@ -137,6 +137,64 @@ async def test_topics_keys_partitions_and_numbers_of_a_sink(
     assert heads == [b"q:1", b"q:2", b"q:3", b"q:4"]
 
 
+async def test_headers_of_records_are_properties_and_a_sink_sends_them(
+    nats_server: NatsServer, kafka: Kafka
+) -> None:
+    kafka.create("heads", "heads-out")
+    text = app(kafka, "heads", source="", sink=", headers=\"'x-kind:{{kind}}','y:1'\"")
+    text = text.replace("(n int)", "(n int, kind string)").replace("select n", "select n, kind")
+    text = text.replace("topic='heads'", "topic='heads-out', key='k{{n}}'")
+    mapped = "@map(type='json', @attributes(n='n', kind='trp:X-Kind'))"
+    text = text.replace("@map(type='json')", mapped, 1)
+    headers: list[Any] = [{"x-kind": "ä"}, {"x-kind": None}, {}, {"x-kind": b"b", "other": b"\xff"}]
+    for number, one in enumerate(headers):
+        await asyncio.to_thread(kafka.send, "heads", b'{"n":%d}' % number, headers=one)
+    async with staged(nats_server, text.replace("{app}", "Heads")) as stage:
+        stage.start("receiver-S")
+
+        async def two() -> bool:
+            return len(await stage.errors()) == 2 and len(await stage.events("S")) == 2
+
+        await stage.until("two with and two without", two)
+        assert await stage.events("S") == [{"n": 0, "kind": "ä"}, {"n": 3, "kind": "b"}]
+        assert {one["reason"] for one in await stage.errors()} == {'attribute "kind" is missing'}
+        stage.start("sink-T")
+        await stage.publish("T", {"n": 1, "kind": "ö"}, {"n": 2, "kind": ""})
+        await stage.until("both", lambda: len(kafka.records("heads-out")) == 2)
+    found: list[Any] = [one.headers() for one in kafka.messages("heads-out")]
+    assert found == [[("x-kind", "ö".encode()), ("y", b"1")], [("x-kind", b""), ("y", b"1")]]
+
+
+async def test_topics_and_partitions_that_an_event_names_wrongly_are_refused(
+    nats_server: NatsServer, kafka: Kafka
+) -> None:
+    kafka.create("named")
+    more = ", partition.no='{{n}}', key='{{k}}'"
+    text = app(kafka, "{{t}}", sink=more).replace("T (n int)", "T (n int, t string, k string)")
+    text = text.replace("select n", "select n, 'named' as t, 'k' as k").replace("{app}", "Named")
+    good = {"n": 0, "t": "named", "k": "k"}
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"k": ""}, "is empty"),
+        ({"t": ".."}, "name of a topic"),
+        ({"t": "a/b"}, "name of a topic"),
+        ({"t": "x" * 250}, "name of a topic"),
+        ({"n": -1}, "number of a partition"),
+        ({"n": 7}, "has no partition 7"),
+    ]
+    async with staged(nats_server, text) as stage:
+        await stage.publish("T", good, *({**good, **one} for one, _ in bad), good)
+        stage.start("sink-T")
+        await stage.until("the good ones", lambda: len(kafka.records("named")) == 2)
+
+        async def refused() -> list[str]:
+            reasons = [one["reason"] for one in await stage.errors()]
+            return reasons if len(reasons) == len(bad) else []
+
+        reasons = await stage.until("the others", refused)
+    ends = [end for _, end in bad]
+    assert [end for end, reason in zip(ends, reasons, strict=True) if reason.endswith(end)] == ends
+
+
 async def test_a_record_that_is_too_large_is_recorded_and_the_others_are_written(
     nats_server: NatsServer, kafka: Kafka
 ) -> None:

@@ -14,9 +14,10 @@ import websockets.asyncio.client
 import websockets.asyncio.server
 from websockets.typing import Origin
 
+from mesh.connect.contract import Access, Context, Record
 from mesh.jetstream.server import free_port
 from mesh.receiver.types.listeners import Audience, sse_event
-from mesh.receiver.types.prometheus_sink import Metric
+from mesh.receiver.types.prometheus_sink import Metric, PrometheusSink
 from mesh.testing.connectors import Scenario, Stage, conform
 from tests.support.doors import staged
 
@@ -152,6 +153,33 @@ def test_totals_are_exact(nats_server: NatsServer, tmp_path: Path) -> None:
     use = Scenario(text, "sink-T", send, kept, is_whole)
     moments = asyncio.run(conform(nats_server.url, use, tmp_path))
     assert {"before write", "after store a position"} <= set(moments)
+
+
+@pytest.mark.parametrize(("operation", "value"), [("add", 8), ("set", 3)])
+async def test_a_gauge_is_added_to_or_set(operation: str, value: int) -> None:
+    sink, port = PrometheusSink(), free_port()
+    options = {
+        "metric.type": "gauge", "value.attribute": "v", "publish.mode": "server",
+        "gauge.operation": operation, "server.url": f"http://127.0.0.1:{port}",
+    }  # fmt: skip
+    await sink.open(Context("A", "G", options, Access(listen=("127.0.0.1:0-65535",))), None)
+    payloads = [b'{"v":5,"k":"a"}', b'{"v":3,"k":"a"}']
+    try:
+        assert await sink.write([Record("k", one) for one in payloads]) == [None, None]
+        assert f'G{{k="a"}} {value}\n' in sink._metric.text().decode()
+    finally:
+        await sink.close()
+
+
+def test_labels_that_would_spoil_the_metric_are_refused() -> None:
+    for kind, label in (("histogram", "le"), ("summary", "quantile"), ("counter", "__name__")):
+        metric = Metric(kind, "m", "Text.", (1.0,))
+        assert "label" in str(
+            metric.added(b'{"v":1,"%s":"x"}' % label.encode(), "v", metric.totals)
+        )
+    metric = Metric("counter", "m", "Text.", ())
+    long = json.dumps({"v": 1, "k": "x" * 300_000}).encode()
+    assert "characters" in str(metric.added(long, "v", metric.totals))
 
 
 def test_prometheus_reads_the_text() -> None:

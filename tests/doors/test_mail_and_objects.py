@@ -16,7 +16,7 @@ from moto.server import ThreadedMotoServer
 from mesh.connect.contract import Access, Record
 from mesh.errors import MeshError
 from mesh.jetstream.server import free_port
-from mesh.receiver.types.email_sink import message_of
+from mesh.receiver.types.email_sink import message_of, recipients_of
 from mesh.receiver.types.s3_sink import name_of
 from mesh.testing.connectors import Scenario, Stage, conform
 from tests.support.doors import staged
@@ -40,6 +40,17 @@ class Mailbox:
     def __init__(self) -> None:
         self.found: list[Any] = []
         self.answers: list[str] = []
+        #: Recipients that it does not know.
+        self.refused: set[str] = set()
+
+    async def handle_RCPT(
+        self, server: Any, session: Any, envelope: Any, address: str, options: list[str]
+    ) -> str:
+        """Of aiosmtpd."""
+        if address in self.refused:
+            return "550 no such user"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
 
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
         """Of aiosmtpd."""
@@ -90,6 +101,62 @@ async def test_a_message_is_sent_again_after_a_failure_and_recorded_after_a_refu
     assert "bcc" not in message
     assert message.get_content().strip() == "k=b n=2"
     assert message["Message-ID"].endswith("@example.org>")
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ('"Lee, Ann" <ann@example.org>', ["ann@example.org"]),
+        ("a@x.org, Bo Lee <bo@x.org>,c@x.org", ["a@x.org", "bo@x.org", "c@x.org"]),
+        ("John Q. Public <j@x.org>, ", ["j@x.org"]),
+        ("Jürgen <j@x.org>; a@x.org", None),
+        ("team: a@x.org, b@x.org;", ["a@x.org", "b@x.org"]),
+        *((bad, None) for bad in (
+            "", " ", "null", "nobody", "a@", "@b", "a@b c@d", "<a@b", "a@b\nBcc: c@d.org",
+            "a@b\r\nRCPT TO: c@d", "undisclosed:;", "a b@c.org", "Müller, Ann <a@b.org>",
+        )),
+    ],
+)  # fmt: skip
+def test_addresses_are_read_by_the_rules_of_mail(text: str, addresses: list[str] | None) -> None:
+    options = {"address": "mesh@example.org", "to": text, "subject": "s"}
+    if addresses is None:
+        with pytest.raises(ValueError, match='option "to"'):
+            recipients_of(options)
+        return
+    assert recipients_of(options) == addresses
+    found = message_of(options, Record("k", b"text"), Access())
+    assert [one.addr_spec for one in found["To"].addresses] == addresses
+
+
+@pytest.mark.nats
+async def test_a_recipient_that_a_server_refuses_and_a_text_that_is_none_cost_no_other_mail(
+    nats_server: NatsServer, mailbox: tuple[Mailbox, int]
+) -> None:
+    handler, port = mailbox
+    handler.refused.add("no@example.org")
+    sink = (
+        f"@sink(type='email', host='127.0.0.1', port='{port}', ssl.enable='false', auth='false',"
+        " address='Mesh <mesh@example.org>', to='{{k}}', cc='', subject='{{n}}',"
+        " @map(type='text'))"
+    )
+    text = APP.replace("SINK", sink).replace("{app}", "Cost")
+    good, some = "a@example.org", "a@example.org, no@example.org"
+    async with staged(nats_server, text) as stage:
+        ks = (good, "no@example.org", some, "", good)
+        await stage.publish("T", *({"k": k, "n": n} for n, k in enumerate(ks)))
+        stage.start("sink-T")
+
+        async def refused() -> bool:
+            return len(await stage.errors()) == 3
+
+        await stage.until("three entries", refused)
+        await stage.until("the last one", lambda: len(handler.found) == 3)
+        reasons = [entry["reason"] for entry in await stage.errors()]
+    # The empty address is refused before anything is sent.
+    assert reasons[0] == 'option "to" is empty'
+    assert reasons[1].startswith("550")
+    assert reasons[2].startswith("sent, but not to no@example.org: 550")
+    assert [message["Subject"] for _, message in handler.found] == ["0", "2", "4"]
 
 
 def test_attachments_are_below_open_directories_only(tmp_path: Path) -> None:

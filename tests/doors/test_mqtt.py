@@ -109,6 +109,24 @@ async def test_payloads_are_published_with_their_key_and_what_can_not_be_is_reco
         assert {name for name, _ in keys} == {"key"}
 
 
+async def test_the_retain_flag_is_an_option_and_a_property(
+    nats_server: NatsServer, mosquitto: str
+) -> None:
+    text = app("Kept", mosquitto).replace("{{n}}'", "a', message.retain='{{place}}'")
+    text = text.replace("trp:topic", "trp:retain").replace("Kept/in/+", "Kept/out/a")
+    async with staged(nats_server, text) as stage:
+        await stage.publish("T", *({"n": n, "place": place} for n, place in enumerate(
+            ("false", "true", "perhaps"))))  # fmt: skip
+        stage.start("sink-T")
+        (entry,) = await stage.until("the refused one", stage.errors)
+        assert 'option "message.retain" is true or false' in entry["reason"]
+        await stage.until("both", lambda: stage.reports[-1].rows_out == 2)
+        stage.start("receiver-S")
+        # The broker has kept one, and a reader that comes later gets it with its flag.
+        await stage.until("the kept one", lambda: numbers(stage))
+        assert await stage.events("S") == [{"n": 1, "place": "true"}]
+
+
 def test_a_broker_that_is_away_is_waited_for_and_another_kind_of_url_refused() -> None:
     with pytest.raises(ValueError, match="tcp://host"):
         client_of(Context("a", "s", {"url": "http://h"}), "x")

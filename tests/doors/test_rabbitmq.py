@@ -119,6 +119,90 @@ async def test_a_priority_that_is_none_is_recorded(nats_server: NatsServer, rabb
         await stage.until("the others", lambda: instance._counts()["rows_out"] == 2)
 
 
+@pytest.mark.nats
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"x-dead-letter-exchange": "dead", "x-message-ttl": 3_600_000},
+        {"x-queue-type": "quorum"},
+        {"x-max-length": 100, "x-max-priority": 5},
+    ],
+    ids=["dead-letters", "quorum", "bounds"],
+)
+async def test_a_queue_that_exists_with_arguments_is_read(
+    nats_server: NatsServer, rabbitmq: str, arguments: dict[str, Any]
+) -> None:
+    name = f"There{len(str(arguments))}"
+    text = app(rabbitmq, source=True).replace("{app}", name)
+    text = text.replace("routing.key=", "exchange.type='topic', routing.key=")
+    connection = await aio_pika.connect(rabbitmq)
+    async with connection, staged(nats_server, text) as stage:
+        channel = await connection.channel()
+        exchange = await channel.declare_exchange(f"{name}-in", "topic", durable=True)
+        queue = await channel.declare_queue(f"{name}-q", durable=True, arguments=arguments)
+        await queue.bind(exchange, "k")
+        await stage.until_running(stage.start("receiver-S"))
+        await exchange.publish(aio_pika.Message(b'{"n":7}'), "k")
+        await stage.until("its event", lambda: numbers(stage))
+
+
+@pytest.mark.nats
+@pytest.mark.extended
+async def test_a_stream_is_declared_read_from_its_beginning_and_continued(
+    nats_server: NatsServer, rabbitmq: str
+) -> None:
+    arguments = "queue.args=\"'x-queue-type:stream'\", queue.durable.enabled='true', routing.key="
+    text = app(rabbitmq, source=True).replace("{app}", "Log").replace("routing.key=", arguments)
+    connection = await aio_pika.connect(rabbitmq)
+    async with connection, staged(nats_server, text) as stage:
+        channel = await connection.channel()
+        queue = await channel.declare_queue(
+            "Log-q", durable=True, arguments={"x-queue-type": "stream"}
+        )
+        for n in range(3):
+            await channel.default_exchange.publish(aio_pika.Message(b'{"n":%d}' % n), queue.name)
+        first = stage.start("receiver-S")
+
+        async def have(*expected: int) -> bool:
+            return await numbers(stage) == list(expected)
+
+        await stage.until("all", lambda: have(0, 1, 2))
+        await first.stop()
+        await channel.default_exchange.publish(aio_pika.Message(b'{"n":3}'), queue.name)
+        # The stream still has all of them.
+        stage.start("receiver-S", epoch=2)
+        await stage.until("the next one", lambda: have(0, 1, 2, 3))
+
+
+@pytest.mark.nats
+@pytest.mark.extended
+async def test_an_answer_that_ends_the_channel_costs_its_message(
+    nats_server: NatsServer, rabbitmq: str
+) -> None:
+    # The server compares the user with the login, and ends the channel with all that is under way.
+    text = (
+        app(rabbitmq, sink=True)
+        .replace("{app}", "User")
+        .replace("T (n int)", "T (n int, u string)")
+    )
+    text = text.replace("select n", "select n, '' as u")
+    text = text.replace("routing.key=", "user.id='{{u}}', routing.key=")
+    connection = await aio_pika.connect(rabbitmq)
+    async with connection, staged(nats_server, text) as stage:
+        channel = await connection.channel()
+        exchange = await channel.declare_exchange("User-out", "topic")
+        queue = await channel.declare_queue("User-all")
+        await queue.bind(exchange, "#")
+        users = ["guest", "", "nobody", "guest"]
+        await stage.publish("T", *({"n": n, "u": user} for n, user in enumerate(users)))
+        stage.start("sink-T")
+        (entry,) = await stage.until("the refused one", stage.errors)
+        assert "user" in entry["reason"].lower()
+        assert entry["options"]["user.id"] == "nobody"
+        await stage.until("the others", lambda: stage.reports[-1].rows_out == 3)
+
+
 def test_properties_of_a_message() -> None:
     sink = RabbitSink()
     sink._options, sink._type = {"user.id": "u", "content.encoding": "gzip"}, "text/csv"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -116,6 +117,27 @@ def test_the_key_of_the_server_must_be_known(sftp: tuple[SftpServer, Path], tmp_
         opened(ssh_known_hosts=str(tmp_path / "none"))
     with pytest.raises(MeshError, match=r"needs ssh\.known\.hosts"):
         opened(ssh_known_hosts="")
+
+
+def test_names_that_are_no_utf8_are_listed_and_not_read(sftp: tuple[SftpServer, Path]) -> None:
+    running, directory = sftp
+    own = os.fsencode(directory / "names")
+    os.mkdir(own)
+    for name in (b"a", "naïve file".encode(), b"caf\xe9"):
+        with open(own + b"/" + name, "wb") as file:
+            file.write(b"x")
+    files = SftpFiles(running.url, running.options, Access())
+    try:
+        assert files.paths("names") == ["names/a", "names/caf\udce9", "names/naïve file"]
+        assert files.checked("names/naïve file") == "names/naïve file"
+        with pytest.raises(UnavailableError, match="no UTF-8"):
+            files.checked("names/caf\udce9")
+        # An answer about one path is no loss of the connection.
+        with pytest.raises(PermissionError):
+            files.replace("names/" + "x" * 300, b"y")
+        assert files.find("names/a") is not None
+    finally:
+        files.close()
 
 
 def test_files_that_are_missing_and_a_lost_connection(sftp: tuple[SftpServer, Path]) -> None:

@@ -23,6 +23,8 @@ from pyftpdlib.servers import FTPServer
 
 class Handler(TLS_FTPHandler if len(sys.argv) > 2 else FTPHandler):
     authorizer = DummyAuthorizer()
+    # Names of files as the system has them, which may be no UTF-8.
+    unicode_errors = "surrogateescape"
     # Tests open many connections within a short time.
     auth_failed_timeout = 0
 

@@ -1,0 +1,228 @@
+"""Sources of every type with a real server, which get two good values and a bad one between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import aio_pika
+import httpx
+import sqlalchemy as sa
+import websockets.asyncio.server
+
+from mesh.connect.contract import Access
+from mesh.jetstream.server import free_port
+from mesh.receiver.http_server import HttpServers, Request, Response
+from mesh.receiver.types.in_memory import subject_of
+from mesh.store.engine import engine_of
+from tests.doors.test_mqtt import client
+from tests.support import databases
+from tests.support.databases import PASSWORD, USER
+from tests.support.doors import first_position
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    import pytest
+
+    from mesh.jetstream.server import NatsServer
+    from mesh.testing.connectors import Stage
+
+#: Payloads; the second one is no event.
+PAYLOADS = (b'{"n":1}', b'{"n":"x"}', b'{"n":3}')
+MAP = "@map(type='json')"
+#: For a bad value beside the payload.
+KEYED = "@map(type='json', @attributes(n='n', k='trp:k'))"
+
+
+@dataclass
+class Use:
+    """A source, and the other side that sends to it."""
+
+    #: The annotation, and the attributes of its stream.
+    source: str
+    #: Sends the values once the source runs.
+    send: Callable[[Stage], Awaitable[None]]
+    #: A part of the reason in the error stream; empty if the sender has got it instead.
+    reason: str = "n"
+    attributes: str = "n int"
+    more: str = ""
+    access: Access = field(default_factory=lambda: Access(listen=("127.0.0.1:0-65535",)))
+
+
+async def file_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    root: Path = request.getfixturevalue("tmp_path") / "in"
+
+    def write() -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(root)
+        # The name of the last one is no UTF-8.
+        for name, text in ((b"a.csv", "1\nx\n"), (b"b.csv", "3\n"), (b"\xe9.csv", "4\n")):
+            with open(os.fsencode(root) + b"/" + name, "w", encoding="utf-8") as file:
+                file.write(text)
+
+    async def send(stage: Stage) -> None:
+        await asyncio.to_thread(write)
+        await stage.until(
+            "the name", lambda: "no UTF-8" in str([d.error for r in stage.reports for d in r.doors])
+        )
+
+    await asyncio.to_thread(os.mkdir, root)
+    given = f"dir.uri='{root}', tailing='false', file.polling.interval='20', @map(type='csv')"
+    yield Use(f"@source(type='file', {given})", send, access=Access((str(root),)))
+
+
+async def http_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    url = f"http://127.0.0.1:{free_port()}/in"
+
+    async def send(_: Stage) -> None:
+        async with httpx.AsyncClient(verify=False) as web:
+            answers = [await web.post(url, content=one) for one in PAYLOADS]
+        assert [one.status_code for one in answers] == [200, 400, 200]
+
+    yield Use(f"@source(type='http', receiver.url='{url}', {MAP})", send, reason="")
+
+
+async def service_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    url = f"http://127.0.0.1:{free_port()}/in"
+
+    async def send(_: Stage) -> None:
+        async with httpx.AsyncClient(verify=False) as web:
+            answers = [await web.post(url, content=one) for one in PAYLOADS]
+        # Nothing answers the good ones.
+        assert [one.status_code for one in answers] == [504, 400, 504]
+
+    given = f"source.id='s', receiver.url='{url}', connection.timeout='50', {MAP}"
+    yield Use(f"@source(type='TYPE', {given})", send, reason="")
+
+
+async def call_response_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    payloads = list(PAYLOADS)
+
+    async def answer(_: Request) -> Response:
+        return Response(200, payloads.pop(0))
+
+    servers = HttpServers()
+    port = await servers.open("127.0.0.1", free_port(), "/in", answer)
+
+    async def send(stage: Stage) -> None:
+        await stage.publish("U", {"n": 1}, {"n": 2}, {"n": 3})
+        stage.start("sink-U")
+
+    url = f"http://127.0.0.1:{port}/in"
+    more = f"@sink(type='http-call', sink.id='c', publisher.url='{url}', {MAP})"
+    source = f"@source(type='TYPE', sink.id='c', {MAP})"
+    more += " define stream U (n int);"
+    yield Use(source, send, "the answer 200 can't be read", more=more)
+    await servers.close("127.0.0.1", port, "/in")
+
+
+async def nats_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    server: NatsServer = request.getfixturevalue("nats_server")
+
+    async def send(stage: Stage) -> None:
+        await stage.js.add_stream(name="IN", subjects=["in.>"])
+        for payload in PAYLOADS:
+            await stage.js.publish("in.a", payload)
+
+    given = f"server.urls='{server.url}', stream='IN', {MAP}"
+    yield Use(f"@source(type='nats', {given})", send)
+
+
+async def in_memory_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    async def send(stage: Stage) -> None:
+        await first_position(stage, b"sequence")
+        for payload in PAYLOADS:
+            await stage.js.publish(subject_of("t"), payload)
+
+    yield Use("@source(type='inMemory', topic='t', @map(type='passThrough'))", send)
+
+
+async def kafka_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    kafka = request.getfixturevalue("kafka")
+    kafka.create("bad-values")
+
+    async def send(_: Stage) -> None:
+        for number, header in ((1, b"a"), (2, b"\xff"), (3, "ü".encode())):
+            headers = {"k": header, "other": b"\xfe"}
+            await asyncio.to_thread(kafka.send, "bad-values", b'{"n":%d}' % number, headers=headers)
+
+    given = f"bootstrap.servers='{kafka.servers}', topic.list='bad-values', group.id='g'"
+    source = f"@source(type='kafka', {given}, {KEYED})"
+    yield Use(source, send, 'property "k" is no text', "n int, k string")
+
+
+async def rabbitmq_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    uri = request.getfixturevalue("rabbitmq")
+
+    async def send(_: Stage) -> None:
+        connection = await aio_pika.connect(uri)
+        async with connection:
+            exchange = await (await connection.channel()).get_exchange("bad-values", ensure=False)
+            for number, header in ((1, b"a"), (2, b"\xff"), (3, b"c")):
+                message = aio_pika.Message(b'{"n":%d}' % number, headers={"k": bytearray(header)})
+                await exchange.publish(message, "r")
+
+    given = f"uri='{uri}', exchange.name='bad-values', routing.key='r', {KEYED}"
+    source = f"@source(type='rabbitmq', {given})"
+    yield Use(source, send, 'property "k" is no text', "n int, k string")
+
+
+async def mqtt_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    url = request.getfixturevalue("mosquitto")
+
+    async def send(_: Stage) -> None:
+        async with client(url, name="sends-bad-values") as other:
+            for payload in PAYLOADS:
+                await other.publish("bad-values", payload, qos=1)
+
+    yield Use(f"@source(type='mqtt', url='{url}', topic='bad-values', {MAP})", send)
+
+
+async def websocket_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    ready, payloads = asyncio.Event(), list(PAYLOADS)
+
+    async def serve(connection: Any) -> None:
+        await ready.wait()
+        while payloads:
+            await connection.send(payloads.pop(0))
+        await connection.wait_closed()
+
+    async def send(_: Stage) -> None:
+        ready.set()
+
+    async with websockets.asyncio.server.serve(serve, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        yield Use(f"@source(type='websocket', url='ws://127.0.0.1:{port}', {MAP})", send)
+
+
+async def cdc_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    path: Path = request.getfixturevalue("tmp_path")
+    database = databases.new_database(request.getfixturevalue("postgresql"), path, "bad_values")
+
+    def execute(*statements: str) -> None:
+        with engine_of(database.database).begin() as connection:
+            for statement in statements:
+                connection.execute(sa.text(statement))
+
+    execute('create table "Rows" (id bigint primary key, n bigint)')
+
+    async def send(stage: Stage) -> None:
+        await first_position(stage, b"last")
+        # An int of a stream has 32 bits.
+        values = f"(1, 1), (2, {1 << 40}), (3, 3)"
+        await asyncio.to_thread(execute, f'insert into "Rows" values {values}')
+
+    given = f"url='{database.url}', table.name='Rows', username='{USER}', password='{PASSWORD}'"
+    given += ", mode='polling', polling.column='id', polling.interval='20 ms'"
+    yield Use(f"@source(type='cdc', {given}, @map(type='keyvalue'))", send)
+
+
+def numbers_of(events: list[dict[str, Any]]) -> list[int]:
+    """The numbers of events, in order."""
+    return [json.loads(json.dumps(event))["n"] for event in events]
