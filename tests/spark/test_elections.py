@@ -53,7 +53,7 @@ def test_messages_are_read_without_consumers_until_these_can_be_made(
     hand.publish("A", 1, 2, 3)
     hand.until_rows("A", "Sums", 3)
     tails = hand.serving._planner._tails
-    waiting = [place for place in places(hand) if place.follow_s is not None]
+    waiting = [place for place in places(hand) if place.is_to_follow]
     assert waiting
     assert not any(place in tails for place in places(hand))
     electing.clear()

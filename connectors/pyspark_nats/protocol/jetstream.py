@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_nats.errors import RefusedError
-from pyspark_nats.protocol.connection import REQUEST_S, DisconnectedError
+from pyspark_nats.protocol.connection import REQUEST_S as REQUEST_S
+from pyspark_nats.protocol.connection import DisconnectedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -50,8 +50,6 @@ _BEAT_S: Final = {True: 2.0, False: 20.0}
 _SILENT_BEATS: Final = 2.5
 #: Interval of probes, seconds.
 _PROBE_S: Final = 0.25
-#: Limit of the creation of a consumer: a cluster without a leader makes none; seconds.
-_CREATE_S: Final = 1.0
 #: Quiet time after which the server is asked for a sign of life, and its time to answer, seconds.
 _QUIET_S: Final = 1.0
 _ANSWERS_S: Final = 2.0
@@ -116,20 +114,19 @@ class Tails(Generic[K]):
     def __contains__(self, key: object) -> bool:
         return key in self._by_key
 
-    def follow(self, key: K, stream: str, at: int) -> None:
+    def follow(self, key: K, stream: str, at: int, within_s: float = jetstream.REQUEST_S) -> None:
         """Read ``stream`` after sequence ``at`` from now on.
 
         Raises:
             RefusedError: this account may not, or the stream is gone; UnavailableError: no answer;
-                DisconnectedError: the cluster has no leader that makes a consumer.
+                DisconnectedError: no consumer was made within ``within_s``: the cluster has no
+                leader, or has placed it in a server that was just killed.
         """
         self.forget(key)
         self._asks.retry_while_unavailable("following a stream", lambda: None)
         try:
-            made = jetstream.create_reader(self._asks, stream, at + 1, timeout_s=_CREATE_S)
+            made = jetstream.create_reader(self._asks, stream, at + 1, timeout_s=within_s)
         except (DisconnectedError, OSError) as error:
-            # A late answer would be taken for that of a later request.
-            self._asks.close()
             raise DisconnectedError(f"no consumer was made: {error}") from error
 
         def step() -> None:

@@ -48,9 +48,8 @@ class PartPosition:
     #: Whether it may follow its stream, and the last sequence that came.
     follows: bool = False
     seen: int = 0
-    #: When to try again to follow it, local monotonic clock, seconds; None if it is followed, or
-    #: can't be.
-    follow_s: float | None = None
+    #: Whether it could not be followed for the moment, and is looked at meanwhile.
+    is_to_follow: bool = False
     #: Since when its streams have not answered, local monotonic clock, seconds; None if they do.
     unanswered_s: float | None = None
     #: The broker's clock minus the local monotonic clock, milliseconds.

@@ -45,8 +45,9 @@ _DOUBT_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 _LATE_S: Final = 2.0
 #: How long one stream may take to answer before the server is checked, seconds; then as long again.
 _PATIENCE_S: Final = 5.0
-#: Pause before the next attempt to follow a stream, seconds: only a cluster with a leader makes
-#: consumers.
+#: Least and most time for the creation of a consumer, and the pause after one that failed, seconds:
+#: a cluster without a leader makes none, and one that has just lost a server may place it there.
+_FOLLOW_S: Final = (0.3, 2.0)
 _FOLLOW_AGAIN_S: Final = 1.0
 #: Interval of checks of the connection: one that broke without notice stays silent; seconds.
 _CHECK_S: Final = 1.0
@@ -79,6 +80,9 @@ class RoundPlanner:
     _again: set[str] = field(default_factory=set)
     _checked_s: float = 0.0
     _count: int = 0
+    #: Time for the next creation of a consumer, and when it may be tried, monotonic, seconds.
+    _follow_s: float = _FOLLOW_S[0]
+    _follow_at_s: float = 0.0
 
     def __post_init__(self) -> None:
         # Calls wait for one stream's leader at a time, and delay the other members.
@@ -281,29 +285,28 @@ class RoundPlanner:
         """Follow a stream after the present position."""
         ((stream, at),) = place.at.items()
         try:
-            self._tails.follow(place, stream, at["sequence"])
+            if time.monotonic() < self._follow_at_s:
+                raise DisconnectedError("the last consumer could not be made")
+            self._tails.follow(place, stream, at["sequence"], self._follow_s)
         except RefusedError:
             # This account may not, or the stream has as many consumers as it may have.
             self._observe(place)
         except DisconnectedError:
             # The messages are found by looking meanwhile.
             self._observe(place)
-            self._follow_again(time.monotonic() + _FOLLOW_AGAIN_S, place)
+            place.is_to_follow = True
+            if time.monotonic() >= self._follow_at_s:
+                self._follow_s = min(2 * self._follow_s, _FOLLOW_S[1])
+                self._follow_at_s = time.monotonic() + _FOLLOW_AGAIN_S
         else:
-            self._follow_again(time.monotonic())
-
-    def _follow_again(self, at_s: float, *others: PartPosition) -> None:
-        """Try to follow streams again at a time: those which could not be followed before."""
-        for place in (*others, *(one for one in self._all() if one.follow_s is not None)):
-            place.follow_s = at_s
+            self._follow_s = _FOLLOW_S[0]
 
     def _followers(self, now_s: float) -> Iterator[PartPosition]:
         """Parts to follow their streams again now; one at a time, as the attempt takes long."""
-        due = (p for p in self._all() if p.follow_s is not None and p.follow_s <= now_s)
-        place = next(due, None)
-        if place is not None:
+        place = next((p for p in self._all() if p.is_to_follow), None)
+        if place is not None and now_s >= self._follow_at_s:
             self._forget_streams(place)
-            place.follows, place.follow_s = True, None
+            place.follows, place.is_to_follow = True, False
             yield place
 
     def _look(self, heard: set[str], armed: set[str], came: set[int]) -> Iterator[WorkItem]:
@@ -408,7 +411,7 @@ class RoundPlanner:
         """Time of the next look without a notification."""
         looks = (self._look_s(place) for place in self._all())
         times = [self._tails.check_s, *(doubt.at_s for doubt in self._doubts.values())]
-        times += [place.follow_s for place in self._all() if place.follow_s is not None]
+        times += [self._follow_at_s for place in self._all() if place.is_to_follow]
         return min([*times, *(at_s for at_s in looks if at_s is not None)], default=ends_s)
 
     def _look_s(self, place: PartPosition) -> float | None:
