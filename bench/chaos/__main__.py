@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from bench import measuring
 from bench.chaos import disks, namespaces, report
 from bench.chaos.run import Outcome, play, said
+from bench.chaos.scenario import CALM
 from bench.chaos.scenarios import SCENARIOS
 from bench.chaos.stage import Stage, Topology
 from tests.support import databases
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from bench.chaos.latency import Latency
     from bench.chaos.scenario import Scenario
+#: Name of the plain run that those with TLS and roles are compared with.
+PLAIN: Final = "calm-plain"
 _PLAYED: Final = "played {0.scenario}: {1}, {0.took_s:.0f} s"
 
 
@@ -38,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{one.name:28} {one.fault} ({one.topology})")
         return 0
     wanted = given.only.split(",") if given.only else [one.name for one in SCENARIOS]
+    if given.secured:
+        # Before the faults, and so in the same minutes as the plain run.
+        wanted = [CALM, *(name for name in wanted if name != CALM)]
     known = {one.name: one for one in SCENARIOS}
     unknown = sorted(set(wanted) - set(known))
     if unknown:
@@ -52,10 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # On SIGINT the loop ends its waiting task; an exception in a handler would get lost in it.
     before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
+        plain = _plain_latency(outcomes, console, given) if given.secured else None
         for topology, mine in _stages(chosen):
             runs = [(one, run) for one in mine for run in range(1, given.runs + 1)]
             while runs:
-                for outcome in _played_on_one(topology, runs, given):
+                for outcome in _played_on_one(topology, runs, given, is_secured=given.secured):
+                    outcome = outcome if plain is None else outcome.beside(plain)
                     outcomes.append(outcome)
                     _tell(console, outcome)
         is_whole = True
@@ -67,6 +76,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.output == "json":
         print(json.dumps(report.document(outcomes, skipped), indent=1))
     return int(not is_whole or not outcomes or not all(one.is_good for one in outcomes))
+
+
+def _plain_latency(
+    outcomes: list[Outcome], console: Console, given: argparse.Namespace
+) -> Latency | None:
+    """The latency of a run without faults, TLS and roles, which precedes those with them.
+
+    Its outcome is added to ``outcomes``; without a latency that one is not good.
+    """
+    (calm,) = (one for one in SCENARIOS if one.name == CALM)
+    calm = replace(calm, name=PLAIN, fault="nothing at all, without TLS and roles")
+    (outcome,) = _played_on_one(calm.topology, [(calm, 1)], given, is_secured=False)
+    outcomes.append(outcome)
+    _tell(console, outcome)
+    return outcome.latency
 
 
 def _on_three(one: Scenario) -> Scenario:
@@ -81,18 +105,23 @@ def _stages(chosen: Sequence[Scenario]) -> list[tuple[Topology, list[Scenario]]]
     if played[Topology.APART]:
         played[Topology.APART][:0] = played[Topology.THREE]
         played[Topology.THREE] = []
-    return list(played.items())
+    # The run without a fault is compared with one that precedes all.
+    return sorted(played.items(), key=lambda one: all(s.name != CALM for s in one[1]))
 
 
 def _played_on_one(
-    topology: Topology, runs: list[tuple[Scenario, int]], given: argparse.Namespace
+    topology: Topology,
+    runs: list[tuple[Scenario, int]],
+    given: argparse.Namespace,
+    *,
+    is_secured: bool,
 ) -> Iterator[Outcome]:
     """Play ``runs``, and remove those that were played: up to one that spoils the stage.
 
     The remains of a failed one must not affect the others, nor those of one that is known to.
     """
     try:
-        with Stage(topology, given.logs, is_secured=given.secured) as stage:
+        with Stage(topology, given.logs, is_secured=is_secured) as stage:
             while runs:
                 scenario, run = runs.pop(0)
                 outcome = asyncio.run(play(stage, scenario, run))

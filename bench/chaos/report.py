@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rich.console import Console
 
@@ -29,6 +29,9 @@ def by_fault(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
                 "runs": len(runs),
                 "recovery_s": round(statistics.median(times), 2) if times else None,
                 "recovery_s_max": round(max(times), 2) if times else None,
+                "median_ms": _worst(one.latency.median_ms for one in runs if one.latency),
+                "p99_ms": _worst(one.latency.p99_ms for one in runs if one.latency),
+                "excess_s": _worst(one.outage.excess_s for one in runs if one.outage),
                 "rows": sum(one.compared.rows for one in runs),
                 "lost": sum(one.compared.lost for one in runs),
                 "doubled": sum(one.compared.doubled for one in runs),
@@ -39,6 +42,11 @@ def by_fault(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _worst(values: Iterable[float]) -> float | None:
+    """The largest of some values; None for none."""
+    return max((round(value, 2) for value in values), default=None)
 
 
 def document(outcomes: Sequence[Outcome], skipped: dict[str, str]) -> dict[str, Any]:
@@ -55,8 +63,8 @@ def table(outcomes: Sequence[Outcome]) -> Table:
     """Fault, runs, recovery time, lost, doubled."""
     shown = Table(title="chaos", title_justify="left")
     shown.add_column("fault", overflow="fold")
-    columns = ("runs", "recovery s", "max", "rows", "lost", "doubled", "disordered", "story", "ok")
-    for name in columns:
+    times = ("recovery s", "max", "p50 ms", "p99 ms")
+    for name in ("runs", *times, "rows", "lost", "doubled", "disordered", "story", "ok"):
         shown.add_column(name, justify="right", no_wrap=True)
     for one in by_fault(outcomes):
         shown.add_row(
@@ -64,6 +72,8 @@ def table(outcomes: Sequence[Outcome]) -> Table:
             str(one["runs"]),
             "" if one["recovery_s"] is None else f"{one['recovery_s']:.1f}",
             "" if one["recovery_s_max"] is None else f"{one['recovery_s_max']:.1f}",
+            "" if one["median_ms"] is None else f"{one['median_ms']:.0f}",
+            "" if one["p99_ms"] is None else f"{one['p99_ms']:.0f}",
             f"{one['rows']:,}",
             *(str(one[name]) for name in ("lost", "doubled", "disordered")),
             "told" if one["is_explained"] else "NOT",

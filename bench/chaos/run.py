@@ -12,6 +12,7 @@ from nats.js.errors import NotFoundError
 
 from bench.chaos import app
 from bench.chaos.compare import Compared
+from bench.chaos.scenario import CALM
 from bench.chaos.scene import ScenarioError
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
@@ -20,6 +21,7 @@ from mesh.model import names
 from tests.support import databases
 
 if TYPE_CHECKING:
+    from bench.chaos.latency import Latency
     from bench.chaos.outages import Outage
     from bench.chaos.scenario import Scenario
     from bench.chaos.scene import Scene
@@ -50,11 +52,21 @@ class Outcome:
     story: tuple[str, ...] = ()
     error: str = ""
     outage: Outage | None = None
+    #: Of the last events, after all repairs.
+    latency: Latency | None = None
 
     @property
     def is_good(self) -> bool:
         """Whether every row is there once and in order, and the story explains the run."""
         return self.compared.is_same and not self.error and not self.untold
+
+    def beside(self, plain: Latency) -> Outcome:
+        """The outcome, which has an error if its last events took longer than a plain run's may."""
+        if self.error or self.latency is None:
+            return self
+        is_after_fault = self.scenario != CALM
+        slow = self.latency.excess(plain, is_after_fault=is_after_fault)
+        return replace(self, error=f"slower than a plain run: {slow}") if slow else self
 
 
 def said(failure: Exception) -> str:
@@ -133,6 +145,7 @@ async def _acted(scene: Scene, scenario: Scenario, outcome: Outcome) -> Outcome:
     return replace(
         outcome,
         outage=outage,
+        latency=scene.latency,
         compared=compared,
         recovery_s=recovery_s,
         events=scene.published,

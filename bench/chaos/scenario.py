@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bench.chaos.scene import RATE, Scene
 from bench.chaos.stage import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+#: Name of the scenario without a fault.
+CALM: Final = "calm"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Final
 
 from bench.chaos import door_scenarios, hostile_scenarios
 from bench.chaos.faults import databases, forms, managers, servers, workers
-from bench.chaos.scenario import Scenario
+from bench.chaos.scenario import CALM, Scenario
 from bench.chaos.stage import Topology
 from tools.links import When
 
@@ -45,6 +45,7 @@ def _scaled(group: str, before: int, after: int) -> tuple[str, ...]:
 
 
 SCENARIOS: Final = (
+    Scenario(CALM, "nothing at all", servers.calm, topology=Topology.THREE, rate=200),
     *(
         Scenario(
             f"worker-killed-{when}-commit",

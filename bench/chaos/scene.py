@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.chaos import app, totals
 from bench.chaos.compare import Compared, compare
+from bench.chaos.latency import Latency, stored_ms
 from bench.chaos.outages import BEFORE_FAULT_MS, Outage
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
@@ -62,6 +63,8 @@ class Scene:
     leader: str = ""
     follower: str = ""
     published: int = 0
+    #: Number of the event from which on latency counts: the first after all repairs.
+    calm_from: int = 0
     #: Headers of further events besides their own.
     headers: dict[str, str] = field(default_factory=dict)
     #: Events from a number on are later by milliseconds.
@@ -76,6 +79,8 @@ class Scene:
     probe: LeaderProbe | None = None
     #: The longest interruptions after the fault; none without a probe.
     outage: Outage | None = None
+    #: Latency of the last events: after all repairs.
+    latency: Latency | None = None
     _clock: SystemClock = field(default_factory=SystemClock)
     _fault: tuple[int, int] | None = None
     _stopped: bool = False
@@ -119,6 +124,7 @@ class Scene:
         """Repair everything, send the last events and wait for their output."""
         await self.stage.mended(self.outside)
         await self.outside.until_running(self.name)
+        self.calm_from = self.calm_from or self.published
         await self.flow(TAIL)
         self._stopped = True
         if self._load is not None:
@@ -255,18 +261,18 @@ class Scene:
         found: dict[str, list[list[Any]]] = {}
         #: When each row was stored, milliseconds.
         times: dict[str, list[float]] = {}
+        outputs: list[tuple[int, float]] = []
         last_ms = 0.0
         for stream in expected:
-            js_stream, subject = (
-                names.js_stream(self.name, stream),
-                names.subject(self.name, stream),
-            )
+            js_stream = names.js_stream(self.name, stream)
+            subject = names.subject(self.name, stream)
             found[stream], times[stream] = [], []
             for message in await self.outside.messages(js_stream, subject):
                 row = list(json.loads(message.data).values())
                 found[stream].append(row)
                 at_ms = message.metadata.timestamp.timestamp() * 1000
                 times[stream].append(at_ms)
+                outputs.append((row[1], at_ms))
                 if self._fault is not None and row[1] <= self._fault[1] + AFTER:
                     last_ms = max(last_ms, at_ms)
         if self.server is not None:
@@ -276,11 +282,11 @@ class Scene:
         recovery_s = None
         if self._fault is not None:
             recovery_s = max(0.0, (last_ms - self._fault[0]) / 1000)
+        events = await stored_ms(self.outside, self.name)
+        self.latency = Latency.of(events, outputs, range(self.calm_from, self.published))
         if self.probe is not None and self._fault is not None:
-            load = await self.outside.messages(names.js_stream(self.name, app.INPUT), self.subject)
-            stored = [one.metadata.timestamp.timestamp() * 1000 for one in load]
-            elections = await self.probe.end()
-            self.outage = Outage.of(elections, stored, times, self._fault[0] - BEFORE_FAULT_MS)
+            elections, load = await self.probe.end(), list(events.values())
+            self.outage = Outage.of(elections, load, times, self._fault[0] - BEFORE_FAULT_MS)
         return compare(found, expected, app.UNORDERED), recovery_s
 
     async def told(

@@ -6,6 +6,7 @@ import contextlib
 import json
 import socket
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from bench.chaos import __main__ as chaos
 from bench.chaos import app, report, totals
 from bench.chaos.compare import Compared, compare
+from bench.chaos.latency import Latency
 from bench.chaos.outages import Outage
 from bench.chaos.run import Outcome
 from bench.chaos.scenarios import SCENARIOS
@@ -103,6 +105,60 @@ def test_an_interruption_is_the_longest_pause_after_the_fault() -> None:
     assert (found.election_s, found.load_s, found.outputs) == (4.5, 0.1, {"Out": 5.5})
     assert (found.output_s, found.excess_s) == (5.5, 1.0)
     assert Outage.of({"S": 9.0}, [], {"Out": [1.0]}, 0.0).excess_s == 0.0
+
+
+def test_latency_is_that_of_the_events_that_count() -> None:
+    outputs = [(0, 900.0), (1, 1_010.0), (1, 1_030.0), (2, 1_120.0), (9, 5_000.0)]
+    events = {0: 0.0, 1: 1_000.0, 2: 1_100.0}
+    found = Latency.of(events, outputs, range(1, 10))
+    assert found is not None
+    assert (found.outputs, found.median_ms, round(found.p99_ms)) == (3, 20.0, 30)
+    assert Latency.of(events, outputs, range(3, 9)) is None
+
+
+@pytest.mark.parametrize(
+    ("median_ms", "p99_ms", "scenario", "reason"),
+    [
+        (75.0, 350.0, "calm", ""),
+        (1_633.0, 350.0, "calm", "median 1633 ms beside 31 ms"),
+        (75.0, 2_711.0, "calm", "p99 2711 ms beside 94 ms"),
+        # After a fault processes have just been started.
+        (300.0, 2_711.0, "node-killed", ""),
+        (1_633.0, 1_700.0, "node-killed", "median 1633 ms beside 31 ms"),
+    ],
+)
+def test_a_run_that_is_slower_than_a_plain_one_is_not_good(
+    median_ms: float, p99_ms: float, scenario: str, reason: str
+) -> None:
+    mine = replace(outcome(), scenario=scenario, latency=Latency(100, median_ms, p99_ms))
+    found = mine.beside(Latency(100, 31.0, 94.0))
+    assert found.is_good == (not reason)
+    assert reason in found.error
+
+
+def test_secured_runs_come_after_a_plain_one_and_the_calm_one_is_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played: list[tuple[str, bool]] = []
+
+    class FakeStage(contextlib.nullcontext[bool]):
+        def __init__(self, _: str, __: object, *, is_secured: bool) -> None:
+            super().__init__(is_secured)
+
+    async def play(is_secured: bool, scenario: Scenario, _: int) -> Outcome:
+        played.append((scenario.name, is_secured))
+        slow_ms = 900.0 if scenario.name == "calm" else 20.0
+        latency = Latency(10, slow_ms, slow_ms)
+        return Outcome(scenario.name, scenario.fault, latency=latency)
+
+    monkeypatch.setattr(chaos, "Stage", FakeStage)
+    monkeypatch.setattr(chaos, "play", play)
+    names = "server-killed,node-killed,worker-cut"
+    assert chaos.main(["--secured", "--only", names, "--output", "json"]) == 1
+    assert [name for name, _ in played[:2]] == ["calm-plain", "calm"]
+    assert [name for name, is_secured in played if not is_secured] == ["calm-plain"]
+    faults = json.loads(capsys.readouterr().out)["faults"]
+    assert {one["scenario"] for one in faults if not one["is_good"]} == {"calm"}
 
 
 def test_scenarios_have_names_of_their_own() -> None:

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 PAST_S: Final = 15.0
 
 
+async def calm(scene: Scene) -> None:
+    """No fault: events whose latency counts, after some that warm everything up."""
+    await scene.flow(5 * scene.rate)
+    scene.calm_from = scene.published
+    await scene.flow(15 * scene.rate)
+
+
 async def server_restarted(scene: Scene) -> None:
     """The server ends in order and is started again at once."""
     await _started_again(scene, scene.stage.servers.end)
