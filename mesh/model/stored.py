@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from mesh.model.column_types import ColumnType
+
 #: Length of a string column without ``field.length``, as in the reference engine.
 STRING_LENGTH: Final = 254
 #: Channels of a group's dataflow that lead to a database; no stream can have such a name.
@@ -25,6 +27,8 @@ _PURGE: Final = "@purge "
 _CHANGES: Final = "@changes "
 #: Column of ``changes_channel``: whether the row was deleted.
 DELETED: Final = "@deleted"
+#: Column of rows that were read, where some don't fit: why; null for those that do.
+UNFIT: Final = "#unfit"
 #: Key column of a table without a primary key.
 ROW_NUMBER: Final = "MESH_ROW"
 _FLOAT_MAX: Final = (2 - 2**-23) * 2.0**127
@@ -62,12 +66,16 @@ class Merge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """A column: ``length`` is the most characters of a string."""
+    """A column: ``length`` is the most characters of a string in a table that the mesh creates.
+
+    ``actual``: its type in the database; None if the table was not read.
+    """
 
     name: str
     type: AttributeType
     merge: Merge
     length: int = STRING_LENGTH
+    actual: ColumnType | None = None
 
 
 @dataclass(frozen=True, slots=True)

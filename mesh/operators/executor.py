@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from mesh.model.lookup import ReadRun
-    from mesh.model.stored import StoreTarget
+    from mesh.model.stored import StoredTable, StoreTarget
     from mesh.operators.aggregations.bucket_reads import BucketReads
     from mesh.operators.dataflow.named_window import NamedWindowNode
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
@@ -578,6 +578,12 @@ class Executor:
         ]
         written = (one for one in self._tables.values() if isinstance(one, WrittenTable))
         return found + [table.target for table in written]
+
+    def describe(self, tables: Mapping[str, StoredTable]) -> None:
+        """Let tables know the types of their columns, by the names that databases have."""
+        for one in self._tables.values():
+            if isinstance(one, WrittenTable) and one.stored.name in tables:
+                one.stored = tables[one.stored.name]
 
     @property
     def looked_up(self) -> list[LookedUpTable]:

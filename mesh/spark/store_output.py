@@ -102,20 +102,39 @@ class StoreOutput:
 
     @classmethod
     def of(cls, executor: Executor, epoch: int, app: str = "") -> StoreOutput | None:
-        """The writers of an executor's tables, of an app; None without tables."""
+        """The writers of an executor's tables, of an app, connected; None without tables.
+
+        Raises:
+            MeshError: MESH-S140 .. S146.
+        """
         targets = executor.stores
         if not targets:
             return None
         made = cls(targets, executor.producer, epoch, app)
+        made._describe(executor)
         made._looked_up = executor.looked_up
         for table in made._looked_up:
-            table.find_rows = partial(made._writer_of[table.stored.name].find, table.stored)
+            writer = made._writer_of[table.stored.name]
+            table.find_rows = partial(writer.find, table.stored)
         made._buckets = executor.bucket_reads
         for reads in made._buckets:
             writer = made._writer_of[reads.table.name]
             reads.find_rows = partial(writer.find, reads.table)
             reads.marker = partial(getattr, writer, "position")
         return made
+
+    def _describe(self, executor: Executor) -> None:
+        """Compare tables with their databases, and use the types of the columns from now on."""
+        for writer in self._rows:
+            writer.open()
+            for table in writer.tables:
+                self._tables[rows_channel(table.name)] = table
+                self._tables[changes_channel(table.name)] = table
+        executor.describe({table.name: table for table in self._tables.values()})
+        self._kept = {
+            writer: [self._tables[rows_channel(table.name)] for table in kept]
+            for writer, kept in self._kept.items()
+        }
 
     def prepare(self) -> None:
         """Forget rows of databases before a run, unless it continues one that is not written."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.model.stored import Backend
+import pyarrow as pa
+
+from mesh.model.column_types import Kind
+from mesh.model.stored import Backend, Merge
 from mesh.model.types import AttributeType
 from mesh.store.binary_copy import encoded
 from mesh.store.merging import merge_rows
@@ -13,8 +16,6 @@ from mesh.store.sql import sa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    import pyarrow as pa
 
     from mesh.model.stored import StoredColumn, StoredTable
 
@@ -41,15 +42,19 @@ def temporary(table: str) -> str:
     return _PREFIX + hashlib.sha256(table.encode()).hexdigest()[:32]
 
 
-def create(connection: sa.Connection, targets: Iterable[sa.Table]) -> None:
-    """Create the temporary tables of this connection; nothing in other databases."""
+def create(connection: sa.Connection, tables: Iterable[StoredTable]) -> None:
+    """Create the temporary tables of this connection; nothing in other databases.
+
+    Their columns have the mesh's types: the statement that merges makes the table's of them.
+    """
     if connection.dialect.name != Backend.POSTGRESQL:
         return
     with connection.begin():
-        for target in targets:
+        for table in tables:
+            columns = ", ".join(f"{_quoted(c.name)} {_type(c)}" for c in table.columns)
             connection.exec_driver_sql(
-                f"CREATE TEMPORARY TABLE IF NOT EXISTS {_quoted(temporary(target.name))} "
-                f"(LIKE {_quoted(target.name)}) ON COMMIT DELETE ROWS"
+                f"CREATE TEMPORARY TABLE IF NOT EXISTS {_quoted(temporary(table.name))} "
+                f"({columns}) ON COMMIT DELETE ROWS"
             )
 
 
@@ -67,7 +72,7 @@ def merge(
     base: Any = connection.dialect.loaded_dbapi.Error
     try:
         with driver.cursor() as cursor, cursor.copy(command) as copy:
-            for piece in encoded(rows, [_type(column, target) for column in table.columns]):
+            for piece in encoded(_as_copied(rows, table), [_type(c) for c in table.columns]):
                 copy.write(piece)
     except base as error:
         # The driver's own, which SQLAlchemy has not seen.
@@ -86,10 +91,27 @@ def empty(connection: sa.Connection, table: StoredTable) -> None:
     connection.exec_driver_sql(f"DELETE FROM {_quoted(temporary(table.name))}")
 
 
-def _type(column: StoredColumn, target: sa.Table) -> str:
-    if isinstance(target.c[column.name].type, sa.SmallInteger):
+def _type(column: StoredColumn) -> str:
+    if column.type is AttributeType.BOOL and column.merge is Merge.KEY:
         return "int2"
-    return _TYPES[column.type]
+    return "text" if _is_decimal(column) else _TYPES[column.type]
+
+
+def _is_decimal(column: StoredColumn) -> bool:
+    """Whether fractions go to a column of decimals, which a cast of the database would round."""
+    return (
+        column.actual is not None
+        and column.actual.kind is Kind.NUMERIC
+        and column.type in (AttributeType.FLOAT, AttributeType.DOUBLE)
+    )
+
+
+def _as_copied(rows: pa.RecordBatch, table: StoredTable) -> pa.RecordBatch:
+    for at, column in enumerate(table.columns):
+        if _is_decimal(column):
+            texts = rows.column(at).cast(pa.string())
+            rows = rows.set_column(at, column.name, texts)
+    return rows
 
 
 def _quoted(name: str) -> str:

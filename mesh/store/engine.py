@@ -25,6 +25,14 @@ _DRIVERS: Final = {
     Backend.POSTGRESQL: "postgresql+psycopg",
     Backend.MYSQL: "mysql+pymysql",
 }
+_FORMATS: Final = (
+    "-c TimeZone=UTC -c DateStyle=ISO,YMD -c IntervalStyle=postgres -c bytea_output=hex "
+    "-c extra_float_digits=1 -c lc_monetary=C -c xmloption=content"
+)
+#: Without the strict mode texts are cut and numbers changed in silence.
+_MYSQL_SESSION: Final = (
+    "SET time_zone = '+00:00', sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')"
+)
 _PORTS: Final = {Backend.POSTGRESQL: 5432, Backend.MYSQL: 3306, Backend.SQLITE: None}
 
 
@@ -71,6 +79,8 @@ def engine_of(database: Database, statement_s: int = STATEMENT_S) -> sa.Engine:
 
 def _connect_args(database: Database, statement_s: int) -> dict[str, Any]:
     wait_s = max(1, round(database.connect_timeout_s))
+    parameters = dict(database.parameters)
+    given = parameters.pop("options", "")
     match database.backend:
         case Backend.SQLITE:
             return {"timeout": wait_s, "check_same_thread": False}
@@ -78,8 +88,9 @@ def _connect_args(database: Database, statement_s: int) -> dict[str, Any]:
             return {
                 "connect_timeout": max(2, wait_s),
                 "tcp_user_timeout": statement_s * 1000,
-                "options": f"-c statement_timeout={statement_s}s -c TimeZone=UTC",
-                **dict(database.parameters),
+                **parameters,
+                # The last one counts: values have one form, whatever a login has by default.
+                "options": f"-c statement_timeout={statement_s}s {given} {_FORMATS}",
             }
         case _:
             return {
@@ -87,7 +98,8 @@ def _connect_args(database: Database, statement_s: int) -> dict[str, Any]:
                 "read_timeout": statement_s,
                 "write_timeout": statement_s,
                 "charset": "utf8mb4",
-                **dict(database.parameters),
+                "init_command": _MYSQL_SESSION,
+                **parameters,
             }
 
 

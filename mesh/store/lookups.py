@@ -11,8 +11,11 @@ import operator
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
+from mesh.model.column_texts import form, is_tested
+from mesh.model.column_types import NoFormError
 from mesh.model.lookup import AllOf, AnyKey, AnyOf, Clause, Compared, Comparison
 from mesh.model.stored import Backend
+from mesh.store.catalogue import columns_of, described
 from mesh.store.engine import engine_of, told
 from mesh.store.rows import to_arrow
 from mesh.store.schema import sql_table
@@ -21,6 +24,7 @@ from mesh.store.sql import sa
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from mesh.model.column_types import ColumnType
     from mesh.model.stored import Database, StoredTable
 
 _ESCAPE: Final = "/"
@@ -54,14 +58,15 @@ def read(
     Raises:
         MeshError: MESH-S140 if the database does not answer; MESH-S142.
     """
-    metadata = sa.MetaData()
-    target = sql_table(table, metadata, database.backend)
     with (
         told(database, f"when table {table.name} is read"),
         engine_of(database).connect() as connection,
     ):
-        if not sa.inspect(connection).has_table(table.name):
+        columns = columns_of(connection, table.name)
+        if not columns:
             return to_arrow([], table), False
+        table = described(table, columns, database)
+        target = sql_table(table, sa.MetaData(), database.backend)
         chosen = select(table, target, clause, database.backend).limit(rows_max + 1)
         found = connection.execute(chosen).all()
     return to_arrow(found[:rows_max], table), len(found) > rows_max
@@ -96,19 +101,29 @@ def _any_key(clause: AnyKey, target: sa.Table) -> Any:
     keys = [
         tuple(_value(part, column) for part, column in zip(key, columns, strict=True))
         for key in clause.keys
-        if all(map(_is_storable, key))
+        if all(_may_be(part, column) for part, column in zip(key, columns, strict=True))
     ]
     if not keys:
         return sa.false()
     types = [_type(value, column) for value, column in zip(keys[0], columns, strict=True)]
+    sides = [_side(column) for column in columns]
     if len(columns) == 1:
         # An expanding parameter: the statement is compiled once for any number.
         given = sa.bindparam(None, [key[0] for key in keys], type_=types[0], expanding=True)
-        return columns[0].in_(given)
-    if len(keys) == 1:
-        parts = zip(columns, keys[0], types, strict=True)
-        return sa.and_(*(column == sa.literal(value, type) for column, value, type in parts))
-    return sa.tuple_(*columns, types=types).in_(keys)
+        return sides[0].in_(given)
+    if len(keys) == 1 or any(map(_exact_text, columns)):
+        return sa.or_(
+            *(
+                sa.and_(
+                    *(
+                        side == sa.literal(value, type)
+                        for side, value, type in zip(sides, key, types, strict=True)
+                    )
+                )
+                for key in keys
+            )
+        )
+    return sa.tuple_(*sides, types=types).in_(keys)
 
 
 def _compared(clause: Compared, target: sa.Table, backend: Backend) -> Any:
@@ -117,22 +132,50 @@ def _compared(clause: Compared, target: sa.Table, backend: Backend) -> Any:
         return column.is_(None)
     if clause.how is Comparison.IS_NOT_NULL:
         return column.is_not(None)
-    if not _is_storable(value):
+    if not _may_be(value, column, is_part=clause.how is Comparison.CONTAINS):
         return sa.false()
     if clause.how is Comparison.CONTAINS:
         for special in (_ESCAPE, "%", "_"):
             value = value.replace(special, _ESCAPE + special)
-        return column.like(_literal(f"%{value}%", column), escape=_ESCAPE)
+        text = sa.literal(f"%{value}%", sa.Text())
+        return _side(column, is_text=True).like(text, escape=_ESCAPE)
     is_finite = not isinstance(value, float) or math.isfinite(value)
     if not is_finite and backend is not Backend.POSTGRESQL:
         # They have no infinity; the rows are tested once more.
         return sa.true()
-    return _OPERATORS[clause.how](column, _literal(value, column))
+    return _OPERATORS[clause.how](_side(column), _literal(value, column))
 
 
-def _is_storable(value: Any) -> bool:
-    """Whether a row can have a value at all."""
-    return value is not None and not (isinstance(value, str) and "\0" in value)
+def _may_be(value: Any, column: sa.Column[Any], *, is_part: bool = False) -> bool:
+    """Whether a row can have a value in a column at all, or a text that has it as a part."""
+    if value is None or (isinstance(value, str) and "\0" in value):
+        return False
+    actual = _exact_text(column)
+    if is_part or actual is None:
+        return True
+    try:
+        found = form(actual, value)
+    except NoFormError:
+        return False
+    # Otherwise texts are compared.
+    return found == value or not is_tested(actual)
+
+
+def _exact_text(column: sa.Column[Any]) -> ColumnType | None:
+    """The type of a column whose values are exact texts here; None for others."""
+    from mesh.store.column_sql import ExactText
+
+    return column.type.column if isinstance(column.type, ExactText) else None
+
+
+def _side(column: sa.Column[Any], *, is_text: bool = False) -> Any:
+    """A column in a comparison: itself, or its text where the database compares in other ways."""
+    from mesh.store.column_sql import is_compared, text_of
+
+    actual = _exact_text(column)
+    if actual is None or (is_compared(actual) and not is_text):
+        return column
+    return sa.type_coerce(text_of(actual, column), sa.Text())
 
 
 def _literal(value: Any, column: sa.Column[Any]) -> Any:
@@ -147,6 +190,11 @@ def _value(value: Any, column: sa.Column[Any]) -> Any:
 
 
 def _type(value: Any, column: sa.Column[Any]) -> Any:
+    from mesh.store.column_sql import is_compared
+
+    actual = _exact_text(column)
+    if actual is not None and is_compared(actual):
+        return column.type
     match _value(value, column):
         case bool():
             return sa.Boolean()

@@ -8,7 +8,7 @@ from mesh.model.stored import Backend, Merge
 from mesh.store.sql import sa
 
 if TYPE_CHECKING:
-    from mesh.model.stored import StoredTable
+    from mesh.model.stored import StoredColumn, StoredTable
 
 
 def merge_rows(
@@ -39,7 +39,8 @@ def merge_rows(
         statement = statement.values({name: sa.bindparam(name) for name in names})
     else:
         keys = [source.c[column.name] for column in table.keys]
-        chosen = sa.select(*(source.c[name] for name in names)).order_by(*keys)
+        given = [_given(column, source.c[column.name]) for column in table.columns]
+        chosen = sa.select(*given).order_by(*keys)
         statement = statement.from_select(names, chosen)
     # MySQL assigns from left to right, and reads what it has assigned: the time of the latest
     # values, by which they are chosen, is the last.
@@ -52,6 +53,16 @@ def merge_rows(
     if not changes:
         return statement.on_conflict_do_nothing(index_elements=keys_of)
     return statement.on_conflict_do_update(index_elements=keys_of, set_=dict(changes))
+
+
+def _given(column: StoredColumn, copied: Any) -> Any:
+    """A column of new rows, as its table has it: the value of an exact text."""
+    if column.actual is None:
+        return copied
+    from mesh.store.column_sql import Decimals, ExactText, type_of, value_of
+
+    own = type_of(column)
+    return value_of(column.actual, copied) if isinstance(own, ExactText | Decimals) else copied
 
 
 def _merged(merge: Merge, table: StoredTable, target: sa.Table, new: Any, name: str) -> Any:

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from mesh.model.stored import NULL_KEYS, Backend, Merge
+from mesh.model.stored import NULL_KEYS, UNFIT, Backend, Merge
 from mesh.model.types import AttributeType
+from mesh.store.values import column_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,18 +79,25 @@ def _key_values(array: pa.Array[Any], column: StoredColumn) -> pa.Array[Any]:
 
 
 def to_arrow(found: Sequence[Any], table: StoredTable) -> pa.RecordBatch:
-    """Rows that a database returned, in the columns of ``table``, with nulls in keys again."""
+    """Rows that a database returned, in the columns of ``table``, with nulls in keys again.
+
+    A value that its attribute can't have is null here, and the column ``UNFIT`` has the reason; it
+    is there if there is such a row.
+    """
     columns = list(zip(*found, strict=True)) if found else [()] * len(table.columns)
     arrays: list[pa.Array[Any]] = []
+    reasons: dict[int, str] = {}
     for column, given in zip(table.columns, columns, strict=True):
         listed: list[Any] = list(given)
         if table.time and column.merge is Merge.KEY and column.type is not AttributeType.STRING:
             null = NULL_KEYS[column.type]
             listed = [None if value == null else value for value in listed]
-        if column.type is AttributeType.BOOL:
-            listed = [None if value is None else bool(value) for value in listed]
-        elif column.type in (AttributeType.INT, AttributeType.LONG):
-            # Sums come as decimals from some drivers.
-            listed = [None if value is None else int(value) for value in listed]
-        arrays.append(pa.array(listed, column.type.arrow))
-    return pa.RecordBatch.from_arrays(arrays, schema=table.arrow)
+        array, wrong = column_of(listed, column.type)
+        arrays.append(array)
+        for row, reason in wrong.items():
+            reasons.setdefault(row, f'column "{column.name}" of table "{table.name}" has {reason}')
+    rows = pa.RecordBatch.from_arrays(arrays, schema=table.arrow)
+    if not reasons:
+        return rows
+    listed = [reasons.get(row) for row in range(len(found))]
+    return rows.append_column(UNFIT, pa.array(listed, pa.string()))

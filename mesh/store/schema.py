@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.errors import MeshError
 from mesh.model.stored import Backend, Merge
 from mesh.model.types import AttributeType
+from mesh.store.catalogue import columns_of
 from mesh.store.sql import sa
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def create_tables(connection: sa.Connection, metadata: sa.MetaData, database: Da
                 if not sa.inspect(connection).has_table(table.name):
                     raise
         with connection.begin():
-            found = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+            found = columns_of(connection, table.name)
         missing = [name for name in table.columns.keys() if name not in found]  # noqa: SIM118
         if missing:
             raise MeshError(
@@ -114,6 +115,13 @@ def create_tables(connection: sa.Connection, metadata: sa.MetaData, database: Da
 
 
 def _type(column: StoredColumn, backend: Backend) -> Any:
+    if column.actual is not None:
+        # It imports SQLAlchemy, as all do that have read a table.
+        from mesh.store.column_sql import type_of
+
+        found = type_of(column)
+        if found is not None:
+            return found
     match column.type:
         case AttributeType.STRING:
             return _string(column.length, backend)

@@ -35,6 +35,7 @@ from mesh.model.stored import (
     rows_channel,
 )
 from mesh.store import copying
+from mesh.store.catalogue import columns_of, described
 from mesh.store.engine import engine_of, reason_of, told
 from mesh.store.lookups import select
 from mesh.store.merging import merge_rows
@@ -101,10 +102,7 @@ class StoreWriter:
         backend = database.backend
         self._metadata = sa.MetaData()
         self._marker = marker_table(self._metadata, backend)
-        self._tables = {rows_channel(t.name): t for t in tables}
-        self._purged = {purge_channel(t.name): t for t in tables}
-        self._targets = {t.name: sql_table(t, self._metadata, backend) for t in tables}
-        self._changed = {changes_channel(t.name): t for t in tables}
+        self._set_tables(tables, self._metadata)
         self._kept = tuple(kept)
         self._reads = reads_table(self._metadata, backend) if records else None
         self._refusable = {changes_channel(name): name for name in refusable}
@@ -136,7 +134,8 @@ class StoreWriter:
         try:
             with told(self._database, "when tables are created"):
                 create_tables(connection, self._metadata, self._database)
-                copying.create(connection, self._targets.values())
+                self._describe(connection)
+                copying.create(connection, self.tables)
             with told(self._database, "when the marker is claimed"), connection.begin():
                 self.position = self._claim(connection)
         except BaseException:
@@ -144,6 +143,21 @@ class StoreWriter:
             connection.close()
             raise
         self._connection = connection
+
+    def _set_tables(self, tables: Sequence[StoredTable], metadata: sa.MetaData) -> None:
+        #: Those that it writes; with the types of their columns once it is open.
+        self.tables = tuple(tables)
+        self._tables = {rows_channel(t.name): t for t in tables}
+        self._purged = {purge_channel(t.name): t for t in tables}
+        self._targets = {t.name: sql_table(t, metadata, self._database.backend) for t in tables}
+        self._changed = {changes_channel(t.name): t for t in tables}
+
+    def _describe(self, connection: sa.Connection) -> None:
+        with connection.begin():
+            tables = [
+                described(t, columns_of(connection, t.name), self._database) for t in self.tables
+            ]
+        self._set_tables(tables, sa.MetaData())
 
     def commit(self, batches: Sequence[StoredRows]) -> None:
         """Write rows after ``position``, and move it to that of the last, in one transaction.
@@ -240,8 +254,8 @@ class StoreWriter:
         Raises:
             MeshError: see ``open``.  The connection is closed then.
         """
-        chosen = select(table, self._targets[table.name], clause, self._database.backend)
         with self._transaction(f"when table {table.name} is read") as connection:
+            chosen = select(table, self._targets[table.name], clause, self._database.backend)
             return to_arrow(connection.execute(chosen).all(), table)
 
     def close(self) -> None:

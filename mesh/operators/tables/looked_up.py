@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from mesh.functions.vectors import from_arrow
 from mesh.model.lookup import EVERY_ROW, AllOf, AnyKey
+from mesh.model.stored import UNFIT
 from mesh.operators.base import State, concat, no_rows
-from mesh.operators.tables.conditions import Condition
 from mesh.operators.tables.pushed import Pushed, key_parts
 from mesh.operators.tables.row_cache import RowCache
 from mesh.operators.tables.store import Table
-from mesh.operators.tables.written import WrittenTable
+from mesh.operators.tables.written import WrittenCondition, WrittenTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs
     from mesh.operators.environment import Environment
     from mesh.operators.frame import Frame
+    from mesh.operators.tables.conditions import Condition
     from mesh.operators.tables.order import Key
     from mesh.plan.bound import BoundExpression, BoundTable
 
@@ -130,13 +131,25 @@ class LookedUpTable(WrittenTable):
         ]
         # A row that others have written may break the rules of this table: it is not refused.
         Table.add(self, vectors, rows.num_rows)
+        self.note_unfit(rows)
 
     def take_reads(self) -> pa.RecordBatch | None:
         """The rows that came since the last call; None if none were asked for."""
         taken, self._reads = self._reads, None
         if taken is None:
             return None
-        return concat(taken) if taken else no_rows(self.schema.arrow)
+        if not taken:
+            return no_rows(self.schema.arrow)
+        if not any(UNFIT in rows.schema.names for rows in taken):
+            return concat(taken)
+        return concat(
+            [
+                rows
+                if UNFIT in rows.schema.names
+                else rows.append_column(UNFIT, pa.nulls(rows.num_rows, pa.string()))
+                for rows in taken
+            ]
+        )
 
     def repeat(self, rows: pa.RecordBatch | None, *, continues: bool) -> None:
         """Have the rows of an earlier run at hand, and ask for no others from now on."""
@@ -211,16 +224,19 @@ class LookedUpTable(WrittenTable):
 
     def add(self, vectors: Sequence[Vector], count: int) -> dict[int, str]:
         """See ``Table``."""
+        vectors = self.formed(vectors, count)
         self.require_keys(self._keys_in(dict(zip(self._columns, vectors, strict=True)), count))
         return super().add(vectors, count)
 
     def put(self, vectors: Sequence[Vector]) -> str | None:
         """See ``Table``."""
+        vectors = self.formed(vectors, 1)
         self.require_keys(self._keys_in(dict(zip(self._columns, vectors, strict=True)), 1))
         return super().put(vectors)
 
     def put_all(self, vectors: Sequence[Vector], count: int) -> bool:
         """See ``Table``: whole rows are written over whatever the database has."""
+        vectors = self.formed(vectors, count)
         keys = self._keys_in(dict(zip(self._columns, vectors, strict=True)), count)
         if self._indexes:
             self.require_keys(keys)
@@ -279,7 +295,7 @@ class LookedUpTable(WrittenTable):
         self._absent = {tuple(key) if isinstance(key, list) else key for key in scalars["absent"]}
 
 
-class LookedUpCondition(Condition):
+class LookedUpCondition(WrittenCondition):
     """A condition that loads the rows that may meet it."""
 
     def __init__(self, on: BoundExpression | None, table: LookedUpTable) -> None:

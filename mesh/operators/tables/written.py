@@ -8,15 +8,17 @@ is refused, so the state has what the database has.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from mesh.errors import MeshError
 from mesh.functions.vectors import from_arrow
 from mesh.model.stored import (
     DELETED,
     ROW_NUMBER,
+    UNFIT,
     Merge,
     StoredColumn,
     StoredTable,
@@ -25,10 +27,13 @@ from mesh.model.stored import (
     changes_schema,
 )
 from mesh.model.stored import STRING_LENGTH as _LENGTH
+from mesh.model.stored_limits import formed as formed_rows
+from mesh.model.stored_limits import has_forms
 from mesh.model.stored_limits import refused as refused_rows
 from mesh.model.types import AttributeType
-from mesh.operators.base import concat
+from mesh.operators.base import State, concat
 from mesh.operators.tables.app_table import AppTable
+from mesh.operators.tables.conditions import Condition
 from mesh.plan.annotations import index_lists
 from mesh.plan.stores import stored_table_of
 
@@ -39,7 +44,9 @@ if TYPE_CHECKING:
     from mesh.model.stored import StoreOptions
     from mesh.operators.base import Longs
     from mesh.operators.environment import Environment
-    from mesh.plan.bound import BoundApp, BoundTable
+    from mesh.operators.frame import Frame
+    from mesh.operators.tables.order import Key
+    from mesh.plan.bound import BoundApp, BoundExpression, BoundTable
 
 
 class WrittenTable(AppTable):
@@ -54,6 +61,8 @@ class WrittenTable(AppTable):
         self.target = StoreTarget(
             options, (self.stored,), is_kept=options.is_kept, is_repeated=is_repeated
         )
+        #: By primary key, rows of the database with a value that its attribute can't have.
+        self._unfit: dict[Key, str] = {}
         #: The row of the events that is being applied; None if all of them are at once.
         self.cause: int | None = None
         self._changes_made: list[tuple[Longs, pa.RecordBatch]] = []
@@ -75,9 +84,71 @@ class WrittenTable(AppTable):
         """Add the rows of the database, before any event."""
         columns = zip(self._columns.values(), rows.select(list(self._columns)).columns, strict=True)
         super().add([from_arrow(array, column.type) for column, array in columns], rows.num_rows)
+        self.note_unfit(rows)
+
+    def note_unfit(self, rows: pa.RecordBatch) -> None:
+        """Note which rows that were read have a value that is null here, and why."""
+        if UNFIT not in rows.schema.names:
+            return
+        keys = zip(*(rows.column(name).to_pylist() for name in self.primary_key), strict=True)
+        for key, reason in zip(keys, rows.column(UNFIT).to_pylist(), strict=True):
+            if reason is not None:
+                self._unfit[key if len(key) > 1 else key[0]] = reason
+
+    def check_fit(self, frame: Frame, rows: Longs, slots: Longs) -> None:
+        """Fail each row of a frame that has found a row with a value that is null here."""
+        if not self._unfit:
+            return
+        for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
+            reason = self._unfit.get(self._key_at(slot))
+            if reason is not None:
+                frame.failures.setdefault(row, reason)
+
+    def condition(self, on: BoundExpression | None) -> Condition:
+        """See ``AppTable.condition``."""
+        return WrittenCondition(on, self)
+
+    def rows(self) -> pa.RecordBatch:
+        """See ``Table``.
+
+        Raises:
+            MeshError: MESH-S147, a row has a value that its attribute can't have.
+        """
+        if self._unfit:
+            raise MeshError(
+                "MESH-S147",
+                f'table "{self.schema.name}" has rows with values that its attributes can\'t have',
+                detail=f"{next(iter(self._unfit.values()))}.",
+                hint="Change these rows in the database, or the type of the attribute.",
+            )
+        return super().rows()
+
+    def snapshot(self) -> State:
+        """See ``Table``."""
+        found = super().snapshot()
+        if not self._unfit:
+            return found
+        unfit = [
+            [list(key) if isinstance(key, tuple) else [key], reason]
+            for key, reason in self._unfit.items()
+        ]
+        return State(found.pieces, {**found.scalars, "unfit": unfit})
+
+    def restore(self, state: State) -> None:
+        """See ``Table``."""
+        super().restore(state)
+        scalars: Any = state.scalars
+        for key, reason in scalars.get("unfit", ()):
+            self._unfit[tuple(key) if len(key) > 1 else key[0]] = reason
+
+    def _leave(self, slot: int) -> None:
+        if self._unfit:
+            self._unfit.pop(self._key_at(slot), None)
+        super()._leave(slot)
 
     def add(self, vectors: Sequence[Vector], count: int) -> dict[int, str]:
         """See ``Table``."""
+        vectors = self.formed(vectors, count)
         rows = self._given_rows(dict(zip(self._columns, vectors, strict=True)), count)
         refused = refused_rows(rows, self.stored)
         given = np.setdiff1d(np.arange(count), list(refused))
@@ -91,6 +162,23 @@ class WrittenTable(AppTable):
         self._note(rows.take(pa.array(taken, pa.int64())) if refused else rows, slots, taken)
         return refused
 
+    def formed(
+        self, vectors: Sequence[Vector], count: int, names: tuple[str, ...] = ()
+    ) -> Sequence[Vector]:
+        """Values of attributes as the columns have them, where their texts may be others.
+
+        ``names``: of the attributes; without it, all.
+        """
+        if not has_forms(self.stored):
+            return vectors
+        named = dict(zip(names or tuple(self._columns), vectors, strict=True))
+        rows = formed_rows(self._given_rows(named, count), self.stored)
+        is_text = {n: self._columns[n].type is AttributeType.STRING for n in named}
+        return [
+            from_arrow(rows.column(name), self._columns[name].type) if is_text[name] else vector
+            for name, vector in named.items()
+        ]
+
     def remove(self, slots: Longs) -> None:
         """See ``Table``."""
         self._note(self.take(slots), slots, is_gone=True)
@@ -98,22 +186,38 @@ class WrittenTable(AppTable):
 
     def put(self, vectors: Sequence[Vector]) -> str | None:
         """See ``Table``."""
+        vectors = self.formed(vectors, 1)
         rows = self._given_rows(dict(zip(self._columns, vectors, strict=True)), 1)
-        return refused_rows(rows, self.stored).get(0) or super().put(vectors)
+        reason = refused_rows(rows, self.stored).get(0) or super().put(vectors)
+        if reason is None:
+            self._forget_unfit(rows)
+        return reason
 
     def put_all(self, vectors: Sequence[Vector], count: int) -> bool:
         """See ``Table``."""
+        vectors = self.formed(vectors, count)
         rows = self._given_rows(dict(zip(self._columns, vectors, strict=True)), count)
         if refused_rows(rows, self.stored) or not super().put_all(vectors, count):
             return False
+        self._forget_unfit(rows)
         # Only a table with a primary key has rows that are put.
         self._note(rows, np.zeros(0, dtype=np.int64), np.arange(count))
         return True
 
     def change(self, slots: Longs, values: Mapping[str, Vector]) -> str | None:
         """See ``Table``."""
+        if len(slots) and has_forms(self.stored):
+            formed = self.formed(list(values.values()), len(slots), tuple(values))
+            values = dict(zip(values, formed, strict=True))
         reasons = refused_rows(self._given_rows(values, len(slots)), self.stored)
         return next(iter(reasons.values()), None) or super().change(slots, values)
+
+    def _forget_unfit(self, rows: pa.RecordBatch) -> None:
+        """Forget what is written over."""
+        if self._unfit:
+            keys = zip(*(rows.column(name).to_pylist() for name in self.primary_key), strict=True)
+            for key in keys:
+                self._unfit.pop(key if len(key) > 1 else key[0], None)
 
     def _move(self, slots: Longs, values: Mapping[str, Vector]) -> None:
         self._note(self.take(slots), slots, is_gone=True)
@@ -158,6 +262,26 @@ class WrittenTable(AppTable):
         )
         in_order = marked.select([column.name for column in self.stored.columns] + [DELETED])
         self._changes_made.append((causes, in_order.cast(changes_schema(self.stored))))
+
+
+class WrittenCondition(Condition):
+    """A condition that fails for an event that finds a row with a value that is null here."""
+
+    def __init__(self, on: BoundExpression | None, table: WrittenTable) -> None:
+        super().__init__(on, table)
+        self._written = table
+
+    def find(self, frame: Frame, row: int) -> Longs:
+        """See ``Condition.find``."""
+        found = super().find(frame, row)
+        self._written.check_fit(frame, np.full(len(found), row), found)
+        return found
+
+    def pairs(self, frame: Frame) -> tuple[Longs, Longs]:
+        """See ``Condition.pairs``."""
+        rows, slots = super().pairs(frame)
+        self._written.check_fit(frame, rows, slots)
+        return rows, slots
 
 
 def stored_form(definition: BoundTable, options: StoreOptions) -> StoredTable:

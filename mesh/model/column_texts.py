@@ -1,0 +1,320 @@
+"""Exact texts of columns: which text a column has of a text that is written to it.
+
+A text that the column would change into another value, or refuse, has no form: a fraction that is
+cut, a zone that is dropped, a label that is unknown.  Sessions of the mesh show values in UTC, ISO
+dates, and intervals of PostgreSQL's style.
+"""
+
+from __future__ import annotations
+
+import decimal
+import ipaddress
+import re
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from mesh.model.column_documents import json_form, jsonb_form, xml_form
+from mesh.model.column_times import date_form, interval_form, time_form, timestamp_form
+from mesh.model.column_types import Kind, NoFormError, matched
+from mesh.model.stored import Backend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh.model.column_types import ColumnType
+
+_IS_NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?")
+_IS_WHOLE: Final = re.compile(r"[+-]?\d+")
+_IS_MONEY: Final = re.compile(r"(-?)\$?(\d{1,3}(?:,\d{3})+|\d+)(\.\d{1,2})?")
+_IS_MAC: Final = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}(?:(?::[0-9a-fA-F]{2}){2})?")
+_NUMBERS: Final = decimal.Context(prec=1000)
+_QUOTED: Final = re.compile(r'[\s{}",\\]')
+
+
+def form(column: ColumnType, text: str) -> str:
+    """The text that a column has of a text.
+
+    Raises:
+        NoFormError: it is no value of the column, or would become another one.
+    """
+    found = _FORMS.get(column.kind)
+    if found is None:
+        return text
+    try:
+        return found(column, text)
+    except NoFormError:
+        raise
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        raise NoFormError(str(error)) from None
+
+
+def is_tested(column: ColumnType) -> bool:
+    """Whether texts are tested here; else only the database knows its values."""
+    if column.element is not None:
+        return is_tested(column.element)
+    return column.kind is not Kind.OTHER
+
+
+def _plain(column: ColumnType, text: str) -> str:
+    if column.backend is Backend.SQLITE:
+        return text
+    if column.length is not None and len(text) > column.length:
+        raise NoFormError(f"it has {len(text)} characters, and the column {column.length}")
+    if column.octets and len(text.encode()) > column.octets:
+        raise NoFormError(f"it has more than {column.octets} bytes")
+    if column.charset:
+        _check_set(column.charset, text)
+    return text
+
+
+def _check_set(charset: str, text: str) -> None:
+    codec = {"latin1": "cp1252", "ascii": "ascii", "ucs2": "utf-16"}.get(charset)
+    if codec is None and charset not in ("utf8", "utf8mb3"):
+        codec = charset
+    try:
+        if codec is not None:
+            text.encode(codec)
+        if charset in ("utf8", "utf8mb3", "ucs2") and any(ord(one) > 0xFFFF for one in text):
+            raise UnicodeError
+    except (UnicodeError, LookupError):
+        raise NoFormError(f"it has characters that the column's set {charset} lacks") from None
+
+
+def _char(column: ColumnType, text: str) -> str:
+    bare = text.rstrip(" ")
+    _plain(column, bare)
+    if column.backend is Backend.POSTGRESQL:
+        return bare.ljust(column.length or 1)
+    if bare != text:
+        raise NoFormError("it ends with a space, which the column does not keep")
+    return text
+
+
+def _uuid(_: ColumnType, text: str) -> str:
+    return str(uuid.UUID(matched(re.compile(r"[0-9a-fA-F-]{32,36}"), text).group()))
+
+
+def _whole(column: ColumnType, text: str) -> str:
+    value = int(matched(_IS_WHOLE, text).group())
+    if not column.span[0] <= value <= column.span[1]:
+        raise NoFormError("it is out of range")
+    if column.declared.startswith("year") and value and value < 1901:
+        raise NoFormError("it is out of range")
+    width = 4 if column.declared.startswith("year") else column.length or 0
+    return str(value).zfill(width)
+
+
+def _numeric(column: ColumnType, text: str) -> str:
+    if column.backend is Backend.SQLITE:
+        return _affine(text)
+    if text in ("NaN", "Infinity", "-Infinity") and column.backend is Backend.POSTGRESQL:
+        if text != "NaN" and column.length is not None:
+            raise NoFormError("the column has no infinity")
+        return text
+    return decimal_text(column, decimal.Decimal(matched(_IS_NUMBER, text).group()))
+
+
+def decimal_text(column: ColumnType, value: decimal.Decimal) -> str:
+    """The text of a number in a column of decimals.  Raises ``NoFormError`` if it has to round."""
+    if column.scale is not None:
+        rounded = value.quantize(decimal.Decimal(1).scaleb(-column.scale), context=_NUMBERS)
+        if rounded != value:
+            raise NoFormError(f"it has more than {column.scale} digits after the decimal point")
+        value = rounded
+    value = value or value.copy_abs()
+    whole = max(value.adjusted() + 1, 0) if value else 0
+    if column.length is not None and whole > column.length - (column.scale or 0):
+        raise NoFormError("it is out of range")
+    if column.declared.endswith("unsigned") and value < 0:
+        raise NoFormError("it is out of range")
+    return format(value, "f")
+
+
+def _affine(text: str) -> str:
+    """Refuse texts that SQLite would make other numbers of."""
+    if _IS_NUMBER.fullmatch(text.strip()) is None:
+        return text
+    value = float(text)
+    shown = str(int(text)) if _IS_WHOLE.fullmatch(text.strip()) else repr(value)
+    if shown != text or (value.is_integer() and not _IS_WHOLE.fullmatch(text)):
+        raise NoFormError("the column would make another number of it")
+    return text
+
+
+def _floating(column: ColumnType, text: str) -> str:
+    if column.backend is Backend.SQLITE:
+        return _affine(text)
+    if text in ("NaN", "Infinity", "-Infinity") and column.backend is Backend.POSTGRESQL:
+        return text
+    number = decimal.Decimal(matched(_IS_NUMBER, text).group())
+    shown = {repr(float(text))}
+    if column.kind is Kind.REAL:
+        single = np.float32(text)
+        shown = {str(single), repr(float(single))}
+    if number not in map(decimal.Decimal, shown):
+        raise NoFormError("the column would round it")
+    return text
+
+
+def _boolean(_: ColumnType, text: str) -> str:
+    if text not in ("true", "false"):
+        raise NoFormError("it is true or false")
+    return text
+
+
+def _bytes(column: ColumnType, text: str) -> str:
+    prefix = r"\x" if column.backend is Backend.POSTGRESQL else ""
+    if not text.startswith(prefix):
+        raise NoFormError(r"bytes are written \x00ff")
+    digits = text[len(prefix) :]
+    matched(re.compile(r"(?:[0-9a-fA-F]{2})*"), digits)
+    count = len(digits) // 2
+    if column.length is not None and (
+        count > column.length or (column.is_fixed and count != column.length)
+    ):
+        raise NoFormError(f"it has {count} bytes, and the column {column.length}")
+    return prefix + digits.lower()
+
+
+def _bit(column: ColumnType, text: str) -> str:
+    matched(re.compile("[01]*"), text)
+    if column.length is not None and (
+        len(text) > column.length or (column.is_fixed and len(text) != column.length)
+    ):
+        raise NoFormError(f"it has {len(text)} bits, and the column {column.length}")
+    return text
+
+
+def _enum(column: ColumnType, text: str) -> str:
+    if text not in column.labels:
+        raise NoFormError("it is none of the column's labels")
+    return text
+
+
+def _set(column: ColumnType, text: str) -> str:
+    given = text.split(",") if text else []
+    if not set(given) <= set(column.labels):
+        raise NoFormError("it has a word that is none of the column's labels")
+    return ",".join(label for label in column.labels if label in given)
+
+
+def _inet(column: ColumnType, text: str) -> str:
+    if column.kind is Kind.CIDR:
+        network = ipaddress.ip_network(text)
+        return f"{_shown_address(network.network_address)}/{network.prefixlen}"
+    if column.backend is Backend.MYSQL:
+        version = ipaddress.IPv4Address if column.declared == "inet4" else ipaddress.IPv6Address
+        return _shown_address(version(text))
+    if "%" in text:
+        raise NoFormError("it has a zone")
+    found = ipaddress.ip_interface(text)
+    length = found.network.prefixlen
+    shown = _shown_address(found.ip)
+    return shown if length == found.max_prefixlen else f"{shown}/{length}"
+
+
+def _shown_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
+    data = address.packed
+    is_mapped = data[:12] in (bytes(12), bytes(10) + b"\xff\xff")
+    if len(data) == 4 or not is_mapped or data[10:14] == bytes(4):
+        return str(address)
+    last = ipaddress.IPv4Address(data[12:])
+    return f"::ffff:{last}" if data[11] else f"::{last}"
+
+
+def _macaddr(column: ColumnType, text: str) -> str:
+    matched(_IS_MAC, text)
+    if (len(text) > 17) is not (column.declared == "macaddr8"):
+        raise NoFormError("it has another form")
+    return text.lower()
+
+
+def _money(_: ColumnType, text: str) -> str:
+    sign, whole, cents = matched(_IS_MONEY, text).groups()
+    value = decimal.Decimal(whole.replace(",", "") + (cents or ""))
+    if value > decimal.Decimal("92233720368547758.07"):
+        raise NoFormError("it is out of range")
+    return f"{sign if value else ''}${value:,.2f}"
+
+
+def _array(column: ColumnType, text: str) -> str:
+    assert column.element is not None, "an array has elements"
+    value, end = _array_at(text, 0)
+    if end != len(text):
+        raise NoFormError("it has another form")
+    if len(_shapes(value)) > 1:
+        raise NoFormError("its rows have different lengths")
+    return _shown_array(column.element, value)
+
+
+def _shapes(value: list[Any]) -> set[tuple[int, ...]]:
+    if not any(isinstance(one, list) for one in value):
+        return {(len(value),)}
+    if not all(isinstance(one, list) for one in value):
+        return {(), (1,)}
+    return {(len(value), *shape) for one in value for shape in _shapes(one)}
+
+
+def _array_at(text: str, at: int) -> tuple[list[Any], int]:
+    """The array that begins at ``at``, and the place after it."""
+    if text[at : at + 1] != "{":
+        raise NoFormError("an array is written {a,b}")
+    found: list[Any] = []
+    at += 1
+    if text[at : at + 1] == "}":
+        return found, at + 1
+    while True:
+        if text[at : at + 1] == "{":
+            inner, at = _array_at(text, at)
+            found.append(inner)
+        elif quoted := _ELEMENT.match(text, at):
+            found.append(_ESCAPED.sub(r"\1", quoted.group(1)))
+            at = quoted.end()
+        else:
+            bare = matched(_BARE, text[at : _end_of(text, at)])
+            at += len(bare.group())
+            found.append(None if bare.group().upper() == "NULL" else bare.group())
+        if text[at : at + 1] == "}":
+            return found, at + 1
+        if text[at : at + 1] != ",":
+            raise NoFormError("an array is written {a,b}")
+        at += 1
+
+
+_ELEMENT: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+_BARE: Final = re.compile(r'[^\s{}",\\]+(?: +[^\s{}",\\]+)*')
+
+
+def _end_of(text: str, at: int) -> int:
+    return min((p for p in (text.find(",", at), text.find("}", at)) if p >= 0), default=len(text))
+
+
+def _shown_array(element: ColumnType, value: list[Any]) -> str:
+    shown: list[str] = []
+    for one in value:
+        if isinstance(one, list):
+            shown.append(_shown_array(element, one))
+        elif one is None:
+            shown.append("NULL")
+        else:
+            is_flag = element.kind is Kind.BOOLEAN
+            text = form(element, {"t": "true", "f": "false"}.get(one, one) if is_flag else one)
+            text = text[:1] if is_flag else text
+            is_quoted = not text or text.upper() == "NULL" or _QUOTED.search(text)
+            escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+            shown.append(f'"{escaped}"' if is_quoted else text)
+    return "{" + ",".join(shown) + "}"
+
+
+_FORMS: Final[dict[Kind, Callable[[ColumnType, str], str]]] = {
+    Kind.TEXT: _plain, Kind.CHAR: _char, Kind.INTEGER: _whole, Kind.NUMERIC: _numeric,
+    Kind.REAL: _floating, Kind.DOUBLE: _floating, Kind.BOOLEAN: _boolean, Kind.BYTES: _bytes,
+    Kind.BIT: _bit, Kind.UUID: _uuid, Kind.DATE: date_form, Kind.TIME: time_form,
+    Kind.TIMETZ: time_form, Kind.TIMESTAMP: timestamp_form, Kind.TIMESTAMPTZ: timestamp_form,
+    Kind.INTERVAL: interval_form, Kind.JSON: json_form, Kind.JSONB: jsonb_form, Kind.ENUM: _enum,
+    Kind.SET: _set, Kind.INET: _inet, Kind.CIDR: _inet, Kind.MACADDR: _macaddr,
+    Kind.MONEY: _money, Kind.XML: xml_form, Kind.ARRAY: _array,
+}  # fmt: skip

@@ -1,0 +1,206 @@
+"""Columns of a table by the catalogue of its database, compared with the attributes of an app."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.errors import MeshError
+from mesh.model.column_types import (
+    ColumnType,
+    Kind,
+    kind_of,
+    lacking_set,
+    problem,
+    span_of,
+    sqlite_type,
+)
+from mesh.model.stored import Backend
+from mesh.store.sql import sa
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.model.stored import Database, StoredTable
+
+_PG_COLUMNS: Final = """
+SELECT a.attname, a.atttypid, a.atttypmod, a.attgenerated <> '' OR a.attidentity = 'a'
+FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+WHERE c.relname = :name AND pg_table_is_visible(c.oid) AND a.attnum > 0 AND NOT a.attisdropped
+"""
+_PG_TYPE: Final = """
+SELECT format_type(oid, :mod) AS declared, typtype, typcategory, typelem, typbasetype, typtypmod
+FROM pg_type WHERE oid = :oid
+"""
+_PG_LABELS: Final = "SELECT enumlabel FROM pg_enum WHERE enumtypid = :oid ORDER BY enumsortorder"
+_MYSQL_COLUMNS: Final = """
+SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_MAXIMUM_LENGTH, CHARACTER_OCTET_LENGTH,
+       NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION, CHARACTER_SET_NAME, EXTRA
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = :name
+"""
+_MARIADB_CHECKS: Final = """
+SELECT CHECK_CLAUSE FROM information_schema.CHECK_CONSTRAINTS
+WHERE CONSTRAINT_SCHEMA = DATABASE() AND TABLE_NAME = :name
+"""
+_DECLARED: Final = re.compile(r"(.+?)(?:\((\d+)(?:,(-?\d+))?\))?((?: with| without) time zone)?")
+_ZEROFILL: Final = re.compile(r"\((\d+)\).* zerofill")
+_LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
+_JSON_VALID: Final = re.compile(r"json_valid\(`([^`]+)`\)")
+
+
+def columns_of(connection: sa.Connection, table: str) -> dict[str, ColumnType]:
+    """The columns of a table or view by name, in its order; empty if there is none.
+
+    Inside of a transaction.
+    """
+    match connection.dialect.name:
+        case Backend.POSTGRESQL:
+            return _postgresql(connection, table)
+        case Backend.MYSQL:
+            return _mysql(connection, table)
+        case _:
+            quoted = table.replace('"', '""')
+            rows = connection.exec_driver_sql(f'PRAGMA table_xinfo("{quoted}")').all()
+            return {
+                row[1]: replace(sqlite_type(row[2]), is_generated=row[6] in (2, 3)) for row in rows
+            }
+
+
+def described(
+    table: StoredTable, columns: Mapping[str, ColumnType], database: Database
+) -> StoredTable:
+    """A table whose columns have the types of the database.
+
+    Args:
+        table: as the app defines it.
+        columns: of the table in the database.
+        database: for messages.
+
+    Raises:
+        MeshError: MESH-S142, a column is missing; MESH-S146, a column has a type of which the
+            attribute can't have the values.
+    """
+    missing = [column.name for column in table.columns if column.name not in columns]
+    if missing:
+        raise MeshError(
+            "MESH-S142",
+            f'table "{table.name}" of database {database} lacks columns',
+            detail=f"Missing: {', '.join(missing)}.",
+            hint="Add them, or name another table with table.name.",
+        )
+    wrong = [problem(c.name, columns[c.name], c.type) for c in table.columns]
+    if table.time:
+        wrong += [_of_aggregation(c.name, columns[c.name], c.type) for c in table.columns]
+    wrong = [one for one in wrong if one]
+    if wrong:
+        raise MeshError(
+            "MESH-S146",
+            f'columns of table "{table.name}" of database {database} have other types',
+            detail=f"{'; '.join(wrong)}.",
+            hint="Define the attributes with a fitting type: docs/types.md has the table.",
+        )
+    return replace(
+        table,
+        columns=tuple(replace(c, actual=columns[c.name]) for c in table.columns),
+    )
+
+
+def _of_aggregation(name: str, column: ColumnType, attribute: Any) -> str:
+    """Why an aggregation can't have its values in a column; empty if it can."""
+    if attribute != "string" or column.kind in (Kind.TEXT, Kind.ANY):
+        return ""
+    return f'column "{name}" is {column.declared}, and an aggregation needs a text'
+
+
+def _postgresql(connection: sa.Connection, table: str) -> dict[str, ColumnType]:
+    found = connection.execute(sa.text(_PG_COLUMNS), {"name": table}).all()
+    return {
+        name: replace(_pg_type(connection, oid, mod), is_generated=bool(is_generated))
+        for name, oid, mod, is_generated in found
+    }
+
+
+def _pg_type(connection: sa.Connection, oid: int, mod: int) -> ColumnType:
+    row = connection.execute(sa.text(_PG_TYPE), {"oid": oid, "mod": mod}).one()
+    declared = row.declared
+    if row.typtype == "d":
+        # Its rules are the database's; its values are those of the type below.
+        base = _pg_type(connection, row.typbasetype, row.typtypmod)
+        return replace(base, declared=declared)
+    if row.typtype == "e":
+        labels = connection.execute(sa.text(_PG_LABELS), {"oid": oid}).scalars().all()
+        return ColumnType(Backend.POSTGRESQL, declared, Kind.ENUM, labels=tuple(labels))
+    if row.typcategory == "A" and row.typelem:
+        element = _pg_type(connection, row.typelem, mod)
+        return ColumnType(Backend.POSTGRESQL, declared, Kind.ARRAY, element=element)
+    match = _DECLARED.fullmatch(declared)
+    assert match is not None, "any text matches"
+    # An extension's type has its schema before it, where that is not in the search path.
+    name = (match.group(1) + (match.group(4) or "")).removeprefix("public.")
+    length = None if match.group(2) is None else int(match.group(2))
+    scale = None if match.group(3) is None else int(match.group(3))
+    kind = kind_of(Backend.POSTGRESQL, name) if row.typtype == "b" else Kind.OTHER
+    made = ColumnType(Backend.POSTGRESQL, declared, kind, length)
+    match kind:
+        case Kind.INTEGER:
+            return replace(made, span=span_of(name))
+        case Kind.NUMERIC:
+            return replace(made, scale=scale if length is not None else None)
+        case Kind.CHAR | Kind.BIT if name in ("character", "bit"):
+            return replace(made, length=length or 1, is_fixed=True)
+        case Kind.INTERVAL if declared not in ("interval", f"interval({length})"):
+            return replace(made, kind=Kind.OTHER)
+        case _:
+            return made
+
+
+def _mysql(connection: sa.Connection, table: str) -> dict[str, ColumnType]:
+    rows = connection.execute(sa.text(_MYSQL_COLUMNS), {"name": table}).all()
+    documents: set[str] = set()
+    is_mariadb = getattr(connection.dialect, "is_mariadb", False)
+    if is_mariadb and any(row[1] == "longtext" for row in rows):
+        clauses = connection.execute(sa.text(_MARIADB_CHECKS), {"name": table}).scalars()
+        documents = {name for text in clauses for name in _JSON_VALID.findall(text)}
+    return {row[0]: _mysql_type(row, is_document=row[0] in documents) for row in rows}
+
+
+def _mysql_type(row: Any, *, is_document: bool) -> ColumnType:
+    _, name, declared, length, octets, precision, scale, fraction, charset, extra = row
+    kind = kind_of(Backend.MYSQL, name)
+    if is_document:
+        kind = Kind.JSON
+    if "zerofill" in declared and kind is not Kind.INTEGER:
+        kind = Kind.OTHER
+    made = ColumnType(
+        Backend.MYSQL, declared, kind, is_generated="GENERATED" in (extra or "").upper()
+    )
+    match kind:
+        case Kind.TEXT | Kind.CHAR | Kind.JSON:
+            is_long = name.endswith("text")
+            return replace(
+                made,
+                length=None if is_long else int(length),
+                octets=int(octets) if is_long else 0,
+                charset=lacking_set(charset or ""),
+            )
+        case Kind.INTEGER:
+            width = _ZEROFILL.search(declared)
+            return replace(
+                made,
+                length=None if width is None else int(width.group(1)),
+                span=span_of(name, is_unsigned="unsigned" in declared),
+            )
+        case Kind.NUMERIC:
+            return replace(made, length=int(precision), scale=int(scale))
+        case Kind.BYTES:
+            return replace(made, length=int(octets), is_fixed=name == "binary")
+        case Kind.BIT:
+            return replace(made, length=int(precision), is_fixed=True)
+        case Kind.TIME | Kind.TIMESTAMP | Kind.TIMESTAMPTZ:
+            return replace(made, length=int(fraction or 0))
+        case Kind.ENUM | Kind.SET:
+            found = _LABEL.findall(declared)
+            return replace(made, labels=tuple(one.replace("''", "'") for one in found))
+        case _:
+            return made
