@@ -6,21 +6,15 @@ The texts are what the server itself shows, in UTC, with ISO dates.
 from __future__ import annotations
 
 import itertools
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import sqlalchemy as sa
 
-from mesh.errors import MeshError
-from mesh.language.parser import parse
 from mesh.model.column_texts import form
-from mesh.model.column_types import Fit, Kind, NoFormError, fit, fitting
 from mesh.model.lookup import AnyKey, Compared, Comparison
 from mesh.model.stored import (
-    UNFIT,
     Backend,
     Merge,
     StoredColumn,
@@ -29,12 +23,8 @@ from mesh.model.stored import (
     changes_schema,
 )
 from mesh.model.types import AttributeType as A
-from mesh.operators.executor import Executor
-from mesh.plan.bind import bind
-from mesh.spark.store_output import StoreOutput
 from mesh.store.engine import engine_of
 from mesh.store.writer import StoredRows, StoreWriter
-from tests.store.test_tables import runs_of
 from tests.support.databases import new_database
 
 if TYPE_CHECKING:

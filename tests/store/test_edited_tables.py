@@ -58,15 +58,15 @@ class Life:
 
 def test_a_table_that_an_edit_adds_has_the_rows_of_its_database(tmp_path: Path) -> None:
     store = new_database(None, tmp_path, "edited")
+    with engine_of(store.database).begin() as connection:
+        connection.execute(sa.text('CREATE TABLE "Other" (k TEXT PRIMARY KEY, n INTEGER)'))
+        connection.execute(sa.text("INSERT INTO \"Other\" VALUES ('a', 7)"))
     before, after = Life(BEFORE, store), Life(AFTER, store)
     try:
         before.output.begin(before.executor)
         before.send(1)
         state = stored(before.executor.snapshot())
         before.output.close()
-        with engine_of(store.database).begin() as connection:
-            connection.execute(sa.text('CREATE TABLE "Other" (k TEXT PRIMARY KEY, n INTEGER)'))
-            connection.execute(sa.text("INSERT INTO \"Other\" VALUES ('a', 7)"))
         after.executor.restore(remap(state, before.app, after.app))
         after.output.continue_from(after.executor)
         assert after.send(2) == [{"k": "a", "n": 7}]
