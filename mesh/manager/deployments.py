@@ -20,6 +20,7 @@ from mesh.jetstream.refusals import refusals
 from mesh.manager.deployed import Deployed, Preview
 from mesh.manager.edit_refusals import refuse_edit, refuse_lost_input
 from mesh.manager.guarantees import GuaranteeAudit
+from mesh.manager.store_checks import check_stores
 from mesh.manager.waiting import until, until_removed
 from mesh.model import names
 from mesh.model.begin import EARLIEST
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 UNDEPLOY_S: Final = 15.0
 #: Time for which the removal of a failed deploy is retried while others write the record.
 GIVE_UP_S: Final = 2.0
-#: Reason why an app does not run yet.
 MAKING: Final = "its channels are being made"
 
 
@@ -139,6 +139,7 @@ class Deployments:
                 hint="'mesh deploy' (PUT) changes it while it runs; 'mesh diff' shows how.",
             )
         await self.guarantees.check(spec)
+        await check_stores(self._client, spec, self._view.snapshot())
         history = history or await self.history_of(spec)
         if history is not None and begin != EARLIEST:
             raise MeshError(
@@ -296,6 +297,7 @@ class Deployments:
             # A wrong history is refused before anything is removed.
             history = await self.history_of(spec)
             await self.guarantees.check(spec, as_new=True)
+            await check_stores(self._client, spec, self._view.snapshot())
             await undeploy(spec.name, by=by)
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)
         done = await self._deploy(spec, by, begin, history)
@@ -315,6 +317,7 @@ class Deployments:
         number = before.edits + 1
         spec, made = await self._planner.edit(before.spec, spec, before.scaled, number, reset)
         await self.guarantees.check(spec)
+        await check_stores(self._client, spec, self._view.snapshot())
         refuse_lost_input((s.value.spec for s in self._view.snapshot().apps), name, made.retired)
         conflict = MeshError(
             "MESH-A409",

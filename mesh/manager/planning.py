@@ -41,7 +41,7 @@ from mesh.plan.picture import drawing_of, to_dot, to_svg
 from mesh.plan.reads import may_read_by_connectors, reads_of, with_reads
 from mesh.plan.rename import renamed
 from mesh.plan.scale import as_scaled
-from mesh.plan.unread import unread_sources
+from mesh.plan.unread import warnings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -159,9 +159,9 @@ class Planner:
 
     async def warnings(self, spec: AppSpec) -> tuple[str, ...]:
         """Parts of an app that run to no effect, a sentence each."""
-        if not _may_have(spec, "source"):
+        if not _may_have(spec, "source") and not _may_have(spec, "store"):
             return ()
-        return await self._run(("warnings", _digest(spec.text.encode())), unread_sources, spec)
+        return await self._run(("warnings", _digest(spec.text.encode())), warnings_of, spec)
 
     async def demanded(self, spec: AppSpec) -> Guarantee | None:
         """The guarantee that an app demands; None without one."""

@@ -7,11 +7,10 @@ import json
 from typing import TYPE_CHECKING, Any
 from xml.parsers import expat
 
-from mesh.model.column_types import NoFormError
-from mesh.model.stored import Backend
+from mesh.model.column_types import Backend, NoFormError
 
 if TYPE_CHECKING:
-    from mesh.model.column_types import ColumnType
+    from mesh.model.column_types import Backend, ColumnType
 
 
 def _no_number(word: str) -> Any:
@@ -48,7 +47,7 @@ def _shown_json(value: Any) -> str:
             return _quote(value)
         case decimal.Decimal():
             if abs(value.adjusted()) > 16_000:
-                raise NoFormError("a number is out of range")
+                raise NoFormError("a number is beyond the range")
             return format(value or value.copy_abs(), "f")
         case _:
             return json.dumps(value)

@@ -17,13 +17,12 @@ import numpy as np
 
 from mesh.model.column_documents import json_form, jsonb_form, xml_form
 from mesh.model.column_times import date_form, interval_form, time_form, timestamp_form
-from mesh.model.column_types import Kind, NoFormError, matched
-from mesh.model.stored import Backend
+from mesh.model.column_types import Backend, Kind, NoFormError, matched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.model.column_types import ColumnType
+    from mesh.model.column_types import Backend, ColumnType
 
 _IS_NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?")
 _IS_WHOLE: Final = re.compile(r"[+-]?\d+")
@@ -99,9 +98,9 @@ def _uuid(_: ColumnType, text: str) -> str:
 def _whole(column: ColumnType, text: str) -> str:
     value = int(matched(_IS_WHOLE, text).group())
     if not column.span[0] <= value <= column.span[1]:
-        raise NoFormError("it is out of range")
+        raise NoFormError("it is beyond the range")
     if column.declared.startswith("year") and value and value < 1901:
-        raise NoFormError("it is out of range")
+        raise NoFormError("it is beyond the range")
     width = 4 if column.declared.startswith("year") else column.length or 0
     return str(value).zfill(width)
 
@@ -126,9 +125,9 @@ def decimal_text(column: ColumnType, value: decimal.Decimal) -> str:
     value = value or value.copy_abs()
     whole = max(value.adjusted() + 1, 0) if value else 0
     if column.length is not None and whole > column.length - (column.scale or 0):
-        raise NoFormError("it is out of range")
+        raise NoFormError("it is beyond the range")
     if column.declared.endswith("unsigned") and value < 0:
-        raise NoFormError("it is out of range")
+        raise NoFormError("it is beyond the range")
     return format(value, "f")
 
 
@@ -235,7 +234,7 @@ def _money(_: ColumnType, text: str) -> str:
     sign, whole, cents = matched(_IS_MONEY, text).groups()
     value = decimal.Decimal(whole.replace(",", "") + (cents or ""))
     if value > decimal.Decimal("92233720368547758.07"):
-        raise NoFormError("it is out of range")
+        raise NoFormError("it is beyond the range")
     return f"{sign if value else ''}${value:,.2f}"
 
 

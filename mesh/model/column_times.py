@@ -6,11 +6,10 @@ import datetime
 import re
 from typing import TYPE_CHECKING, Final
 
-from mesh.model.column_types import Kind, NoFormError, matched
-from mesh.model.stored import Backend
+from mesh.model.column_types import Backend, Kind, NoFormError, matched
 
 if TYPE_CHECKING:
-    from mesh.model.column_types import ColumnType
+    from mesh.model.column_types import Backend, ColumnType
 
 _DATE: Final = r"(\d{4,6})-(\d\d)-(\d\d)"
 _CLOCK: Final = r"(\d\d):(\d\d):(\d\d)(?:\.(\d+))?"
@@ -44,7 +43,7 @@ def date_form(column: ColumnType, text: str) -> str:
 def _check_day(column: ColumnType, year: int, month: int, day: int, is_before: bool) -> None:
     if is_before or year > 9999:
         if column.backend is not Backend.POSTGRESQL:
-            raise NoFormError("the year is out of range")
+            raise NoFormError("the year is beyond the range")
         # The calendar repeats itself after 400 years; 1 BC is the year 0.
         year = (1 - year if is_before else year) % 400 + 400
     datetime.date(year, month, day)
@@ -66,7 +65,7 @@ def time_form(column: ColumnType, text: str) -> str:
     if column.backend is Backend.MYSQL:
         sign, hours, minutes, seconds, digits = matched(_IS_HOURS, text).groups()
         if int(hours) > _HOURS:
-            raise NoFormError("it is out of range")
+            raise NoFormError("it is beyond the range")
         return f"{sign}{hours}:{minutes}:{seconds}{_fraction(column, digits)}"
     hour, minute, second, digits, zone = matched(_IS_CLOCK, text).groups()
     if (zone is None) is (column.kind is Kind.TIMETZ):
@@ -114,7 +113,7 @@ def timestamp_form(column: ColumnType, text: str) -> str:
         span = datetime.timedelta(hours=int(shift[:2]), minutes=int(shift[2:]))
         at = at - span if zone[0] == "+" else at + span
     if is_zoned and not is_postgresql and not _FIRST <= at <= _LAST:
-        raise NoFormError("it is out of range")
+        raise NoFormError("it is beyond the range")
     return f"{at.isoformat(' ')}{fraction}{after}"
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from mesh.model.stored import Backend
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
@@ -29,6 +28,14 @@ _INT_DIGITS, _LONG_DIGITS = 9, 18
 
 class NoFormError(ValueError):
     """A text that is no value of a column."""
+
+
+class Backend(StrEnum):
+    """Kind of a database."""
+
+    SQLITE = "sqlite"
+    POSTGRESQL = "postgresql"
+    MYSQL = "mysql"
 
 
 class Kind(StrEnum):
@@ -142,7 +149,7 @@ def fitting(column: ColumnType) -> tuple[AttributeType, ...]:
 
 
 def problem(name: str, column: ColumnType, attribute: AttributeType) -> str:
-    """Why an attribute can't have the values of its column; empty if it can."""
+    """The reason why an attribute can't have its column's values; empty if it can."""
     if fit(column, attribute) is not Fit.NONE:
         return ""
     others = " or ".join(fitting(column)) or "none"
@@ -157,7 +164,9 @@ def _fit_bool(column: ColumnType) -> Fit:
         return Fit.EXACT
     if column.kind is Kind.BIT and column.length == 1 and column.backend is Backend.MYSQL:
         return Fit.EXACT
+    # Flags of keys are such numbers in tables of the mesh.
     is_small = column.kind is Kind.INTEGER and column.span[1] < 2**16
+    is_small &= not column.declared.startswith("year")
     return Fit.BY_VALUE if is_small else Fit.NONE
 
 

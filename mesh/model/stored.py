@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.model.column_types import Backend as Backend
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
@@ -41,14 +42,6 @@ NULL_KEYS: Final[Mapping[AttributeType, Any]] = {
     AttributeType.DOUBLE: -sys.float_info.max,
     AttributeType.BOOL: -1,
 }
-
-
-class Backend(StrEnum):
-    """Kind of a database."""
-
-    SQLITE = "sqlite"
-    POSTGRESQL = "postgresql"
-    MYSQL = "mysql"
 
 
 class Merge(StrEnum):

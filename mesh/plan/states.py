@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.language.syntax import find
 from mesh.model.app import Strategy
 from mesh.plan.bind.group import bind_group
-from mesh.plan.bound import SourceKind
+from mesh.plan.bound import BoundTable, SourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -90,6 +90,8 @@ class _Match:
     one: Keeper
     was: Keeper | None
     reason: str | None = None
+    #: Whether a table can't continue from the state, but its database has its rows.
+    is_stored: bool = False
 
 
 def state_changes(old: GroupSpec, new: GroupSpec) -> Iterator[StateChange]:
@@ -103,7 +105,7 @@ def state_changes(old: GroupSpec, new: GroupSpec) -> Iterator[StateChange]:
             yield StateChange(one.kind, one.name, StateFate.NEW)
             continue
         name = was.name if was.name != one.name else None
-        reason = divided or match.reason
+        reason = None if match.is_stored else divided or match.reason
         fate = StateFate.KEPT if reason is None else StateFate.LOST
         yield StateChange(one.kind, one.name, fate, reason, name)
     found = {match.was.where for match in matches if match.was is not None}
@@ -215,7 +217,34 @@ def _matches(before: BoundApp, after: BoundApp) -> list[_Match]:
 
 
 def _match(one: Keeper, was: Keeper | None) -> _Match:
-    return _Match(one, was, None if was is None else _reason(was, one))
+    if was is None:
+        return _Match(one, was)
+    return _Match(one, was, _reason(was, one), _is_in_one_store(was, one))
+
+
+def _is_in_one_store(was: Keeper, one: Keeper) -> bool:
+    """Whether a table stays in its database, with its rows in the state or not."""
+    if was.content == one.content:
+        return False
+    before, after = _stored(was.content), _stored(one.content)
+    return before is not None and before == after
+
+
+def _stored(content: object) -> BoundTable | None:
+    """A table in a store without the options that say where its rows are; None for others."""
+    store = find(content.annotations, "store") if isinstance(content, BoundTable) else None
+    if store is None:
+        return None
+    assert isinstance(content, BoundTable), "it has a store"
+    elements = tuple(
+        (key, value)
+        for key, value in store.elements
+        if key is None or key.lower() not in ("kept", "on.error")
+    )
+    inner = tuple(one for one in store.annotations if one.name.lower() != "cache")
+    bare = replace(store, elements=elements, annotations=inner)
+    others = (bare if one is store else one for one in content.annotations)
+    return replace(content, annotations=tuple(others))
 
 
 def _in_company(

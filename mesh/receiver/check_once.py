@@ -59,8 +59,16 @@ def main() -> None:
     config = read_config()
     logs.configure(config.settings.log.level, config.settings.log.style)
     asked = orjson.loads(sys.stdin.buffer.read())
-    reads = asked.get("reads", ())
-    found = asyncio.run(results(config, asked["text"], asked["only"], reads))
+    found: Any
+    if asked.get("stores"):
+        from mesh.receiver.store_check import store_problem
+
+        problem = store_problem(asked["text"])
+        # The error of an app that can't use its tables, or nothing.
+        found = {} if problem is None else problem.to_dict()
+    else:
+        reads = asked.get("reads", ())
+        found = asyncio.run(results(config, asked["text"], asked["only"], reads))
     sys.stdout.buffer.write(orjson.dumps(found, default=str))
 
 

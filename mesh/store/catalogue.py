@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
 from mesh.model.column_types import (
+    Backend,
     ColumnType,
     Kind,
     kind_of,
@@ -16,7 +17,6 @@ from mesh.model.column_types import (
     span_of,
     sqlite_type,
 )
-from mesh.model.stored import Backend
 from mesh.store.sql import sa
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def described(
 
 
 def _of_aggregation(name: str, column: ColumnType, attribute: Any) -> str:
-    """Why an aggregation can't have its values in a column; empty if it can."""
+    """The reason why an aggregation can't use a column; empty if it can."""
     if attribute != "string" or column.kind in (Kind.TEXT, Kind.ANY):
         return ""
     return f'column "{name}" is {column.declared}, and an aggregation needs a text'

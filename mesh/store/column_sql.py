@@ -129,6 +129,8 @@ def type_of(column: StoredColumn) -> Any:
         return None
     if column.type is AttributeType.STRING:
         return None if actual.is_text and not actual.charset else ExactText(actual)
+    if column.type is AttributeType.BOOL and actual.kind is Kind.INTEGER:
+        return Wholes()
     if column.type in _FRACTIONS and actual.kind in (Kind.NUMERIC, Kind.INTEGER):
         return Decimals(actual) if actual.kind is Kind.NUMERIC else Wholes()
     if actual.backend is Backend.MYSQL:

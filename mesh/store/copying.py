@@ -92,7 +92,7 @@ def empty(connection: sa.Connection, table: StoredTable) -> None:
 
 
 def _type(column: StoredColumn) -> str:
-    if column.type is AttributeType.BOOL and column.merge is Merge.KEY:
+    if column.type is AttributeType.BOOL and (column.merge is Merge.KEY or _is_number(column)):
         return "int2"
     return "text" if _is_decimal(column) else _TYPES[column.type]
 
@@ -106,11 +106,16 @@ def _is_decimal(column: StoredColumn) -> bool:
     )
 
 
+def _is_number(column: StoredColumn) -> bool:
+    return column.actual is not None and column.actual.kind is Kind.INTEGER
+
+
 def _as_copied(rows: pa.RecordBatch, table: StoredTable) -> pa.RecordBatch:
     for at, column in enumerate(table.columns):
         if _is_decimal(column):
-            texts = rows.column(at).cast(pa.string())
-            rows = rows.set_column(at, column.name, texts)
+            rows = rows.set_column(at, column.name, rows.column(at).cast(pa.string()))
+        elif column.type is AttributeType.BOOL and _is_number(column):
+            rows = rows.set_column(at, column.name, rows.column(at).cast(pa.int16()))
     return rows
 
 

@@ -75,6 +75,11 @@ def _key_values(array: pa.Array[Any], column: StoredColumn) -> pa.Array[Any]:
     if column.type is AttributeType.BOOL:
         array = array.cast(pa.int16())
     filled: pa.Array[Any] = _compute.fill_null(array, NULL_KEYS[column.type])
+    if pa.types.is_floating(filled.type):
+        # Databases have one zero and one NaN, and a statement writes a key once.
+        numbers = filled.to_numpy(zero_copy_only=False) + 0.0
+        numbers[np.isnan(numbers)] = np.nan
+        return pa.array(numbers, filled.type)
     return filled
 
 

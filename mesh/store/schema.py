@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
+from mesh.model.column_types import Kind
+from mesh.model.column_values import NATIVE
 from mesh.model.stored import Backend, Merge
 from mesh.model.types import AttributeType
 from mesh.store.catalogue import columns_of
 from mesh.store.sql import sa
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.model.column_types import ColumnType
     from mesh.model.stored import Database, StoredColumn, StoredTable
 
 MARKER: Final = "mesh_marker"
@@ -85,6 +90,23 @@ def sql_table(table: StoredTable, metadata: sa.MetaData, backend: Backend) -> sa
     for number, names in enumerate(table.indexes):
         sa.Index(f"{table.name}_INDEX_{number}", *(made.c[name] for name in names), quote=True)
     return made
+
+
+def written_table(name: str, columns: Mapping[str, ColumnType]) -> sa.Table:
+    """An existing table, for values as ``mesh.model.column_values`` has them."""
+    from mesh.store.column_sql import ExactText
+
+    def type_of(column: ColumnType) -> Any:
+        if column.backend is Backend.SQLITE:
+            return sa.types.NullType()
+        if column.kind in NATIVE:
+            kinds = {Kind.INTEGER: sa.BigInteger, Kind.DOUBLE: sa.Double, Kind.BOOLEAN: sa.Boolean}
+            return kinds[column.kind]()
+        is_text = column.is_text and not column.charset
+        return sa.Text() if is_text else ExactText(column)
+
+    listed = [sa.Column(one, type_of(column), quote=True) for one, column in columns.items()]
+    return sa.Table(name, sa.MetaData(), *listed, quote=True)
 
 
 def create_tables(connection: sa.Connection, metadata: sa.MetaData, database: Database) -> None:

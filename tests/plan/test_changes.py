@@ -14,6 +14,7 @@ from mesh.plan.build import plan
 from mesh.plan.changes import GroupFate, changes_between, merge_specs
 from mesh.plan.edits import obstacles
 from mesh.plan.explain_changes import changes_to_values, explain_changes
+from mesh.plan.states import StateFate
 from tests.support import case_files, paths
 
 CASES = paths.CASES / "changes"
@@ -108,3 +109,31 @@ def test_what_is_no_app_ends_with_two(files: tuple[str, str], tmp_path: Path) ->
     gone = CliRunner().invoke(app, ["diff", files[0], str(tmp_path / "gone")])
     assert gone.exit_code == 2
     assert "MESH-U120" in gone.stderr
+
+
+TABLE = """@App:name('A') define stream S (k string);
+@store(type='rdbms', jdbc.url='jdbc:sqlite:/var/lib/t.db'OPTIONS) @PrimaryKey('k')
+define table T (k string, v int);
+from S join T on T.k == S.k select S.k as k, T.v as v insert into O;
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_free"),
+    [
+        ("", ", kept='false'", True),
+        (", kept='false'", "", True),
+        ("", ", @cache(size='10')", True),
+        ("", ", kept='false', on.error='STORE'", True),
+        ("", ", table.name='Other'", False),
+    ],
+)
+def test_a_table_changes_between_copy_and_database_without_loss(
+    before: str, after: str, is_free: bool
+) -> None:
+    old, new = (plan(TABLE.replace("OPTIONS", one)).spec for one in (before, after))
+    found = changes_between(old, new)
+    assert found.fate(old.groups[0].name) is not GroupFate.SAME
+    assert bool(obstacles(old, new, found)) is not is_free
+    (table,) = (s for group in found.groups for s in group.states if s.kind == "table")
+    assert (table.fate is StateFate.KEPT) is is_free

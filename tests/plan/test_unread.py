@@ -6,7 +6,7 @@ import pytest
 
 from mesh.cli.deploy_outcome import describe_deploy
 from mesh.plan.build import plan
-from mesh.plan.unread import unread_sources
+from mesh.plan.unread import unread_sources, warnings_of
 
 HTTP = "@source(type='http', @map(type='json')) define stream {} (a int);"
 NATS = "@source(type='nats', stream='o', @map(type='json')) define stream {} (a int);"
@@ -39,3 +39,21 @@ def test_a_deploy_shows_them() -> None:
     assert describe_deploy(done).splitlines() == [
         'app "A" is deployed', "  warning: source http is not opened",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("", "is copied"),
+        (", kept='false'", "is read in its database: rows that other programs write are seen"),
+        (", @cache(size='5')", "is read in its database, and some rows stay at hand"),
+    ],
+)
+def test_a_deploy_says_where_the_rows_of_a_table_are(options: str, said: str) -> None:
+    text = (
+        f"@App:name('A') @store(type='rdbms', jdbc.url='jdbc:sqlite:/t.db'{options}) "
+        "@PrimaryKey('k') define table T (k string); define stream S (k string); "
+        "from S select k insert into T;"
+    )
+    (warning,) = warnings_of(plan(text).spec)
+    assert f'table "T" {said}' in warning

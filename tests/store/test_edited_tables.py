@@ -61,17 +61,19 @@ def test_a_table_that_an_edit_adds_has_the_rows_of_its_database(tmp_path: Path) 
     with engine_of(store.database).begin() as connection:
         connection.execute(sa.text('CREATE TABLE "Other" (k TEXT PRIMARY KEY, n INTEGER)'))
         connection.execute(sa.text("INSERT INTO \"Other\" VALUES ('a', 7)"))
-    before, after = Life(BEFORE, store), Life(AFTER, store)
+    before = Life(BEFORE, store)
     try:
         before.output.begin(before.executor)
         before.send(1)
         state = stored(before.executor.snapshot())
+    finally:
         before.output.close()
+    after = Life(AFTER, store)
+    try:
         after.executor.restore(remap(state, before.app, after.app))
         after.output.continue_from(after.executor)
         assert after.send(2) == [{"k": "a", "n": 7}]
         # The other table has the rows of its state, not each twice.
         assert after.executor._tables["Kept"].rows().to_pylist() == [{"k": "a", "n": 2}]
     finally:
-        before.output.close()
         after.output.close()

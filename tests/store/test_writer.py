@@ -138,6 +138,32 @@ def test_rows_of_keys_alone_are_written_once(
         one.close()
 
 
+@pytest.mark.parametrize("copy_rows", [1, 1000], ids=["bulk", "few"])
+def test_zeros_of_both_signs_and_each_nan_are_one_key(
+    store: TestDatabase, copy_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "COPY_ROWS", copy_rows)
+    columns = (
+        StoredColumn("k", AttributeType.DOUBLE, Merge.KEY),
+        StoredColumn("n", AttributeType.LONG, Merge.SUM),
+    )
+    table = StoredTable("Signs", columns)
+    nans = np.array([0x7FF8000000000000, 0x7FF8000000000001], np.uint64).view(np.float64)
+    is_postgresql = store.database.backend is Backend.POSTGRESQL
+    keys = [0.0, -0.0, *(nans.tolist() if is_postgresql else [1.5, 1.5])]
+    rows = pa.RecordBatch.from_pydict({"k": keys, "n": [1, 2, 3, 4]}, table.arrow)
+    one = StoreWriter(store.database, "signs", 1, [table])
+    try:
+        one.commit([StoredRows(rows_channel("Signs"), np.arange(1, 5), rows)])
+        one.commit([StoredRows(rows_channel("Signs"), np.arange(5, 9), rows)])
+        found = one.rows(table).to_pydict()
+        assert sorted(zip(map(str, found["k"]), found["n"], strict=True)) == [
+            ("0.0", 6), ("nan" if is_postgresql else "1.5", 14),
+        ]  # fmt: skip
+    finally:
+        one.close()
+
+
 def test_text_keeps_its_case_and_its_letters(store: TestDatabase) -> None:
     one = writer_of(store)
     one.commit([batch(1, row(0, "x", 1), row(0, "X", 1), row(0, "größe'\"%s:n 😀", 1))])

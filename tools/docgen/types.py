@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from mesh.mapping import conversions as payloads
+from mesh.model import column_conversions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +35,9 @@ TABLES: Final[tuple[Conversions, ...]] = (
     payloads.PROTOBUF_WRITTEN,
     payloads.ARROW_READ,
     payloads.ARROW_WRITTEN,
+    column_conversions.POSTGRESQL,
+    column_conversions.MYSQL,
+    column_conversions.SQLITE,
 )
 
 

@@ -13,11 +13,14 @@ import orjson
 
 from mesh.connect.contract import FailedRecordsError, RefusedRecordsError, UnavailableError
 from mesh.connect.extras import library
+from mesh.model.column_types import NoFormError
+from mesh.model.column_values import fitted, refusal
 from mesh.model.stored import STRING_LENGTH, Merge, StoredColumn, StoredTable
 from mesh.model.types import AttributeType
 from mesh.receiver.types.databases import check, is_refusal, opened, reason_of
 from mesh.receiver.types.threads import in_thread
-from mesh.store.schema import create_tables, marker_table, sql_table
+from mesh.store.catalogue import columns_of
+from mesh.store.schema import create_tables, marker_table, sql_table, written_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,8 +82,8 @@ class RdbmsSink:
             self._define(name, metadata, database, lengths_of(options.get("field.length")))
         create_tables(connection, metadata, database)
         with connection.begin():
-            self._table = self._sa.Table(name, self._sa.MetaData(), autoload_with=connection)
-        self._columns = set(self._table.columns.keys())
+            self._columns = columns_of(connection, name)
+        self._table = written_table(name, self._columns)
         self.position = self._taken(connection)
 
     def _define(
@@ -139,8 +142,15 @@ class RdbmsSink:
             row = None
         if not isinstance(row, dict):
             return "the payload is no map: use the mapper keyvalue"
-        unknown = next((name for name in row if name not in self._columns), None)
-        return row if unknown is None else f'the table has no column "{unknown}"'
+        for name, value in row.items():
+            column = self._columns.get(name)
+            if column is None:
+                return f'the table has no column "{name}"'
+            try:
+                row[name] = fitted(column, value)
+            except NoFormError as error:
+                return refusal(name, column, value, str(error))
+        return row
 
     def _insert(self, rows: list[dict[str, Any]], sequence: int) -> dict[int, str]:
         """Insert rows with the position; the reasons of rows that the database refuses."""

@@ -1,0 +1,105 @@
+"""Check of an app's tables in databases, for a worker: their columns, and what is written to them.
+
+Nothing is created.  A database that does not answer has no problems here: its group looks again
+when it starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError
+from mesh.language.parser import parse
+from mesh.model.column_texts import is_tested
+from mesh.model.stored import Backend, StoreTarget
+from mesh.model.types import AttributeType
+from mesh.operators.executor import Executor
+from mesh.operators.tables.written import stored_form
+from mesh.plan.bind import bind
+from mesh.plan.bound import Answer
+from mesh.plan.stores import stored_in, stored_table_of
+from mesh.store.catalogue import columns_of, described
+from mesh.store.engine import engine_of, told
+from mesh.store.sources import database, shard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh.model.stored import StoredTable
+    from mesh.plan.bound import BoundApp
+
+#: Errors that the app has wherever it runs.
+_REFUSED: Final = ("MESH-S142", "MESH-S146")
+
+
+def store_problem(text: str) -> MeshError | None:
+    """Why an app can't use its tables in databases; None if it can, or a database is away.
+
+    Raises:
+        MeshError: the text is invalid.
+    """
+    app = bind(parse(text))
+    written = _written(app)
+    for target, name in _targets(app):
+        try:
+            _check(target, is_written=name in written)
+        except MeshError as error:
+            if error.code in _REFUSED:
+                return error
+    return None
+
+
+def _targets(app: BoundApp) -> Iterator[tuple[StoreTarget, str]]:
+    """The tables of each definition with a store, and its name."""
+    for table in app.tables:
+        options = stored_table_of(table)
+        if options is not None:
+            yield StoreTarget(options, (stored_form(table, options),)), table.schema.name
+    if any(stored_in(one) is not None for one in app.aggregations):
+        alone = replace(app, queries=(), partitions=(), tables=())
+        for target in Executor(alone, (), shard=shard()).stores:
+            yield target, ""
+
+
+def _written(app: BoundApp) -> frozenset[str]:
+    queries = (*app.queries, *(query for part in app.partitions for query in part.queries))
+    actions = (query.action for query in queries)
+    return frozenset(one.target.name for one in actions if not isinstance(one, Answer))
+
+
+def _check(target: StoreTarget, *, is_written: bool) -> None:
+    where = database(target.options)
+    if where.backend is Backend.SQLITE and not Path(where.database).exists():
+        return
+    with told(where, "when tables are compared"), engine_of(where).connect() as connection:
+        for table in target.tables:
+            with connection.begin():
+                columns = columns_of(connection, table.name)
+            if columns:
+                found = described(table, columns, where)
+                if is_written:
+                    _check_written(found, str(where), is_refusable=target.options.is_refusable)
+
+
+def _check_written(table: StoredTable, where: str, *, is_refusable: bool) -> None:
+    for column in table.columns:
+        actual = column.actual
+        if actual is None:
+            continue
+        reason = hint = ""
+        if actual.is_generated:
+            reason = "the database computes it, and the app writes the table"
+            hint = "Leave the attribute out of the table, or read the table only."
+        elif column.type is AttributeType.STRING and not is_tested(actual) and not is_refusable:
+            reason = f"only the database can test texts of {actual.declared}"
+            hint = "Add kept='false' and on.error='STORE', or leave the attribute out."
+        if reason:
+            raise MeshError(
+                "MESH-S146",
+                f'column "{column.name}" of table "{table.name}" of database {where} '
+                "can't be written",
+                detail=f"{reason[0].upper()}{reason[1:]}.",
+                hint=hint,
+            )
