@@ -85,7 +85,7 @@ def _of_column(
         yield from _of_texts(values, column, table)
         return
     actual = column.actual
-    if actual is None or not (column.type in _WHOLE or column.type in _FRACTIONS):
+    if actual is None or not _is_narrower(column, actual):
         return
     is_wrong = (
         _wrong_wholes(values, actual)
@@ -95,6 +95,23 @@ def _of_column(
     for row in np.flatnonzero(is_wrong).tolist():
         value = values[row].as_py()
         yield row, f'"{column.name}" is {value}, and the column {actual.declared} has no such value'
+
+
+def _is_narrower(column: StoredColumn, actual: ColumnType) -> bool:
+    """Whether a column may lack numbers that its attribute has."""
+    if column.type in _WHOLE:
+        most = 2**31 if column.type is AttributeType.INT else 2**63
+        if actual.kind is Kind.INTEGER:
+            return actual.span[0] > -most or actual.span[1] < most - 1
+        return actual.kind is not Kind.ANY and (
+            actual.backend is not Backend.SQLITE or actual.kind is Kind.DOUBLE
+        )
+    if column.type not in _FRACTIONS:
+        return False
+    is_same = actual.kind is Kind.DOUBLE or (
+        actual.kind is Kind.REAL and column.type is AttributeType.FLOAT
+    )
+    return not is_same or actual.backend is not Backend.POSTGRESQL
 
 
 def _of_texts(
