@@ -35,7 +35,7 @@ _REFUSED: Final = ("MESH-S142", "MESH-S146")
 
 
 def store_problem(text: str) -> MeshError | None:
-    """Why an app can't use its tables in databases; None if it can, or a database is away.
+    """The error of an app that can't use its tables; None if it can, or a database is away.
 
     Raises:
         MeshError: the text is invalid.

@@ -10,8 +10,8 @@ import pytest
 from mesh.connect.contract import Access, Context, Record, RefusedRecordsError
 from mesh.model.stored import Backend
 from mesh.receiver.types.rdbms_sink import RdbmsSink
-from tests.store.test_column_types import MARIADB, POSTGRESQL, TYPES, created, execute
 from tests.support import databases
+from tests.support.column_types import MARIADB, POSTGRESQL, TYPES, created, execute
 from tests.support.databases import PASSWORD, USER
 
 if TYPE_CHECKING:

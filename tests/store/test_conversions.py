@@ -12,7 +12,7 @@ from mesh.model import column_conversions as page
 from mesh.model.stored import UNFIT
 from mesh.model.types import AttributeType
 from mesh.store.writer import StoreWriter
-from tests.store.test_column_types import TYPES, created, execute, table_of
+from tests.support.column_types import TYPES, created, execute, table_of
 from tests.support.conversions import AppRefusedError, EventRefusedError, Sample, cells, check
 from tests.support.databases import new_database
 
