@@ -186,8 +186,10 @@ define stream S (op string, k string, v {type});
 {store} @PrimaryKey('k') define table T (k string, v {type});
 from S[op == 'upsert'] select k, v update or insert into T on T.k == k;
 from S[op == 'update'] select k, v update T set T.v = v on T.k == k;
-from S[op == 'ask'] join T on T.k == S.k select S.k as k, T.v as v insert into Known;
-from S[op == 'find'] join T on T.v == S.v select T.k as k, T.v as v insert into Known;
+from S[op == 'ask'] select k insert into Ask;
+from Ask join T on T.k == Ask.k select Ask.k as k, T.v as v insert into Known;
+from S[op == 'find'] select v insert into Find;
+from Find join T on T.v == Find.v select T.k as k, T.v as v insert into Known;
 """
 Row = tuple[str, str | None, Any]
 
