@@ -101,7 +101,7 @@ def _cells(column: ColumnType) -> tuple[Cell, ...]:
 
 def _table(world: str, types: Mapping[str, ColumnType], *notes: str) -> Conversions:
     rows = {name: _cells(column) for name, column in types.items()}
-    return Conversions(world, "column", rows, notes=notes)
+    return Conversions(world, "read", rows, notes=notes)
 
 
 POSTGRESQL: Final = _table(

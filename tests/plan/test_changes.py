@@ -134,6 +134,7 @@ def test_a_table_changes_between_copy_and_database_without_loss(
     old, new = (plan(TABLE.replace("OPTIONS", one)).spec for one in (before, after))
     found = changes_between(old, new)
     assert found.fate(old.groups[0].name) is not GroupFate.SAME
-    assert bool(obstacles(old, new, found)) is not is_free
+    assert tuple(obstacles(old, new, found)) == ()
+    assert bool(found.to_reset) is not is_free
     (table,) = (s for group in found.groups for s in group.states if s.kind == "table")
     assert (table.fate is StateFate.KEPT) is is_free
