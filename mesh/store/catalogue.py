@@ -25,12 +25,15 @@ if TYPE_CHECKING:
     from mesh.model.stored import Database, StoredTable
 
 _PG_COLUMNS: Final = """
-SELECT a.attname, a.atttypid, a.atttypmod, a.attgenerated <> '' OR a.attidentity = 'a'
-FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+SELECT a.attname, a.attgenerated <> '' OR a.attidentity = 'a' AS is_generated,
+       t.oid, a.atttypmod AS mod, format_type(t.oid, a.atttypmod) AS declared,
+       t.typtype, t.typcategory, t.typelem, t.typbasetype, t.typtypmod
+FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
 WHERE c.relname = :name AND pg_table_is_visible(c.oid) AND a.attnum > 0 AND NOT a.attisdropped
 """
 _PG_TYPE: Final = """
-SELECT format_type(oid, :mod) AS declared, typtype, typcategory, typelem, typbasetype, typtypmod
+SELECT oid, CAST(:mod AS integer) AS mod, format_type(oid, :mod) AS declared,
+       typtype, typcategory, typelem, typbasetype, typtypmod
 FROM pg_type WHERE oid = :oid
 """
 _PG_LABELS: Final = "SELECT enumlabel FROM pg_enum WHERE enumtypid = :oid ORDER BY enumsortorder"
@@ -116,23 +119,25 @@ def _of_aggregation(name: str, column: ColumnType, attribute: Any) -> str:
 def _postgresql(connection: sa.Connection, table: str) -> dict[str, ColumnType]:
     found = connection.execute(sa.text(_PG_COLUMNS), {"name": table}).all()
     return {
-        name: replace(_pg_type(connection, oid, mod), is_generated=bool(is_generated))
-        for name, oid, mod, is_generated in found
+        row.attname: replace(_pg_type(connection, row), is_generated=bool(row.is_generated))
+        for row in found
     }
 
 
-def _pg_type(connection: sa.Connection, oid: int, mod: int) -> ColumnType:
-    row = connection.execute(sa.text(_PG_TYPE), {"oid": oid, "mod": mod}).one()
+def _pg_type(connection: sa.Connection, row: Any) -> ColumnType:
+    def other(oid: int, mod: int) -> ColumnType:
+        found = connection.execute(sa.text(_PG_TYPE), {"oid": oid, "mod": mod}).one()
+        return _pg_type(connection, found)
+
     declared = row.declared
     if row.typtype == "d":
         # Its rules are the database's; its values are those of the type below.
-        base = _pg_type(connection, row.typbasetype, row.typtypmod)
-        return replace(base, declared=declared)
+        return replace(other(row.typbasetype, row.typtypmod), declared=declared)
     if row.typtype == "e":
-        labels = connection.execute(sa.text(_PG_LABELS), {"oid": oid}).scalars().all()
+        labels = connection.execute(sa.text(_PG_LABELS), {"oid": row.oid}).scalars().all()
         return ColumnType(Backend.POSTGRESQL, declared, Kind.ENUM, labels=tuple(labels))
     if row.typcategory == "A" and row.typelem:
-        element = _pg_type(connection, row.typelem, mod)
+        element = other(row.typelem, row.mod)
         return ColumnType(Backend.POSTGRESQL, declared, Kind.ARRAY, element=element)
     match = _DECLARED.fullmatch(declared)
     assert match is not None, "any text matches"
