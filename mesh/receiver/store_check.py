@@ -44,7 +44,7 @@ def store_problem(text: str) -> MeshError | None:
     written = _written(app)
     for target, name in _targets(app):
         try:
-            _check(target, is_written=name in written)
+            _check(target, app.name, is_written=name in written)
         except MeshError as error:
             if error.code in _REFUSED:
                 return error
@@ -69,8 +69,8 @@ def _written(app: BoundApp) -> frozenset[str]:
     return frozenset(one.target.name for one in actions if not isinstance(one, Answer))
 
 
-def _check(target: StoreTarget, *, is_written: bool) -> None:
-    where = database(target.options)
+def _check(target: StoreTarget, app: str, *, is_written: bool) -> None:
+    where = database(target.options, app)
     if where.backend is Backend.SQLITE and not Path(where.database).exists():
         return
     with told(where, "when tables are compared"), engine_of(where).connect() as connection:
