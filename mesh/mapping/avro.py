@@ -175,6 +175,8 @@ class AvroSink:
         self._avro = schema_of(definition, schema, "event")
         self._write = library("fastavro", "avro").schemaless_writer
         self._named = self._avro.get("__named_schemas", {})
+        # Values of the stream's own types fit a schema that is made of them.
+        self._is_own = not definition and payload is None
         self._head = b"" if head is None else b"\0" + head.to_bytes(4, "big")
         self._template = None
         if payload is not None:
@@ -190,6 +192,8 @@ class AvroSink:
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
         """See ``SinkMapper``."""
+        if self._is_own:
+            return [self._encoded(event) for event in rows.to_pylist()]
         if self._template is None:
             names = rows.schema.names
             columns = [_values_of(column) for column in rows.columns]
@@ -209,7 +213,8 @@ class AvroSink:
         out = io.BytesIO()
         out.write(self._head)
         try:
-            self._write(out, self._avro, encoded(event, self._avro, self._named))
+            fit = event if self._is_own else encoded(event, self._avro, self._named)
+            self._write(out, self._avro, fit)
         except UnfitError as error:
             return Refusal(f"the event does not fit the Avro schema: {error}".encode())
         # The library has errors of many kinds.

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_STRING = pa.string().id
+_PLAIN = frozenset((bool, int, float))
+
+
 class Exact:
     """A time, a decimal or the like: its exact text, and its number if it has one."""
 
@@ -37,14 +41,17 @@ class Exact:
 def of_outside(event: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
     """The values of an event for the attributes that it has; see the module."""
     return {
-        field.name: value_for(event[field.name], field.type)
-        for field in schema
-        if field.name in event
+        name: value_for(event[name], kind)
+        for name, kind in zip(schema.names, schema.types, strict=True)
+        if name in event
     }
 
 
 def value_for(value: Any, kind: pa.DataType) -> Any:
     """The value for an attribute of a type; the same value if there is none."""
+    given = type(value)
+    if value is None or given is str or (given in _PLAIN and kind.id != _STRING):
+        return value
     if isinstance(value, msgpack.Timestamp):
         value = instant(value.seconds * 1_000_000_000 + value.nanoseconds, "ns", "ms")
     if pa.types.is_string(kind):
