@@ -176,6 +176,9 @@ class Source(Protocol):
     A source with ``failed(batch, numbers)`` learns which payloads of a batch can't be read, before
     the batch is stored, and returns the batch with a position that knows it.
 
+    A source that creates something on the other side has ``async remove(context)``, which deletes
+    it: the host calls it once the source is removed from its app, with all others closed.
+
     A source that continues without a part of its input has the attribute ``problem``: after
     ``read`` the reason, which the status of the instance shows, or None.
     """

@@ -85,6 +85,7 @@ SPECS: Final = (
         "MySQL and MariaDB need binlog_format=ROW. Polling misses deletes, and without "
         "wait.on.missed.record rows that become visible after one with a larger value.",
         ("operation",),
+        reads_rows=True,
         objection=_cdc_objection,
         extra="rdbms",
         library="sqlalchemy",

@@ -190,6 +190,8 @@ class Spec:
     is_open: bool = False
     #: Several instances of a source may run at a time, each with a part of the input.
     is_shared: bool = False
+    #: Payloads of a source are rows of a database, see ``mesh.mapping.row_source``.
+    reads_rows: bool = False
     #: Option with the URL that a server binds, ``{app}`` and ``{stream}`` in its default; empty for
     #: a connector that binds none.
     address: str = ""

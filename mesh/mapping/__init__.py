@@ -14,6 +14,7 @@ from mesh.mapping.encoder import against_json, against_xml
 from mesh.mapping.json_source import JsonPathSource, JsonSource, PlainSource
 from mesh.mapping.properties import PropertySource, split
 from mesh.mapping.protobuf import ProtobufSink, ProtobufSource, class_for
+from mesh.mapping.row_source import RowSource
 from mesh.mapping.text_sources import CsvSource, KeyValueSource, TextSource
 from mesh.mapping.xml_source import XmlSource
 from mesh.model.types import AttributeType
@@ -30,6 +31,8 @@ _PLAIN: Final = {
     "arrow": "application/vnd.apache.arrow.stream",
 }
 _REGEX: Final = "regex."
+#: Mappers of JSON objects, which a row is.
+_OF_ROWS: Final = ("passThrough", "json", "keyvalue")
 M = TypeVar("M")
 
 
@@ -38,6 +41,8 @@ def source_mapper(
     options: Mapping[str, Any],
     attributes: Sequence[tuple[str | None, str]],
     stream: StreamSchema,
+    *,
+    are_rows: bool = False,
 ) -> SourceMapper:
     """The mapper of a source.
 
@@ -46,11 +51,13 @@ def source_mapper(
         options: values by name, as ``Spec.values`` gives them.
         attributes: of ``@attributes``; empty for the default mapping.
         stream: the stream that the events are for.
+        are_rows: whether payloads are rows of a database, see ``row_source``.
 
     Raises:
         ValueError: the mapping is invalid, with the reason.
     """
     _refuse_objects(stream)
+    made = _row_mapper if are_rows and kind in _OF_ROWS else _payload_mapper
     missing = "error" if options.get("fail.on.missing.attribute", True) else "null"
     by_place = [name is None for name, _ in attributes]
     named = zip(stream.names, (text for _, text in attributes), strict=False)
@@ -59,10 +66,26 @@ def source_mapper(
         raise ValueError("@attributes does not name each attribute of the stream")
     own, keys = split(paths)
     if not keys:
-        return _payload_mapper(kind, options, own, stream, missing)
+        return made(kind, options, own, stream, missing)
     rest = replace(stream, attributes=tuple(a for a in stream.attributes if a.name in own))
-    inner = _payload_mapper(kind, options, own, rest, missing) if own else None
+    inner = made(kind, options, own, rest, missing) if own else None
     return PropertySource(stream.arrow, missing, keys, inner)
+
+
+def _row_mapper(
+    kind: str,
+    options: Mapping[str, Any],
+    paths: Mapping[str, str],
+    stream: StreamSchema,
+    missing: str,
+) -> SourceMapper:
+    """As ``_payload_mapper``, for payloads that are rows."""
+    if (options.get("enclosing.element") or "$") != "$":
+        return _payload_mapper(kind, options, paths, stream, missing)
+    is_path = kind == "json" and bool(paths)
+    places = paths or {name: name for name in stream.names}
+    casts = bool(options.get("implicit.cast.enable"))
+    return RowSource(stream.arrow, missing, places, is_path=is_path, casts=casts)
 
 
 def _payload_mapper(

@@ -218,8 +218,12 @@ def make_mapper(door: Door, stream: StreamSchema) -> Any:
     is_source = door.role is Role.SOURCE
     spec = registry.find(Role.SOURCE_MAPPER if is_source else Role.SINK_MAPPER, door.map.type)
     assert spec is not None, "checked by the planner"
-    pairs = door.map.attributes if is_source else door.map.payload
-    return spec.load()(door.map.type, spec.values(door.map.options), pairs, stream)
+    given = door.map.type, spec.values(door.map.options)
+    if not is_source:
+        return spec.load()(*given, door.map.payload, stream)
+    source = registry.find(Role.SOURCE, door.type)
+    rows = {"are_rows": True} if source is not None and source.reads_rows else {}
+    return spec.load()(*given, door.map.attributes, stream, **rows)
 
 
 def _spec(role: Role, name: str, position: Position) -> Spec:

@@ -94,8 +94,8 @@ class Host:
         match from_line(line):
             case StartInstance(assignment, group):
                 self._then(assignment.instance, self._start, group, assignment)
-            case StopInstance(instance, epoch, _):
-                self._then(instance, self._stop, instance, epoch)
+            case StopInstance(instance, epoch, _, is_removed):
+                self._then(instance, self._stop, instance, epoch, is_removed)
             case other:
                 log.error("host was sent something else", extra=fields(command=other))
 
@@ -129,10 +129,10 @@ class Host:
             self._running[assignment.instance] = instance
             instance.start()
 
-    async def _stop(self, name: str, epoch: int) -> None:
+    async def _stop(self, name: str, epoch: int, is_removed: bool = False) -> None:
         running = self._running.get(name)
         if running is not None and running.assignment.epoch <= epoch:
-            await running.stop()
+            await running.stop(is_removed=is_removed)
             del self._running[name]
 
     async def stop_all(self) -> None:

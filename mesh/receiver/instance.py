@@ -61,14 +61,19 @@ class DoorInstance(ABC):
         """Begin; returns at once."""
         self._task = asyncio.create_task(self._supervise(), name=self.assignment.instance)
 
-    async def stop(self) -> None:
-        """Stop; a ``STOPPED`` report precedes the return."""
+    async def stop(self, *, is_removed: bool = False) -> None:
+        """Stop; a ``STOPPED`` report precedes the return.
+
+        If the source or sink ``is_removed`` from its app, what it has created elsewhere goes too.
+        """
         has_ended = self._task is None or self._task.done()
         self._stopping.set()
         self._request_stop()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=_STOP_S)
             await end([self._task])
+        if is_removed:
+            await self._remove()
         # One that has ended by itself has reported that before it was asked.
         if has_ended or self._state is not InstanceState.STOPPED:
             self._state = InstanceState.STOPPED
@@ -125,6 +130,10 @@ class DoorInstance(ABC):
     async def _replay(self, replayed: Replayed) -> str | None:
         """Take a payload again; see ``mesh.receiver.replaying.listen``."""
         raise UnavailableError(f"{replayed.door} takes nothing again")
+
+    async def _remove(self) -> None:
+        """Delete what it has created on the other side."""
+        return
 
     def _doors(self) -> tuple[DoorStatus, ...]:
         return ()

@@ -49,6 +49,8 @@ _HEAD_ROOM: Final = 4096
 #: Bytes of events in a message: many events a message cost the broker little.
 _MESSAGE_BYTES: Final = 256 << 10
 _RENEW_S: Final = 600.0
+#: Time to delete what a source has created elsewhere.
+_REMOVE_S: Final = 4.0
 #: Requests whose bodies are mapped together.
 _TOGETHER: Final = 512
 
@@ -150,6 +152,22 @@ class PullInstance(_SourceInstance):
             raise
         finally:
             await source.close()
+
+    async def _remove(self) -> None:
+        """See ``DoorInstance``; a source that creates something has a method ``remove``."""
+        if not hasattr(self, "opened"):
+            return
+        opened, context = self._opened()
+        source = self.environment.make(opened.spec)
+        if not hasattr(source, "remove"):
+            return
+        try:
+            async with asyncio.timeout(_REMOVE_S):
+                await source.remove(context)
+        # A connector is code of others.
+        except Exception as error:
+            extra = fields(instance=self.assignment.instance, error=error)
+            log.warning("what a removed source has created elsewhere stays", extra=extra)
 
     async def _store_of(
         self, source: Source, context: Context, js_stream: str

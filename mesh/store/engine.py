@@ -87,6 +87,8 @@ def _connect_args(database: Database, statement_s: int) -> dict[str, Any]:
         case Backend.POSTGRESQL:
             return {
                 "connect_timeout": max(2, wait_s),
+                # Of what the log has in octets, too.
+                "client_encoding": "utf8",
                 "tcp_user_timeout": statement_s * 1000,
                 **parameters,
                 # The last one counts: values have one form, whatever a login has by default.

@@ -78,6 +78,8 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.clock import Clock
+    from mesh.control.snapshot import ClusterSnapshot
+    from mesh.model.cluster import Assignment
     from mesh.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -242,7 +244,10 @@ class Agent:
                 self.session.send(StartInstance(assignment, group))
             case Stop(assignment, settle):
                 self.questions.ended(assignment)
-                self.session.send(StopInstance(assignment.instance, assignment.epoch, settle))
+                is_removed = was_removed(assignment, self.view.snapshot())
+                self.session.send(
+                    StopInstance(assignment.instance, assignment.epoch, settle, is_removed)
+                )
             case Hold(standby, group):
                 self.session.send(HoldState(standby, group))
             case Release(instance):
@@ -357,6 +362,14 @@ class Agent:
         except UNREACHABLE as error:
             extra = fields(instance=status.instance, error=error)
             log.debug("report not stored", extra=extra)
+
+
+def was_removed(assignment: Assignment, snapshot: ClusterSnapshot) -> bool:
+    """Whether the app of an instance is being removed, or no longer has its group."""
+    app = snapshot.app(assignment.app)
+    if app is None or app.value.incarnation != assignment.app_incarnation:
+        return False
+    return app.value.deleting or app.value.spec.group(assignment.group) is None
 
 
 def _rejection(name: str, pid: int, *, was_member: bool) -> MeshError:

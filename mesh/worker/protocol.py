@@ -46,6 +46,8 @@ class StopInstance:
     epoch: int
     #: Whether the instance may delay its end to reach a point where its next owner can continue.
     settle: bool = False
+    #: Whether the app, or its source or sink, was removed: what that has created elsewhere goes.
+    is_removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

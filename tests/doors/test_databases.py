@@ -16,8 +16,9 @@ import sqlalchemy as sa
 from mesh.connect.contract import Access, Context, Record, UnavailableError
 from mesh.errors import MeshError
 from mesh.model.stored import Backend
-from mesh.receiver.types.cdc_source import CdcSource, Polling, loaded, stored
+from mesh.receiver.types.cdc_source import CdcSource
 from mesh.receiver.types.pg_changes import lsn_of
+from mesh.receiver.types.polling import Polling, loaded, stored
 from mesh.receiver.types.rdbms_sink import RdbmsSink, lengths_of
 from mesh.store.engine import engine_of
 from mesh.testing.connectors import Scenario, Stage, conform

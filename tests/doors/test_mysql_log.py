@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import itertools
 import json
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ from mesh.connect.contract import Context, UnavailableError
 from mesh.errors import MeshError
 from mesh.plan.build import plan
 from mesh.receiver.types.cdc_source import CdcSource
-from mesh.receiver.types.databases import plain
 from mesh.store.engine import engine_of
 from mesh.testing.connectors import Scenario, Stage, conform
 from tests.support import databases
@@ -206,8 +204,3 @@ def test_other_databases_have_no_log() -> None:
     plan(text.replace("URL", "jdbc:mariadb://h/d"))
     with pytest.raises(MeshError, match="is for PostgreSQL, MySQL and MariaDB"):
         plan(text.replace("URL", "jdbc:sqlite:file"))
-
-
-def test_times_are_shown_as_the_server_does() -> None:
-    assert plain(datetime.timedelta(hours=30, microseconds=5)) == "30:00:00.000005"
-    assert plain(datetime.timedelta(seconds=-1)) == "-00:00:01"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.mapping import conversions as payloads
 from mesh.model import column_conversions
+from mesh.receiver.types import column_values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +39,9 @@ TABLES: Final[tuple[Conversions, ...]] = (
     column_conversions.POSTGRESQL,
     column_conversions.MYSQL,
     column_conversions.SQLITE,
+    column_values.PG_READ,
+    column_values.MYSQL_READ,
+    column_values.SQLITE_READ,
 )
 
 

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
-import decimal
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import orjson
-
-from mesh.clock import SystemClock
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.extras import library
 from mesh.model.stored import Backend
-from mesh.receiver.types.databases import check, opened, plain, reason_of
+from mesh.receiver.types.databases import check, opened, reason_of
 from mesh.receiver.types.mysql_changes import BinaryLog
 from mesh.receiver.types.pg_changes import Listening
+from mesh.receiver.types.polling import Polling
 from mesh.receiver.types.schedule import Schedule
 from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import sqlalchemy
 
     from mesh.connect.contract import Context
-
-_ROWS: Final = 2000
 
 
 class Reading(Protocol):
@@ -75,6 +69,18 @@ class CdcSource:
         await in_thread(
             check, context, str(context.options["url"]), str(context.options["table.name"])
         )
+
+    async def remove(self, context: Context) -> None:
+        """Drop the slot and the publication of PostgreSQL."""
+        await in_thread(self._drop, context)
+
+    def _drop(self, context: Context) -> None:
+        if str(context.options["mode"]).lower() == "polling":
+            return
+        database, connection = opened(context, str(context.options["url"]))
+        with connection:
+            if database.backend is Backend.POSTGRESQL:
+                Listening(library("sqlalchemy", "rdbms"), connection, context).drop()
 
     def _open(self, context: Context, position: Mapping[str, Any] | None) -> Mapping[str, Any]:
         options = context.options
@@ -130,107 +136,3 @@ class CdcSource:
         finally:
             if connection is not None:
                 connection.close()
-
-
-class Polling:
-    """Rows with a larger value than the last one of a column; from the present maximum at first."""
-
-    def __init__(
-        self, sa: Any, connection: sqlalchemy.Connection, options: Mapping[str, Any]
-    ) -> None:
-        self._sa, self._connection = sa, connection
-        if not options.get("polling.column"):
-            raise ValueError('mode="polling" needs the option "polling.column"')
-        with connection.begin():
-            self._table = sa.Table(options["table.name"], sa.MetaData(), autoload_with=connection)
-        if options["polling.column"] not in self._table.columns:
-            raise ValueError(f'the table has no column "{options["polling.column"]}"')
-        self._column = self._table.columns[options["polling.column"]]
-        self._last: Any = None
-        self._waits = bool(options.get("wait.on.missed.record"))
-        if self._waits and not isinstance(self._column.type, sa.Integer):
-            raise ValueError("wait.on.missed.record needs a polling.column of whole numbers")
-        self._limit_s = int(options.get("missed.record.waiting.timeout", -1))
-        self._clock = SystemClock()
-        #: When a gap after the last value was first seen.
-        self._gap_s: float | None = None
-
-    def begin(self, position: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See ``Reading``."""
-        if position:
-            self._last = loaded(position["last"])
-        else:
-            with self._connection.begin():
-                query = self._sa.select(self._sa.func.max(self._column))
-                self._last = self._connection.execute(query).scalar_one()
-        return {"last": stored(self._last)}
-
-    def read(self) -> Batch | None:
-        """See ``Reading``."""
-        query = self._sa.select(self._table).order_by(self._column).limit(_ROWS)
-        if self._last is None:
-            query = query.where(self._column.is_not(None))
-        else:
-            query = query.where(self._column > self._last)
-        with self._connection.begin():
-            rows = self._connection.execute(query).mappings().all()
-            if len(rows) == _ROWS:
-                # Rows of the last value that the limit has cut off.
-                last = rows[-1][self._column.name]
-                same = self._sa.select(self._table).where(self._column == last)
-                rest = self._connection.execute(same).mappings().all()
-                rows = [row for row in rows if row[self._column.name] != last] + list(rest)
-        if self._waits:
-            rows = self._without_gap(rows)
-        if not rows:
-            return None
-        self._last = rows[-1][self._column.name]
-        # Names of SQLAlchemy are of a subclass, which the encoder refuses.
-        keys = [str.__str__(name) for name in rows[0]]
-        payloads = [
-            orjson.dumps(dict(zip(keys, row.values(), strict=True)), default=plain) for row in rows
-        ]
-        properties = [{"operation": "insert"}] * len(rows)
-        names = [f"{stored(row[self._column.name])}-{at}" for at, row in enumerate(rows)]
-        return Batch(payloads, {"last": stored(self._last)}, properties, names)
-
-    def _without_gap(self, rows: Sequence[Any]) -> Sequence[Any]:
-        """The rows before the first missing value, which may be of a transaction that is open."""
-        last, now_s = self._last, self._clock.monotonic_s()
-        for at, row in enumerate(rows):
-            value = row[self._column.name]
-            if last is not None and value > last + 1:
-                if at:
-                    return rows[:at]
-                self._gap_s = now_s if self._gap_s is None else self._gap_s
-                if self._limit_s < 0 or now_s < self._gap_s + self._limit_s:
-                    return []
-            self._gap_s, last = None, value
-        return rows
-
-    def committed(self, position: Mapping[str, Any]) -> None:
-        """See ``Reading``; the database knows nothing of it."""
-
-    def close(self) -> None:
-        """See ``Reading``."""
-
-
-def stored(value: Any) -> Any:
-    """A value of a column as a JSON value of the position."""
-    if isinstance(value, datetime.datetime):
-        return {"time": value.isoformat()}
-    if isinstance(value, datetime.date):
-        return {"date": value.isoformat()}
-    if isinstance(value, decimal.Decimal):
-        return {"number": str(value)}
-    return value
-
-
-def loaded(value: Any) -> Any:
-    """The inverse of ``stored``."""
-    if not isinstance(value, dict):
-        return value
-    ((kind, text),) = value.items()
-    if kind == "time":
-        return datetime.datetime.fromisoformat(text)
-    return datetime.date.fromisoformat(text) if kind == "date" else decimal.Decimal(text)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect.access import open_database
@@ -96,23 +94,3 @@ def operations_of(options: Mapping[str, Any]) -> frozenset[str]:
     if not found <= {"insert", "update", "delete"}:
         raise ValueError('option "operation" is a list of insert, update and delete')
     return found
-
-
-def plain(value: Any) -> Any:
-    """A value of a driver that JSON does not have."""
-    if isinstance(value, decimal.Decimal):
-        return float(value)
-    if isinstance(value, bytes | memoryview | bytearray):
-        return bytes(value).hex()
-    if isinstance(value, datetime.timedelta):
-        return _time_of_day(value)
-    return str(value)
-
-
-def _time_of_day(value: datetime.timedelta) -> str:
-    """A value of MySQL's type TIME as the server shows it; it may be negative."""
-    whole = datetime.timedelta(seconds=1)
-    seconds, rest = divmod(abs(value), whole)
-    sign = "-" if value < datetime.timedelta() else ""
-    fraction = f".{rest.microseconds:06}" if rest else ""
-    return f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"

@@ -9,17 +9,18 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-
-import orjson
 
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.extras import library
-from mesh.receiver.types.databases import operations_of, plain
+from mesh.mapping.row_source import EVERY
+from mesh.receiver.types.column_values import payload_of
+from mesh.receiver.types.databases import operations_of
+from mesh.receiver.types.mysql_columns import Column, columns_of
+from mesh.receiver.types.mysql_rows import images_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import sqlalchemy
 
@@ -34,31 +35,23 @@ _NEEDED: Final = {
     "binlog_transaction_compression": ("OFF",), "log_bin_compress": ("OFF",),
     "binlog_row_value_options": ("",),
 }  # fmt: skip
-_TEXTS: Final = re.compile(r"'((?:[^']|'')*)'")
-#: An encoding that nothing has: such values stay bytes.
-_BYTES: Final = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of the table as it is now; the log may know less of it."""
-
-    name: str
-    #: Such as ``int(10) unsigned`` and ``enum('a','b')``.
-    type: str
-    charset: str | None
-
-    def complete(self, logged: Any) -> None:
-        """Add to a column of the log what it does not say."""
-        logged.name = logged.name or self.name
-        logged.unsigned = logged.unsigned or "unsigned" in self.type
-        texts = [text.replace("''", "'") for text in _TEXTS.findall(self.type)]
-        if self.type.startswith("enum"):
-            logged.enum_values = logged.enum_values or ["", *texts]
-        elif self.type.startswith("set"):
-            logged.set_values = logged.set_values or texts
-        charset = self.charset or _BYTES
-        logged.character_set_name = "utf8mb4" if charset.startswith("utf8") else charset
+#: The begin of a statement that changes rows, and the operation of it.
+_STATEMENT: Final = re.compile(r"\s*(?:/\*.*?\*/\s*)*([a-z]+)\b", re.DOTALL | re.IGNORECASE)
+_STATEMENTS: Final = {
+    "insert": "insert", "replace": "insert", "load": "insert", "update": "update",
+    "delete": "delete",
+}  # fmt: skip
+_NO_ROWS: Final = (
+    "the log has a statement instead of rows: a session with binlog_format=STATEMENT has changed "
+    "the table"
+)
+#: Ends of the periods of present rows: TIMESTAMP's last value, and that of MariaDB since 11.5.
+#: Columns that the catalogue does not list, at the end of a row.
+_HIDDEN: Final = (
+    Column("row_start", "timestamp(6)", None, "ROW START"),
+    Column("row_end", "timestamp(6)", None, "ROW END"),
+)
+_PRESENT: Final = ("2038-01-19 03:14:07.999999", "2106-02-07 06:28:15.999999")
 
 
 class BinaryLog:
@@ -91,6 +84,7 @@ class BinaryLog:
         limits = {"charset": "utf8mb4", "read_timeout": 20, "connect_timeout": 10}
         self._login = {**login, **limits}
         self._columns: Sequence[Column] = ()
+        self._is_versioned = False
         self._at: tuple[str, int] = ("", 0)
         self._server = ""
         self._reader: Any = None
@@ -124,17 +118,25 @@ class BinaryLog:
         found = self._rows(f"show global variables where variable_name in ({names})")
         return {str(name).lower(): str(value) for name, value in found}
 
-    def _described(self) -> list[Column]:
+    def _described(self) -> Sequence[Column]:
         found = self._rows(
-            "select column_name, column_type, character_set_name, table_name"
-            " from information_schema.columns where table_schema = :space and table_name = :name"
-            " order by ordinal_position", **self._own,
+            "select table_name, table_type, create_options from information_schema.tables"
+            " where table_schema = :space and table_name = :name", **self._own,
         )  # fmt: skip
         if not found:
             raise UnavailableError(f'there is no table "{self._own["name"]}"')
         # A server may compare names without case; the log has the own one.
-        self._own["name"] = found[0][3]
-        return [Column(str(name), str(kind), charset) for name, kind, charset, _ in found]
+        self._own["name"] = found[0][0]
+        self._is_versioned = found[0][1] == "SYSTEM VERSIONED"
+        with self._connection.begin():
+            columns = columns_of(self._connection, "{space}.{name}".format(**self._own))
+        for column in columns:
+            if column.period and column.type.startswith("bigint"):
+                raise UnavailableError(
+                    f'the table is versioned by transactions ("{column.name}" is a BIGINT), and '
+                    "the log has no rows of such tables: use mode='polling'"
+                )
+        return columns
 
     def _end(self) -> tuple[str, int]:
         try:
@@ -161,16 +163,14 @@ class BinaryLog:
                     self._at = (self._reader.log_file, self._reader.log_pos)
                 self._close()
                 break
-            if isinstance(event, self._table_map):
-                self._complete(event.columns)
-            elif type(event) in self._kinds:
-                operation = self._kinds[type(event)]
-                if operation in self._operations:
-                    changes += [(operation, _event(operation, row)) for row in event.rows]
+            if type(event) in self._kinds:
+                changes += self._changes(self._kinds[type(event)], event)
+            elif isinstance(event, self._query) and (operation := self._operation_of(event)):
+                changes.append((operation, {}))
             elif self._is_end(event):
                 self._at = (self._reader.log_file, self._reader.log_pos)
                 for at, (operation, change) in enumerate(changes):
-                    payloads.append(orjson.dumps(change, default=_plain))
+                    payloads.append(payload_of(change, None if change else {_NO_ROWS: [EVERY]}))
                     properties.append({"operation": operation})
                     names.append(f"{self._at[0]}-{self._at[1]}-{at}")
                 changes.clear()
@@ -198,22 +198,54 @@ class BinaryLog:
             isinstance(event, self._query) and event.query.strip().upper() != "BEGIN"
         )
 
-    def _complete(self, logged: Sequence[Any]) -> None:
-        """Add what the log does not say about the columns of a transaction."""
+    def _operation_of(self, event: Any) -> str | None:
+        """The operation of a statement that changes rows of the table; None for others."""
+        found = _STATEMENT.match(event.query)
+        operation = _STATEMENTS.get(found[1].lower()) if found else None
+        schema = event.schema.decode() if isinstance(event.schema, bytes) else event.schema
+        names = rf"\b{re.escape(self._own['name'])}\b"
+        if operation not in self._operations or not re.search(names, event.query):
+            return None
+        is_own = schema == self._own["space"] or self._own["space"] in event.query
+        return operation if is_own else None
+
+    def _changes(self, operation: str, event: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The changes of an event that are of operations of the source."""
+        columns = self._columns_of(event.columns)
+        ends = [one.name for one in columns if one is not None and one.period == "ROW END"]
+        hidden = [one.name for one in columns if one in _HIDDEN and one not in self._columns]
+        for images in images_of(event, columns):
+            found = operation
+            if ends:
+                is_present = [image[ends[0]] in _PRESENT for image in images]
+                if not is_present[0]:
+                    # A row of the history.
+                    continue
+                if not is_present[-1]:
+                    # A delete, which ends the period of the row.
+                    found, images = "delete", images[:1]
+            if found in self._operations:
+                shown = [{n: v for n, v in one.items() if n not in hidden} for one in images]
+                yield found, _event(found, shown)
+
+    def _columns_of(self, logged: Sequence[Any]) -> Sequence[Column | None]:
+        """The columns of the table for those of the log; None for one that is gone."""
         by_name = {column.name: column for column in self._columns}
-        if len(logged) > len(by_name) or any(one.name not in (None, *by_name) for one in logged):
+        # Of a versioned table the log has two columns that the catalogue hides.
+        has_hidden = self._is_versioned and not any(c.period for c in self._columns)
+        hidden = _HIDDEN if has_hidden else ()
+        names = [one.name for one in logged[: len(logged) - len(hidden)]]
+        if len(names) > len(by_name) or any(one not in (None, *by_name) for one in names):
             # The table may have got columns.
             self._columns = self._described()
             by_name = {column.name: column for column in self._columns}
-        if len(logged) > len(by_name) and not all(one.name for one in logged):
+        if len(names) > len(by_name) and not all(names):
             raise UnavailableError(
                 "the table has lost columns, and the log has no names of the earlier ones: "
                 "the server needs binlog_row_metadata=FULL for that"
             )
-        for at, one in enumerate(logged):
-            known = by_name.get(one.name) if one.name else self._columns[at]
-            if known is not None:
-                known.complete(one)
+        found = [by_name.get(n) if n else self._columns[at] for at, n in enumerate(names)]
+        return [*found, *hidden]
 
     def committed(self, position: Mapping[str, Any]) -> None:
         """See ``Reading``; the server keeps its log as long as it is configured to."""
@@ -228,14 +260,9 @@ class BinaryLog:
             reader.close()
 
 
-def _event(operation: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def _event(operation: str, images: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The columns of a change; those before it begin with ``before_``."""
     if operation == "insert":
-        return dict(row["values"])
-    before = row["before_values"] if operation == "update" else row["values"]
-    after = row["after_values"] if operation == "update" else {}
-    return {**{f"before_{name}": value for name, value in before.items()}, **after}
-
-
-def _plain(value: Any) -> Any:
-    return ",".join(sorted(value)) if isinstance(value, set) else plain(value)
+        return dict(images[0])
+    before = {f"before_{name}": value for name, value in images[0].items()}
+    return {**before, **images[1]} if operation == "update" else before

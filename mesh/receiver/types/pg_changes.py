@@ -9,15 +9,15 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import orjson
-
-from mesh.connect.contract import Batch
+from mesh.clock import SystemClock
+from mesh.connect.contract import Batch, UnavailableError
+from mesh.receiver.types.column_values import payload_of, pg_value
 from mesh.receiver.types.databases import operations_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import sqlalchemy
 
@@ -25,22 +25,56 @@ if TYPE_CHECKING:
 
 #: Changes of a read; whole transactions are read, so there may be more.
 _CHANGES: Final = 2000
-_INTEGERS: Final = (20, 21, 23, 26)
-_FLOATS: Final = (700, 701, 1700)
-_BOOL: Final = 16
 _OPERATIONS: Final = {"I": "insert", "U": "update", "D": "delete"}
+#: The slot of a table without changes follows the log after so many bytes or seconds.
+_IDLE_BYTES: Final = 1 << 20
+_IDLE_S: Final = 10.0
+_KINDS: Final = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
+_NO_VALUE: Final = (
+    "is unchanged, and the log has no such large value of it; "
+    "it has it after: alter table {} replica identity full"
+)
+_NO_GENERATED: Final = (
+    "is a generated column, of which the log has no values before PostgreSQL 18: "
+    "use mode='polling', or make the value in the app"
+)
+_NO_EARLIER: Final = (
+    "is not in the log, which has earlier values of the key only; "
+    "it has all after: alter table {} replica identity full"
+)
+
+
+class Column(NamedTuple):
+    """A column of a relation as the log describes it."""
+
+    name: str
+    #: Number of its type.
+    kind: int
+    #: Part of the replica identity.
+    is_key: bool
+
+
+class Change(NamedTuple):
+    """A changed row: its columns, and those without a value by reason."""
+
+    operation: str
+    row: dict[str, Any]
+    refused: dict[str, list[str]]
 
 
 class Changes:
     """Decoder of pgoutput's messages, version 1."""
 
-    def __init__(self, table: str, operations: frozenset[str]) -> None:
-        self._table, self._operations = table, operations
-        self._columns: dict[int, list[tuple[str, int]]] = {}
-        #: Operation and columns of each change of the transaction so far.
-        self._open: list[tuple[str, dict[str, Any]]] = []
+    def __init__(
+        self, table: str, operations: frozenset[str], domains: Mapping[int, int] | None = None
+    ) -> None:
+        """A decoder; ``domains`` are the types below those of domains."""
+        self._table, self._operations, self._domains = table, operations, domains or {}
+        self._columns: dict[int, list[Column]] = {}
+        #: Changes of the transaction so far.
+        self._open: list[Change] = []
 
-    def feed(self, data: bytes) -> tuple[int, list[tuple[str, dict[str, Any]]]] | None:
+    def feed(self, data: bytes) -> tuple[int, list[Change]] | None:
         """One message; at the end of a transaction its end in the log and its changes."""
         kind = chr(data[0])
         if kind == "B":
@@ -57,36 +91,69 @@ class Changes:
 
     def _relation(self, data: bytes) -> None:
         (number,) = struct.unpack_from(">I", data, 1)
-        space, at = _text(data, 5)
-        name, at = _text(data, at)
+        _, at = _text(data, 5)
+        _, at = _text(data, at)
+        # Replica identity, then the number of columns.
         (count,) = struct.unpack_from(">H", data, at + 1)
         at += 3
         columns = []
         for _ in range(count):
-            column, at = _text(data, at + 1)
+            is_key = bool(data[at] & 1)
+            name, at = _text(data, at + 1)
             (kind,) = struct.unpack_from(">I", data, at)
-            columns.append((column, kind))
+            columns.append(Column(name, self._domains.get(kind, kind), is_key))
             at += 8
-        if self._table in (name, f"{space}.{name}"):
-            self._columns[number] = columns
-        else:
-            self._columns.pop(number, None)
+        # The publication has one table, which may have been renamed.
+        self._columns[number] = columns
 
     def _change(self, kind: str, data: bytes) -> None:
         (number,) = struct.unpack_from(">I", data, 1)
         operation = _OPERATIONS[kind]
-        columns = self._columns.get(number)
-        if columns is None or operation not in self._operations:
+        if operation not in self._operations:
             return
-        event: dict[str, Any] = {}
+        columns = self._columns[number]
+        parts: dict[str, dict[str, Any]] = {}
         at = 5
         while at < len(data):
             part = chr(data[at])
-            values, at = _tuple(data, at + 1, columns)
-            # K and O: the key or the whole row before the change.
-            prefix = "" if part == "N" else "before_"
-            event |= {f"{prefix}{name}": value for name, value in values.items()}
-        self._open.append((operation, event))
+            parts[part], at = _tuple(data, at + 1, columns)
+        self._open.append(_changed(operation, columns, parts, self._table))
+
+
+def _changed(
+    operation: str, columns: Sequence[Column], parts: Mapping[str, dict[str, Any]], table: str
+) -> Change:
+    """The change of a row.
+
+    Args:
+        operation: insert, update or delete.
+        columns: of the row.
+        parts: ``N`` the row, without its unchanged large values; ``O`` the row before, or ``K``
+            the key before.
+        table: for reasons.
+    """
+    row, refused = dict(parts.get("N", {})), dict[str, list[str]]()
+    if operation == "insert":
+        return Change(operation, row, refused)
+    before = parts.get("O")
+    if before is None:
+        # Of a key that has not changed the log says nothing.
+        key = parts.get("K", row)
+        before = {c.name: key[c.name] for c in columns if c.is_key and c.name in key}
+    if operation == "update":
+        row = {c.name: row[c.name] if c.name in row else before.get(c.name, _ABSENT)
+               for c in columns}  # fmt: skip
+        absent = [name for name, value in row.items() if value is _ABSENT]
+        if absent:
+            refused[_NO_VALUE.format(table)] = absent
+            row = {name: value for name, value in row.items() if value is not _ABSENT}
+    lacking = [f"before_{c.name}" for c in columns if c.name not in before]
+    if lacking:
+        refused[_NO_EARLIER.format(table)] = lacking
+    return Change(operation, {**{f"before_{n}": v for n, v in before.items()}, **row}, refused)
+
+
+_ABSENT: Final = object()
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:
@@ -94,30 +161,21 @@ def _text(data: bytes, at: int) -> tuple[str, int]:
     return data[at:end].decode(), end + 1
 
 
-def _tuple(data: bytes, at: int, columns: list[tuple[str, int]]) -> tuple[dict[str, Any], int]:
+def _tuple(data: bytes, at: int, columns: Sequence[Column]) -> tuple[dict[str, Any], int]:
     (count,) = struct.unpack_from(">H", data, at)
     at += 2
     found: dict[str, Any] = {}
-    for name, kind in columns[:count]:
+    for column in columns[:count]:
         mark = chr(data[at])
         at += 1
         if mark == "n":
-            found[name] = None
+            found[column.name] = None
         elif mark == "t":
             (length,) = struct.unpack_from(">I", data, at)
-            found[name] = _value(data[at + 4 : at + 4 + length].decode(), kind)
+            found[column.name] = pg_value(data[at + 4 : at + 4 + length], column.kind)
             at += 4 + length
         # u: a large value that has not changed, and is not in the log.
     return found, at
-
-
-def _value(text: str, kind: int) -> Any:
-    if kind in _INTEGERS:
-        return int(text)
-    if kind in _FLOATS:
-        number = float(text)
-        return number if number == number and abs(number) != float("inf") else None
-    return text == "t" if kind == _BOOL else text
 
 
 def lsn_of(number: int) -> str:
@@ -133,24 +191,32 @@ class Listening:
         self._table = str(context.options["table.name"])
         self._operations = operations_of(context.options)
         name = re.sub(r"[^a-z0-9_]", "_", f"{context.app}_{context.stream}".lower())[:40]
-        digest = hashlib.blake2b(context.instance.encode(), digest_size=4).hexdigest()
+        # A server has one namespace of slots for all of its databases.
+        own = f"{context.instance}/{connection.engine.url.database}"
+        digest = hashlib.blake2b(own.encode(), digest_size=4).hexdigest()
         #: Of the slot and of the publication.
         self.name = f"mesh_{name}_{digest}"
         self._end = 0
+        #: Columns without values in the log, with those of earlier rows.
+        self._generated: Sequence[str] = ()
+        self._clock = SystemClock()
+        #: The end of the log at the last advance of the slot, and its time.
+        self._advanced, self._advanced_s = 0, 0.0
 
     def begin(self, position: Mapping[str, Any]) -> Mapping[str, Any]:
         """Create the publication and the slot where they are missing."""
         text, connection = self._sa.text, self._connection
         own = {"name": self.name}
         with connection.begin():
-            query = text("select 1 from pg_publication where pubname = :name")
-            if connection.execute(query, own).first() is None:
-                quote = connection.dialect.identifier_preparer.quote_identifier
-                table = ".".join(quote(part) for part in self._table.split("."))
-                connection.execute(text(f"create publication {quote(self.name)} for table {table}"))
+            self._publish()
         with connection.begin():
             query = text("select 1 from pg_replication_slots where slot_name = :name")
             if connection.execute(query, own).first() is None:
+                if position:
+                    raise UnavailableError(
+                        f'the replication slot "{self.name}" is gone, and with it changes that '
+                        "were not read: undeploy the app, and deploy it to begin at the present"
+                    )
                 made = text("select pg_create_logical_replication_slot(:name, 'pgoutput')")
                 connection.execute(made, own)
         self._end = int(position.get("end") or 0)
@@ -158,8 +224,54 @@ class Listening:
         self.committed({"end": self._end})
         return {"end": self._end}
 
+    def _publish(self) -> None:
+        """Create the publication, or add the table to it; find its generated columns."""
+        text, connection = self._sa.text, self._connection
+        quote = connection.dialect.identifier_preparer.quote_identifier
+        table = ".".join(quote(part) for part in self._table.split("."))
+        query = text(
+            "select relkind, exists (select 1 from pg_inherits where inhparent = c.oid)"
+            " from pg_class c where c.oid = to_regclass(:table)"
+        )
+        found = connection.execute(query, {"table": table}).first()
+        if found is None:
+            raise UnavailableError(f'there is no table "{self._table}"')
+        kind, has_children = found
+        if kind in _KINDS:
+            raise UnavailableError(f'"{self._table}" is {_KINDS[kind]}, which has no log')
+        if has_children and kind != "p":
+            raise UnavailableError(
+                f'"{self._table}" has tables that inherit from it, and their rows are not in its '
+                "log: read each of them, or use mode='polling'"
+            )
+        query = text(
+            "select attname from pg_attribute where attrelid = to_regclass(:table)"
+            " and attgenerated <> ''"
+        )
+        names = connection.execute(query, {"table": table}).scalars().all()
+        self._generated = [*names, *(f"before_{name}" for name in names)]
+        query = text(
+            "select p.pubviaroot, r.oid is not null from pg_publication p left join"
+            " pg_publication_rel r on r.prpubid = p.oid and r.prrelid = to_regclass(:table)"
+            " where p.pubname = :name"
+        )
+        known = connection.execute(query, {"table": table, "name": self.name}).first()
+        # Without it the log would name a partition instead of the table.
+        root = "(publish_via_partition_root = true)"
+        name = quote(self.name)
+        if known is None:
+            connection.execute(text(f"create publication {name} for table {table} with {root}"))
+            return
+        if not known[0]:
+            connection.execute(text(f"alter publication {name} set {root}"))
+        if not known[1]:
+            connection.execute(text(f"alter publication {name} set table {table}"))
+
     def read(self) -> Batch | None:
         """The changes of the transactions that have ended."""
+        log_end = self._log_end()
+        if log_end <= self._advanced:
+            return None
         query = self._sa.text(
             "select data from pg_logical_slot_peek_binary_changes("
             "cast(:name as name), null, :count, 'proto_version', '1', 'publication_names',"
@@ -168,7 +280,7 @@ class Listening:
         with self._connection.begin():
             found = self._connection.execute(query, {"name": self.name, "count": _CHANGES})
             messages = [bytes(row.data) for row in found]
-        decoder = Changes(self._table, self._operations)
+        decoder = Changes(self._table, self._operations, self._domains() if messages else {})
         payloads: list[bytes] = []
         properties: list[dict[str, str]] = []
         names: list[str] = []
@@ -178,26 +290,77 @@ class Listening:
             if ended is None or ended[0] <= self._end:
                 continue
             last = ended[0]
-            for at, (operation, event) in enumerate(ended[1]):
-                payloads.append(orjson.dumps(event))
+            for at, (operation, row, refused) in enumerate(ended[1]):
+                if lacking := [name for name in self._generated if name not in row]:
+                    refused[_NO_GENERATED] = lacking
+                payloads.append(payload_of(row, refused))
                 properties.append({"operation": operation})
                 names.append(f"{last}-{at}")
         if last == self._end:
+            if len(messages) < _CHANGES:
+                # All transactions up to there have been read, and none changed the table.
+                self._follow(log_end)
             return None
         self._end = last
         return Batch(payloads, {"end": last}, properties, names)
 
+    def _log_end(self) -> int:
+        """The present end of the log.  Raises ``UnavailableError`` for a table that is gone."""
+        query = self._sa.text(
+            "select pg_current_wal_flush_lsn() - pg_lsn '0/0', exists (select 1 from"
+            " pg_publication p join pg_publication_rel r on r.prpubid = p.oid"
+            " where p.pubname = :name)"
+        )
+        with self._connection.begin():
+            end, is_there = self._connection.execute(query, {"name": self.name}).one()
+        if not is_there:
+            raise UnavailableError(f'the table "{self._table}" was dropped')
+        return int(end)
+
+    def _domains(self) -> dict[int, int]:
+        """The types below those of domains, by number."""
+        query = self._sa.text(
+            "with recursive d as (select oid, typbasetype as base from pg_type where typtype = 'd'"
+            " union all select d.oid, t.typbasetype from d join pg_type t on t.oid = d.base"
+            " where t.typtype = 'd') select d.oid, d.base from d join pg_type t on t.oid = d.base"
+            " where t.typtype <> 'd'"
+        )
+        with self._connection.begin():
+            return {int(number): int(base) for number, base in self._connection.execute(query)}
+
+    def _follow(self, end: int) -> None:
+        """Let the server remove the log of other tables."""
+        now_s = self._clock.monotonic_s()
+        grown = end - self._advanced
+        if grown >= _IDLE_BYTES or (grown and now_s >= self._advanced_s + _IDLE_S):
+            self._advance(end)
+            self._advanced, self._advanced_s = end, now_s
+
     def committed(self, position: Mapping[str, Any]) -> None:
         """Advance the slot, so that the server may remove the log before it."""
         if position["end"]:
-            query = self._sa.text(
-                "select pg_replication_slot_advance(slot_name, cast(:end as pg_lsn))"
-                " from pg_replication_slots where slot_name = :name"
-                " and confirmed_flush_lsn < cast(:end as pg_lsn)"
-            )
-            own = {"name": self.name, "end": lsn_of(position["end"])}
-            with self._connection.begin():
-                self._connection.execute(query, own)
+            self._advance(position["end"])
+
+    def _advance(self, end: int) -> None:
+        query = self._sa.text(
+            "select pg_replication_slot_advance(slot_name, cast(:end as pg_lsn))"
+            " from pg_replication_slots where slot_name = :name"
+            " and confirmed_flush_lsn < cast(:end as pg_lsn)"
+        )
+        with self._connection.begin():
+            self._connection.execute(query, {"name": self.name, "end": lsn_of(end)})
+
+    def drop(self) -> None:
+        """Drop the slot and the publication."""
+        query = self._sa.text(
+            "select pg_drop_replication_slot(slot_name) from pg_replication_slots"
+            " where slot_name = :name"
+        )
+        quoted = self._connection.dialect.identifier_preparer.quote_identifier(self.name)
+        with self._connection.begin():
+            self._connection.execute(query, {"name": self.name})
+        with self._connection.begin():
+            self._connection.execute(self._sa.text(f"drop publication if exists {quoted}"))
 
     def close(self) -> None:
         """See ``Reading``."""

@@ -1,0 +1,307 @@
+"""Rows of a table by a column whose values grow.
+
+Values are read as the server's texts, and not as those of a driver: no value can fail a look.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.clock import SystemClock
+from mesh.connect.contract import Batch, UnavailableError
+from mesh.model.stored import Backend
+from mesh.receiver.types.column_values import (
+    decoded,
+    mysql_value,
+    payload_of,
+    pg_value,
+    sqlite_value,
+)
+from mesh.receiver.types.mysql_columns import columns_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import sqlalchemy
+
+_ROWS: Final = 2000
+#: Types of PostgreSQL by their number: int8, int2, int4.
+_PG_WHOLE: Final = (20, 21, 23)
+_MYSQL_WHOLE: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
+
+#: A row as the server shows it.
+Row = tuple[Any, ...]
+
+
+class Table(ABC):
+    """A table of one kind of database, whose values are texts of the server."""
+
+    #: Before and after a name; the mark of a parameter.
+    quote, mark = '"', "%s"
+    names: Sequence[str]
+    #: The columns in a query.
+    chosen = "*"
+
+    def __init__(self, connection: sqlalchemy.Connection, name: str) -> None:
+        self.connection = connection
+        self.name = ".".join(self.quoted(part) for part in name.split("."))
+        with connection.begin():
+            self.names = self.describe(name)
+
+    def quoted(self, name: str) -> str:
+        """A name in a statement."""
+        name = name.replace(self.quote, self.quote * 2).replace("%", "%%")
+        return f"{self.quote}{name}{self.quote}"
+
+    def find(self, rest: str, *values: Any) -> Sequence[Row]:
+        """The rows of a query, inside of a transaction; ``values`` are those of its marks."""
+        query = f"select {self.chosen} from {self.name} {rest.replace('%s', self.mark)}"
+        found = self.connection.exec_driver_sql(query, values)
+        return [tuple(row) for row in found]
+
+    @abstractmethod
+    def describe(self, name: str) -> Sequence[str]:
+        """The names of the columns."""
+
+    @abstractmethod
+    def is_whole(self, at: int) -> bool:
+        """Whether a column has whole numbers."""
+
+    @abstractmethod
+    def value(self, at: int, found: Any) -> Any:
+        """A value for a payload; ``found`` is not null."""
+
+    def position(self, at: int, found: Any) -> Any:
+        """A value to compare the column with."""
+        return int(found) if self.is_whole(at) else found
+
+
+class PgTable(Table):
+    """A table of PostgreSQL."""
+
+    _kinds: Sequence[int]
+
+    def describe(self, name: str) -> Sequence[str]:
+        """See ``Table``."""
+        self.find("where false")
+        return self.names
+
+    def find(self, rest: str, *values: Any) -> Sequence[Row]:
+        """See ``Table``; the driver would fail at times that Python does not have."""
+        given = tuple(str(value) for value in values)
+        query = f"select * from {self.name} {rest}"
+        # The result as psycopg has it before it converts values.
+        cursor: Any = self.connection.exec_driver_sql(query, given).cursor
+        result = cursor.pgresult
+        columns = range(result.nfields)
+        self._kinds = [result.ftype(at) for at in columns]
+        self.names = [result.fname(at).decode() for at in columns]
+        return [tuple(result.get_value(row, at) for at in columns) for row in range(result.ntuples)]
+
+    def is_whole(self, at: int) -> bool:
+        """See ``Table``."""
+        return self._kinds[at] in _PG_WHOLE
+
+    def value(self, at: int, found: Any) -> Any:
+        """See ``Table``."""
+        return pg_value(found, self._kinds[at])
+
+    def position(self, at: int, found: Any) -> Any:
+        """See ``Table``."""
+        return int(found) if self.is_whole(at) else found.decode()
+
+
+class MySqlTable(Table):
+    """A table of MySQL or MariaDB."""
+
+    quote = "`"
+
+    def describe(self, name: str) -> Sequence[str]:
+        """See ``Table``."""
+        columns = columns_of(self.connection, name)
+        self._kinds = [column.type for column in columns]
+        # The server shows six digits of a FLOAT.
+        self.chosen = ", ".join(
+            f"{self.quoted(c.name)} + 0e0" if c.type.startswith("float") else self.quoted(c.name)
+            for c in columns
+        )
+        return [column.name for column in columns]
+
+    def find(self, rest: str, *values: Any) -> Sequence[Row]:
+        """See ``Table``; the driver would change times, sets and others."""
+        pooled: Any = self.connection.connection.driver_connection
+        converters, pooled.decoders = pooled.decoders, {}
+        try:
+            return super().find(rest, *values)
+        finally:
+            pooled.decoders = converters
+
+    def is_whole(self, at: int) -> bool:
+        """See ``Table``."""
+        return self._kinds[at].startswith(_MYSQL_WHOLE)
+
+    def value(self, at: int, found: Any) -> Any:
+        """See ``Table``."""
+        return mysql_value(found, self._kinds[at])
+
+    def position(self, at: int, found: Any) -> Any:
+        """See ``Table``; the server would compare a text with a number as two doubles."""
+        kind = self._kinds[at]
+        if kind.startswith("decimal"):
+            return decimal.Decimal(found)
+        if kind.startswith(("float", "double")):
+            return float(found)
+        if kind.startswith("bit"):
+            return int.from_bytes(found, "big")
+        return super().position(at, found)
+
+
+class SqliteTable(Table):
+    """A table of SQLite."""
+
+    mark = "?"
+
+    def describe(self, name: str) -> Sequence[str]:
+        """See ``Table``."""
+        pooled: Any = self.connection.connection.driver_connection
+        pooled.text_factory = decoded
+        space, _, bare = name.rpartition(".")
+        before = f"{self.quoted(space)}." if space else ""
+        found = self.connection.exec_driver_sql(
+            f"pragma {before}table_xinfo({self.quoted(bare)})"
+        ).all()
+        self._kinds = [str(row[2]).lower() for row in found if row[6] != 1]
+        return [str(row[1]) for row in found if row[6] != 1]
+
+    def is_whole(self, at: int) -> bool:
+        """See ``Table``."""
+        return "int" in self._kinds[at]
+
+    def value(self, at: int, found: Any) -> Any:
+        """See ``Table``."""
+        return sqlite_value(found)
+
+    def position(self, at: int, found: Any) -> Any:
+        """See ``Table``."""
+        return found
+
+
+_TABLES: Final[Mapping[str, type[Table]]] = {
+    Backend.POSTGRESQL: PgTable, Backend.MYSQL: MySqlTable, Backend.SQLITE: SqliteTable
+}  # fmt: skip
+
+
+class Polling:
+    """Rows with a larger value than the last one of a column; from the present maximum at first."""
+
+    def __init__(
+        self, sa: Any, connection: sqlalchemy.Connection, options: Mapping[str, Any]
+    ) -> None:
+        self._connection = connection
+        name, column = str(options["table.name"]), options.get("polling.column")
+        if not column:
+            raise ValueError('mode="polling" needs the option "polling.column"')
+        self._table = _TABLES[connection.dialect.name](connection, name)
+        if not self._table.names:
+            raise UnavailableError(f'there is no table "{name}"')
+        if column not in self._table.names:
+            raise ValueError(f'the table has no column "{column}"')
+        self._at = self._table.names.index(column)
+        self._column = self._table.quoted(column)
+        self._last: Any = None
+        self._waits = bool(options.get("wait.on.missed.record"))
+        if self._waits and not self._table.is_whole(self._at):
+            raise ValueError("wait.on.missed.record needs a polling.column of whole numbers")
+        self._limit_s = int(options.get("missed.record.waiting.timeout", -1))
+        self._clock = SystemClock()
+        #: When a gap after the last value was first seen.
+        self._gap_s: float | None = None
+
+    def begin(self, position: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See ``Reading``."""
+        if position:
+            self._last = loaded(position["last"])
+        else:
+            own = self._column
+            rest = f"where {own} is not null order by {own} desc limit 1"
+            with self._connection.begin():
+                found = self._table.find(rest)
+            self._last = self._position(found[0]) if found else None
+        return {"last": stored(self._last)}
+
+    def _position(self, row: Row) -> Any:
+        return self._table.position(self._at, row[self._at])
+
+    def read(self) -> Batch | None:
+        """See ``Reading``."""
+        own, table = self._column, self._table
+        limited = f"order by {own} limit {_ROWS}"
+        with self._connection.begin():
+            if self._last is None:
+                rows = table.find(f"where {own} is not null {limited}")
+            else:
+                rows = table.find(f"where {own} > %s {limited}", self._last)
+            if len(rows) == _ROWS:
+                # Rows of the last value that the limit has cut off.
+                last = rows[-1][self._at]
+                same = table.find(f"where {own} = %s", self._position(rows[-1]))
+                rows = [row for row in rows if row[self._at] != last] + list(same)
+        if self._waits:
+            rows = self._without_gap(rows)
+        if not rows:
+            return None
+        self._last = self._position(rows[-1])
+        payloads = [payload_of(self._values(row)) for row in rows]
+        properties = [{"operation": "insert"}] * len(rows)
+        names = [f"{stored(self._position(row))}-{at}" for at, row in enumerate(rows)]
+        return Batch(payloads, {"last": stored(self._last)}, properties, names)
+
+    def _values(self, row: Row) -> dict[str, Any]:
+        return {
+            name: None if found is None else self._table.value(at, found)
+            for at, (name, found) in enumerate(zip(self._table.names, row, strict=True))
+        }
+
+    def _without_gap(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The rows before the first missing value, which may be of a transaction that is open."""
+        last, now_s = self._last, self._clock.monotonic_s()
+        for at, row in enumerate(rows):
+            value = self._position(row)
+            if last is not None and value > last + 1:
+                if at:
+                    return rows[:at]
+                self._gap_s = now_s if self._gap_s is None else self._gap_s
+                if self._limit_s < 0 or now_s < self._gap_s + self._limit_s:
+                    return []
+            self._gap_s, last = None, value
+        return rows
+
+    def committed(self, position: Mapping[str, Any]) -> None:
+        """See ``Reading``; the database knows nothing of it."""
+
+    def close(self) -> None:
+        """See ``Reading``."""
+
+
+def stored(value: Any) -> Any:
+    """A value of a column as a JSON value of the position."""
+    if isinstance(value, datetime.datetime):
+        return {"time": value.isoformat()}
+    if isinstance(value, datetime.date):
+        return {"date": value.isoformat()}
+    if isinstance(value, decimal.Decimal):
+        return {"number": str(value)}
+    return value
+
+
+def loaded(value: Any) -> Any:
+    """The inverse of ``stored``."""
+    if not isinstance(value, dict):
+        return value
+    ((kind, text),) = value.items()
+    if kind == "time":
+        return datetime.datetime.fromisoformat(text)
+    return datetime.date.fromisoformat(text) if kind == "date" else decimal.Decimal(text)

@@ -1,0 +1,277 @@
+"""Changes by the source ``cdc``: what a log says, what it lacks, and how long it is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.connect.contract import Context, UnavailableError
+from mesh.control.snapshot import ClusterSnapshot, Seen
+from mesh.model.cluster import AppRecord, Assignment, InstanceState
+from mesh.plan.build import plan
+from mesh.receiver.types.cdc_source import CdcSource
+from mesh.worker.agent import was_removed
+from tests.support.cdc import execute, new
+from tests.support.databases import PASSWORD, USER
+from tests.support.doors import staged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+    from tests.support.databases import DatabaseServer
+
+TOAST = "insert into t values (1, repeat('x', 5000), 'first')"
+UPDATE = "update t set note = 'again' where id = 1"
+
+
+def test_an_unchanged_large_value_is_that_of_the_row(
+    postgresql: DatabaseServer, tmp_path: Path
+) -> None:
+    case = new(postgresql, tmp_path)
+    execute(
+        case.database,
+        "create table t (id int primary key, doc text, note text)",
+        "alter table t alter column doc set storage external", TOAST,
+    )  # fmt: skip
+    lenient = "type='keyvalue', fail.on.missing.attribute='false'"
+    options = {"mapping": lenient, "operation": "update,delete"}
+
+    def found(attributes: str, *changes: str) -> list[Any]:
+        return case.events(attributes, *changes, **options)
+
+    is_unchanged = (
+        'attribute "doc" is unchanged, and the log has no such large value of it; '
+        "it has it after: alter table t replica identity full"
+    )
+    assert found("id int, doc string", UPDATE) == [is_unchanged]
+    assert found("id int, note string, before_id int", UPDATE) == [
+        {"id": 1, "note": "again", "before_id": 1}
+    ], "the other attributes are known"
+    delete = "delete from t", TOAST
+    (reason,) = found("before_id int, before_note string", *delete)
+    assert reason.startswith('attribute "before_note" is not in the log')
+    assert found("before_id int", *delete) == [{"before_id": 1}]
+    execute(case.database, "alter table t replica identity full")
+    both = found("doc string, before_doc string, before_note string", UPDATE)
+    assert both == [{"doc": "x" * 5000, "before_doc": "x" * 5000, "before_note": "first"}]
+
+
+def test_a_partitioned_table_is_one_table(postgresql: DatabaseServer, tmp_path: Path) -> None:
+    case = new(postgresql, tmp_path)
+    execute(
+        case.database,
+        "create table t (id int, k text) partition by range (id)",
+        "create table t_low partition of t for values from (0) to (10)",
+    )
+    added = "create table t_high partition of t for values from (10) to (20)"
+    found = case.events(
+        "id int, k string", "insert into t values (1, 'a')", added,
+        "insert into t values (11, 'b')", "insert into t_low values (2, 'c')",
+    )  # fmt: skip
+    assert [event["id"] for event in found] == [1, 11, 2]
+    alone = case.events("id int", "insert into t values (3, 'd'), (12, 'e')", table_name="t_low")
+    assert alone == [{"id": 3}]
+
+
+@pytest.mark.parametrize(
+    ("statements", "reason"),
+    [
+        (["create view t as select 1 as id"], "is a view"),
+        (["create table t (id int)", "create table u () inherits (t)"], "inherit from it"),
+        ([], 'there is no table "t"'),
+    ],
+)
+def test_what_has_no_log_of_its_own_is_refused(
+    postgresql: DatabaseServer, tmp_path: Path, statements: list[str], reason: str
+) -> None:
+    case = new(postgresql, tmp_path)
+    execute(case.database, *statements)
+    with pytest.raises(UnavailableError, match=reason):
+        case.events("id int")
+
+
+PERIOD = "period for system_time (a, b)) with system versioning"
+VERSIONED = {
+    "hidden": "create table t (id int primary key, v int) with system versioning",
+    "named": "create table t (id int primary key, v int, a timestamp(6) generated always as row"
+             f" start, b timestamp(6) generated always as row end, {PERIOD}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", VERSIONED)
+def test_the_history_of_a_versioned_table_is_no_change(
+    mariadb: DatabaseServer, tmp_path: Path, kind: str
+) -> None:
+    pytest.importorskip("pymysqlreplication")
+    case = new(mariadb, tmp_path)
+    execute(case.database, VERSIONED[kind])
+    mapping = (
+        "type='json', fail.on.missing.attribute='false',"
+        " @attributes(v='v', old='before_v', what='trp:operation')"
+    )
+    found = case.events(
+        "v int, old int, what string", "insert into t (id, v) values (1, 1)", "update t set v = 2",
+        "delete from t", operation="insert,update,delete", mapping=mapping,
+    )  # fmt: skip
+    assert found == [
+        {"v": 1, "old": None, "what": "insert"},
+        {"v": 2, "old": 1, "what": "update"},
+        {"v": None, "old": 2, "what": "delete"},
+    ]
+    assert case.events("id int", "insert into t (id, v) values (1, 1)", "update t set v = 2",
+                       "delete from t") == [{"id": 1}]  # fmt: skip
+
+
+def test_statements_in_the_log_are_named(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    pytest.importorskip("pymysqlreplication")
+    case = new(mariadb, tmp_path)
+    execute(case.database, "create table t (id int)", "create table other (id int)")
+    found = case.events(
+        "id int", "set session transaction isolation level repeatable read",
+        "set binlog_format = 'STATEMENT'", "insert into t values (1)",
+        "insert into other values (1)", "set binlog_format = 'ROW'", "insert into t values (2)",
+    )  # fmt: skip
+    reason, event = found
+    assert reason.startswith("the log has a statement instead of rows")
+    assert event == {"id": 2}
+    execute(
+        case.database, "drop table t",
+        VERSIONED["named"].replace("timestamp(6)", "bigint unsigned"),
+    )  # fmt: skip
+    with pytest.raises(UnavailableError, match="versioned by transactions"):
+        case.events("id int")
+
+
+async def test_the_slot_of_an_idle_table_follows_the_log(
+    postgresql: DatabaseServer, tmp_path: Path
+) -> None:
+    case = new(postgresql, tmp_path)
+    execute(case.database, "create table t (id int)", "create table busy (k text)")
+    options = {
+        "url": case.database.url, "username": USER, "password": PASSWORD, "table.name": "t",
+        "mode": "listening", "polling.interval": 1,
+    }  # fmt: skip
+    context = Context("Idle", "S", options, instance="Idle-1")
+    # The server notes in its log from where a slot has to read on, at a checkpoint for example.
+    grow = ["insert into busy select repeat('x', 1000) from generate_series(1, 3000)", "checkpoint"]
+    like = "from pg_replication_slots where slot_name like 'mesh_idle_s_%'"
+    kept = f"select pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn) {like}"
+    source = CdcSource()
+    await source.open(context, None)
+    try:
+        first = await source.read()
+        assert first is not None
+        execute(case.database, *grow)
+        before = case.database.rows(kept)
+        for _ in range(2):
+            assert await source.read() is None
+            execute(case.database, *grow[1:])
+        assert before[0][0] > 3_000_000 > case.database.rows(kept)[0][0]
+        execute(case.database, "insert into t values (1)")
+        found = await source.read()
+        assert found is not None
+        assert list(found.payloads) == [b'{"id":1}'], "what comes later is read"
+        # A crash before the position is stored: the change is read again.
+        await source.close()
+        source = CdcSource()
+        await source.open(context, first.position)
+        again = await source.read()
+        assert again is not None
+        assert list(again.payloads) == list(found.payloads)
+        execute(case.database, "alter table t rename to u")
+        execute(case.database, "insert into u values (2)")
+        renamed = await source.read()
+        assert renamed is not None
+        assert list(renamed.payloads) == [b'{"id":2}']
+        execute(case.database, "drop table u")
+        with pytest.raises(UnavailableError, match='table "t" was dropped'):
+            await source.read()
+    finally:
+        await source.close()
+        await source.remove(context)
+    assert case.database.rows(f"select slot_name {like}") == []
+    assert case.database.rows("select pubname from pg_publication") == []
+    with pytest.raises(UnavailableError, match='no table "t"'):
+        await source.open(context, first.position)
+    execute(case.database, "create table t (id int)")
+    with pytest.raises(UnavailableError, match="is gone, and with it"):
+        await source.open(context, first.position)
+    await source.close()
+
+
+def test_generated_columns_of_postgresql_are_not_in_the_log(
+    postgresql: DatabaseServer, tmp_path: Path
+) -> None:
+    case = new(postgresql, tmp_path)
+    execute(case.database, "create table t (id int, twice int generated always as (id * 2) stored)")
+    lenient = {"mapping": "type='keyvalue', fail.on.missing.attribute='false'"}
+    row = "insert into t values (1)"
+    (reason,) = case.events("id int, twice int", row, **lenient)
+    assert reason.startswith('attribute "twice" is a generated column')
+    assert case.events("id int", row, **lenient) == [{"id": 1}]
+    execute(case.database, "delete from t")
+    assert case.events("twice int", row, mode="polling") == [{"twice": 2}]
+
+
+def test_mariadb_logs_neither_cascades_nor_truncation(
+    mariadb: DatabaseServer, tmp_path: Path
+) -> None:
+    pytest.importorskip("pymysqlreplication")
+    case = new(mariadb, tmp_path)
+    execute(
+        case.database,
+        "create table parent (id int primary key)",
+        "create table t (id int, twice int as (id * 2) virtual,"
+        " foreign key (id) references parent (id) on delete cascade)",
+        "insert into parent values (1), (2)", "insert into t (id) values (1), (2)",
+    )  # fmt: skip
+    found = case.events(
+        "before_id int, before_twice int", "delete from parent where id = 1",
+        "delete from t where id = 2", "truncate table t", operation="delete",
+    )  # fmt: skip
+    assert found == [{"before_id": 2, "before_twice": 4}]
+
+
+@pytest.mark.nats
+async def test_an_app_that_is_removed_leaves_no_slot(
+    nats_server: NatsServer, postgresql: DatabaseServer, tmp_path: Path
+) -> None:
+    case = new(postgresql, tmp_path)
+    execute(case.database, "create table t (id int)")
+    login = f"url='{case.database.url}', username='{USER}', password='{PASSWORD}'"
+    text = (
+        f"@App:name('Gone')\n@source(type='cdc', {login}, table.name='t', @map(type='keyvalue'))\n"
+        "define stream S (id int);\nfrom S select id insert into T;"
+    )
+    slots = "select slot_name from pg_replication_slots where slot_name like 'mesh_gone_s_%'"
+    async with staged(nats_server, text) as stage:
+        for is_removed in (False, True):
+            instance = stage.start("receiver-S", 1 + is_removed)
+            await stage.until_running(instance)
+            assert len(await asyncio.to_thread(case.database.rows, slots)) == 1
+            await instance.stop(is_removed=is_removed)
+            assert instance.status().state is InstanceState.STOPPED
+            kept = await asyncio.to_thread(case.database.rows, slots)
+            assert len(kept) == (0 if is_removed else 1), "a stop alone keeps it"
+    assert case.database.rows("select pubname from pg_publication") == []
+
+
+def test_only_what_an_app_has_lost_is_removed() -> None:
+    spec = plan("@App:name('A') define stream S (n int); from S select n insert into T;").spec
+    group = spec.groups[0].name
+    record = AppRecord(spec, "inc", 0)
+    one = Assignment("A-g-1", "A", group, 1, "inc", "w1", 1, lease_revision=1)
+
+    def removed(known: AppRecord | None, assignment: Assignment = one) -> bool:
+        apps = () if known is None else (Seen(known, 1, 0.0),)
+        return was_removed(assignment, ClusterSnapshot(0.0, apps=apps))
+
+    assert removed(replace(record, deleting=True))
+    assert removed(record, replace(one, group="earlier"))
+    assert not removed(record), "it moves"
+    assert not removed(None), "its record is not known"
+    assert not removed(replace(record, incarnation="next", deleting=True))
