@@ -58,8 +58,9 @@ def _cases(file: Path, given: dict[str, str], output: Output) -> list[dict[str, 
     results = []
     with pointing_at(file, "", output):
         for case in payload_cases.read(file):
-            text = filled(case.text, given)
-            name = plan(text).spec.name
+            with pointing_at(case.path, case.text, output):
+                text = filled(case.text, given)
+                name = plan(text).spec.name
             differences = replace(case, text=text).differences()
             if output is not Output.JSON:
                 outcome = "other output than expected" if differences else "as expected"

@@ -20,7 +20,8 @@ sink.  ``at`` is the time since the start of the case.  In a test of pytest:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -60,6 +61,8 @@ class Case:
     #: Payloads by stream of a sink: texts, bytes, or values that the payload is the JSON of.
     payloads: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     errors: Sequence[str] | None = None
+    #: The file that positions in the text are of.
+    path: Path = Path("app.siddhi")
 
     def __str__(self) -> str:
         return self.name
@@ -78,7 +81,7 @@ class Case:
         sources, sinks = _mappers(self.text)
         events, reasons = self._events(sources)
         sent = [one for one in events if one.stream]
-        found = [*sent, *app_tests.play(self.text, events)]
+        found = [*sent, *map(_plain, app_tests.play(self.text, events))]
         lines: list[str] = []
         for stream, wanted in self.expect.items():
             given = [_json(dict(one.event or {})) for one in found if one.stream == stream]
@@ -133,7 +136,9 @@ def read(path: Path) -> list[Case]:
         if not isinstance(given, dict) or set(given) != {"app", "cases"}:
             raise _wrong(f"{path} has other names than app and cases")
         app = str(given["app"])
-        text = app if "\n" in app or ";" in app else (path.parent / app).read_text("utf-8")
+        is_text = "\n" in app or ";" in app
+        of = path.with_name(f"{path.name} (app)") if is_text else path.parent / app
+        text = app if is_text else of.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise MeshError("MESH-U120", f'file "{path}" can\'t be read', detail=f"{error}.") from error
     except yaml.YAMLError as error:
@@ -142,7 +147,7 @@ def read(path: Path) -> list[Case]:
     for case in cases if isinstance(cases, list) else [None]:
         if not isinstance(case, dict) or not {"name", "send"} <= set(case) <= _CASE:
             raise _wrong(f"{path} has a case with other names than {', '.join(sorted(_CASE))}")
-    return [Case(text=text, **case) for case in cases]
+    return [Case(text=text, path=of, **case) for case in cases]
 
 
 def _mappers(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -207,7 +212,17 @@ def _text(given: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS, default=str).decode()
+    # JSON of Python has NaN and infinities; that of orjson makes them null.
+    return json.dumps(value, sort_keys=True, default=str, ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(one: TimedEvent) -> TimedEvent:
+    """An emitted event with NaN and infinities as floats, which an answer has with their types."""
+    event = {
+        name: float(value["v"]) if isinstance(value, dict) and "$t" in value else value
+        for name, value in (one.event or {}).items()
+    }
+    return replace(one, event=event)
 
 
 def _duration(given: Any) -> int:

@@ -55,6 +55,43 @@ def written(directory: Path, *cases: dict[str, Any], text: str = TEXT) -> Path:
     return path
 
 
+def test_numbers_that_are_none_are_compared_as_they_are(tmp_path: Path) -> None:
+    text = """@App:name('N') @source(type='http', receiver.url='http://127.0.0.1:0/in',
+@map(type='csv')) define stream Readings (k string, v double, f float);
+@sink(type='log', @map(type='csv')) define stream Out (k string, v double, f float);
+from Readings select k, v * 2.0 as v, f insert into Out;"""
+    case = {
+        "name": "none",
+        "send": [
+            {"stream": "Readings", "payload": "a,NaN,Infinity"},
+            {"stream": "Readings", "event": {"k": "b", "v": float("-inf"), "f": float("nan")}},
+        ],
+        "expect": {
+            "Out": [
+                {"k": "a", "v": float("nan"), "f": float("inf")},
+                {"k": "b", "v": float("-inf"), "f": float("nan")},
+            ]
+        },
+        "payloads": {"Out": ["a,NaN,Infinity", "b,-Infinity,NaN"]},
+    }
+    (found,) = read(written(tmp_path, case, text=text))
+    found.check()
+    wrong = {**case, "expect": {"Out": [{"k": "a", "v": None, "f": float("inf")}]}}
+    (found,) = read(written(tmp_path, wrong, text=text))
+    assert '"v":NaN' in found.differences()[0]
+
+
+def test_an_error_in_the_text_names_the_file_of_the_text(tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD, text=TEXT.replace("select item, price", "select item, cost"))
+    said = CliRunner().invoke(app, ["test", str(path)])
+    assert said.exit_code == 1
+    assert "shop.siddhi:9:" in said.output
+    assert "cost" in said.output
+    path.write_text(yaml.safe_dump({"app": TEXT.replace("price >", "cost >"), "cases": [GOOD]}))
+    said = CliRunner().invoke(app, ["test", str(path)])
+    assert "shop.yaml (app):9:" in said.output
+
+
 def test_payloads_go_through_the_mappers_and_time_passes(tmp_path: Path) -> None:
     path = written(tmp_path, GOOD)
     (case,) = read(path)
