@@ -334,6 +334,12 @@ class ReceiverSettings:
         "passwords on this node.",
         is_own_file=True,
     )
+    nkey_seed_file: str = setting(
+        "",
+        "Path of a file with the seed of the nkey of the role connector, with which the connector "
+        "host connects to NATS; empty: as the worker.",
+        is_own_file=True,
+    )
     retry_max_s: float = setting(
         60.0, "Longest delay before a sink tries again, seconds.", is_positive=True
     )

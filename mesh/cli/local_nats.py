@@ -36,6 +36,7 @@ class LocalKeys:
         return {
             "MESH_NATS_NKEY_SEED_FILE": str(self.seeds[role]),
             "MESH_NATS_INBOX_PREFIX": inbox(role),
+            "MESH_RECEIVER_NKEY_SEED_FILE": str(self.seeds[Role.CONNECTOR]),
         }
 
     def url(self, name: str, url: str) -> str:
@@ -52,7 +53,7 @@ def make(directory: Path) -> LocalKeys:
     directory.mkdir(exist_ok=True, mode=0o700)
     users: list[NatsUser] = []
     seeds: dict[Role, Path] = {}
-    for role in (Role.MANAGER, Role.WORKER):
+    for role in (Role.MANAGER, Role.WORKER, Role.CONNECTOR):
         seed, public = new_key()
         seeds[role] = directory / f"{role}.nk"
         write_private(seeds[role], seed)

@@ -119,6 +119,8 @@ def _read(folder: Path) -> tuple[dict[str, NatsUser], dict[str, Server], str, Tl
     try:
         values = orjson.loads(path.read_bytes())
         users = {name: _user(name, one) for name, one in values["users"].items()}
+        # Of a folder that an earlier version has made.
+        users.setdefault(str(Role.CONNECTOR), NatsUser(str(Role.CONNECTOR), Role.CONNECTOR))
         servers = {name: Server(**one) for name, one in values["servers"].items()}
         tls = TlsFiles(**values["tls"]) if values["tls"] else None
         return users, servers, str(values["route_password"]), tls
@@ -268,4 +270,7 @@ def _settings(folder: Path, user: NatsUser, servers: Iterable[Server], tls: TlsF
         lines.append(f"  inbox_prefix: {inbox(user.of)}")
     if tls:
         lines.append(f"  tls_ca: {tls.ca}")
+    if user.of in (Role.WORKER, Role.RECEIVER):
+        path = _seed_path(folder.absolute(), Role.CONNECTOR)
+        lines += ["receiver:", f"  nkey_seed_file: {path}"]
     return "\n".join(lines) + "\n"

@@ -8,6 +8,7 @@ may not publish to.
     manager     makes streams and buckets, writes the desired state
     worker      runs instances with Spark; writes reports, states and events
     receiver    a worker of sources and sinks alone, which makes no stream but that of topics
+    connector   the connector host of a worker: channels and topics, no bucket but values of secrets
     operator    the commands of this machine's user (``mesh dev``): events, never records
     publisher   a client that publishes events of its streams, and gets their acknowledgements
     reader      a client that reads its streams, live and as they are stored
@@ -60,6 +61,7 @@ class Role(StrEnum):
     MANAGER = "manager"
     WORKER = "worker"
     RECEIVER = "receiver"
+    CONNECTOR = "connector"
     OPERATOR = "operator"
 
 
@@ -149,7 +151,14 @@ def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
             )
         case Role.WORKER | Role.RECEIVER:
             return Permissions(
-                (*_of_workers(role), f"{names.ROOT}.*.>", own, f"{inbox(Role.MANAGER)}.>", *sinks),
+                (
+                    *_of_workers(role),
+                    f"{names.ROOT}.*.>",
+                    own,
+                    f"{inbox(Role.MANAGER)}.>",
+                    f"{inbox(Role.CONNECTOR)}.>",
+                    *sinks,
+                ),
                 # Events and markers notify it of news in streams that it reads in any case.
                 (
                     own,
@@ -163,6 +172,39 @@ def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
                 ),
                 (*_private(), _AUDIT, *_removal(_KEPT)),
                 (names.query_subject("*"), names.table_change_subject("*"), _AUDIT),
+            )
+        case Role.CONNECTOR:
+            return Permissions(
+                (
+                    *_consuming("*"),
+                    f"{_API}.STREAM.NAMES",
+                    f"{_API}.STREAM.PURGE.*",
+                    f"{_API}.STREAM.CREATE.{names.TOPICS}",
+                    f"{names.ROOT}.*.*",
+                    f"{names.ROOT}.*.*.by.>",
+                    f"{names.MARKERS}.>",
+                    names.answer_subject("*"),
+                    f"{names.ROOT}._ask.call.>",
+                    # Hosts answer each other, also those of workers with one login.
+                    own,
+                    *(f"{inbox(one)}.>" for one in (Role.MANAGER, Role.WORKER, Role.RECEIVER)),
+                    *sinks,
+                ),
+                (
+                    own,
+                    names.door_subject("*", "*"),
+                    names.answer_subject("*"),
+                    f"{names.ROOT}._ask.call.*.*.*",
+                ),
+                (
+                    *_no_buckets(),
+                    _AUDIT,
+                    names.journal_subject("*"),
+                    names.question_subject("*"),
+                    names.query_subject("*"),
+                    names.table_change_subject("*"),
+                ),
+                (_AUDIT,),
             )
         case Role.OPERATOR:
             return Permissions(
@@ -208,18 +250,30 @@ def _consuming(stream: str) -> tuple[str, ...]:
     )
 
 
+#: Calls, with what follows the stream, that read or change a stream.
+_CALLS: Final = (
+    ("STREAM.MSG.GET", ""), ("DIRECT.GET", ""), ("DIRECT.GET", ".>"),
+    ("CONSUMER.CREATE", ""), ("CONSUMER.CREATE", ".>"), ("CONSUMER.MSG.NEXT", ".>"),
+    ("CONSUMER.DELETE", ".>"), ("STREAM.CREATE", ""), ("STREAM.PURGE", ""), ("STREAM.INFO", ""),
+)  # fmt: skip
+
+
 def _private() -> tuple[str, ...]:
     """Calls that would read or change what only managers read."""
-    return tuple(
-        f"{_API}.{call}.{stream}{rest}"
-        for stream in PRIVATE
-        for call, rest in (
-            ("STREAM.MSG.GET", ""), ("DIRECT.GET", ""), ("DIRECT.GET", ".>"),
-            ("CONSUMER.CREATE", ""), ("CONSUMER.CREATE", ".>"), ("CONSUMER.MSG.NEXT", ".>"),
-            ("CONSUMER.DELETE", ".>"), ("STREAM.CREATE", ""), ("STREAM.PURGE", ""),
-            ("STREAM.INFO", ""),
-        )
-    )  # fmt: skip
+    return _calls_of(PRIVATE)
+
+
+def _no_buckets() -> tuple[str, ...]:
+    """Calls that would read or change the mesh's records; values of secrets are read by name."""
+    secret = f"KV_{names.SECRETS_BUCKET}"
+    # A value is read by its name in the body of a call, or in the subject of another one.
+    calls = ("STREAM.INFO", ""), ("STREAM.MSG.GET", ""), ("DIRECT.GET", ".>")
+    by_name = [f"{_API}.{call}.{secret}{rest}" for call, rest in calls]
+    return tuple(one for one in _calls_of(_KEPT) if one not in by_name)
+
+
+def _calls_of(streams: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{_API}.{call}.{stream}{rest}" for stream in streams for call, rest in _CALLS)
 
 
 def _removal(streams: tuple[str, ...]) -> tuple[str, ...]:

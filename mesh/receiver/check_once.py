@@ -41,9 +41,9 @@ async def results(
     """
     from mesh.jetstream.connection import close, connect
     from mesh.receiver.checking import check_app
-    from mesh.receiver.host import environment_of
+    from mesh.receiver.host import environment_of, nats_of
 
-    client = await connect(config.settings.nats, f"mesh check {config.worker}")
+    client = await connect(nats_of(config.settings), f"mesh check {config.worker}")
     try:
         environment = environment_of(config, client, lambda _: None)
         found = await check_app(text, environment, only, reads)

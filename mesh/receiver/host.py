@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mesh import logs, traces
@@ -21,6 +22,7 @@ from mesh.imports import import_arrow
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.secret_store import SecretStore
 from mesh.logs import fields
+from mesh.model.nats_roles import Role, inbox
 from mesh.receiver.access import references_of
 from mesh.receiver.environment import Environment
 from mesh.worker.protocol import (
@@ -42,11 +44,23 @@ if TYPE_CHECKING:
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import Assignment, InstanceStatus
     from mesh.receiver.instance import DoorInstance
+    from mesh.settings import NatsSettings, Settings
 
 log = logging.getLogger(__name__)
 
 #: The first delay of a failed instance or sink, seconds.
 _RETRY_S: Final = 0.5
+
+
+def nats_of(settings: Settings) -> NatsSettings:
+    """The connection of connectors to the mesh's servers: with a login of their own, if any."""
+    own, worker = settings.receiver.nkey_seed_file, settings.nats
+    if not own:
+        return worker
+    return replace(
+        worker, user="", password="", creds="", nkey_seed_file=own,
+        inbox_prefix=inbox(Role.CONNECTOR),
+    )  # fmt: skip
 
 
 def environment_of(
@@ -69,14 +83,14 @@ def environment_of(
 def instance_of(environment: Environment, group: GroupSpec, assignment: Assignment) -> DoorInstance:
     """The instance of a group with one source or sink."""
     from mesh.connect import registry
-    from mesh.connect.spec import Role
+    from mesh.connect.spec import Role as ConnectorRole
     from mesh.receiver.sinks import SinkInstance
     from mesh.receiver.sources import PullInstance, ServerInstance
 
     if group.inputs:
         return SinkInstance(environment, group, assignment)
     role, _, name = group.connectors[0].partition(" ")
-    spec = registry.find(Role(role), name)
+    spec = registry.find(ConnectorRole(role), name)
     is_pull = spec is not None and hasattr(spec.load(), "read")
     return (PullInstance if is_pull else ServerInstance)(environment, group, assignment)
 
@@ -147,7 +161,7 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     """Connect, report that the host is ready, and carry out commands until the input ends."""
     clock = SystemClock()
     started_s = clock.monotonic_s()
-    client = await connect(config.settings.nats, name=f"mesh connectors {config.worker}")
+    client = await connect(nats_of(config.settings), name=f"mesh connectors {config.worker}")
     environment = environment_of(config, client, lambda status: replies.send(Report(status)))
     host = Host(environment)
     replies.send(Ready("", round(clock.monotonic_s() - started_s, 1)))

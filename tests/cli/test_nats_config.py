@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +39,7 @@ def test_users_connect_with_their_keys_and_an_old_key_holds_until_it_is_retired(
 ) -> None:
     folder = tmp_path / "made"
     said = call(folder, "--publisher", "till=Shop.Orders", "--reader", "board=Shop.DearOrders")
-    assert "5 users and 0 servers" in said
+    assert "6 users and 0 servers" in said
     for path in folder.rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) in (0o600, 0o700), path
 
@@ -51,7 +52,7 @@ def test_users_connect_with_their_keys_and_an_old_key_holds_until_it_is_retired(
         return client
 
     async def all_connect() -> None:
-        for name in ("manager", "worker", "receiver", "till", "board"):
+        for name in ("manager", "worker", "receiver", "connector", "till", "board"):
             await connection.close(await connect(name))
 
     old = tmp_path / "old.nk"
@@ -125,3 +126,20 @@ def test_what_is_no_name_is_refused(tmp_path: Path, arguments: tuple[str, ...]) 
 def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "roles.json").write_text("{")
     assert "MESH-U171" in call(tmp_path, fails=True)
+
+
+def test_connectors_get_a_key_of_their_own_also_in_a_folder_of_an_earlier_version(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "made"
+    call(folder)
+    state = folder / "roles.json"
+    values = json.loads(state.read_text())
+    del values["users"]["connector"]
+    state.write_text(json.dumps(values))
+    (folder / "keys" / "connector.nk").unlink()
+    assert "new key of connector" in call(folder)
+    for role in ("worker", "receiver"):
+        found = yaml.safe_load((folder / f"{role}.yaml").read_text())["receiver"]
+        assert found == {"nkey_seed_file": str(folder / "keys" / "connector.nk")}
+    assert "receiver" not in yaml.safe_load((folder / "manager.yaml").read_text())
