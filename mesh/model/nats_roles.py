@@ -174,38 +174,7 @@ def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
                 (names.query_subject("*"), names.table_change_subject("*"), _AUDIT),
             )
         case Role.CONNECTOR:
-            return Permissions(
-                (
-                    *_consuming("*"),
-                    f"{_API}.STREAM.NAMES",
-                    f"{_API}.STREAM.PURGE.*",
-                    f"{_API}.STREAM.CREATE.{names.TOPICS}",
-                    f"{names.ROOT}.*.*",
-                    f"{names.ROOT}.*.*.by.>",
-                    f"{names.MARKERS}.>",
-                    names.answer_subject("*"),
-                    f"{names.ROOT}._ask.call.>",
-                    # Hosts answer each other, also those of workers with one login.
-                    own,
-                    *(f"{inbox(one)}.>" for one in (Role.MANAGER, Role.WORKER, Role.RECEIVER)),
-                    *sinks,
-                ),
-                (
-                    own,
-                    names.door_subject("*", "*"),
-                    names.answer_subject("*"),
-                    f"{names.ROOT}._ask.call.*.*.*",
-                ),
-                (
-                    *_no_buckets(),
-                    _AUDIT,
-                    names.journal_subject("*"),
-                    names.question_subject("*"),
-                    names.query_subject("*"),
-                    names.table_change_subject("*"),
-                ),
-                (_AUDIT,),
-            )
+            return _of_connectors(own, sinks)
         case Role.OPERATOR:
             return Permissions(
                 # The servers report the hops of a traced event to an inbox, as its publisher.
@@ -214,6 +183,42 @@ def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
                 (*INTERNAL, _AUDIT, *_private()),
                 (_AUDIT,),
             )
+
+
+def _of_connectors(own: str, sinks: tuple[str, ...]) -> Permissions:
+    """Permissions of the connector host of a worker."""
+    return Permissions(
+        (
+            *_consuming("*"),
+            f"{_API}.STREAM.NAMES",
+            f"{_API}.STREAM.PURGE.*",
+            f"{_API}.STREAM.CREATE.{names.TOPICS}",
+            f"{names.ROOT}.*.*",
+            f"{names.ROOT}.*.*.by.>",
+            f"{names.MARKERS}.>",
+            names.answer_subject("*"),
+            f"{names.ROOT}._ask.call.>",
+            # Hosts answer each other, also those of workers with one login.
+            own,
+            *(f"{inbox(one)}.>" for one in (Role.MANAGER, Role.WORKER, Role.RECEIVER)),
+            *sinks,
+        ),
+        (
+            own,
+            names.door_subject("*", "*"),
+            names.answer_subject("*"),
+            f"{names.ROOT}._ask.call.*.*.*",
+        ),
+        (
+            *_no_buckets(),
+            _AUDIT,
+            names.journal_subject("*"),
+            names.question_subject("*"),
+            names.query_subject("*"),
+            names.table_change_subject("*"),
+        ),
+        (_AUDIT,),
+    )
 
 
 def _of_workers(role: Role) -> tuple[str, ...]:
