@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark_nats.sink import publish
+    from pyspark_nats.source.messages import Messages
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
@@ -175,12 +176,22 @@ def test_a_long_section_is_read_in_few_rounds(
     connection = connect()
     connection.retry_while_unavailable("connecting", lambda: None)
     pull = Pull(connection, "A", 1, MANY)
-    for read in (pull.some, lambda: direct_get.read(connection, "A", [(1, MANY)])):
+    run = direct_get.Run("ev.A", MANY, sum(map(len, PAYLOADS)))
+
+    def payloads(found: list[Messages]) -> list[bytes]:
+        return [data for part in found for data in part.data.to_pylist()]
+
+    readers: tuple[Callable[[], list[bytes]], ...] = (
+        lambda: payloads(pull.some()),
+        lambda: payloads(direct_get.read(connection, "A", [(1, MANY)])),
+        # As snapshots and archives are read.
+        lambda: direct_get.read_runs(connection, "A", [run])[0],
+    )
+    for read in readers:
         relay.hold()
         later(lambda: relay.release(LAST))
         reads.clear()
-        found = read()
-        assert [data for part in found for data in part.data.to_pylist()] == PAYLOADS
+        assert read() == PAYLOADS
         assert len(reads) <= FEW
 
 
