@@ -6,10 +6,12 @@ A measurement is a module beside this one with ``async def measure() -> list[Fig
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bench import measuring
 from bench.connector import report
@@ -26,6 +28,8 @@ MEASUREMENTS: Final = (
 )  # fmt: skip
 #: Those that ``--events`` gives a size.
 _SIZED: Final = ("latency", "repeats", "rates", "backlog", "history")
+#: Those of which ``--secured`` has both meshes run at the same time.
+_ALTERNATED: Final = ("latency", "rates")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,8 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name == "history" and size and given.times:
             size = (*size, given.times)
         measure = partial(measuring.measured, console, "flow", name, *size)
-        if given.secured:
-            counts = [int(count) for count in given.servers.split(",")]
+        counts = [int(count) for count in given.servers.split(",")]
+        if given.secured and name in _ALTERNATED:
+            module: Any = importlib.import_module(f"bench.flow.{name}")
+            timed = partial(module.measure, *size)
+            figures += asyncio.run(secured.alternated(timed, counts, given.rounds))
+        elif given.secured:
             figures += secured.measured(measure, counts, given.rounds)
         else:
             figures += measure()

@@ -103,11 +103,12 @@ async def metered(view: View, apps: str | Sequence[str], rate: float, seconds: f
     names = (apps,) if isinstance(apps, str) else tuple(apps)
     source, target = view.access(PUBLISHER), view.access(READER)
     job = Job(source, target, names, "Output", rate, round(rate * seconds))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.flow.meter", job.to_json(),
-        stdout=subprocess.PIPE, preexec_fn=die_with_parent(),
-    )  # fmt: skip
-    out, _ = await process.communicate()
+    async with harness.turn():
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "bench.flow.meter", job.to_json(),
+            stdout=subprocess.PIPE, preexec_fn=die_with_parent(),
+        )  # fmt: skip
+        out, _ = await process.communicate()
     if process.returncode:
         raise RuntimeError("the meter failed; what it said is above")
     return Measured(**json.loads(out))

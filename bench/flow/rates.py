@@ -97,7 +97,8 @@ async def measure(events: int = EVENTS) -> list[Figure]:
     figures = []
     async with harness.mesh(1) as view:
         for kind, (label, target) in _KINDS.items():
-            python, c = await _plain(view, kind, events)
+            async with harness.turn():
+                python, c = await _plain(view, kind, events)
             for parallel in (1, 2):
                 done = await worked_off(view, label, kind, parallel, events)
                 instances = "" if parallel == 1 else ", two instances"
@@ -113,6 +114,11 @@ async def measure(events: int = EVENTS) -> list[Figure]:
 
 async def worked_off(view: View, label: str, kind: str, parallel: int, events: int) -> WorkedOff:
     """Let an app work off a backlog of ``events``."""
+    async with harness.turn():
+        return await _worked_off(view, label, kind, parallel, events)
+
+
+async def _worked_off(view: View, label: str, kind: str, parallel: int, events: int) -> WorkedOff:
     app = f"{label}P{parallel}"
     # The instances are placed when their input is there.
     await view.service.order_node("w1", "cordoned")

@@ -1,7 +1,8 @@
 """Measurements with TLS, client certificates and roles beside those without, of the same run.
 
 Each measurement is made on one server and on three, plain and secured in turns, as often as wanted.
-The best of each is compared: other load of a machine makes a figure worse, and never better.
+The best of each is compared: other load of a machine makes a figure worse, and never better.  Of
+the most important ones the meshes run at the same time, and only what is timed alternates.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from bench.connector.harness import Figure
 from bench.connector.report import number
-from bench.mesh.harness import Arrangement, arranged
+from bench.mesh.harness import Arrangement, arranged, in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
 #: Secured to plain: most of a latency, and least of a rate.
 LATENCY: Final = 1.3
@@ -43,6 +44,19 @@ def measured(
                 with arranged(one):
                     runs[one].append(measure())
         plain, secured = (best(runs[one]) for one in pair)
+        found += beside(plain, secured, str(pair[0]))
+    return found
+
+
+async def alternated(
+    measure: Callable[[], Awaitable[Sequence[Figure]]], servers: Sequence[int], rounds: int
+) -> list[Figure]:
+    """As ``measured``, with both meshes at the same time."""
+    found: list[Figure] = []
+    for count in servers:
+        pair = Arrangement(count), Arrangement(count, is_secured=True)
+        runs = [await in_turns(measure, pair) for _ in range(rounds)]
+        plain, secured = (best([run[at] for run in runs]) for at in (0, 1))
         found += beside(plain, secured, str(pair[0]))
     return found
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import time
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import psutil
 
@@ -28,13 +29,15 @@ from pyspark_nats.source import fetch
 from pyspark_nats.source.ranges import Blocks, StreamRange
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 
     from nats.aio.client import Client
 
     from mesh.jetstream.watch import ClusterView
     from mesh.model.app import AppSpec
     from pyspark_nats.source.messages import Messages
+
+T = TypeVar("T")
 
 #: A group with state and one without, each with its own input.
 APP = """
@@ -71,6 +74,36 @@ def arranged(arrangement: Arrangement) -> Iterator[None]:
         yield
     finally:
         _arrangement.reset(token)
+
+
+#: Held by the one of several measurements whose turn it is; None without others.
+_turns: ContextVar[asyncio.Lock | None] = ContextVar("_turns", default=None)
+
+
+@asynccontextmanager
+async def turn() -> AsyncIterator[None]:
+    """Have no other measurement do anything meanwhile."""
+    lock = _turns.get()
+    async with lock or contextlib.nullcontext():
+        yield
+
+
+async def in_turns(
+    measure: Callable[[], Awaitable[T]], arrangements: Iterable[Arrangement]
+) -> list[T]:
+    """Measure on several arrangements at once: what is timed alternates between them.
+
+    So what the machine does besides is nearly the same for all.
+    """
+    lock = asyncio.Lock()
+
+    async def one(arrangement: Arrangement) -> T:
+        # Each task has a context of its own.
+        _arrangement.set(arrangement)
+        _turns.set(lock)
+        return await measure()
+
+    return await asyncio.gather(*map(one, arrangements))
 
 
 def servers(directory: Path, count: int = 0) -> Servers:
@@ -194,7 +227,6 @@ async def mesh(
 
 async def deploy(view: View, names: Iterable[str], text: str = APP, at_once: int = 8) -> float:
     """Deploy ``text`` under each of ``names``; seconds until all instances of all run."""
-    started_s = time.perf_counter()
     gate = asyncio.Semaphore(at_once)
     wanted = list(names)
 
@@ -202,10 +234,12 @@ async def deploy(view: View, names: Iterable[str], text: str = APP, at_once: int
         async with gate:
             await view.service.deploy(text.format(name=name))
 
-    await asyncio.gather(*(one(name) for name in wanted))
-    for name in wanted:
-        await view.until_running(name)
-    return time.perf_counter() - started_s
+    async with turn():
+        started_s = time.perf_counter()
+        await asyncio.gather(*(one(name) for name in wanted))
+        for name in wanted:
+            await view.until_running(name)
+        return time.perf_counter() - started_s
 
 
 def stored(url: str, js_stream: str, subject: str) -> Iterator[Messages]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,6 +51,23 @@ def test_the_best_of_plain_and_of_secured_are_compared() -> None:
     assert found["W1; 3 servers"].is_met is True
     assert found["memory; 1 server"].is_met is None
     assert found["events seen twice; 1 server"].is_met is True
+
+
+async def test_what_is_timed_alternates_between_the_arrangements() -> None:
+    seen: list[tuple[bool, str]] = []
+
+    async def measure() -> list[Figure]:
+        for _ in range(2):
+            async with harness.turn():
+                is_secured = harness._arrangement.get().is_secured
+                seen.append((is_secured, "begins"))
+                await asyncio.sleep(0)
+                seen.append((is_secured, "ends"))
+        return [Figure("app, p50", 2.0 if is_secured else 1.0, "ms")]
+
+    (found,) = await secured.alternated(measure, (1,), 1)
+    assert seen == [(one, what) for one in (False, True) * 2 for what in ("begins", "ends")]
+    assert (found.ratio, found.is_met) == (2.0, False)
 
 
 def test_an_unknown_measurement_is_refused() -> None:
