@@ -78,7 +78,8 @@ class SharedInstance:
         self._read: dict[str, Mapping[str, int]] = {}
         self._uncounted: dict[str, Mapping[str, int]] = {}
         self._waiting: dict[str, Mapping[str, int]] = {}
-        self._counted_at_s = 0.0
+        self._count_next_s: dict[str, float] = {}
+        self._counted_at_s, self._report_s = 0.0, pacing.REPORT_S
         self._is_counting = False
         self._is_changed = self._was_changed = False
         self._reported_at_s = self._shared_at_s = 0.0
@@ -159,6 +160,7 @@ class SharedInstance:
         if now_s < self._quiet_until_s:
             return False
         with self._lock:
+            self._report_s = report_s
             self._take(events.Ticked())
             if self._life.phase is not Phase.RUNNING:
                 return False
@@ -356,7 +358,11 @@ class SharedInstance:
 
     def _note_read(self, done: Outcome) -> None:
         self._read[done.part] = done.read
-        self._count_waiting({done.part: done.read})
+        now_s = self._clock.monotonic_s()
+        # Of many busy instances each reports less often.  A count that is left out here follows.
+        if now_s >= self._count_next_s.get(done.part, 0.0):
+            self._count_next_s[done.part] = now_s + self._report_s - pacing.REPORT_S
+            self._count_waiting({done.part: done.read})
 
     def _count_waiting(self, read: Mapping[str, Mapping[str, int]]) -> None:
         """Have the server count the messages for parts that have read up to there."""
