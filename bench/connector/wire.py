@@ -125,13 +125,19 @@ class Wire:
         Raises:
             RuntimeError: the server closed the connection, or is silent.
         """
-        chunks = [self.socket.recv(_RECEIVE_BYTES)]
+        data = chunk = self.socket.recv(_RECEIVE_BYTES)
         # TLS returns one record at a time.
-        while chunks[-1] and self._tls is not None and self._is_readable(self._tls):
-            chunks.append(self.socket.recv(_RECEIVE_BYTES))
-        if not chunks[-1]:
+        while (
+            chunk
+            and self._tls is not None
+            and len(data) < _RECEIVE_BYTES
+            and self._is_readable(self._tls)
+        ):
+            chunk = self.socket.recv(_RECEIVE_BYTES)
+            data += chunk
+        if not chunk:
             raise RuntimeError("the server closed the connection")
-        return b"".join(chunks)
+        return data
 
     @staticmethod
     def _is_readable(tls: ssl.SSLSocket) -> bool:
