@@ -163,7 +163,9 @@ def test_numbers_are_those_of_the_column_or_have_a_reason(
         # What was read is written, singly and over the bulk path, and stays the same.
         writer.commit([written(table, ["b"], expected, 1)])
         writer.commit([written(table, [f"c{n}" for n in range(300)], expected, 2)])
-        assert database.rows(f"select count(distinct v) from t{number}") == [(1,)], declared
+        # A float is written as the double that it is, which 0.1 as a double is not.
+        values = 2 if (declared, attribute) == ("double", A.FLOAT) else 1
+        assert database.rows(f"select count(distinct v) from t{number}") == [(values,)], declared
     assert found == list(cases)
 
 
