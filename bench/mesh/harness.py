@@ -113,7 +113,7 @@ def servers(directory: Path, count: int = 0) -> Servers:
 
 
 def access(servers: Servers, user: str) -> Access:
-    """What a plain program needs to connect as a user to the last of several servers."""
+    """Login and TLS of a plain program for a user to the last of several servers."""
     given = servers.settings(user)
     return Access(
         servers.addresses[-1][1],
@@ -180,7 +180,7 @@ class View(Outside):
         self.cluster = cluster
 
     def access(self, user: str) -> Access:
-        """What a plain program needs to connect as a user; see ``tests.support.secured``."""
+        """Login and TLS of a plain program for a user; see ``tests.support.secured``."""
         return access(self.cluster.servers, user)
 
     @property

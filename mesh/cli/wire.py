@@ -155,7 +155,7 @@ class Publisher:
     async def _receive(self, message: Msg) -> None:
         self._news.set()
         if not message.data:
-            # The only answer without data is the server's: nobody listens to the subject.
+            # The only answer without data is the server's: no client listens to the subject.
             self._refusal = self._refusal or NoStreamError(self._subject)
             return
         error = orjson.loads(message.data).get("error")

@@ -158,7 +158,7 @@ def _paired(
 def _left(
     one: Difference | None, is_before_paired: bool, is_after_paired: bool
 ) -> Iterator[Difference | None]:
-    """What is left of a difference; a row of both is counted where the app has it."""
+    """Rest of a difference; a row of both is counted where the app has it."""
     if is_before_paired:
         yield None
     if one is None:
