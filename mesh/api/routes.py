@@ -139,8 +139,8 @@ def make_app(service: ManagerService, access: Access) -> Starlette:
             route("/siddhi-apps/{app}/guarantees", routes.guarantees, "GET"),
             route("/siddhi-apps/{app}/errors", routes.errors, "GET"),
             route("/nodes/{node}/{order}", routes.order_node, "POST"),
-            route("/health", health, "GET"),
-            route("/health/live", health, "GET"),
+            route("/health", routes.health, "GET"),
+            route("/health/live", routes.health, "GET"),
             route("/health/ready", routes.ready, "GET"),
         ],
         middleware=[Middleware(Guard, access=access)],
@@ -292,6 +292,12 @@ class Routes:
         limit = int(number(request, "limit", 100, ERRORS_MAX))
         return Json(await self._service.events.failed(request.path_params["app"], limit))
 
+    async def health(self, request: Request) -> Response:
+        """Show that the process answers and can reach NATS again; no user is needed."""
+        if self._service.is_live():
+            return Json({"status": "up"})
+        return Json({"status": "down"}, HTTPStatus.SERVICE_UNAVAILABLE)
+
     async def ready(self, request: Request) -> Response:
         """Whether this manager can serve: NATS is reached, and its view is fresh."""
         reasons = self._service.unready_reasons()
@@ -317,11 +323,6 @@ def _deployed(done: Any) -> dict[str, Any]:
     told = "deployed" if done.is_new else "is up to date"
     values: dict[str, Any] = values_of(done)
     return {"type": "success", "message": f'app "{done.app}" {told}', **values}
-
-
-async def health(request: Request) -> Response:
-    """Show that the process answers, and nothing else: no user is needed."""
-    return Json({"status": "up"})
 
 
 def status_of(error: MeshError) -> int:

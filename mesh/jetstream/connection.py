@@ -8,7 +8,7 @@ import logging
 import re
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 import orjson
@@ -23,13 +23,15 @@ from mesh.logs import fields
 from mesh.signals import end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from nats.js import JetStreamContext
 
     from mesh.settings import NatsSettings
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 #: Errors of a call while the server is unreachable or has no leader.
@@ -77,6 +79,37 @@ class TlsClient(Client):
     #: Whether servers that were not named may be tried: nats-py would try them without limit, as a
     #: refused one is announced again by the next.
     takes_announced = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Set when the connection is closed and stays so, by whomever.
+        self.closed = asyncio.Event()
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        await super()._close(status, do_cbs)
+        if status == Client.CLOSED:
+            self.closed.set()
+
+    async def _process_err(self, err_msg: str) -> None:
+        """Take an error that the server sends.
+
+        nats-py closes for good at most of them, also at those that pass: a login that is refused
+        during a change of accounts, or a message above a limit.  A server that wants the connection
+        to end closes its socket, after which the client connects again.
+        """
+        error = NatsError("nats: " + err_msg.strip("'"))
+        self._err = error
+        await self._error_cb(error)
+
+    async def _attempt_reconnect(self) -> None:
+        """Connect again without limit; an error that nats-py does not expect closes for good."""
+        try:
+            await super()._attempt_reconnect()
+        except Exception as error:
+            log.exception("nats connection can't be made again", extra=fields(error=error))
+            self._err = error
+            # It cancels the task that this runs in.
+            self._closing = asyncio.create_task(self._close(Client.CLOSED))
 
     async def take_announced(self) -> None:
         """Add the servers that the first one has announced."""
@@ -141,6 +174,28 @@ async def close(client: Client) -> None:
 def listen(client: Client, changed: Callable[[bool], None]) -> None:
     """Call ``changed`` when a connection of ``connect`` is lost, and when it is restored."""
     _listeners.setdefault(client, []).append(changed)
+
+
+async def while_open(client: Client, work: Coroutine[Any, Any, T]) -> T:
+    """Do ``work``, which needs a connection of ``connect``, while that may come back.
+
+    Raises:
+        MeshError: MESH-N114 when the client is closed for good; the work is cancelled.
+    """
+    assert isinstance(client, TlsClient)
+    doing, closing = asyncio.create_task(work), asyncio.create_task(client.closed.wait())
+    try:
+        await asyncio.wait((doing, closing), return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            return doing.result()
+        raise MeshError(
+            "MESH-N114",
+            "the connection to NATS is closed for good",
+            detail=f"{client.last_error or 'It was closed'}.",
+            hint="The process ends, so that its service manager starts it again; the log has more.",
+        )
+    finally:
+        await end((doing, closing))
 
 
 def login(settings: NatsSettings) -> dict[str, Any]:

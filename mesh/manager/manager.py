@@ -44,7 +44,7 @@ from mesh.errors import MeshError
 from mesh.jetstream import apply, channels, kv, removal, sweeping
 from mesh.jetstream.advisories import Advisories
 from mesh.jetstream.blob_store import BlobStore, open_blob_store
-from mesh.jetstream.connection import UNREACHABLE, close, connect, connector_options
+from mesh.jetstream.connection import UNREACHABLE, close, connect, connector_options, while_open
 from mesh.jetstream.copies import Copies
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
@@ -324,7 +324,8 @@ def _works(
         observers["folder of apps"] = AppsFolder(path, service, note, manager.id, variables).watch
     return {
         "heartbeats": manager.beat,
-        "leadership": manager.lead,
+        "leadership": lambda: while_open(manager.client, manager.lead()),
+        "removals": lambda: while_open(manager.deleting, asyncio.Event().wait()),
         **{name: Restarting(name, work) for name, work in observers.items()},
     }
 

@@ -200,6 +200,10 @@ class ManagerService:
         ttl_s, is_connected = self._settings.worker.ttl_s, self._client.is_connected
         return manager_reasons(self._view.snapshot(), ttl_s, is_connected=is_connected)
 
+    def is_live(self) -> bool:
+        """Whether the connection to NATS is there, or may come back."""
+        return not self._client.is_closed
+
     async def leadership(self) -> Leadership:
         """The current leader."""
         ttl_s = self._settings.manager.lease_ttl_s

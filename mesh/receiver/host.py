@@ -19,7 +19,7 @@ from mesh.clock import SystemClock
 from mesh.connect.access import access_of
 from mesh.control.retries import Retries
 from mesh.imports import import_arrow
-from mesh.jetstream.connection import close, connect
+from mesh.jetstream.connection import close, connect, while_open
 from mesh.jetstream.secret_store import SecretStore
 from mesh.logs import fields
 from mesh.model.nats_roles import Role, inbox
@@ -169,7 +169,7 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
-    while line := await reader.readline():
+    while line := await while_open(client, reader.readline()):
         host.handle(line)
     await host.stop_all()
     await close(client)

@@ -21,6 +21,8 @@ from mesh.worker import metrics
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from nats.aio.client import Client
+
     from mesh.control.agent_state import AgentState
     from mesh.settings import WorkerSettings
     from mesh.worker.metrics import WorkerValues
@@ -37,6 +39,8 @@ class Probes:
         self.state: AgentState | None = None
         #: Input of the worker's metrics; None until the agent exists.
         self.metrics: Callable[[], WorkerValues] | None = None
+        #: The agent's connection; None until it exists.
+        self.client: Client | None = None
 
     def answer(self, request_line: str) -> tuple[HTTPStatus, dict[str, Any]]:
         """Status and values for a request line like ``GET /health/ready HTTP/1.1``."""
@@ -49,6 +53,8 @@ class Probes:
             values = {"code": "MESH-A405", "message": "method not allowed"}
             return HTTPStatus.METHOD_NOT_ALLOWED, values
         if path != "/health/ready":
+            if self.client is not None and self.client.is_closed:
+                return HTTPStatus.SERVICE_UNAVAILABLE, {"status": "down"}
             return HTTPStatus.OK, {"status": "up"}
         reasons = worker_reasons(self.state)
         if reasons:

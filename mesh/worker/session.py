@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.clock import SystemClock
 from mesh.jetstream.blob_store import open_blob_store
-from mesh.jetstream.connection import close, connect, connector_options
+from mesh.jetstream.connection import close, connect, connector_options, while_open
 from mesh.jetstream.mirror import Mirror
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
 from mesh.jetstream.task_store import JetStreamTaskStore
@@ -369,7 +369,7 @@ async def run(
             if settings.worker.probe_port
             else []
         )
-        while line := await reader.readline():
+        while line := await while_open(client, reader.readline()):
             await session.handle(line)
         await end(reporting)
         await session.stop_all()

@@ -13,7 +13,7 @@ from mesh.clock import SystemClock
 from mesh.control.readiness import worker_reasons
 from mesh.errors import MeshError
 from mesh.jetstream import channels
-from mesh.jetstream.connection import close, connect
+from mesh.jetstream.connection import close, connect, while_open
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
 from mesh.signals import end, signalled
@@ -85,7 +85,7 @@ async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[a
     questions = Questions(client, name, settings, clock, session.instances, app_text)
     checks = DoorChecks(client, config)
     agent = Agent(name, settings, client, view, clock, session, journal, questions)
-    served.state, served.metrics = agent.state, agent.metrics
+    served.state, served.metrics, served.client = agent.state, agent.metrics, client
     try:
         await agent.claim()
     except MeshError:
@@ -94,7 +94,7 @@ async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[a
 
     await questions.start()
     await checks.start()
-    task = asyncio.create_task(agent.run())
+    task = asyncio.create_task(while_open(client, agent.run()))
     try:
         yield task
         if not task.done():

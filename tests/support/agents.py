@@ -175,9 +175,9 @@ class Eye:
 
 
 @contextlib.asynccontextmanager
-async def looking(cluster: Cluster) -> AsyncIterator[Eye]:
+async def looking(cluster: Cluster, nats: NatsSettings | None = None) -> AsyncIterator[Eye]:
     """A connection of its own."""
-    settings = Settings(nats=NatsSettings(url=cluster.nats.url))
+    settings = Settings(nats=nats or NatsSettings(url=cluster.nats.url))
     async with watching(settings.nats, settings.channels) as (client, view):
         service = ManagerService(client, view, settings, SystemClock())
         yield Eye(cluster, client, view, service)
