@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 #: Steps to a place: keys and indices.
 Place = tuple[str | int, ...]
-_Test = Callable[[Any, Any], bool]
-_Value = Callable[[Any, Any], Any]
+_Test = Callable[[Any, "_Search"], bool]
+_Value = Callable[[Any, "_Search"], Any]
 
 _NAME: Final = re.compile(r"[^\s.\[\]()=<>!&|,*'\"]+")
 _INDEX: Final = re.compile(r"\s*(-?\d+)\s*")
@@ -44,17 +44,55 @@ _FUNCTIONS: Final[dict[str, Callable[[Any], Any]]] = {
     "avg": lambda value: float(sum(value)) / len(value),
 }
 _MISSING: Final = object()
+#: Steps in any document, and more of them for each place in it.
+_STEPS_FEW: Final = 100_000
+_STEPS_OF_PLACE: Final = 10
 
 
 class PathNotFoundError(Exception):
     """A definite path has no match."""
 
 
+class _Search:
+    """A document that paths are searched in, and the steps that are left for it.
+
+    Each ``..`` may visit all places below each place, so the steps grow with the power of their
+    number.
+    """
+
+    def __init__(self, document: Any) -> None:
+        self.document = document
+        self._left = _STEPS_FEW
+        self._is_measured = False
+
+    def take(self, steps: int = 1) -> None:
+        """Take steps.
+
+        Raises:
+            ValueError: none is left.
+        """
+        self._left -= steps
+        if self._left < 0 and not self._is_measured:
+            self._is_measured = True
+            self._left += _STEPS_OF_PLACE * _count(self.document)
+        if self._left < 0:
+            raise ValueError("the path takes too many steps in this document")
+
+
+def _count(document: Any) -> int:
+    count, waiting = 0, [document]
+    while waiting:
+        inside = _children(waiting.pop())
+        count += len(inside)
+        waiting += (value for _, value in inside)
+    return count
+
+
 @dataclass(frozen=True, slots=True)
 class _Step:
     """One step: the places that it reaches from a place."""
 
-    lead: Callable[[Any, Any], list[tuple[str | int, Any]]]
+    lead: Callable[[Any, _Search], list[tuple[str | int, Any]]]
     is_definite: bool
     #: ``..``: starts from the place and from all its descendants.
     is_deep: bool = False
@@ -73,25 +111,25 @@ class Path:
         definite = all(step.is_definite and not step.is_deep for step in self.steps)
         object.__setattr__(self, "is_definite", definite)
 
-    def places(self, root: Any, start: Any = _MISSING) -> list[tuple[Place, Any]]:
-        """The matching places, each with its value."""
-        found: list[tuple[Place, Any]] = [((), root if start is _MISSING else start)]
-        for step in self.steps:
-            if step.is_deep:
-                found = [below for place, value in found for below in _below(place, value)]
-            found = [
-                ((*place, key), inner)
-                for place, value in found
-                for key, inner in step.lead(value, root)
-            ]
-        return found
+    def places(self, document: Any) -> list[tuple[Place, Any]]:
+        """The matching places, each with its value.
 
-    def read(self, root: Any, start: Any = _MISSING) -> Any:
+        Raises:
+            ValueError: the path takes too many steps in the document.
+        """
+        return self._places(_Search(document), document)
+
+    def read(self, document: Any) -> Any:
         """The result of the path: a value for a definite path, otherwise a list.
 
         Raises:
             PathNotFoundError: a definite path has no match.
+            ValueError: the path takes too many steps in the document.
         """
+        return self.find(_Search(document), document)
+
+    def find(self, root: _Search, start: Any) -> Any:
+        """As ``read``, from a place in the document of a search."""
         result = self._only(root, start) if self.is_definite else self._all(root, start)
         if self.function is None:
             return result
@@ -100,23 +138,38 @@ class Path:
         except (TypeError, ValueError, ZeroDivisionError) as error:
             raise PathNotFoundError from error
 
-    def _only(self, root: Any, start: Any) -> Any:
-        value = root if start is _MISSING else start
+    def _only(self, root: _Search, start: Any) -> Any:
+        value = start
         for step in self.steps:
+            root.take()
             led = step.lead(value, root)
             if not led:
                 raise PathNotFoundError
             value = led[0][1]
         return value
 
-    def _all(self, root: Any, start: Any) -> list[Any]:
-        return [value for _, value in self.places(root, start)]
+    def _places(self, root: _Search, start: Any) -> list[tuple[Place, Any]]:
+        found: list[tuple[Place, Any]] = [((), start)]
+        for step in self.steps:
+            if step.is_deep:
+                found = [one for place, value in found for one in _below(place, value, root)]
+            led = []
+            for place, value in found:
+                inner = step.lead(value, root)
+                root.take(len(inner))
+                led += [((*place, key), one) for key, one in inner]
+            found = led
+        return found
+
+    def _all(self, root: _Search, start: Any) -> list[Any]:
+        return [value for _, value in self._places(root, start)]
 
 
-def _below(place: Place, value: Any) -> Iterator[tuple[Place, Any]]:
+def _below(place: Place, value: Any, root: _Search) -> Iterator[tuple[Place, Any]]:
+    root.take()
     yield place, value
     for key, inner in _children(value):
-        yield from _below((*place, key), inner)
+        yield from _below((*place, key), inner, root)
 
 
 def _children(value: Any) -> list[tuple[str | int, Any]]:
@@ -297,7 +350,7 @@ class _Parser:
         self.expect("/")
         expression = compiled(f"(?i){body}" if self.accept("i") else body)
 
-        def test(item: Any, root: Any) -> bool:
+        def test(item: Any, root: _Search) -> bool:
             value = left(item, root)
             return isinstance(value, str) and expression.fullmatch(value)
 
@@ -309,7 +362,7 @@ class _Parser:
             from_item = self.text[self.at] == "@"
             self.at += 1
             path = self.path()
-            return lambda item, root: _found(path, root, item if from_item else root)
+            return lambda item, root: _found(path, root, item if from_item else root.document)
         if self.text[self.at : self.at + 1] in ("'", '"'):
             text = self.quoted()
             return lambda item, root: text
@@ -334,7 +387,7 @@ class _Parser:
 
 
 def _names(names: tuple[str, ...]) -> _Step:
-    def lead(value: Any, root: Any) -> list[tuple[str | int, Any]]:
+    def lead(value: Any, root: _Search) -> list[tuple[str | int, Any]]:
         if not isinstance(value, dict):
             return []
         return [(name, value[name]) for name in names if name in value]
@@ -342,8 +395,8 @@ def _names(names: tuple[str, ...]) -> _Step:
     return _Step(lead, is_definite=len(names) == 1)
 
 
-def _indexing(wanted: tuple[int, ...]) -> Callable[[Any, Any], list[tuple[str | int, Any]]]:
-    def lead(value: Any, root: Any) -> list[tuple[str | int, Any]]:
+def _indexing(wanted: tuple[int, ...]) -> Callable[[Any, _Search], list[tuple[str | int, Any]]]:
+    def lead(value: Any, root: _Search) -> list[tuple[str | int, Any]]:
         if not isinstance(value, list):
             return []
         places = (i if i >= 0 else i + len(value) for i in wanted)
@@ -352,18 +405,19 @@ def _indexing(wanted: tuple[int, ...]) -> Callable[[Any, Any], list[tuple[str | 
     return lead
 
 
-def _filtering(test: _Test) -> Callable[[Any, Any], list[tuple[str | int, Any]]]:
-    def lead(value: Any, root: Any) -> list[tuple[str | int, Any]]:
+def _filtering(test: _Test) -> Callable[[Any, _Search], list[tuple[str | int, Any]]]:
+    def lead(value: Any, root: _Search) -> list[tuple[str | int, Any]]:
         if isinstance(value, list):
+            root.take(len(value))
             return [(place, item) for place, item in enumerate(value) if test(item, root)]
         return []
 
     return lead
 
 
-def _found(path: Path, root: Any, start: Any) -> Any:
+def _found(path: Path, root: _Search, start: Any) -> Any:
     try:
-        return path.read(root, start)
+        return path.find(root, start)
     except PathNotFoundError:
         return _MISSING
 
@@ -377,7 +431,7 @@ def _and(left: _Test, right: _Test) -> _Test:
 
 
 def _comparing(operator: str, left: _Value, right: _Value) -> _Test:
-    def test(item: Any, root: Any) -> bool:
+    def test(item: Any, root: _Search) -> bool:
         a, b = left(item, root), right(item, root)
         if a is _MISSING or b is _MISSING:
             return operator == "!=" and (a is _MISSING) != (b is _MISSING)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import re2  # type: ignore[import-untyped]  # has no stubs
 
 from mesh.functions.backtracking import longest_text, may_be_empty, tree_of
+from mesh.functions.sizes import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -305,19 +306,31 @@ def _property(pattern: str, at: int, *, inside: bool) -> tuple[str, int]:
 
 def replaced(pattern: str, replacement: str, text: str, *, count: int = 0) -> str:
     r"""Replace the matches in ``text``; ``$1``, ``${name}`` and ``\`` have Java's meaning."""
+    total = 0
 
     def expand(found: Any) -> str:
+        nonlocal total
+        inside = 0
+
         def part(sign: re.Match[str]) -> str:
+            nonlocal inside
             literal, number, name, wrong = sign.groups()
-            if literal is not None:
-                return str(literal)
             if wrong is not None:
                 raise ValueError(f"'{replacement}' is no replacement")
-            if name is not None:
-                return found.group(name) or ""
-            return _group(found, number)
+            if literal is not None:
+                made = str(literal)
+            elif name is not None:
+                made = found.group(name) or ""
+            else:
+                made = _group(found, number)
+            inside += len(made)
+            check(total + inside)
+            return made
 
-        return _REPLACEMENT.sub(part, replacement)
+        whole = _REPLACEMENT.sub(part, replacement)
+        total += len(whole)
+        check(total)
+        return whole
 
     return compiled(pattern).sub(expand, text, count)
 

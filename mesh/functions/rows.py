@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from mesh.functions import sizes
 from mesh.functions.objects import object_array
 from mesh.functions.vectors import Indices, Mask, Vector, common_length, dtype_of
 from mesh.model.types import AttributeType
@@ -117,7 +118,12 @@ def each_row(function: Callable[..., Any], *, takes_null: bool = False) -> Funct
         else:
             given = map(object_values, arguments)
             columns = [one if len(one) == length else one * length for one in given]
-        results, failed = _called(function, columns, takes_null=takes_null)
+        counts: list[int] | None = None
+        if type in sizes.SIZED and codes is not None:
+            counts = np.bincount(codes, minlength=len(columns[0])).tolist()
+        elif type in sizes.SIZED:
+            counts = [rows.length] if length == 1 else [1] * length
+        results, failed = _called(function, columns, counts, takes_null=takes_null)
         result = from_values(results, type)
         if failed:
             # A constant argument fails on all rows.
@@ -132,11 +138,19 @@ def each_row(function: Callable[..., Any], *, takes_null: bool = False) -> Funct
 
 
 def _called(
-    function: Callable[..., Any], columns: list[list[Any]], *, takes_null: bool
+    function: Callable[..., Any],
+    columns: list[list[Any]],
+    counts: list[int] | None,
+    *,
+    takes_null: bool,
 ) -> tuple[list[Any], dict[int, str]]:
-    """The results of ``function`` for the rows of ``columns``, and the reasons of failed rows."""
+    """The results of ``function`` for the rows of ``columns``, and the reasons of failed rows.
+
+    ``counts``: how often each result occurs; None for results that are small in any case.
+    """
     results: list[Any] = []
     failed: dict[int, str] = {}
+    room = sizes.Room()
     given = zip(*columns, strict=True) if columns else [()]
     for row, values in enumerate(given):
         if not takes_null and None in values:
@@ -147,6 +161,9 @@ def _called(
         except Exception as error:
             results.append(None)
             failed[row] = reason(error)
+            continue
+        if counts is not None:
+            room.keep(results, failed, counts[row])
     return results, failed
 
 
@@ -154,3 +171,38 @@ def reason(error: Exception) -> str:
     """The message of an exception for a user."""
     text = str(error)
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
+
+
+def fail_rows(rows: Rows, failed: dict[int, str], *, of_all: bool = False) -> None:
+    """Record failures; ``of_all``: the only one is of a constant, and so of all rows."""
+    for row, why in failed.items():
+        for place in range(rows.length) if of_all else (row,):
+            rows.failures.setdefault(place, why)
+
+
+def bounded(name: str, function: Function) -> Function:
+    """``function``, whose results of any size fail their rows when they are too large."""
+
+    def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
+        before = frozenset(rows.failures)
+        result = _within(function(arguments, type, rows), rows)
+        if len(rows.failures) > len(before):
+            for row, why in rows.failures.items():
+                if row not in before and why.startswith(sizes.TOO_LARGE):
+                    rows.failures[row] = f"{name}: {why}"
+        return result
+
+    return apply
+
+
+def _within(result: Vector, rows: Rows) -> Vector:
+    """Null where a text is too large; objects have been measured one by one."""
+    if result.type is not AttributeType.STRING:
+        return result
+    count = rows.length if len(result) == 1 else 1
+    if result.values.nbytes <= sizes.RESULT_BYTES_MAX // max(1, count):
+        return result
+    found = sizes.text_sizes([result.values], len(result))
+    failed = sizes.Room().add(0, int(found[0]), count) if count > 1 else sizes.excess(found)
+    fail_rows(rows, failed, of_all=count > 1)
+    return sizes.without(result, failed)

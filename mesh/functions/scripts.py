@@ -31,8 +31,9 @@ import pyarrow.compute as pc
 from mesh.errors import MeshError, Position
 from mesh.functions.engine import cast_number
 from mesh.functions.objects import ValueSet, from_python, python_value
-from mesh.functions.rows import from_values, object_values, python_values
+from mesh.functions.rows import fail_rows, from_values, object_values, python_values
 from mesh.functions.script_switch import SWITCH
+from mesh.functions.sizes import SIZED, Room
 from mesh.functions.vectors import Vector, dtype_of, from_arrow
 from mesh.model.types import AttributeType
 
@@ -185,12 +186,18 @@ def _scalar(body: _Body) -> Function:
         columns = [_arguments(argument.spread(rows.length)) for argument in arguments]
         data = zip(*columns, strict=True) if columns else iter([()] * rows.length)
         results: list[Any] = []
+        failed: dict[int, str] = {}
+        room = Room()
         for row, values in enumerate(data):
             try:
                 results.append(_result(body.call(list(values)), type))
             except Exception as error:
                 results.append(None)
-                rows.failures.setdefault(row, body.reason(error))
+                failed[row] = body.reason(error)
+                continue
+            if type in SIZED:
+                room.keep(results, failed)
+        fail_rows(rows, failed)
         return from_values(results, type)
 
     return apply

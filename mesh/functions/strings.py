@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from mesh.functions.conversion import convert
 from mesh.functions.objects import object_text
 from mesh.functions.patterns import compiled, replaced, split
-from mesh.functions.rows import Function, Rows, each_row, python_values
+from mesh.functions.rows import Function, Rows, each_row, fail_rows, python_values
+from mesh.functions.sizes import check, excess, joined, text_sizes, without
 from mesh.functions.vectors import Vector
 from mesh.model.types import AttributeType
 
@@ -73,7 +74,7 @@ def _fill_template(template: str | None, *values: Any) -> str | None:
         value = _named(values, key)
         if value is not None:
             parts[index] = object_text(value)
-    return "".join(parts)
+    return joined(parts)
 
 
 def _named(values: tuple[Any, ...], key: str) -> Any:
@@ -105,6 +106,7 @@ def _locate(wanted: str, text: str, start: int = 0) -> int:
 def _repeat(text: str, times: int) -> str:
     if times < 0:
         raise ValueError(f"a string can't be repeated {times} times")
+    check(len(text.encode("utf-8", "surrogatepass")) * int(times))
     return text * int(times)
 
 
@@ -142,6 +144,10 @@ def _trim(text: str) -> str:
 def _concat(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
     length = max((len(a) for a in arguments if len(a) != 1), default=1)
     texts = [convert(a, AttributeType.STRING).spread(length).values for a in arguments]
+    failed = excess(text_sizes(texts, length))
+    if failed:
+        fail_rows(rows, failed, of_all=length == 1)
+        texts = [without(Vector(type, text), failed).values for text in texts]
     # Arrow leaves out the rows of which all texts are null.
     first, *rest = texts
     whole = [pc.fill_null(first, ""), *rest]

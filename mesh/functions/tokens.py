@@ -14,6 +14,7 @@ from mesh.functions.documents import read_json, write_json
 from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.functions.objects import java_class
 from mesh.functions.patterns import split
+from mesh.functions.sizes import summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,8 @@ def _texts(document: Any, path: str | None, fail: bool | None = True) -> Tokens:
             read_json(document) if isinstance(document, str) else document
         )
         return [(found if isinstance(found, str) else write_json(parts[0]),)]
-    return [(None if part is None else write_json(part),) for part in parts]
+    texts = summed("" if part is None else write_json(part) for part in parts)
+    return [(None if part is None else text,) for part, text in zip(parts, texts, strict=True)]
 
 
 def _objects(document: Any, path: str | None, fail: bool | None = True) -> Tokens:

@@ -15,6 +15,7 @@ from mesh.errors import MeshError
 from mesh.functions import kernels
 from mesh.functions.identifiers import uuids
 from mesh.functions.registry import FUNCTIONS
+from mesh.functions.rows import bounded
 from mesh.functions.scalars import SCALARS
 from mesh.functions.vectors import Mask, Vector, constant
 from mesh.language.syntax import BinaryOperator, UnaryOperator
@@ -108,7 +109,8 @@ def _function_value(call: FunctionCall) -> Evaluator:
         return lambda frame: uuids(frame, site)
     function = (environment.scripts if call.is_script else FUNCTIONS).get(name)
     if function is not None:
-        return lambda frame: function([part(frame) for part in parts], type, frame)
+        within = bounded(name, function)
+        return lambda frame: within([part(frame) for part in parts], type, frame)
     raise MeshError(
         "MESH-O100",
         f'function "{name}" has no kernel',

@@ -16,6 +16,7 @@ from mesh.errors import MeshError
 from mesh.functions.mathematics import RADIANS
 from mesh.functions.objects import from_binary, object_text
 from mesh.functions.rows import from_values, object_values, python_values
+from mesh.functions.sizes import BATCH_BYTES_MAX, Room, row_sizes, size_of
 from mesh.functions.tokens import TOKENIZERS
 from mesh.model.types import AttributeType
 from mesh.operators.expressions import compile_expression
@@ -90,7 +91,7 @@ def _find(handler: BoundStreamFunction) -> Callable[[list[Vector], EventBatch, F
     if name.lower() in TOKENIZERS:
         types = [attribute.type for attribute in handler.adds]
         tokens = TOKENIZERS[name.lower()]
-        return lambda arguments, events, frame: _tokens(tokens, arguments, types, frame)
+        return lambda arguments, events, frame: _tokens(tokens, arguments, types, events, frame)
     raise MeshError(
         "MESH-O100",
         f'stream function "{name}" has no kernel',
@@ -153,20 +154,29 @@ def _tokens(
     tokens: Callable[..., list[tuple[Any, ...]]],
     arguments: list[Vector],
     types: list[AttributeType],
+    events: EventBatch,
     frame: Frame,
 ) -> _Made:
     """For each event as many outputs as ``tokens`` finds in its arguments."""
     columns = [object_values(argument.spread(frame.length)) for argument in arguments]
-    rows: list[int] = []
-    made: list[tuple[Any, ...]] = []
+    # Each output has the attributes of its event once more.
+    own = row_sizes(events.rows).tolist()
+    room = Room(BATCH_BYTES_MAX)
+    by_row: list[list[tuple[Any, ...]]] = []
     for row, values in enumerate(zip(*columns, strict=True)):
+        by_row.append([])
         try:
             found = tokens(*values)
         except Exception as error:
             frame.failures.setdefault(row, str(error) or type(error).__name__)
             continue
-        rows.extend([row] * len(found))
-        made.extend(found)
+        by_row[row] = found
+        size = sum(map(size_of, found)) + len(found) * own[row]
+        for large, why in room.add(row, size).items():
+            by_row[large] = []
+            frame.failures.setdefault(large, why)
+    counts = [len(found) for found in by_row]
+    made = [one for found in by_row for one in found]
     parts = zip(*made, strict=True) if made else [()] * len(types)
     vectors = [from_values(part, kind) for part, kind in zip(parts, types, strict=True)]
-    return np.array(rows, dtype=np.int64), vectors
+    return np.repeat(np.arange(len(by_row)), counts), vectors

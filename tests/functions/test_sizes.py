@@ -1,0 +1,204 @@
+"""A row whose result is too large fails alone, before the memory for it is taken."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pytest
+
+from mesh.functions import sizes
+from mesh.functions.rows import python_values
+from mesh.language.parser import parse
+from mesh.mapping.json_source import JsonPathSource
+from mesh.operators.base import EventBatch
+from mesh.operators.executor import Executor, InputRun
+from mesh.operators.expressions import compile_expression
+from mesh.operators.failures import FAILED
+from mesh.operators.frame import Frame
+from mesh.plan.bind import bind
+from mesh.testing.cases import batch
+
+STREAM = "define stream S (s string, n int, o object); "
+SMALL = 1000
+
+
+def evaluated(call: str, rows: list[dict[str, Any]]) -> tuple[list[Any], dict[int, str]]:
+    bound = bind(parse(f"{STREAM}from S select {call} as r insert into Out;"))
+    columns = pa.RecordBatch.from_pylist(
+        [{"s": None, "n": None, "o": None} | row for row in rows], bound.stream("S").arrow
+    )
+    none = np.zeros(len(rows), dtype=np.int64)
+    events = EventBatch(none, none, none, none, none, none.astype(np.int8), none, columns)
+    frame = Frame.of_events(events)
+    vector = compile_expression(bound.queries[0].outputs[0].expression)(frame)
+    return python_values(vector.spread(len(rows))), frame.failures
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "RESULT_BYTES_MAX", SMALL)
+
+
+WIDE = '"' + "x" * 100 + '"'
+
+
+@pytest.mark.parametrize(
+    ("call", "good", "bad"),
+    [
+        ("str:repeat(s, n)", {"s": "ab", "n": 3}, {"s": "ab", "n": 2_000_000_000}),
+        ("str:repeat(s, 90)", {"s": "ab"}, {"s": "ab" * 40}),
+        ("str:repeat(s, n)", {"s": "ä", "n": 400}, {"s": "ä", "n": 600}),
+        ("str:repeat(s, n)", {"s": "", "n": 5}, {"s": "x", "n": 1001}),
+        ("str:replaceAll(s, 'a', s)", {"s": "a"}, {"s": "a" * 40}),
+        ("str:replaceAll(s, '(a+)', '$1$1$1')", {"s": "a"}, {"s": "a" * 400}),
+        ("str:replaceFirst(s, '(a+)', '$1$1$1')", {"s": "b"}, {"s": "b" * 1001}),
+        ("str:concat(s, s, s)", {"s": "a"}, {"s": "a" * 400}),
+        ("str:concat(str:concat(s, s), str:concat(s, s))", {"s": "a"}, {"s": "a" * 300}),
+        ("str:fillTemplate('{{1}}{{1}}{{1}}', s)", {"s": "a"}, {"s": "a" * 400}),
+        ("str:hex(s)", {"s": "a"}, {"s": "a" * 600}),
+        ("str:upper(str:repeat(s, n))", {"s": "a", "n": 2}, {"s": "a", "n": 1001}),
+        ("map:create(s, s, n, s)", {"s": "a"}, {"s": "a" * 400}),
+        ("list:create(s, s, s)", {"s": "a"}, {"s": "a" * 400}),
+        ("list:addAll(list:create(s), list:create(s))", {"s": "a"}, {"s": "a" * 600}),
+        ("json:setElement('[[], [], []]', '$[*]', s)", {"s": "a"}, {"s": "a" * 400}),
+        ("json:setElement(s, '$[*]', s)", {"s": "[[]]"}, {"s": "[" + "[]," * 40 + "[]]"}),
+        ("map:toJSON(map:create('k', s))", {"s": "a"}, {"s": "\x01" * 200}),
+        ("map:toXML(map:create('k', s))", {"s": "a"}, {"s": "<" * 300}),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("small")
+def test_a_row_with_too_large_a_result_fails_alone(
+    call: str, good: dict[str, Any], bad: dict[str, Any]
+) -> None:
+    (alone,), failures = evaluated(call, [good])
+    assert failures == {}
+    values, failures = evaluated(call, [good, bad, good])
+    assert sorted(failures) == [1]
+    assert "too large a result" in failures[1]
+    assert failures[1].startswith(("str:", "map:", "list:", "json:"))
+    assert [values[0], values[2]] == [alone, alone]
+
+
+@pytest.mark.usefixtures("small")
+def test_results_up_to_the_limit_are_made() -> None:
+    values, failures = evaluated("str:repeat(s, n)", [{"s": "a", "n": SMALL}] * 2)
+    assert failures == {}
+    assert values == ["a" * SMALL] * 2
+
+
+def test_the_largest_results_fail_where_a_batch_has_no_room_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sizes, "BATCH_BYTES_MAX", 2 * SMALL)
+    monkeypatch.setattr(sizes, "RESULT_BYTES_MAX", SMALL)
+    lengths = [900, 10, 800, 20, 700, 30]
+    for call in ("str:repeat('x', n)", "str:concat(s, '')"):
+        rows = [{"s": "x" * length, "n": length} for length in lengths]
+        values, failures = evaluated(call, rows)
+        assert sorted(failures) == [0]
+        assert [len(value) for value in values[1:]] == lengths[1:]
+    # One text in many rows takes its bytes in each of them.
+    values, failures = evaluated("str:replaceAll(s, 'x', 'yy')", [{"s": "x" * 100}] * 20)
+    assert sorted(failures) == list(range(20))
+    values, failures = evaluated("str:repeat('x', 100)", [{"n": 1}] * 50)
+    assert sorted(failures) == list(range(50))
+
+
+@pytest.mark.usefixtures("small")
+def test_a_script_is_bounded_as_well() -> None:
+    vectorised = "return ['x' * n for n in data[0].to_pylist()]"
+    for mark, body in (("", "return 'x' * data[0]"), ("# vectorised", vectorised)):
+        text = f"define function f[python] return string {{ {mark}\n {body} }}; "
+        bound = bind(parse(f"{STREAM}{text}from S select f(n) as r insert into Out;"))
+        executor = Executor(bound, ["Out", FAILED])
+        found = executor.run([run_of(bound, [["a", 3, None], ["b", 1001, None]])], {"S": 9})
+        assert rows_of(found, "Out") == [{"r": "xxx"}]
+        (failed,) = rows_of(found, FAILED)
+        assert "f: too large a result: 1001 bytes, more than 1000" in failed["reason"]
+
+
+def run_of(bound: Any, values: list[list[Any]]) -> InputRun:
+    times = np.arange(len(values), dtype=np.int64)
+    return InputRun("S", times, times, batch(bound.stream("S"), values))
+
+
+def rows_of(found: Any, stream: str) -> list[dict[str, Any]]:
+    return [row for one in found if one.stream == stream for row in one.rows.to_pylist()]
+
+
+def test_tokens_of_one_event_do_not_take_its_bytes_without_end() -> None:
+    bound = bind(parse(f"{STREAM}from S#str:tokenize(s, ',') select n, token insert into Out;"))
+    # 20,000 events with 40,000 octets each.
+    large = ",".join(["a"] * 20_000)
+    executor = Executor(bound, ["Out", FAILED])
+    found = executor.run(
+        [run_of(bound, [["a,b", 1, None], [large, 2, None], ["c", 3, None]])], {"S": 9}
+    )
+    assert [row["token"] for row in rows_of(found, "Out")] == ["a", "b", "c"]
+    (failed,) = rows_of(found, FAILED)
+    assert "too large a result" in failed["reason"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "$..*..*..*..*",
+        "$..a..a..a..a..a..a",
+        "$[?(!(@..* == $..*))]..*..*..*",
+        "$[*]..*..*..*..*",
+    ],
+)  # fmt: skip
+def test_a_path_with_several_descents_ends_soon(path: str) -> None:
+    nested: Any = 1
+    for _ in range(60):
+        nested = {"a": nested, "b": 1}
+    text = orjson.dumps([nested, nested]).decode()
+    before = time.process_time()
+    _, failures = evaluated(f"json:getString(s, '{path}')", [{"s": text}, {"s": "[]"}])
+    assert sorted(failures) == [0]
+    assert "takes too many steps" in failures[0]
+    assert time.process_time() - before < 5
+    schema = pa.schema([("a", pa.string())])
+    source = JsonPathSource(schema, "null", {"a": "$.a"}, path)
+    found = source.decode([text.encode(), b'[{"a": 1}]'])
+    assert [error[0] for error in found.errors] == [0]
+
+
+def test_a_descent_in_a_large_document_is_made() -> None:
+    text = orjson.dumps([{"k": [number]} for number in range(40_000)]).decode()
+    values, failures = evaluated("json:getObject(s, '$..k')", [{"s": text}])
+    assert failures == {}
+    assert len(values[0]) == 40_000
+
+
+PROGRAM = """
+import resource, sys
+sys.path.insert(0, {root!r})
+from tests.functions.test_sizes import evaluated
+rows = [{{"s": "ab", "n": 1}}, {{"s": "ab", "n": 2_000_000_000}}, {{"s": "ab", "n": 2}}]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+values, failures = evaluated("str:repeat(s, n)", rows)
+assert [values[0], values[2]] == ["ab", "abab"], values
+assert sorted(failures) == [1], failures
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_no_memory_is_taken_for_a_result_that_is_refused() -> None:
+    root = sys.path[0] if "tests" not in sys.path[0] else "."
+    limit = 3 << 30
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(root=root)],
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)),
+    )
+    assert int(done.stdout) < 100_000
